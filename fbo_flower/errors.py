@@ -1,0 +1,34 @@
+"""Every error that this package raises on purpose.
+
+::
+
+    FBOError
+    ├── ConfigError      a setting, an option or a search space is wrong; nothing was started
+    ├── WireError        a message is malformed, of another version or not for this study
+    ├── NumericalError   a matrix or an iteration failed beyond repair
+    └── ObjectiveError   an evaluation of the user's objective failed
+
+Each message names the thing, what was expected and what came, in one line.
+"""
+
+from __future__ import annotations
+
+
+class FBOError(Exception):
+    """Base class: catch this to catch everything this package raises on purpose."""
+
+
+class ConfigError(FBOError, ValueError):
+    """A setting, an option or a search space cannot be used."""
+
+
+class WireError(FBOError, ValueError):
+    """What came over the wire cannot be trusted or understood."""
+
+
+class NumericalError(FBOError, ArithmeticError):
+    """A computation failed although its input was well-formed."""
+
+
+class ObjectiveError(FBOError, RuntimeError):
+    """An objective raised, or returned something that is not a finite number."""
