@@ -1,0 +1,1 @@
+"""Functions of arrays: no state, no Flower. Float64 throughout; points are rows."""

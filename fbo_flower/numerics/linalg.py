@@ -1,0 +1,111 @@
+"""Cholesky factors with the jitter they needed, on LAPACK directly.
+
+For matrices of a few dozen rows the checks of `scipy.linalg` cost more than the work, hence `potrf`, `potrs`,
+`potri` and `trtrs`. SciPy is imported at the first factorisation. Notation: `A = L L^T`, `L` lower
+triangular.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+import numpy.typing as npt
+
+from fbo_flower.errors import NumericalError
+from fbo_flower.numerics.threads import limit_new_libraries
+
+Array = npt.NDArray[np.float64]
+
+JITTERS = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)  # times the mean of the diagonal
+
+
+@functools.cache
+def _lapack() -> ModuleType:
+    from scipy.linalg import lapack
+
+    limit_new_libraries()
+    return lapack
+
+
+@dataclass(frozen=True)
+class Factor:
+    """`L` with `L L^T = A + jitter I`.
+
+    Attributes
+    ----------
+    lower : `(n, n)`, zeros above the diagonal
+    jitter : what was added to the diagonal, 0 for a well-conditioned matrix
+    """
+
+    lower: Array
+    jitter: float
+
+    def solve(self, b: Array) -> Array:
+        """`A^-1 b` for `b` of shape `(n,)` or `(n, k)`."""
+        if b.size == 0:
+            return np.zeros_like(b)
+        solution: Array = _lapack().dpotrs(self.lower, b, lower=1)[0]
+        return solution
+
+    def solve_lower(self, b: Array) -> Array:
+        """`L^-1 b` for `b` of shape `(n,)` or `(n, k)`; its squared norm is `b^T A^-1 b`."""
+        return self._solve_triangular(b, transpose=0)
+
+    def solve_upper(self, b: Array) -> Array:
+        """`L^-T b` for `b` of shape `(n,)` or `(n, k)`; turns `N(0, I)` into `N(0, A^-1)`."""
+        return self._solve_triangular(b, transpose=1)
+
+    def inverse(self) -> Array:
+        """`A^-1 (n, n)`, symmetric to the last bit."""
+        if self.lower.size == 0:
+            return self.lower.copy()
+        lower: Array = _lapack().dpotri(self.lower, lower=1)[0]
+        inverse = lower + lower.T  # potri leaves the zeros above the diagonal
+        inverse.flat[:: len(inverse) + 1] = lower.diagonal()
+        return inverse
+
+    def log_determinant(self) -> float:
+        """`log |A|`."""
+        return 2.0 * float(np.log(self.lower.diagonal()).sum())
+
+    def _solve_triangular(self, b: Array, transpose: int) -> Array:
+        if b.size == 0:
+            return np.zeros_like(b)
+        solution: Array = _lapack().dtrtrs(self.lower, b, lower=1, trans=transpose)[0]
+        return solution
+
+
+def cholesky(matrix: Array) -> Factor:
+    """Factorise a symmetric positive definite matrix, with the smallest jitter that works.
+
+    Parameters
+    ----------
+    matrix : `(n, n)`, symmetric (only one triangle is read); `n` may be 0
+
+    Raises
+    ------
+    NumericalError
+        If an entry is not finite, or the matrix is not positive definite after the largest jitter.
+    """
+    n = len(matrix)
+    if n == 0:
+        return Factor(np.zeros((0, 0)), 0.0)
+    if not np.isfinite(matrix).all():
+        count = int(np.count_nonzero(~np.isfinite(matrix)))
+        raise NumericalError(
+            f"cholesky: expected a finite matrix, got {count} of {matrix.size} entries that are not"
+        )
+    scale = float(matrix.diagonal().mean())
+    for relative in JITTERS:
+        jitter = relative * scale
+        attempt = matrix if jitter == 0.0 else matrix + jitter * np.eye(n)
+        lower, info = _lapack().dpotrf(attempt.T, lower=1, clean=1)  # C order transposed is LAPACK's
+        if info == 0:
+            return Factor(lower, jitter)
+    raise NumericalError(
+        f"cholesky: a ({n}, {n}) matrix with mean diagonal {scale:.3g} is not positive definite "
+        f"even with jitter {JITTERS[-1] * scale:.3g}; try a larger noise variance"
+    )

@@ -1,0 +1,119 @@
+"""One BLAS and OpenMP thread, so that equal input gives equal bits on machines of one type.
+
+From about `n = 100` on, matrix products and factorisations depend on the number of threads in their last
+bits. The limit belongs to the process (BLAS) or to the thread (OpenMP), so it is kept here, once, and not by
+the functions that compute.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from threadpoolctl import LibController, ThreadpoolController
+
+# Modules that bring a BLAS or an OpenMP runtime of their own: after one of them is imported the libraries are
+# listed anew.
+_BRINGERS = (
+    "numpy.linalg",
+    "scipy.linalg",
+    "scipy.optimize",
+    "sklearn",
+    "sklearn.utils._openmp_helpers",
+    "torch",
+    "xgboost",
+    "lightgbm",
+    "faiss",
+    "numba",
+    "mkl",
+)
+
+
+class _Limit:
+    """The libraries of this process, their own numbers of threads, and who is inside the limit."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.seen: tuple[str, ...] = ()
+        self.libraries: list[LibController] = []
+        self.num_inside = 0
+        self.process_before: dict[str, int] = {}  # by file; restored when the last thread leaves
+        self.local = threading.local()  # .depth, .thread_before: OpenMP and MKL count per thread
+
+    def list_libraries(self) -> list[LibController]:
+        seen = tuple(name for name in _BRINGERS if name in sys.modules)
+        if seen != self.seen:
+            self.libraries = list(ThreadpoolController().lib_controllers)
+            self.seen = seen
+        return self.libraries
+
+    def apply(self) -> None:
+        """Limit every library that is not limited yet, and remember what it had."""
+        for library in self.list_libraries():
+            before = self.local.thread_before if _is_per_thread(library) else self.process_before
+            if library.filepath not in before:
+                before[library.filepath] = library.num_threads
+                _set_num_threads(library, 1)
+
+    def restore(self, before: dict[str, int]) -> None:
+        for library in self.libraries:
+            if library.filepath in before:
+                _set_num_threads(library, before[library.filepath])
+                _release(library)
+        before.clear()
+
+
+def _is_per_thread(library: LibController) -> bool:
+    if library.user_api == "openmp" or library.internal_api == "mkl":
+        return True
+    return getattr(library, "threading_layer", None) == "openmp"
+
+
+def _set_num_threads(library: LibController, num_threads: int) -> None:
+    _release(library)
+    library.set_num_threads(num_threads)
+
+
+def _release(library: LibController) -> None:
+    """Threadpoolctl 3.8 lets one thread limit OpenBLAS and silently ignores all others: take over."""
+    clear = getattr(library, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
+
+
+_LIMIT = _Limit()
+
+
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """Run the block with one BLAS thread and one OpenMP thread; inside itself it costs nothing.
+
+    What belongs to the process stays limited until the last thread of the process has left its block.
+    """
+    local = _LIMIT.local
+    depth: int = getattr(local, "depth", 0)
+    if depth == 0:
+        with _LIMIT.lock:
+            local.thread_before = {}
+            _LIMIT.apply()
+            _LIMIT.num_inside += 1
+    local.depth = depth + 1
+    try:
+        yield
+    finally:
+        local.depth = depth
+        if depth == 0:
+            with _LIMIT.lock:
+                _LIMIT.restore(local.thread_before)
+                _LIMIT.num_inside -= 1
+                if _LIMIT.num_inside == 0:
+                    _LIMIT.restore(_LIMIT.process_before)
+
+
+def limit_new_libraries() -> None:
+    """Bring libraries loaded since the limit was set under it: to call after lazily importing a BLAS."""
+    if getattr(_LIMIT.local, "depth", 0) > 0:
+        with _LIMIT.lock:
+            _LIMIT.apply()

@@ -1,0 +1,61 @@
+"""Transforms of observations before a surrogate sees them. Each keeps the order of the values.
+
+Only the argmax of a surrogate is ever used, so no transform is undone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import Array
+
+Y_TRANSFORMS = ("standardise", "rank", "clip")
+
+
+def standardise(y: Array) -> Array:
+    """Return `y` `(n,)` with mean 0 and standard deviation 1; all equal values become zeros."""
+    if len(y) == 0:
+        return y
+    # by a power of two, which changes no bit of the result, so that squares neither overflow nor vanish
+    y = np.ldexp(y, -np.frexp(np.max(np.abs(y)))[1])
+    centred = y - y.mean()
+    stddev = centred.std()
+    return centred / stddev if stddev > 1e-12 * np.max(np.abs(y)) else np.zeros_like(y)
+
+
+def rank_normal(y: Array) -> Array:
+    """Return the normal scores `Phi^-1((rank - 1/2) / n)` of `y` `(n,)`, ties sharing the mean rank."""
+    from scipy.special import ndtri
+
+    return np.asarray(ndtri((mean_ranks(y) - 0.5) / max(len(y), 1)), dtype=np.float64)
+
+
+def mean_ranks(y: Array) -> Array:
+    """Return the ranks 1 .. n of the last axis of `y`, ties sharing their mean rank."""
+    _, inverse, counts = np.unique(y, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2)[inverse].reshape(y.shape), dtype=np.float64)
+
+
+def transform(y: Array, name: str) -> Array:
+    """Return `y` `(n,)` transformed and standardised.
+
+    Parameters
+    ----------
+    name : "standardise": mean 0, s.d. 1; "rank": normal scores of the ranks; "clip": normal scores,
+        values below the median raised to the median, which flattens deep floors
+
+    Raises
+    ------
+    ConfigError
+        If there is no such transform.
+    """
+    if name == "standardise":
+        return standardise(y)
+    if name == "rank":
+        return standardise(rank_normal(y))
+    if name == "clip":
+        scores = rank_normal(y)
+        return standardise(np.maximum(scores, np.median(scores))) if len(y) else scores
+    raise ConfigError(f"y_transform: expected one of {', '.join(Y_TRANSFORMS)}, got {name!r}")

@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+import scipy.linalg
+
+from fbo_flower.errors import NumericalError
+from fbo_flower.numerics.linalg import JITTERS, cholesky
+
+
+@pytest.fixture
+def matrix():
+    a = np.random.default_rng(0).standard_normal((12, 12))
+    return a @ a.T + np.eye(12)
+
+
+def test_factor_agrees_with_scipy_and_needs_no_jitter(matrix):
+    factor = cholesky(matrix)
+    np.testing.assert_allclose(factor.lower, scipy.linalg.cholesky(matrix, lower=True), atol=1e-12)
+    assert factor.jitter == 0.0
+
+
+@pytest.mark.parametrize("shape", [(12,), (12, 3)])
+def test_solutions_agree_with_numpy(matrix, shape):
+    b = np.random.default_rng(1).standard_normal(shape)
+    factor = cholesky(matrix)
+    np.testing.assert_allclose(factor.solve(b), np.linalg.solve(matrix, b), atol=1e-10)
+    np.testing.assert_allclose(factor.lower @ factor.solve_lower(b), b, atol=1e-10)
+    np.testing.assert_allclose(factor.lower.T @ factor.solve_upper(b), b, atol=1e-10)
+
+
+def test_inverse_and_log_determinant_agree_with_numpy(matrix):
+    factor = cholesky(matrix)
+    np.testing.assert_allclose(factor.inverse(), np.linalg.inv(matrix), atol=1e-10)
+    np.testing.assert_array_equal(factor.inverse(), factor.inverse().T)
+    assert factor.log_determinant() == pytest.approx(np.linalg.slogdet(matrix)[1])
+
+
+def test_a_singular_matrix_gets_the_smallest_jitter_that_works_in_its_own_scale():
+    factor = cholesky(1e6 * np.ones((5, 5)) - 1e-6 * np.eye(5))
+    assert 0.0 < factor.jitter <= 1e6 * JITTERS[1]
+
+
+def test_a_matrix_with_a_negative_eigenvalue_is_an_error_that_says_what_to_try():
+    with pytest.raises(NumericalError, match="noise variance"):
+        cholesky(np.diag([1.0, -1.0]))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_entries_that_are_not_finite_are_an_error(matrix, bad):
+    matrix[3, 2] = matrix[2, 3] = bad
+    with pytest.raises(NumericalError, match="2 of 144"):
+        cholesky(matrix)
+
+
+def test_the_input_is_left_as_it_was(matrix):
+    before = matrix.copy()
+    cholesky(matrix)
+    np.testing.assert_array_equal(matrix, before)
+
+
+def test_nothing_factorises_to_nothing():
+    factor = cholesky(np.zeros((0, 0)))
+    assert factor.solve(np.zeros(0)).shape == (0,)
+    assert factor.solve_lower(np.zeros((0, 3))).shape == (0, 3)
+    assert factor.inverse().shape == (0, 0)
+    assert factor.log_determinant() == 0.0

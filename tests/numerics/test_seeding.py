@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.seeding import fresh_entropy, generator
+
+KEYS = st.lists(st.one_of(st.integers(), st.text()), max_size=4)
+
+
+def draws(seed, *keys):
+    return generator(seed, *keys).integers(2**63, size=3).tolist()
+
+
+@given(KEYS, KEYS)
+def test_generators_are_equal_exactly_when_their_keys_are(first, second):
+    assert (draws(7, *first) == draws(7, *second)) == (first == second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(("a", "bc"), ("ab", "c")), ((1,), ("1",)), (("a", ""), ("a",)), ((12,), (1, 2)), (("1:a",), (1, "a"))],
+)
+def test_keys_that_look_alike_give_different_draws(first, second):
+    assert draws(0, *first) != draws(0, *second)
+
+
+def test_seeds_give_different_draws_also_beyond_64_bits():
+    assert draws(1, "a") != draws(2, "a")
+    assert draws(1, "a") != draws(1 + 2**127, "a")
+
+
+def test_numpy_integers_are_keys_like_their_values():
+    assert draws(0, np.int64(5)) == draws(0, 5)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**128])
+def test_a_seed_out_of_range_is_refused(seed):
+    with pytest.raises(ConfigError, match="seed"):
+        generator(seed)
+
+
+@pytest.mark.parametrize("key", [True, 1.5, None, b"a"])
+def test_a_key_of_another_type_is_refused(key):
+    with pytest.raises(ConfigError, match="key"):
+        generator(0, key)
+
+
+def test_fresh_entropy_is_a_seed_that_nobody_has_had():
+    first, second = fresh_entropy(), fresh_entropy()
+    assert first != second
+    generator(first, "a")
+
+
+def test_golden_draws():
+    assert draws(0, "propose", "agent-1", 3) == [4985150357272015856, 6591491829115610701, 773534576791866108]
+    assert draws(2**128 - 1)[:2] == [8402532075814724907, 8052238300932189524]

@@ -1,0 +1,77 @@
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from fbo_flower.numerics.threads import single_thread
+
+PROGRAM = """
+import hashlib, sys
+import numpy as np
+from fbo_flower.numerics.threads import single_thread
+from fbo_flower.numerics.linalg import cholesky
+a = np.random.default_rng(0).standard_normal((300, 300))
+with single_thread():
+    assert "scipy.linalg" not in sys.modules  # its BLAS is loaded inside the limit
+    product = a @ a.T
+    lower = cholesky(product + np.eye(300)).lower
+    from threadpoolctl import threadpool_info
+    assert all(library["num_threads"] == 1 for library in threadpool_info())
+print(hashlib.sha256(product.tobytes() + lower.tobytes()).hexdigest())
+"""
+
+
+def threads():
+    return [library["num_threads"] for library in threadpool_info()]
+
+
+def test_products_and_factors_are_bit_equal_whatever_the_environment_says():
+    digests = set()
+    for count in ("1", "4"):
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": count, "PYTHONPATH": os.pathsep.join(sys.path)}
+        run = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
+        )
+        digests.add(run.stdout)
+    assert len(digests) == 1
+
+
+def test_the_limit_nests_and_is_lifted_at_the_end_also_after_an_error():
+    np.ones((2, 2)) @ np.ones((2, 2))
+    with threadpool_limits(2):
+        before = threads()
+        try:
+            with single_thread():
+                with single_thread():
+                    assert set(threads()) == {1}
+                assert set(threads()) == {1}
+                raise RuntimeError
+        except RuntimeError:
+            pass
+        assert threads() == before
+        assert max(before) == 2
+
+
+def test_blas_stays_limited_until_the_last_thread_has_left():
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with single_thread():
+            inside.set()
+            leave.wait(5.0)
+
+    with threadpool_limits(2, user_api="blas"):
+        worker = threading.Thread(target=other)
+        worker.start()
+        inside.wait(5.0)
+        with single_thread():
+            pass
+        blas = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+        leave.set()
+        worker.join()
+        after = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+    assert set(blas) == {1}
+    assert set(after) == {2}
