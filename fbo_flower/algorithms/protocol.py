@@ -1,0 +1,205 @@
+"""The one interface that every algorithm implements, server's half and agent's half together.
+
+An algorithm object holds its options and nothing else. State goes in and comes out, so replay,
+resume and equality between engines need no code of their own. The server calls `init`, then `ask`
+and `tell` once per half-round; an agent calls `propose` and `learn` until there is nothing left to
+propose, then `summarise`.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+
+from fbo_flower.algorithms.records import (
+    AnyArray,
+    Array,
+    Federation,
+    Notebook,
+    Outcome,
+    Phase,
+    Query,
+    Report,
+    Scalar,
+    Task,
+)
+from fbo_flower.errors import ConfigError
+from fbo_flower.space import SearchSpace
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """What an array in a task or a report must look like.
+
+    Parameters
+    ----------
+    shape : one entry per axis; None allows any length up to `max_length`
+    low, high : inclusive bounds of every entry
+    max_length : longest axis whose length is not fixed
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: str = "float64"
+    low: float = -1e12
+    high: float = 1e12
+    max_length: int = 4096
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The arrays and values that may stand in a task or a report. Nothing else is let through."""
+
+    arrays: Mapping[str, ArraySpec] = field(default_factory=dict)
+    values: Mapping[str, type] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far each agent has come: the id of its next trial.
+
+    Trials are counted by the server and confirmed by reports, so a task whose report was lost is
+    asked again with the same ids, and an agent that did the work does not do it twice.
+    """
+
+    next_trial: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, agent: str) -> int:
+        """Return the id of the next trial of `agent`."""
+        return self.next_trial.get(agent, 0)
+
+    def advance(self, reports: Mapping[str, Report]) -> Progress:
+        """Return the progress after `reports`."""
+        ends = {agent: report.trial + report.num_trials for agent, report in reports.items()}
+        return Progress({**self.next_trial, **{a: max(end, self.of(a)) for a, end in ends.items()}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm(ABC, Generic[State]):
+    """A federated optimiser. Subclasses are frozen dataclasses whose fields are their options."""
+
+    name: ClassVar[str]
+    phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN,)
+
+    # -- the server's half ---------------------------------------------------------------------
+
+    @abstractmethod
+    def init(self, federation: Federation, rng: np.random.Generator) -> State:
+        """Return the server's state before the first round."""
+
+    @abstractmethod
+    def ask(
+        self, state: State, phase: Phase, server_round: int, present: Sequence[str], rng: np.random.Generator
+    ) -> tuple[State, dict[str, Task]]:
+        """Return the tasks of one half-round, for some of the agents that are there now.
+
+        Parameters
+        ----------
+        state : left unchanged
+        present : agents that can be reached, in natural order; may be fewer or more than at the start
+        """
+
+    @abstractmethod
+    def tell(self, state: State, phase: Phase, reports: Mapping[str, Report]) -> State:
+        """Return the state after the reports of whoever answered, in natural order of agents."""
+
+    # -- the agent's half ----------------------------------------------------------------------
+
+    @abstractmethod
+    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+        """Return what to evaluate next, or None when the task is done."""
+
+    def learn(self, task: Task, notebook: Notebook, outcome: Outcome, rng: np.random.Generator) -> Notebook:
+        """Return the notebook after an evaluation."""
+        return notebook.learn(outcome)
+
+    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+        """Return exactly the arrays that leave the agent."""
+        return {}
+
+    def recommend(self, notebook: Notebook) -> Array | None:
+        """Return the agent's own best point `(D,)`, None before the first success."""
+        values = notebook.history.values
+        if not np.isfinite(values).any():
+            return None
+        best: Array = notebook.history.points[int(np.nanargmax(values))]
+        return best
+
+    # -- what may cross the wire ---------------------------------------------------------------
+
+    def task_schema(self, space: SearchSpace) -> Schema:
+        """Return what a task may carry."""
+        return Schema()
+
+    def report_schema(self, space: SearchSpace) -> Schema:
+        """Return what a report may carry."""
+        return Schema()
+
+    # -- options -------------------------------------------------------------------------------
+
+    def check(self, space: SearchSpace) -> None:
+        """Raise ConfigError if the options do not fit the search space."""
+        return
+
+    def options(self) -> dict[str, object]:
+        """Return the options as JSON values."""
+        return {f.name: _jsonable(getattr(self, f.name)) for f in fields(self)}
+
+    @classmethod
+    def option_defaults(cls) -> dict[str, object]:
+        """Return every option with its default."""
+        return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, object]) -> Self:
+        """Build the algorithm; an unknown option is an error that lists what there is."""
+        known = cls.option_defaults()
+        for name in options:
+            if name not in known:
+                listing = ", ".join(f"{k}={v!r}" for k, v in known.items())
+                raise ConfigError(f"options: {cls.name} has no option {name!r}; it has {listing}")
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
+
+
+def _jsonable(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def canonical_json(value: object) -> str:
+    """Return compact JSON with sorted keys, the same text on every machine."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise ConfigError unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+
+
+def check_number(
+    name: str, value: object, low: float, high: float = np.inf, *, integer: bool = False
+) -> None:
+    """Raise ConfigError unless `value` is a number in `[low, high]`."""
+    kind = (int,) if integer else (int, float)
+    if not isinstance(value, kind) or isinstance(value, bool) or not low <= value <= high:
+        what = "an integer" if integer else "a number"
+        bound = f">= {low:g}" if np.isinf(high) else f"between {low:g} and {high:g}"
+        raise ConfigError(f"{name}: expected {what} {bound}, got {value!r}")
+
+
+__all__ = [
+    "Algorithm",
+    "ArraySpec",
+    "Progress",
+    "Scalar",
+    "Schema",
+    "canonical_json",
+    "check_choice",
+    "check_number",
+]

@@ -1,0 +1,67 @@
+"""Uniform random search: no model, no communication. The model for adding an algorithm.
+
+The first points of every algorithm are drawn here (`uniform_point`), from a generator that depends
+only on the agent and the trial, so that all algorithms with one seed start from the same points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.protocol import Algorithm, Progress, check_number
+from fbo_flower.algorithms.records import Federation, Notebook, Phase, Query, Report, Task
+
+
+def uniform_point(notebook: Notebook, rng: np.random.Generator) -> Query:
+    """Return one uniform point of the search space."""
+    return Query(rng.random((1, notebook.space.dimension)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSearch(Algorithm[Progress]):
+    """Uniform random search.
+
+    Parameters
+    ----------
+    num_initial : trials of the first round, one batch
+    """
+
+    name: ClassVar[str] = "random"
+
+    num_initial: int = 3
+
+    def __post_init__(self) -> None:
+        check_number("num_initial", self.num_initial, 1, 10_000, integer=True)
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> Progress:
+        return Progress()
+
+    def ask(
+        self,
+        state: Progress,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[Progress, dict[str, Task]]:
+        if phase is not Phase.TRAIN:
+            return state, {}
+        return state, {agent: next_task(state, agent, server_round, self.num_initial) for agent in present}
+
+    def tell(self, state: Progress, phase: Phase, reports: Mapping[str, Report]) -> Progress:
+        return state.advance(reports)
+
+    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+        if notebook.history.next_trial >= task.end:
+            return None
+        return uniform_point(notebook, rng)
+
+
+def next_task(progress: Progress, agent: str, server_round: int, num_initial: int) -> Task:
+    """Return the task for the agent's next trial, or for its whole initial design."""
+    trial = progress.of(agent)
+    return Task(Phase.TRAIN, server_round, trial, num_initial if trial == 0 else 1)

@@ -1,0 +1,217 @@
+"""What an algorithm is told and what it answers with: plain values, checked when they are made.
+
+Notation: `D` axes of the unit cube, `n` trials in a history, `q` points in one query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.space import SearchSpace
+
+Array = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+AnyArray = npt.NDArray[np.generic]
+Scalar = bool | bytes | float | int | str  # as Flower has it
+_NOTHING: Mapping[str, AnyArray] = MappingProxyType({})
+_NO_VALUES: Mapping[str, Scalar] = MappingProxyType({})
+
+
+class Phase(StrEnum):
+    """Flower's two half-rounds, and one last exchange after the last round."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    FINISH = "finish"
+
+
+def natural_key(agent: str) -> tuple[int, int, str]:
+    """Sort agents as people count them: "2" before "10", numbers before names."""
+    return (0, int(agent), agent) if agent.isascii() and agent.isdigit() else (1, 0, agent)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Who takes part, and in which search space.
+
+    Parameters
+    ----------
+    space : the search space that all agents share
+    agents : stable ids, in natural order
+    roles : the role of each agent that has one
+    """
+
+    space: SearchSpace
+    agents: tuple[str, ...]
+    roles: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(set(self.agents)) != len(self.agents):
+            raise ConfigError(f"agents: expected every id once, got {list(self.agents)}")
+        object.__setattr__(self, "agents", tuple(sorted(self.agents, key=natural_key)))
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one agent is asked to do in one half-round.
+
+    Parameters
+    ----------
+    phase, round : where in the study this task stands; the round is metadata
+    trial : id of the first trial asked for, counted per agent from 0
+    num_trials : how many trials are asked for; 0 asks for a report alone
+    arrays, values : the algorithm's own content
+    """
+
+    phase: Phase
+    round: int
+    trial: int
+    num_trials: int
+    arrays: Mapping[str, AnyArray] = field(default_factory=lambda: _NOTHING)
+    values: Mapping[str, Scalar] = field(default_factory=lambda: _NO_VALUES)
+
+    @property
+    def end(self) -> int:
+        """Id of the first trial after this task."""
+        return self.trial + self.num_trials
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one agent answers: nothing but what the algorithm's paper lets travel.
+
+    Parameters
+    ----------
+    trial, num_trials : the trials done, as the task asked for them
+    num_failed : how many of them failed
+    arrays, values : the algorithm's own content
+    """
+
+    trial: int
+    num_trials: int
+    num_failed: int = 0
+    arrays: Mapping[str, AnyArray] = field(default_factory=lambda: _NOTHING)
+    values: Mapping[str, Scalar] = field(default_factory=lambda: _NO_VALUES)
+
+
+@dataclass(frozen=True)
+class Query:
+    """Points that an agent wants evaluated next: `(q, D)` in the unit cube."""
+
+    points: Array
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a query.
+
+    Parameters
+    ----------
+    points : `(q, D)`, as they were evaluated (snapped to the search space)
+    values : `(q,)`, NaN where the evaluation failed
+    trials : `(q,)`, trial ids
+    failures : trial id -> reason, for the failed ones
+    """
+
+    points: Array
+    values: Array
+    trials: IntArray
+    failures: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class History:
+    """An agent's observations. They stay with the agent.
+
+    Parameters
+    ----------
+    points : `(n, D)` in the unit cube, snapped to the search space
+    values : `(n,)`, NaN where the evaluation failed
+    trials : `(n,)`, trial ids; negative for observations from before this study
+    failures : trial id -> reason
+    """
+
+    points: Array
+    values: Array
+    trials: IntArray
+    failures: Mapping[int, str] = field(default_factory=dict)
+
+    @staticmethod
+    def empty(dimension: int) -> History:
+        """Return the history of an agent that has seen nothing."""
+        return History(np.empty((0, dimension)), np.empty(0), np.empty(0, dtype=np.int64))
+
+    @staticmethod
+    def prior(points: Array, values: Array) -> History:
+        """Return observations made before this study; their trial ids are negative."""
+        return History(points, values, np.arange(-len(values), 0, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def next_trial(self) -> int:
+        """Id of the trial after the last one of this study."""
+        return max(0, int(self.trials[-1]) + 1) if len(self.trials) else 0
+
+    @property
+    def num_succeeded(self) -> int:
+        """Number of observations with a value."""
+        return int(np.count_nonzero(np.isfinite(self.values)))
+
+    def extend(self, outcome: Outcome) -> History:
+        """Return this history with `outcome` after it."""
+        return History(
+            np.concatenate([self.points, outcome.points]),
+            np.concatenate([self.values, outcome.values]),
+            np.concatenate([self.trials, outcome.trials]),
+            {**self.failures, **outcome.failures},
+        )
+
+    def select(self, first: int, stop: int) -> Outcome:
+        """Return the trials `first <= id < stop`."""
+        rows = (self.trials >= first) & (self.trials < stop)
+        kept = {t: reason for t, reason in self.failures.items() if first <= t < stop}
+        return Outcome(self.points[rows], self.values[rows], self.trials[rows], kept)
+
+    def observed(self) -> tuple[Array, Array]:
+        """Return points `(n, D)` and values `(n,)` for a surrogate.
+
+        A failed trial counts as the worst value seen, so that a surrogate learns to stay away from
+        it; without a single success there is nothing to learn from and both are empty.
+        """
+        failed = ~np.isfinite(self.values)
+        if failed.all():
+            return self.points[:0], self.values[:0]
+        return self.points, np.where(failed, np.nanmin(self.values), self.values)
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """All that an agent remembers between two tasks.
+
+    Parameters
+    ----------
+    space : the search space
+    history : observations
+    arrays : the algorithm's own memory, small: in simulation it travels with every message
+    """
+
+    space: SearchSpace
+    history: History
+    arrays: Mapping[str, AnyArray] = field(default_factory=lambda: _NOTHING)
+
+    def learn(self, outcome: Outcome) -> Notebook:
+        """Return this notebook with `outcome` added to the history."""
+        return replace(self, history=self.history.extend(outcome))
+
+    def write(self, **arrays: AnyArray) -> Notebook:
+        """Return this notebook with some of the algorithm's arrays replaced."""
+        return replace(self, arrays={**self.arrays, **arrays})

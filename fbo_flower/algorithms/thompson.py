@@ -1,0 +1,161 @@
+"""Thompson sampling on the agent's own Gaussian process: the strong local baseline, no communication.
+
+In each iteration draw `f_t ~ GP(mu, beta^2 sigma^2)` [Dai2020, Alg. 1, line 4] by pathwise
+conditioning, and evaluate its maximiser over the points that keep a distance to all earlier ones: a
+noise-free maximiser that is drawn twice teaches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import numpy as np
+
+from fbo_flower.algorithms.protocol import Algorithm, Progress, check_choice, check_number
+from fbo_flower.algorithms.random_search import next_task, uniform_point
+from fbo_flower.algorithms.records import Array, Federation, Notebook, Outcome, Phase, Query, Report, Task
+from fbo_flower.numerics import gp
+from fbo_flower.numerics.functions import ActiveOnly, Differentiable
+from fbo_flower.numerics.maximise import maximise
+from fbo_flower.numerics.sobol import sobol
+from fbo_flower.numerics.transforms import Y_TRANSFORMS, transform
+
+State = TypeVar("State")
+KERNELS = ("rbf", "matern52")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSurrogate(Algorithm[State]):
+    """An agent that models its own observations with a Gaussian process and draws from it.
+
+    Parameters
+    ----------
+    num_initial : random trials of the first round, one batch
+    kernel : "rbf" or "matern52"
+    min_distance : smallest distance to an earlier point, in the cube of features; 0 allows repeats. None:
+        0.025, in one dimension 0.001, where a hundred such distances would leave no room
+    y_transform : "standardise", "rank" or "clip" (`numerics.transforms`)
+    deviation_scale : `beta_t`, constant; the paper uses 1
+    num_path_features : random features of the prior part of a posterior sample
+    num_candidates : Sobol points from which the maximisation starts
+    """
+
+    num_initial: int = 3
+    kernel: str = "rbf"
+    min_distance: float | None = None
+    y_transform: str = "standardise"
+    deviation_scale: float = 1.0
+    num_path_features: int = 256
+    num_candidates: int = 512
+
+    def __post_init__(self) -> None:
+        check_number("num_initial", self.num_initial, 1, 10_000, integer=True)
+        check_choice("kernel", self.kernel, KERNELS)
+        if self.min_distance is not None:
+            check_number("min_distance", self.min_distance, 0, 1)
+        check_choice("y_transform", self.y_transform, Y_TRANSFORMS)
+        check_number("deviation_scale", self.deviation_scale, 0, 100)
+        check_number("num_path_features", self.num_path_features, 1, 100_000, integer=True)
+        check_number("num_candidates", self.num_candidates, 2, 1_000_000, integer=True)
+
+    def learn(self, task: Task, notebook: Notebook, outcome: Outcome, rng: np.random.Generator) -> Notebook:
+        """Add the outcome; refit the hyperparameters once the task is done and a refit is due."""
+        notebook = notebook.learn(outcome)
+        count = notebook.history.num_succeeded
+        if notebook.history.next_trial < task.end or count < 2:
+            return notebook
+        fitted = int(notebook.arrays["fitted_at"][0]) if "fitted_at" in notebook.arrays else 0
+        # every observation up to 10, then after a fifth more
+        if fitted and count < fitted + max(1, fitted // 5):
+            return notebook
+        return notebook.write(
+            hyperparameters=self._fit(notebook, rng).to_array(), fitted_at=np.array([count], dtype=np.int64)
+        )
+
+    def observations(self, notebook: Notebook) -> tuple[Array, Array]:
+        """Return features `(n, F)` and transformed values `(n,)` of the agent's history."""
+        points, values = notebook.history.observed()
+        return notebook.space.features(points), transform(values, self.y_transform)
+
+    def hyperparameters(self, notebook: Notebook, rng: np.random.Generator) -> gp.Hyperparameters:
+        """Return those that were fitted last; without any (a history from before) fit now."""
+        stored = notebook.arrays.get("hyperparameters")
+        if stored is not None:
+            return gp.Hyperparameters.from_array(self.kernel, np.asarray(stored, dtype=np.float64))
+        return self._fit(notebook, rng)
+
+    def _fit(self, notebook: Notebook, rng: np.random.Generator) -> gp.Hyperparameters:
+        x, y = self.observations(notebook)
+        stored = notebook.arrays.get("hyperparameters")
+        start = None if stored is None else gp.Hyperparameters.from_array(self.kernel, np.asarray(stored))
+        return gp.fit(x, y, self.kernel, rng, start=start).hyperparameters
+
+    def thompson_point(self, notebook: Notebook, rng: np.random.Generator) -> Query:
+        """Return the maximiser of one draw from the posterior; a uniform point before any success."""
+        x, y = self.observations(notebook)
+        if len(y) == 0:
+            return uniform_point(notebook, rng)
+        posterior = gp.posterior(x, y, self.hyperparameters(notebook, rng))
+        path = posterior.sample_path(self.num_path_features, rng, deviation_scale=self.deviation_scale)
+        return self.maximiser(path, notebook, rng)
+
+    def distance(self, notebook: Notebook) -> float:
+        """Return the smallest distance between two evaluated points."""
+        if self.min_distance is not None:
+            return self.min_distance
+        return 0.001 if notebook.space.num_features == 1 else 0.025
+
+    def maximiser(self, function: Differentiable, notebook: Notebook, rng: np.random.Generator) -> Query:
+        """Return the point that maximises a function of the features, away from all earlier points."""
+        space = notebook.space
+        candidates = space.snap(sobol(self.num_candidates, space.dimension, rng))
+        axes, columns = space.continuous
+        features = space.features(candidates)
+        active = space.active(candidates)[:, axes]
+        if not active.all():
+            function = ActiveOnly(function, columns, features, active)
+        best = maximise(
+            function,
+            features,
+            columns,
+            avoid=space.features(notebook.history.points),
+            min_distance=self.distance(notebook),
+        )
+        point = candidates[best.start].copy()
+        point[axes] = best.x[columns]
+        return Query(space.snap(point[None, :]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThompsonSampling(LocalSurrogate[Progress]):
+    """Every agent for itself."""
+
+    name: ClassVar[str] = "ts"
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> Progress:
+        return Progress()
+
+    def ask(
+        self,
+        state: Progress,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[Progress, dict[str, Task]]:
+        if phase is not Phase.TRAIN:
+            return state, {}
+        return state, {agent: next_task(state, agent, server_round, self.num_initial) for agent in present}
+
+    def tell(self, state: Progress, phase: Phase, reports: Mapping[str, Report]) -> Progress:
+        return state.advance(reports)
+
+    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+        trial = notebook.history.next_trial
+        if trial >= task.end:
+            return None
+        return (
+            uniform_point(notebook, rng) if trial < self.num_initial else self.thompson_point(notebook, rng)
+        )

@@ -1,0 +1,59 @@
+"""`client_app`: a complete Flower ClientApp from an objective and a search space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fbo_flower import wire
+from fbo_flower.clients.agent import Prior, TuningAgent
+from fbo_flower.clients.objective import Objective
+from fbo_flower.space import SearchSpace
+
+
+def client_app(
+    objective: Objective,
+    space: SearchSpace,
+    *,
+    seed: int | None = None,
+    disclose: str = "none",
+    prior: Prior | None = None,
+) -> ClientApp:
+    """Return a ClientApp whose node tunes `objective` over `space`.
+
+    Parameters
+    ----------
+    objective : `objective(config, context) -> float`, larger is better; `context` is an
+        `ObjectiveContext`
+    space : the same at every agent; the roll-call compares digests
+    seed, disclose, prior : see `TuningAgent`
+    """
+
+    def agent(context: Context) -> TuningAgent:
+        return TuningAgent(objective, space, context, seed=seed, disclose=disclose, prior=prior)
+
+    return agent_app(agent)
+
+
+def agent_app(agent: Callable[[Context], TuningAgent]) -> ClientApp:
+    """Return a ClientApp whose node answers with the agent that is made for its context."""
+    app = ClientApp()
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        properties = agent(context).get_properties({})
+        return Message(RecordDict({"config": ConfigRecord(properties)}), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        arrays, _, config = agent(context).fit(*wire.from_records(message.content))
+        return Message(wire.to_records((arrays, config)), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        _, _, config = agent(context).evaluate(*wire.from_records(message.content))
+        return Message(wire.to_records(([], config)), reply_to=message)
+
+    return app

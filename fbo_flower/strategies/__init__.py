@@ -1,0 +1,17 @@
+"""Each algorithm as a Flower strategy: `FTS(...).start(grid, num_rounds=25)` in a ServerApp."""
+
+from __future__ import annotations
+
+from fbo_flower.strategies.base import TuningStrategy
+from fbo_flower.strategies.fts import FTS
+from fbo_flower.strategies.random_search import RandomSearch
+from fbo_flower.strategies.recorder import RoundProgress
+from fbo_flower.strategies.thompson import ThompsonSampling
+
+STRATEGIES: dict[str, type[TuningStrategy]] = {
+    "random": RandomSearch,
+    "ts": ThompsonSampling,
+    "fts": FTS,
+}
+
+__all__ = ["FTS", "STRATEGIES", "RandomSearch", "RoundProgress", "ThompsonSampling", "TuningStrategy"]

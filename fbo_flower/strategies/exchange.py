@@ -1,0 +1,68 @@
+"""One exchange with many nodes: send, then collect what comes back until all have answered or time is up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from logging import WARNING
+
+from flwr.app import Message
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+
+_FIRST_WAIT, _LAST_WAIT, _GROWTH = 0.002, 0.2, 1.3  # seconds between two looks
+
+
+class Stopped(Exception):  # noqa: N818  # not an error: someone asked for it
+    """The strategy was told to stop while it waited for replies."""
+
+
+def exchange(
+    grid: Grid, messages: Sequence[Message], timeout: float, stop: threading.Event, quorum: int | None = None
+) -> dict[int, Message]:
+    """Send messages and return the replies that came in time, by the position of their message.
+
+    Parameters
+    ----------
+    timeout : seconds; later replies are dropped
+    quorum : return as soon as so many have answered; None waits for all
+
+    Raises
+    ------
+    Stopped
+        If `stop` was set meanwhile.
+    """
+    if not messages:
+        return {}
+    positions = _push(grid, messages)
+    wanted = len(positions) if quorum is None else min(quorum, len(positions))
+    deadline = time.monotonic() + timeout
+    replies: dict[int, Message] = {}
+    wait = _FIRST_WAIT
+    while positions and len(replies) < wanted:
+        if stop.is_set():
+            raise Stopped
+        received = False
+        for reply in grid.pull_messages(list(positions)):
+            # the source node of an error may be the SuperLink itself; only the message id is reliable
+            position = positions.pop(reply.metadata.reply_to_message_id, None)
+            if position is not None:
+                replies[position] = reply
+                received = True
+        if len(replies) >= wanted or time.monotonic() >= deadline:
+            break
+        wait = _FIRST_WAIT if received else min(wait * _GROWTH, _LAST_WAIT)
+        stop.wait(min(wait, max(0.0, deadline - time.monotonic())))
+    return replies
+
+
+def _push(grid: Grid, messages: Sequence[Message]) -> dict[str, int]:
+    """Send all; return message id -> position. A node that left in between loses its message alone."""
+    ids = [str(i) for i in grid.push_messages(messages) if i]
+    if len(ids) == len(messages):
+        return {message_id: position for position, message_id in enumerate(ids)}
+    known = {message.metadata.message_id: position for position, message in enumerate(messages)}
+    sent = {message_id: known[message_id] for message_id in ids if message_id in known}
+    log(WARNING, "%d of %d messages could not be sent", len(messages) - len(sent), len(messages))
+    return sent

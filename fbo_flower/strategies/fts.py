@@ -1,0 +1,12 @@
+"""`FTS` as a Flower strategy."""
+
+from __future__ import annotations
+
+from fbo_flower import algorithms
+from fbo_flower.strategies.base import TuningStrategy
+
+
+class FTS(TuningStrategy):
+    """Run `algorithms.FTS`; takes its options beside the settings of `TuningStrategy`."""
+
+    algorithm_class = algorithms.FTS

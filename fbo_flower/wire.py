@@ -1,0 +1,379 @@
+"""What crosses the wire, and the checks that it has to pass.
+
+A task or report travels as NumPy arrays and a flat dictionary of scalars, the form that
+`NumPyClient.fit` takes and returns; in a Flower message they are the records `arrays` and `config`.
+Whatever comes in is hostile until `unpack_task` or `unpack_report` has let it through: version,
+study, agent, search space, names, dtypes, shapes, bounds and sizes. Nothing is ever unpickled.
+
+`freeze` and `thaw` turn arrays and values into bytes for what an agent keeps at home.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+from fbo_flower.algorithms.protocol import ArraySpec, Schema, canonical_json
+from fbo_flower.algorithms.records import AnyArray, Outcome, Phase, Report, Scalar, Task
+from fbo_flower.errors import WireError
+
+SCHEMA_VERSION = 1
+MAX_BYTES = 64 * 2**20  # of all arrays of one message
+MAX_ARRAYS = 32
+MAX_AXES = 8
+MAX_TEXT = 2**20  # characters of one text
+MAX_TRIALS = 2**53
+
+Packed = tuple[list[AnyArray], dict[str, Scalar]]
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """What a message says about itself.
+
+    Parameters
+    ----------
+    study : id of the study, drawn by the server
+    agent : the agent that the task is for, or that reports
+    space : digest of the search space
+    algorithm, options : name and JSON of the options; in tasks only
+    """
+
+    study: str
+    agent: str
+    space: str
+    algorithm: str = ""
+    options: str = "{}"
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """What an agent's operator lets out beyond the report.
+
+    Parameters
+    ----------
+    trials : the evaluations of this task, with `disclose = "trials"`
+    incumbent : best value so far, with "incumbent" and "trials"; NaN before the first success
+    """
+
+    trials: Outcome | None = None
+    incumbent: float | None = None
+
+
+# -- tasks -------------------------------------------------------------------------------------
+
+
+def pack_task(task: Task, envelope: Envelope) -> Packed:
+    """Return a task as arrays and scalars."""
+    config = _header(envelope, task) | {"algorithm": envelope.algorithm, "options": envelope.options}
+    return _with_arrays(config, task.arrays)
+
+
+def unpack_envelope(config: Mapping[str, Scalar]) -> Envelope:
+    """Return who a task is for and what algorithm it belongs to, after checking its version."""
+    _check_version(config)
+    return Envelope(*(_text(config, key) for key in ("study", "agent", "space", "algorithm", "options")))
+
+
+def unpack_task(arrays: Sequence[AnyArray], config: Mapping[str, Scalar], schema: Schema) -> Task:
+    """Return the task; WireError unless it is of this version and fits `schema`."""
+    unpack_envelope(config)
+    phase = _text(config, "phase")
+    if phase not in tuple(Phase):
+        raise WireError(f"phase: expected one of {', '.join(Phase)}, got {_show(phase)}")
+    return Task(
+        Phase(phase),
+        _count(config, "round"),
+        _count(config, "trial"),
+        _count(config, "num-trials"),
+        _checked_arrays(arrays, config, schema),
+        _checked_values(config, schema),
+    )
+
+
+# -- reports -----------------------------------------------------------------------------------
+
+
+def pack_report(report: Report, task: Task, envelope: Envelope, disclosure: Disclosure) -> Packed:
+    """Return a report, and what the agent's operator discloses beside it, as arrays and scalars."""
+    config = _header(envelope, task)
+    config |= {"num-failed": report.num_failed, "values": canonical_json(dict(report.values))}
+    extra: dict[str, AnyArray] = {}
+    if disclosure.trials is not None:
+        extra["disclosed.points"] = disclosure.trials.points
+        extra["disclosed.values"] = disclosure.trials.values
+        failures = {str(trial): reason for trial, reason in disclosure.trials.failures.items()}
+        config["disclosed.failures"] = json.dumps(failures, separators=(",", ":"))
+    if disclosure.incumbent is not None:
+        config["disclosed.incumbent"] = float(disclosure.incumbent)
+    return _with_arrays(config, {**report.arrays, **extra})
+
+
+def unpack_report(
+    arrays: Sequence[AnyArray],
+    config: Mapping[str, Scalar],
+    task: Task,
+    envelope: Envelope,
+    schema: Schema,
+    dimension: int,
+) -> tuple[Report, Disclosure]:
+    """Return the report and what came with it; WireError unless it answers exactly this task.
+
+    Parameters
+    ----------
+    task, envelope : as they were sent
+    schema : what the algorithm lets a report carry
+    dimension : `D` of the search space
+    """
+    _check_version(config)
+    for key, expected in _header(envelope, task).items():
+        got = config.get(key)
+        if key != "values" and (type(got) is not type(expected) or got != expected):
+            raise WireError(f"{key}: expected {_show(expected)}, got {_show(got)}")
+    num_failed = _count(config, "num-failed")
+    if num_failed > task.num_trials:
+        raise WireError(f"num-failed: expected at most {task.num_trials}, got {num_failed}")
+    disclosed = Schema(
+        arrays={
+            **schema.arrays,
+            "disclosed.points": ArraySpec((task.num_trials, dimension), low=0.0, high=1.0),
+            "disclosed.values": ArraySpec((task.num_trials,), low=-np.inf, high=np.inf),
+        },
+        values=schema.values,
+    )
+    named = _checked_arrays(arrays, config, disclosed)
+    values = _checked_values(config, schema)
+    trials = _disclosed_trials(named, config, task)
+    incumbent = config.get("disclosed.incumbent")
+    if incumbent is not None and (not isinstance(incumbent, float) or np.isinf(incumbent)):
+        raise WireError(f"disclosed.incumbent: expected a number, got {_show(incumbent)}")
+    kept = {name: array for name, array in named.items() if not name.startswith("disclosed.")}
+    report = Report(task.trial, task.num_trials, num_failed, kept, values)
+    return report, Disclosure(trials, incumbent)
+
+
+def _disclosed_trials(
+    named: Mapping[str, AnyArray], config: Mapping[str, Scalar], task: Task
+) -> Outcome | None:
+    if "disclosed.points" not in named and "disclosed.values" not in named:
+        return None
+    if "disclosed.points" not in named or "disclosed.values" not in named:
+        raise WireError("disclosed trials: expected points and values, got one of them")
+    values = np.asarray(named["disclosed.values"], dtype=np.float64)
+    failures = _json_object(config, "disclosed.failures")
+    failed = {str(task.trial + i) for i in np.flatnonzero(np.isnan(values))}
+    if np.isinf(values).any() or set(failures) != failed:
+        raise WireError(
+            "disclosed.values: expected finite numbers, and NaN with a reason where a trial failed"
+        )
+    if not all(isinstance(reason, str) and len(reason) <= 1000 for reason in failures.values()):
+        raise WireError("disclosed.failures: expected texts of at most 1000 characters")
+    return Outcome(
+        np.asarray(named["disclosed.points"], dtype=np.float64),
+        values,
+        np.arange(task.trial, task.end, dtype=np.int64),
+        {int(trial): cast(str, reason) for trial, reason in failures.items()},
+    )
+
+
+# -- Flower's records --------------------------------------------------------------------------
+
+
+def to_records(packed: Packed) -> RecordDict:
+    """Return a Flower message's content: record `arrays` with every array under its name, and `config`."""
+    arrays, config = packed
+    names = str(config["names"]).split(",") if arrays else []
+    record = ArrayRecord({name: FlowerArray(array) for name, array in zip(names, arrays, strict=True)})
+    return RecordDict({"arrays": record, "config": ConfigRecord(cast(dict[str, Any], config))})
+
+
+def from_records(content: RecordDict) -> Packed:
+    """Return the arrays and scalars of a Flower message; WireError before anything large is allocated."""
+    record, config = content.get("arrays"), content.get("config")
+    if not isinstance(record, ArrayRecord) or not isinstance(config, ConfigRecord):
+        raise WireError(f"content: expected records 'arrays' and 'config', got {_show(sorted(content))}")
+    if len(record) > MAX_ARRAYS or sum(len(a.data) for a in record.values()) > MAX_BYTES:
+        raise WireError(f"arrays: expected at most {MAX_ARRAYS} of {MAX_BYTES} bytes together")
+    if not all(isinstance(value, bool | int | float | str) for value in config.values()):
+        raise WireError("config: expected numbers and texts only")
+    scalars = cast(dict[str, Scalar], dict(config))
+    if ",".join(record) != scalars.get("names", ""):
+        raise WireError(f"names: expected {_show(','.join(record))}, got {_show(scalars.get('names'))}")
+    return [_decode_array(name, array) for name, array in record.items()], scalars
+
+
+def count_bytes(content: RecordDict) -> int:
+    """Return how many bytes of arrays and scalars a message carries, names included.
+
+    Flower's own count fails on an empty text and counts characters for bytes.
+    """
+    arrays = [record.count_bytes() for record in content.values() if isinstance(record, ArrayRecord)]
+    configs = [record for record in content.values() if isinstance(record, ConfigRecord)]
+    return sum(arrays) + sum(_size(k) + _size(v) for record in configs for k, v in record.items())
+
+
+def _size(value: object) -> int:
+    if isinstance(value, list):
+        return sum(_size(item) for item in value)
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "surrogatepass"))
+    return len(value) if isinstance(value, bytes) else 1 if isinstance(value, bool) else 8
+
+
+def _decode_array(name: str, array: FlowerArray) -> AnyArray:
+    """Read one array in NumPy's `.npy` format; the header must not promise more than the bytes hold."""
+    stream = io.BytesIO(array.data)
+    readers: dict[tuple[int, int], Callable[..., tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    try:
+        version = np.lib.format.read_magic(stream)
+        shape, fortran, dtype = readers[version](stream)
+    except Exception as error:  # NumPy raises several kinds on malformed headers
+        raise WireError(f"{name[:80]}: expected an array in npy format") from error
+    if len(shape) > MAX_AXES or any(type(n) is not int or not 0 <= n <= MAX_BYTES for n in shape):
+        raise WireError(f"{name[:80]}: expected an array of at most {MAX_AXES} axes, got {_show(shape)}")
+    size = math.prod(shape)  # Python integers: cannot overflow
+    if array.stype != "numpy.ndarray" or dtype.kind not in "fiub" or dtype.hasobject:
+        raise WireError(f"{name[:80]}: expected plain numbers, got {dtype}")
+    if size * dtype.itemsize != len(array.data) - stream.tell():
+        raise WireError(f"{name[:80]}: expected {size * dtype.itemsize} bytes for shape {shape}")
+    flat = np.frombuffer(array.data, dtype=dtype, offset=stream.tell())
+    return cast(AnyArray, flat.reshape(shape, order="F" if fortran else "C"))
+
+
+# -- an agent's own memory ---------------------------------------------------------------------
+
+
+def freeze(arrays: Mapping[str, AnyArray], values: Mapping[str, object]) -> bytes:
+    """Return arrays and JSON values as bytes; `thaw` reads them back bit for bit."""
+    parts = [np.asarray(array, order="C") for array in arrays.values()]
+    index = [[name, part.dtype.str, list(part.shape)] for name, part in zip(arrays, parts, strict=True)]
+    header = json.dumps({"arrays": index, "values": dict(values)}, separators=(",", ":")).encode()
+    return b"".join([struct.pack("<I", len(header)), header, *(part.tobytes() for part in parts)])
+
+
+def thaw(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
+    """Return what `freeze` was given; WireError if the bytes are damaged."""
+    try:
+        (length,) = struct.unpack_from("<I", data)
+        header = json.loads(data[4 : 4 + length])
+        arrays: dict[str, AnyArray] = {}
+        position = 4 + length
+        for name, dtype, shape in header["arrays"]:
+            count = int(np.prod(shape, dtype=np.int64))
+            flat = np.frombuffer(data, dtype=np.dtype(dtype), count=count, offset=position)
+            arrays[name] = flat.reshape(shape)
+            position += flat.nbytes
+        return arrays, header["values"]
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error) as error:
+        raise WireError(f"stored state: expected what freeze() wrote, got {len(data)} bytes") from error
+
+
+# -- checks ------------------------------------------------------------------------------------
+
+
+def _header(envelope: Envelope, task: Task) -> dict[str, Scalar]:
+    return {
+        "schema": SCHEMA_VERSION,
+        "study": envelope.study,
+        "agent": envelope.agent,
+        "space": envelope.space,
+        "phase": str(task.phase),
+        "round": task.round,
+        "trial": task.trial,
+        "num-trials": task.num_trials,
+        "values": canonical_json(dict(task.values)),
+    }
+
+
+def _with_arrays(config: dict[str, Scalar], arrays: Mapping[str, AnyArray]) -> Packed:
+    return list(arrays.values()), config | {"names": ",".join(arrays)}
+
+
+def _check_version(config: Mapping[str, Scalar]) -> None:
+    version = config.get("schema")
+    if type(version) is not int or version != SCHEMA_VERSION:
+        raise WireError(f"schema: expected version {SCHEMA_VERSION}, got {_show(version)}")
+
+
+def _checked_arrays(
+    arrays: Sequence[AnyArray], config: Mapping[str, Scalar], schema: Schema
+) -> dict[str, AnyArray]:
+    text = _text(config, "names")
+    names = text.split(",") if text else []
+    if len(names) != len(arrays) or len(set(names)) != len(names):
+        raise WireError(f"names: expected {len(arrays)} different names, got {_show(text)}")
+    return {name: _checked_array(name, a, schema) for name, a in zip(names, arrays, strict=True)}
+
+
+def _checked_array(name: str, array: AnyArray, schema: Schema) -> AnyArray:
+    spec = schema.arrays.get(name)
+    if spec is None:
+        raise WireError(f"arrays: expected only {', '.join(schema.arrays) or 'none'}, got {_show(name)}")
+    fits = len(array.shape) == len(spec.shape) and all(
+        length <= spec.max_length if expected is None else length == expected
+        for length, expected in zip(array.shape, spec.shape, strict=True)
+    )
+    if str(array.dtype) != spec.dtype or not fits:
+        raise WireError(f"{name}: expected {spec.shape} {spec.dtype}, got {array.shape} {array.dtype}")
+    numbers = np.asarray(array, dtype=np.float64)
+    if np.isinf(spec.low) and np.isinf(spec.high):
+        return array  # its reader decides what NaN means
+    if array.size and not (np.min(numbers) >= spec.low and np.max(numbers) <= spec.high):
+        raise WireError(f"{name}: expected finite numbers between {spec.low:g} and {spec.high:g}")
+    return array
+
+
+def _checked_values(config: Mapping[str, Scalar], schema: Schema) -> dict[str, Scalar]:
+    values = _json_object(config, "values")
+    for name, value in values.items():
+        kind = schema.values.get(name)
+        if kind is None or type(value) is not kind:
+            raise WireError(f"values: expected {_show(sorted(schema.values))}, got {_show({name: value})}")
+        if isinstance(value, float) and not math.isfinite(value):  # JSON has no infinity, but it has 1e999
+            raise WireError(f"values: expected finite numbers, got {_show({name: value})}")
+    return cast(dict[str, Scalar], values)
+
+
+def _json_object(config: Mapping[str, Scalar], key: str) -> dict[str, object]:
+    try:
+        parsed = json.loads(_text(config, key), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"{key}: expected a JSON object, got {_show(config.get(key))}") from error
+    if not isinstance(parsed, dict):
+        raise WireError(f"{key}: expected a JSON object, got {_show(parsed)}")
+    return parsed
+
+
+def _refuse_constant(text: str) -> object:
+    raise ValueError(text)
+
+
+def _text(config: Mapping[str, Scalar], key: str) -> str:
+    value = config.get(key)
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        raise WireError(f"{key}: expected a text of at most {MAX_TEXT} characters, got {_show(value)}")
+    return value
+
+
+def _count(config: Mapping[str, Scalar], key: str) -> int:
+    value = config.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TRIALS:
+        raise WireError(f"{key}: expected a count, got {_show(value)}")
+    return value
+
+
+def _show(value: object) -> str:
+    text = repr(value[:80] if isinstance(value, str | bytes | list) else value)
+    return text if len(text) <= 80 else text[:77] + "..."
