@@ -1,0 +1,368 @@
+"""A study as one figure: what each algorithm reaches, after how many evaluations, and for how much traffic.
+
+Lines are means over agents, bands are one standard error to either side. Where the optimum is known the
+figure shows simple regret (logarithmic) and cumulative regret, else the incumbents; the axis then starts near
+the end of the initial design, whose values are often awful. Colours are those of Okabe and Ito, told apart by
+most colour-blind readers; line styles tell the algorithms apart in print. Tuning alone is dashed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.summary import (
+    agent_curves,
+    format_bytes,
+    mean_and_stderr,
+    summarise,
+    target_rows,
+)
+from fbo_flower.study import Study
+from fbo_flower.table import Table, atomic_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Array = npt.NDArray[np.float64]
+Line = tuple[Array, Array, Array]  # x, mean, stderr, each `(num_points,)`
+
+STYLES: dict[str, tuple[str, Any]] = {  # algorithm -> colour, line style
+    "random": ("#8a8a8a", ":"),
+    "ts": ("#000000", "--"),
+    "fts": ("#0072B2", "-"),
+    "rgpe": ("#D55E00", "-"),
+    "taf": ("#CC79A7", "-"),
+    "local-pne": ("#000000", (0, (5, 1.5, 1, 1.5))),
+    "pf-pne": ("#009E73", "-"),
+    "fed-pne": ("#E69F00", "-"),
+    "hct": ("#56B4E9", "-"),
+    "fed1-ucb": ("#D55E00", "-."),
+    "fn-ucb": ("#0072B2", "-."),
+    "co-kg": ("#009E73", "-."),
+    "rfms": ("#CC79A7", "-."),
+}
+_OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8a8a8a")
+_GREY = "#5f5f5f"
+_MAX_POINTS = 1000  # of a line; bandits make 10^5 evaluations
+_LABEL_HEIGHT = 0.06  # of a line of text, as a fraction of the axes
+_FORMATS = (".pdf", ".png", ".svg")
+
+
+def plot_study(study: Study, path: str | os.PathLike[str], *, title: str | None = None) -> None:
+    """Draw a study and write the picture, whole or not at all.
+
+    Parameters
+    ----------
+    study : with trials, regret or mean incumbents to show
+    path : ends in .png, .pdf or .svg
+    title : by default the problem and the number of agents
+
+    Raises
+    ------
+    ConfigError
+        If there is nothing to show, matplotlib is not installed, or the file cannot be written.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in _FORMATS:
+        raise ConfigError(f"{path}: expected a name that ends in {', '.join(_FORMATS)}, got {suffix!r}")
+    picture = io.BytesIO()
+    figure(study, title=title).savefig(picture, format=suffix[1:], dpi=200)
+    with atomic_file(path) as file:
+        file.write(picture.getvalue())
+
+
+def figure(study: Study, *, title: str | None = None) -> Figure:
+    """Draw a study; the caller may still change the figure.
+
+    Raises
+    ------
+    ConfigError
+        If there is nothing to show or matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError(
+            "plots: matplotlib is not installed; try `pip install 'fbo-flower[simulation]'`"
+        ) from error
+    styles = _styles(study)
+    traffic = {row.algorithm: (row.bytes_down, row.bytes_up) for row in summarise(study)}
+    has_traffic = any(down + up > 0 for down, up in traffic.values())
+    has_regret = len(study.regret) > 0
+    num_lines = 2 if has_regret else 1
+
+    widths = [4.3 if has_regret else 5.2] * num_lines + [2.2] * has_traffic
+    drawing = Figure(figsize=(sum(widths) + 0.8 * num_lines, 3.9), layout="constrained", facecolor="white")
+    axes = drawing.subplots(1, len(widths), width_ratios=widths, squeeze=False)[0]
+    if has_regret:
+        _draw_regret(axes[0], axes[1], study, styles)
+    else:
+        _draw_incumbents(axes[0], study, styles)
+    if has_traffic:
+        _draw_traffic(axes[-1], traffic, styles)
+    drawing.suptitle(
+        title if title is not None else _title(study),
+        x=0.01,
+        ha="left",
+        fontsize=12,
+        fontweight="bold",
+        parse_math=False,
+    )
+    return drawing
+
+
+def _draw_incumbents(ax: Axes, study: Study, styles: dict[str, tuple[str, Any]]) -> None:
+    lines: dict[str, Line] = {}
+    for algorithm in study.algorithms:
+        _, curves = agent_curves(study, algorithm)
+        x = np.arange(1.0, curves.shape[1] + 1)
+        lines[algorithm] = (x, *mean_and_stderr(curves))
+    unit = "Evaluations per agent"
+    if not any(len(x) for x, _, _ in lines.values()):  # agents kept their trials: what the strategy saw
+        unit = "Round"
+        for algorithm in study.algorithms:
+            rounds = study.rounds.where(algorithm=algorithm)
+            mean = rounds["mean_incumbent"]
+            lines[algorithm] = (rounds["round"].astype(float), mean, np.full(len(mean), np.nan))
+    lines = {name: line for name, line in lines.items() if np.isfinite(line[1]).any()}
+    if not lines:
+        raise ConfigError("figure: expected a study with successful trials or mean incumbents, got none")
+    _draw_lines(ax, lines, styles)
+    metrics = {str(run["metric"]) for run in study.settings["runs"] if run.get("metric")}
+    name = metrics.pop() if len(metrics) == 1 else "value"
+    ax.set_ylabel(f"Best {name} so far", parse_math=False)
+    ax.set_xlabel(unit)
+    num_initial = _num_initial(study) if unit != "Round" else 0
+    _zoom(ax, lines, num_initial)
+    _explain_bands(ax, lines, at_top=False)
+    _mark_initial_design(ax, num_initial)
+    _label_ends(ax, lines, styles)
+
+
+def _draw_regret(simple: Axes, cumulative: Axes, study: Study, styles: dict[str, tuple[str, Any]]) -> None:
+    for ax, column, name in (
+        (simple, "simple", "Simple regret"),
+        (cumulative, "cumulative", "Cumulative regret"),
+    ):
+        lines: dict[str, Line] = {}
+        for algorithm in study.algorithms:
+            rows = target_rows(study, study.regret, algorithm)
+            if np.isfinite(rows[column]).any():
+                x, curves = _steps(rows, column)
+                lines[algorithm] = (x, *mean_and_stderr(curves))
+        if not lines:
+            raise ConfigError(f"figure: expected {name.lower()} that is known, got only NaN")
+        if column == "simple":
+            lines = _use_logarithm(ax, lines)
+        _draw_lines(ax, lines, styles)
+        _explain_bands(ax, lines, at_top=column == "simple")
+        ax.set_xlabel("Evaluations per agent")
+        ax.set_ylabel(name)
+        _mark_initial_design(ax, _num_initial(study))
+        _label_ends(ax, lines, styles)
+
+
+def _draw_lines(ax: Axes, lines: dict[str, Line], styles: dict[str, tuple[str, Any]]) -> None:
+    """Draw means with bands of one standard error."""
+    from matplotlib.ticker import MaxNLocator
+
+    for place, (name, (x, mean, stderr)) in enumerate(lines.items()):
+        colour, style = styles[name]
+        known = np.isfinite(mean)
+        ax.plot(x, mean, color=colour, linestyle=style, linewidth=1.8, label=name, zorder=3 + place)
+        if np.isfinite(stderr).any():
+            width = np.where(known, np.nan_to_num(stderr), np.nan)
+            ax.fill_between(x, mean - width, mean + width, color=colour, alpha=0.13, linewidth=0, zorder=2)
+    first, last = min(x[0] for x, _, _ in lines.values()), max(x[-1] for x, _, _ in lines.values())
+    ax.set_xlim(first, last if last > first else first + 1)
+    ax.grid(axis="y", color="#e6e6e6", linewidth=0.7)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(_GREY)
+    ax.tick_params(colors=_GREY, labelcolor="black", labelsize=9)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=True))
+    ax.xaxis.set_major_formatter("{x:,.0f}")
+
+
+def _zoom(ax: Axes, lines: dict[str, Line], num_initial: int) -> None:
+    """Show all that follows the initial design, unless that leaves the second half less than a quarter."""
+    high = max(np.nanmax(mean + np.nan_to_num(stderr)) for _, mean, stderr in lines.values())
+    longest = max(x[-1] for x, _, _ in lines.values())
+    low, low_half = (_lowest(lines, start) for start in (max(num_initial, 1), (1 + longest) / 2))
+    if high > low_half:
+        low = max(low, high - 4 * (high - low_half))
+    margin = 0.06 * (high - low) if high > low else 0.05 * max(abs(high), 1e-12)
+    ax.set_ylim(low - margin, high + margin)
+
+
+def _lowest(lines: dict[str, Line], start: float) -> float:
+    """Lower edge of the bands from `start` on, or at a line's end if it is over before."""
+    edges = []
+    for x, mean, stderr in lines.values():
+        known = np.isfinite(mean)
+        known &= x >= min(start, x[known][-1])
+        edges.append((mean - np.nan_to_num(stderr))[known].min())
+    return float(min(edges))
+
+
+def _use_logarithm(ax: Axes, lines: dict[str, Line]) -> dict[str, Line]:
+    """Make the axis logarithmic, and raise a regret of zero to its lower edge."""
+    positive = [mean[mean > 0] for _, mean, _ in lines.values()]
+    smallest = min((values.min() for values in positive if len(values)), default=1.0)
+    largest = max((values.max() for values in positive if len(values)), default=1.0)
+    ax.set_yscale("log", nonpositive="clip")
+    ax.set_ylim(smallest / 1.6, largest * 1.4)
+    lowest = ax.get_ylim()[0]
+    return {name: (x, np.maximum(mean, lowest), stderr) for name, (x, mean, stderr) in lines.items()}
+
+
+def _mark_initial_design(ax: Axes, num_initial: int) -> None:
+    """Shade the evaluations that every algorithm makes before it has learned anything."""
+    first, last = ax.get_xlim()
+    if not first < num_initial < last:
+        return
+    ax.axvspan(first, num_initial, color="#f3f3f3", zorder=0, linewidth=0)
+    at = (first, 1.01)
+    ax.text(*at, "initial design", transform=ax.get_xaxis_transform(), va="bottom", fontsize=8, color=_GREY)
+
+
+def _explain_bands(ax: Axes, lines: dict[str, Line], *, at_top: bool) -> None:
+    """Say what lines and bands are, in the right-hand corner that the curves leave free."""
+    if any(np.isfinite(stderr).any() for _, _, stderr in lines.values()):
+        height, va = (0.98, "top") if at_top else (0.02, "bottom")
+        style: dict[str, Any] = {"fontsize": 8, "color": _GREY, "ha": "right", "va": va}
+        ax.text(0.99, height, "mean over agents ± 1 s.e.", transform=ax.transAxes, **style)
+
+
+def _label_ends(ax: Axes, lines: dict[str, Line], styles: dict[str, tuple[str, Any]]) -> None:
+    """Write each name to the right of its line, moved apart where they would overlap."""
+    ends = []
+    for name, (x, mean, _) in lines.items():
+        last = np.flatnonzero(np.isfinite(mean))[-1]
+        ends.append((name, (x[last], mean[last])))
+    wanted = ax.transAxes.inverted().transform(ax.transData.transform([end for _, end in ends]))[:, 1]
+    heights = _spread(wanted, min(_LABEL_HEIGHT, 1.0 / len(ends)))
+    for (name, end), height in zip(ends, heights.tolist(), strict=True):
+        colour = styles[name][0]
+        ax.annotate(
+            name,
+            xy=end,
+            xytext=(1.045, height),
+            textcoords="axes fraction",
+            color=colour,
+            fontsize=10,
+            fontweight="bold",
+            va="center",
+            annotation_clip=False,
+            parse_math=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.8,
+                "alpha": 0.6,
+                "relpos": (0.0, 0.5),
+                "shrinkA": 3,
+                "shrinkB": 0,
+            },
+        )
+
+
+def _spread(heights: Array, distance: float) -> Array:
+    """Nearest heights in [0, 1] (in least squares) that keep the order and a distance.
+
+    Subtracting `i * distance` turns the task into isotonic regression between bounds: pool adjacent
+    violators, then clip.
+    """
+    order = np.argsort(heights, kind="stable")
+    pools: list[list[float]] = []
+    for i, height in enumerate(heights[order].tolist()):
+        pools.append([height - i * distance])
+        while len(pools) > 1 and np.mean(pools[-2]) >= np.mean(pools[-1]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    level = np.concatenate([np.full(len(pool), np.mean(pool)) for pool in pools])
+    level = np.clip(level, 0.0, 1.0 - distance * (len(heights) - 1))
+    spread = np.empty(len(heights))
+    spread[order] = level + distance * np.arange(len(heights))
+    return spread
+
+
+def _draw_traffic(
+    ax: Axes, traffic: dict[str, tuple[float, float]], styles: dict[str, tuple[str, Any]]
+) -> None:
+    """Draw bytes per agent and round as bars."""
+    names = list(traffic)
+    down, up = np.nan_to_num([traffic[name] for name in names]).T
+    place = np.arange(len(names))
+    colours = [styles[name][0] for name in names]
+    ax.barh(place, down, color=colours, height=0.5)
+    ax.barh(place, up, left=down, color=colours, alpha=0.4, height=0.5)
+    for y, name, total in zip(place.tolist(), names, (down + up).tolist(), strict=True):
+        ax.text(0, y - 0.3, name, color=styles[name][0], fontsize=9, fontweight="bold", parse_math=False)
+        ax.text(total, y, f" {format_bytes(total)}", va="center", fontsize=9)
+    ax.set_ylim(max(len(names), 3) - 0.4, -0.7)
+    ax.set_xlim(0, 1.35 * max((down + up).max(), 1.0))
+    ax.set_title("Bytes per agent and round", fontsize=10, loc="left")
+    ax.set_xlabel("full: to the agent, light: from it", fontsize=8, color=_GREY, loc="left")
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.spines[:].set_visible(False)
+
+
+def _steps(rows: Table, column: str) -> tuple[Array, Array]:
+    """Curves of all agents on one grid of evaluations; an agent's value holds until its next row.
+
+    Returns
+    -------
+    x : `(num_points,)`
+    curves : `(n, num_points)`; NaN before an agent's first and after its last row
+    """
+    grid = np.unique(rows["evaluations"])
+    if len(grid) > _MAX_POINTS:
+        grid = grid[np.linspace(0, len(grid) - 1, _MAX_POINTS).round().astype(int)]
+    agents, agent = np.unique(rows["agent"].astype(str), return_inverse=True)
+    curves = np.full((len(agents), len(grid)), np.nan)
+    for i in range(len(agents)):
+        own = agent == i
+        evaluations, values = rows["evaluations"][own], rows[column][own]
+        last = np.searchsorted(evaluations, grid, side="right") - 1
+        curves[i] = np.where((last >= 0) & (grid <= evaluations[-1]), values[last], np.nan)
+    return grid.astype(np.float64), curves
+
+
+def _styles(study: Study) -> dict[str, tuple[str, Any]]:
+    """Colour and line style of each label: its algorithm's, else the first one still free."""
+    styles: dict[str, tuple[str, Any]] = {}
+    spare = [(colour, style) for style in ("-", "-.", ":", "--") for colour in _OTHERS]
+    for name in study.algorithms:
+        algorithm = study.run(name).get("algorithm", name)
+        if algorithm in STYLES and STYLES[algorithm] not in styles.values():
+            styles[name] = STYLES[algorithm]
+    for name in study.algorithms:
+        if name not in styles:
+            taken = list(styles.values())
+            styles[name] = next((style for style in spare if style not in taken), spare[0])
+    return {name: styles[name] for name in study.algorithms}
+
+
+def _num_initial(study: Study) -> int:
+    """Size of the initial design if all runs agree, else 0."""
+    sizes = {int(run.get("num_initial") or 0) for run in study.settings["runs"]}
+    return sizes.pop() if len(sizes) == 1 else 0
+
+
+def _title(study: Study) -> str:
+    runs = study.settings["runs"]
+    problems = dict.fromkeys(str(run["problem"]) for run in runs if run.get("problem"))
+    agents = dict.fromkeys(str(run["num_agents"]) for run in runs if run.get("num_agents"))
+    name = ", ".join(problems) or str(study.settings.get("name", ""))
+    if not agents:
+        return name
+    return f"{name}, {' or '.join(agents)} agent{'' if list(agents) == ['1'] else 's'}"

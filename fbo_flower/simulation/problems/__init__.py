@@ -1,0 +1,61 @@
+"""The bundled benchmark problems, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
+from fbo_flower.simulation.problems.digits_svm import DigitsSVM
+from fbo_flower.simulation.problems.gp_samples import GPSamples
+from fbo_flower.simulation.problems.landmine_svm import LandmineSVM
+from fbo_flower.simulation.problems.parkinsons_lr import ParkinsonsLR
+
+__all__ = [
+    "PROBLEMS",
+    "Config",
+    "DigitsSVM",
+    "EvaluationContext",
+    "GPSamples",
+    "LandmineSVM",
+    "ParkinsonsLR",
+    "Problem",
+    "make_problem",
+]
+
+PROBLEMS: dict[str, type[Problem]] = {
+    "digits-svm": DigitsSVM,
+    "landmine-svm": LandmineSVM,
+    "parkinsons-lr": ParkinsonsLR,
+    "gp-samples": GPSamples,
+}
+
+
+def make_problem(
+    name: str, num_agents: int | None, seed: int, options: Mapping[str, object] | None = None
+) -> Problem:
+    """Build the problem called `name`.
+
+    Parameters
+    ----------
+    name : a key of `PROBLEMS`
+    num_agents : None for the problem's own number; fewer than the data has means the first ones
+    seed : of what the problem draws once (splits, functions)
+    options : see `PROBLEMS[name].options()`
+
+    Raises
+    ------
+    ConfigError
+        If there is no such problem or option, or an option cannot be used.
+    """
+    problem = PROBLEMS.get(name)
+    if problem is None:
+        raise ConfigError(f"problem: expected one of {', '.join(PROBLEMS)}, got {name!r}")
+    known = problem.options()
+    chosen: dict[str, Any] = dict(options or {})  # values are checked by Problem.__post_init__
+    unknown = [option for option in chosen if option not in known]
+    if unknown:
+        listing = ", ".join(f"{option}={default!r}" for option, default in known.items())
+        raise ConfigError(f"{name}: expected options among {listing or 'none'}; got {', '.join(unknown)}")
+    return problem(problem.default_agents if num_agents is None else num_agents, seed, **chosen)

@@ -1,0 +1,134 @@
+"""What a benchmark problem is: one objective per agent, over one search space, to be maximised.
+
+A problem is a frozen dataclass whose fields are its options. It therefore travels to worker processes as a
+few numbers, is hashable, and serves as the key of the per-process caches that hold each agent's data.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, Literal, Protocol, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError, ObjectiveError
+from fbo_flower.space import SearchSpace
+
+Config = Mapping[str, object]
+
+
+class EvaluationContext(Protocol):
+    """What an evaluation is told besides the configuration: whose data, and the randomness to use."""
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def rng(self) -> np.random.Generator: ...
+
+
+@dataclass(frozen=True)
+class Problem(ABC):
+    """One objective per agent; higher is better.
+
+    Attributes
+    ----------
+    num_agents : the agents that take part are `0 .. num_agents - 1`
+    seed : of everything the problem draws once: splits, functions, orders
+    name, metric : as printed in tables and figures
+    default_agents : `num_agents` when nobody says otherwise
+    max_agents : the most that the data can serve; None: any number
+    """
+
+    num_agents: int
+    seed: int
+
+    name: ClassVar[str]
+    metric: ClassVar[str]
+    default_agents: ClassVar[int]
+    max_agents: ClassVar[int | None] = None
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not _is_instance(value, hints[field.name]):
+                raise ConfigError(
+                    f"{self.name}: {field.name}: expected {_describe(hints[field.name])}, got {value!r}"
+                )
+        if self.num_agents < 1:
+            raise ConfigError(f"{self.name}: expected at least 1 agent, got {self.num_agents}")
+        if self.max_agents is not None and self.num_agents > self.max_agents:
+            raise ConfigError(
+                f"{self.name}: expected at most {self.max_agents} agents, got {self.num_agents}"
+            )
+        if self.seed < 0:
+            raise ConfigError(f"{self.name}: seed: expected a non-negative integer, got {self.seed}")
+
+    @property
+    @abstractmethod
+    def space(self) -> SearchSpace:
+        """What is tuned."""
+
+    @abstractmethod
+    def __call__(self, config: Config, context: EvaluationContext) -> float:
+        """Evaluate `config` on the data of agent `context.partition`."""
+
+    @abstractmethod
+    def true_value(self, config: Config, partition: int) -> float | None:
+        """Return the value without noise, or None where it is unknown.
+
+        Where the objective is deterministic, this costs an evaluation.
+        """
+
+    def optimum(self, partition: int) -> float | None:
+        """Return the largest `true_value` of this agent, or None where it is unknown."""
+        self.check_partition(partition)
+        return None
+
+    def check_partition(self, partition: int) -> None:
+        """Raise ConfigError unless `partition` is one of the agents."""
+        if not 0 <= partition < self.num_agents:
+            raise ConfigError(
+                f"{self.name}: partition: expected 0 <= partition < {self.num_agents}, got {partition}"
+            )
+
+    def expect(self, option: str, holds: bool, expected: str) -> None:
+        """Raise ConfigError, naming `option` and its value, unless `holds`."""
+        if not holds:
+            raise ConfigError(f"{self.name}: {option}: expected {expected}, got {getattr(self, option)!r}")
+
+    @classmethod
+    def options(cls) -> dict[str, object]:
+        """Return the names of the options with their defaults."""
+        return {field.name: field.default for field in fields(cls) if field.default is not MISSING}
+
+
+def number(config: Config, name: str) -> float:
+    """Return parameter `name` of `config` as a float."""
+    value = config.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ObjectiveError(f"{name}: expected a number in the configuration, got {value!r}")
+    return float(value)
+
+
+def _is_instance(value: object, hint: Any) -> bool:
+    """Whether an option fits its annotation: a class, a Literal or a union of classes."""
+    if get_origin(hint) is Literal:
+        return any(type(value) is type(choice) and value == choice for choice in get_args(hint))
+    allowed = get_args(hint) or (hint,)
+    if isinstance(value, bool):
+        return bool in allowed
+    if isinstance(value, int | float) and float in allowed:
+        return math.isfinite(value)
+    return isinstance(value, allowed)
+
+
+def _describe(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return " or ".join(repr(choice) for choice in get_args(hint))
+    names = {int: "an integer", float: "a finite number", bool: "true or false", type(None): "None"}
+    return " or ".join(names.get(kind, str(kind)) for kind in get_args(hint) or (hint,))

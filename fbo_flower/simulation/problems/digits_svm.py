@@ -1,0 +1,105 @@
+"""Tune an RBF support vector machine on handwritten digits that no two agents see alike.
+
+The 1797 digits of scikit-learn are spread over the agents with label skew: each agent has its own mix of
+classes and its own number of rows. Pixels are scaled to `[0, 1]` by the known ink maximum, so nothing is
+estimated across agents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation.partitioners import dirichlet, train_validation
+from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem, number
+from fbo_flower.space import Float, SearchSpace
+
+NUM_ROWS = 1797
+NUM_CLASSES = 10
+SPACE = SearchSpace({"C": Float(1e-3, 1e3, log=True), "gamma": Float(1e-6, 10.0, log=True)})
+
+
+@dataclass(frozen=True)
+class DigitsSVM(Problem):
+    """Validation accuracy of an RBF SVM in `C` and `gamma`; deterministic.
+
+    Attributes
+    ----------
+    concentration : of the Dirichlet law of the label skew; small is more skewed
+    min_size : rows every agent has at least; more than ten, so that some class has a row to validate on
+    train_fraction : of each agent's rows, class by class; the others validate
+    """
+
+    concentration: float = 0.5
+    min_size: int = 40
+    train_fraction: float = 0.6
+
+    name: ClassVar[str] = "digits-svm"
+    metric: ClassVar[str] = "validation accuracy"
+    default_agents: ClassVar[int] = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.expect("concentration", self.concentration > 0, "a positive number")
+        self.expect("min_size", self.min_size > NUM_CLASSES, f"more than {NUM_CLASSES} rows")
+        self.expect("train_fraction", 0 < self.train_fraction < 1, "a number between 0 and 1")
+        most = NUM_ROWS // self.min_size
+        self.expect(
+            "num_agents", self.num_agents <= most, f"at most {most} agents with min_size={self.min_size}"
+        )
+
+    @property
+    def space(self) -> SearchSpace:
+        return SPACE
+
+    def __call__(self, config: Config, context: EvaluationContext) -> float:
+        return self.true_value(config, context.partition)
+
+    def true_value(self, config: Config, partition: int) -> float:
+        from sklearn.svm import SVC  # a second to import: only who evaluates pays
+
+        self.check_partition(partition)
+        agent = _agent(self, partition)
+        model = SVC(C=number(config, "C"), gamma=number(config, "gamma"))
+        model.fit(agent.x_train, agent.y_train)
+        return float(np.mean(model.predict(agent.x_validation) == agent.y_validation))
+
+
+class _Agent(NamedTuple):
+    x_train: NDArray[np.float64]
+    y_train: NDArray[np.intp]
+    x_validation: NDArray[np.float64]
+    y_validation: NDArray[np.intp]
+
+
+@lru_cache(maxsize=1)
+def _digits() -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    from sklearn.datasets import load_digits
+
+    pixels, digits = load_digits(return_X_y=True)
+    return np.ascontiguousarray(pixels / 16.0), digits.astype(np.intp)
+
+
+@lru_cache(maxsize=8)
+def _parts(problem: DigitsSVM) -> list[NDArray[np.intp]]:
+    rng = generator(problem.seed, problem.name, "parts")
+    labels = _digits()[1]
+    return dirichlet(
+        labels, problem.num_agents, problem.concentration, rng, min_size=problem.min_size, min_classes=2
+    )
+
+
+@lru_cache(maxsize=4096)
+def _agent(problem: DigitsSVM, partition: int) -> _Agent:
+    pixels, digits = _digits()
+    rows = _parts(problem)[partition]
+    rng = generator(problem.seed, problem.name, "split", partition)
+    train, validation = train_validation(digits[rows], problem.train_fraction, rng)
+    return _Agent(
+        pixels[rows[train]], digits[rows[train]], pixels[rows[validation]], digits[rows[validation]]
+    )

@@ -1,0 +1,251 @@
+"""`simulate`: one algorithm on one problem, with every agent on this machine.
+
+The strategy and the ClientApp are those that run on devices; only the grid between them differs:
+
+- `inline`: in this process, one agent after the other;
+- `flower`: Flower's own simulation engine, on Ray.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from flwr.app import Context
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.protocol import check_number
+from fbo_flower.clients import client_app
+from fbo_flower.clients.agent import Prior
+from fbo_flower.errors import ConfigError, FBOError
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.simulation.problems import Problem, make_problem
+from fbo_flower.simulation.regret import with_regret
+from fbo_flower.strategies import STRATEGIES, RoundProgress, TuningStrategy
+from fbo_flower.strategies.exchange import Stopped
+from fbo_flower.study import Study
+
+ENGINES = ("inline", "flower")
+OnRound = Callable[[RoundProgress], None]
+OnStudy = Callable[[Study], None]
+
+
+def simulate(
+    problem: str | Problem = "digits-svm",
+    algorithm: str = "fts",
+    num_agents: int | None = None,
+    num_rounds: int = 25,
+    seed: int = 0,
+    engine: str = "flower",
+    options: Mapping[str, object] | None = None,
+    problem_options: Mapping[str, object] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    label: str | None = None,
+    fraction: float = 1.0,
+    prior_rounds: int = 0,
+    prior_algorithm: str = "ts",
+    prior: Study | Prior | None = None,
+    on_round: OnRound | None = None,
+    on_study: OnStudy | None = None,
+) -> Study:
+    """Run a federated optimisation with simulated agents.
+
+    Parameters
+    ----------
+    problem : a name in `PROBLEMS`, or a problem of one's own
+    algorithm : a name in `ALGORITHMS`
+    num_agents : None: as many as the problem has
+    num_rounds : the first is the initial design
+    seed : of everything; the same seed gives the same trials, bit for bit, on every engine
+    engine : "inline" or "flower"
+    options : the algorithm's
+    problem_options : the problem's
+    out : directory for the study's files, written also when the run is interrupted
+    label : name of this run in tables and pictures
+    fraction : share of agents that get a task in a round
+    prior_rounds, prior_algorithm : let the agents tune for themselves before the study begins. With a
+        list of `targets` the targets start from nothing and only the others hold observations
+    prior : a study whose trials the agents hold before this one begins, instead of `prior_rounds`; or
+        agent -> `(points (n, D), values (n,))`
+    on_round : called after every round
+    on_study : called with the study once the run has ended, also when it was interrupted or failed
+
+    Returns
+    -------
+    Study
+        With regret, where the problem's optimum is known.
+
+    Raises
+    ------
+    ConfigError
+        If a setting, option, problem, algorithm or engine is unknown or out of bounds.
+    KeyboardInterrupt
+        After Ctrl-C, once the files of what was done are written.
+    """
+    if engine not in ENGINES:
+        raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {engine!r}")
+    check_number("num_rounds", num_rounds, 1, integer=True)
+    check_number("prior_rounds", prior_rounds, 0, integer=True)
+    if isinstance(problem, str):
+        problem = make_problem(problem, num_agents, seed, problem_options or {})
+    options = dict(options or {})
+    targets = getattr(make_algorithm(algorithm, options), "targets", "all")
+    without: tuple[str, ...] = () if targets == "all" else tuple(targets)
+    if algorithm not in STRATEGIES:
+        raise ConfigError(f"algorithm: expected one of {', '.join(STRATEGIES)}, got {algorithm!r}")
+    settings: dict[str, Any] = options  # their types are the algorithm's to check
+    strategy = STRATEGIES[algorithm](
+        num_agents=problem.num_agents,
+        seed=seed,
+        fraction=fraction,
+        label=label,
+        on_round=on_round,
+        **settings,
+    )
+    directory = None if out is None else writable_directory(out)
+    if prior is None and prior_rounds > 0:
+        prior = simulate(problem, prior_algorithm, None, prior_rounds, _prior_seed(seed), engine)
+    held: Prior = observations(prior, problem, without) if isinstance(prior, Study) else prior or {}
+    app = client_app(problem, problem.space, seed=seed, disclose="trials", prior=held)
+    prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
+    try:
+        _ENGINES[engine](strategy, app, problem.num_agents, num_rounds)
+    finally:
+        if strategy.study is not None:
+            study = on_problem(strategy.study, problem, engine=engine, prior_trials=prior_trials)
+            if directory is not None:
+                study.save(directory)
+            if on_study is not None:
+                on_study(study)
+    return study
+
+
+def on_problem(study: Study, problem: Problem, **description: object) -> Study:
+    """Return the study of one run with what its strategy did not know: the problem, and regret."""
+    (run,) = study.settings["runs"]
+    known = {
+        "problem": problem.name,
+        "problem_options": {name: getattr(problem, name) for name in problem.options()},
+        "metric": problem.metric,
+    }
+    settings = {**study.settings, "runs": [{**run, **known, **description}]}
+    return with_regret(Study(settings, study.trials, study.rounds), problem)
+
+
+def observations(study: Study, problem: Problem, without: tuple[str, ...] = ()) -> Prior:
+    """Return what each agent observed in `study`, as points `(n, D)` and values `(n,)`."""
+    held: dict[str, tuple[Any, Any]] = {}
+    trials = study.trials
+    succeeded = np.isfinite(trials["value"])
+    for agent in dict.fromkeys(trials["agent"].tolist()):
+        rows = (trials["agent"] == agent) & succeeded
+        if agent not in without and rows.any():
+            points = np.array([problem.space.encode(config) for config in trials["config"][rows]])
+            held[agent] = (points, np.asarray(trials["value"][rows], dtype=np.float64))
+    return held
+
+
+def writable_directory(path: str | os.PathLike[str]) -> Path:
+    """Return `path` as a directory that exists and can be written; ConfigError before anything is run."""
+    directory = Path(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        probe = directory / ".probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"out: expected a directory that can be written, got {directory} ({error.strerror})"
+        ) from error
+    return directory
+
+
+def _prior_seed(seed: int) -> int:
+    return int(np.random.SeedSequence([seed, 0x70726965]).generate_state(1)[0])
+
+
+# -- engines -----------------------------------------------------------------------------------
+
+
+def _run_inline(strategy: TuningStrategy, app: ClientApp, num_agents: int, num_rounds: int) -> None:
+    strategy.start(InProcessGrid(app, num_agents), num_rounds)
+
+
+def _run_flower(strategy: TuningStrategy, app: ClientApp, num_agents: int, num_rounds: int) -> None:
+    """Run on Flower's simulation engine, which starts the ServerApp in a thread of its own."""
+    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray  # noqa: F401  # Flower ends the process without it
+        from flwr.simulation import run_simulation
+    except ImportError as error:
+        raise ConfigError("engine: flower needs Ray; install fbo-flower[simulation] or use inline") from error
+    server = ServerApp()
+    failure: list[BaseException] = []
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        try:
+            strategy.start(grid, num_rounds)
+        except (FBOError, Stopped) as error:  # Flower would wrap it in a traceback of its own
+            failure.append(error)
+
+    resources: Any = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"log_to_driver": False},
+    }
+    with _interruptible(strategy) as interrupted:
+        try:
+            run_simulation(server, app, num_agents, backend_config=resources)
+        except BaseException:
+            strategy.stop()
+            for thread in threading.enumerate():
+                if thread is not threading.main_thread() and "run_serverapp_th" in str(
+                    getattr(thread, "_target", "")
+                ):
+                    thread.join(timeout=10.0)
+            raise
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+    if failure:
+        raise failure[0]
+
+
+@contextmanager
+def _interruptible(strategy: TuningStrategy) -> Iterator[threading.Event]:
+    """Let Ctrl-C stop the strategy, after which the engine ends in order; a second one breaks off.
+
+    Flower's engine would wait for the ServerApp to finish all its rounds.
+    """
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted  # signals arrive elsewhere
+        return
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        strategy.stop()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+_ENGINES: dict[str, Callable[[TuningStrategy, ClientApp, int, int], None]] = {
+    "inline": _run_inline,
+    "flower": _run_flower,
+}

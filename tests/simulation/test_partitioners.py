@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation.partitioners import Rows, by_group, dirichlet, train_validation
+
+BALANCED = np.repeat(np.arange(10), 180)
+
+
+@st.composite
+def label_arrays(draw: st.DrawFn) -> np.ndarray:
+    counts = draw(st.lists(st.integers(1, 40), min_size=1, max_size=8))
+    return generator(draw(st.integers(0, 99)), "labels").permutation(
+        np.repeat(np.arange(len(counts)), counts)
+    )
+
+
+def label_skew(parts: list[Rows], labels: np.ndarray) -> float:
+    """Mean total variation distance between a part's mix of classes and everybody's."""
+    overall = np.bincount(labels) / len(labels)
+    mixes = [np.bincount(labels[part], minlength=len(overall)) / len(part) for part in parts]
+    return float(np.mean([0.5 * np.abs(mix - overall).sum() for mix in mixes]))
+
+
+@given(
+    labels=label_arrays(),
+    num_parts=st.integers(1, 12),
+    concentration=st.floats(1e-3, 1e3),
+    min_size=st.integers(1, 10),
+    min_classes=st.integers(1, 4),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=200, deadline=None)
+def test_dirichlet_parts_are_disjoint_cover_all_rows_and_meet_every_minimum_that_can_be_met(
+    labels: np.ndarray, num_parts: int, concentration: float, min_size: int, min_classes: int, seed: int
+) -> None:
+    assume(len(labels) >= num_parts * max(min_size, min_classes))
+    servings = np.minimum(np.bincount(labels), num_parts).sum()
+    assume(servings >= num_parts * min_classes)
+
+    parts = dirichlet(labels, num_parts, concentration, generator(seed), min_size, min_classes)
+
+    assert len(parts) == num_parts
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+    assert min(len(part) for part in parts) >= min_size
+    assert min(len(np.unique(labels[part])) for part in parts) >= min_classes
+    assert all(np.array_equal(part, np.sort(part)) and part.dtype == np.intp for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("counts", "num_parts", "min_classes"),
+    [([3, 1, 1, 1], 3, 2), ([2, 2, 2], 3, 2), ([4, 4, 1, 1, 1, 1], 4, 3), ([5, 5], 5, 2)],
+)
+def test_dirichlet_meets_a_class_minimum_that_leaves_no_row_to_spare(
+    counts: list[int], num_parts: int, min_classes: int
+) -> None:
+    labels = np.repeat(np.arange(len(counts)), counts)
+    for seed in range(50):
+        parts = dirichlet(labels, num_parts, 0.01, generator(seed), min_classes=min_classes)
+        assert all(len(np.unique(labels[part])) >= min_classes for part in parts)
+
+
+def test_dirichlet_repeats_for_equal_generators_and_differs_for_others() -> None:
+    first, again, other = (dirichlet(BALANCED, 20, 0.5, generator(seed), 40, 2) for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert any(not np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_dirichlet_does_not_depend_on_the_names_of_the_classes() -> None:
+    named = np.array(list("abcdefghij"))[BALANCED]
+    by_number = dirichlet(BALANCED, 5, 0.5, generator(3))
+    by_name = dirichlet(named, 5, 0.5, generator(3))
+    assert all(np.array_equal(a, b) for a, b in zip(by_number, by_name, strict=True))
+
+
+def test_label_skew_shrinks_as_the_concentration_grows() -> None:
+    skews = [
+        np.mean([label_skew(dirichlet(BALANCED, 20, c, generator(s), 10), BALANCED) for s in range(5)])
+        for c in (0.05, 0.5, 5.0, 500.0)
+    ]
+    assert skews[0] > 0.6
+    assert skews[-1] < 0.1
+    assert all(more > less for more, less in pairwise(skews))
+
+
+def test_dirichlet_parts_are_of_unequal_sizes() -> None:
+    sizes = [len(part) for part in dirichlet(BALANCED, 20, 0.5, generator(0), 40, 2)]
+    assert max(sizes) > 2 * min(sizes)
+
+
+@pytest.mark.parametrize("concentration", [1e-300, 1e-9])
+def test_extreme_skew_still_gives_every_part_its_minimum(concentration: float) -> None:
+    parts = dirichlet(BALANCED, 40, concentration, generator(0), min_size=45, min_classes=2)
+    assert sorted(len(part) for part in parts) == [45] * 40
+
+
+def test_dirichlet_says_why_too_many_rows_are_asked_for() -> None:
+    with pytest.raises(ConfigError, match=r"at least 2000 rows for 20 parts of 100, got 1800"):
+        dirichlet(BALANCED, 20, 0.5, generator(0), min_size=100)
+
+
+def test_dirichlet_says_why_too_many_classes_are_asked_for() -> None:
+    with pytest.raises(ConfigError, match=r"2 classes in each of 3 parts, got 2 classes that serve 4 of 6"):
+        dirichlet([0, 0, 0, 0, 0, 1], 3, 0.5, generator(0), min_classes=2)
+
+
+@pytest.mark.parametrize("concentration", [0.0, -1.0, float("nan"), float("inf")])
+def test_dirichlet_refuses_a_concentration_that_is_not_positive(concentration: float) -> None:
+    with pytest.raises(ConfigError, match="concentration: expected a positive number"):
+        dirichlet(BALANCED, 2, concentration, generator(0))
+
+
+@pytest.mark.parametrize("minima", [(0, 1, 1), (2, 0, 1), (2, 1, 0)])
+def test_dirichlet_refuses_minima_below_one(minima: tuple[int, int, int]) -> None:
+    num_parts, min_size, min_classes = minima
+    with pytest.raises(ConfigError, match="of at least 1"):
+        dirichlet(BALANCED, num_parts, 0.5, generator(0), min_size, min_classes)
+
+
+def test_by_group_gives_the_rows_of_each_group_in_the_order_of_the_groups() -> None:
+    parts = by_group(["b", "a", "b", "c", "a"])
+    assert [part.tolist() for part in parts] == [[1, 4], [0, 2], [3]]
+
+
+@given(labels=label_arrays(), fraction=st.floats(0.05, 0.95), seed=st.integers(0, 999))
+@settings(deadline=None)
+def test_a_split_keeps_every_class_of_two_rows_on_both_sides(
+    labels: np.ndarray, fraction: float, seed: int
+) -> None:
+    counts = np.bincount(labels)
+    assume(counts.max() >= 2)
+    train, validation = train_validation(labels, fraction, generator(seed))
+    assert np.array_equal(np.sort(np.concatenate([train, validation])), np.arange(len(labels)))
+    assert set(labels[train]) == set(labels)
+    assert set(labels[validation]) == set(np.flatnonzero(counts >= 2))
+    wanted = np.clip(np.rint(fraction * counts), 1, np.maximum(counts - 1, 1))
+    assert np.array_equal(np.bincount(labels[train], minlength=len(counts)), wanted)
+
+
+def test_a_split_of_single_rows_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a class with two rows"):
+        train_validation([0, 1, 2], 0.5, generator(0))
