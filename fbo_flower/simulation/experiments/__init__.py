@@ -1,0 +1,45 @@
+"""The papers' experiments, by name: each runs in resumable cells and writes a table and pictures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.experiments import fts_landmine, fts_synthetic
+
+OnCell = Callable[[str, int, int], None]
+Runner = Callable[[str | os.PathLike[str], bool, int, OnCell], list[Path]]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment that can be started by name.
+
+    Parameters
+    ----------
+    summary : one line for listings
+    run : `run(directory, quick, num_workers, on_cell)` returns the files it wrote; `on_cell` is called with
+        the name of the stage and how many of its cells are done
+    """
+
+    summary: str
+    run: Runner
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "fts-landmine": Experiment("FTS on 29 landmine fields, every field a target", fts_landmine.run),
+    "fts-synthetic": Experiment("FTS on functions drawn from a Gaussian process", fts_synthetic.run),
+}
+
+
+def find(name: str) -> Experiment:
+    """Return an experiment; an unknown name is an error that lists what there is."""
+    if name not in EXPERIMENTS:
+        raise ConfigError(f"experiment: expected one of {', '.join(EXPERIMENTS)}, got {name!r}")
+    return EXPERIMENTS[name]
+
+
+__all__ = ["EXPERIMENTS", "Experiment", "find"]

@@ -112,9 +112,9 @@ def draw(
     *,
     reference: str = "ts",
     ylabel: str,
-    sign: float = 1.0,
+    hidden: Sequence[str] = (),
 ) -> None:
-    """Draw the paired difference to the baseline against iterations, one panel per setting, bands ± 1 s.e."""
+    """Draw paired differences to the baseline against iterations, one panel per setting, bands ± 1 s.e."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -123,7 +123,7 @@ def draw(
     axes: Any = figure.subplots(1, len(panels), squeeze=False)[0]
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
     palette = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C564B", "#999999"]
-    drawn = [n for n in names if n != reference and n not in baselines.values()]
+    drawn = [n for n in names if n != reference and n not in (*baselines.values(), *hidden)]
     colours = {name: palette[i % len(palette)] for i, name in enumerate(drawn)}
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):
         axis.axhline(0.0, color="black", linewidth=1, linestyle="--")
@@ -131,7 +131,7 @@ def draw(
             if name not in curves:
                 continue
             other = curves[baselines.get(name, reference)]
-            estimates = [gain(sign * curves[name], sign * other, t) for t in range(other.shape[2])]
+            estimates = [gain(curves[name], other, t) for t in range(other.shape[2])]
             mean = np.array([e.mean for e in estimates])
             stderr = np.array([e.stderr for e in estimates])
             t = np.arange(len(mean))
@@ -145,6 +145,8 @@ def draw(
         axis.set_ylabel(ylabel)
         axis.margins(x=0)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[-1].legend(frameon=False, fontsize=8)
+    handles = {h.get_label(): h for axis in axes for h in axis.get_legend_handles_labels()[0]}
+    if handles:
+        figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=3, frameon=False)
     with atomic_file(path) as stream:
         figure.savefig(stream, format="png", dpi=150)

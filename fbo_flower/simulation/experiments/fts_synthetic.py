@@ -8,17 +8,21 @@ and several starts for each.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation.experiments.cells import Arrays, Cell, load_cell
+from fbo_flower.simulation.experiments.cells import Arrays, Cell, load_cell, open_directory, run_cells
+from fbo_flower.simulation.experiments.compare import clustered
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.simulation.runner import simulate
 from fbo_flower.study import Study
+from fbo_flower.table import atomic_file
 
 NUM_AGENTS = 50
 LENGTHSCALE = 0.03
@@ -44,6 +48,82 @@ def variants() -> dict[str, dict[str, Any]]:
         "fts t=100 portfolio": {**fast, "advice": "portfolio", "schedule": "first-5"},
         "control t=100": {**fast, "advice": "random", "schedule": SCHEDULES[0]},
     }
+
+
+def run(
+    directory: str | os.PathLike[str],
+    quick: bool,
+    num_workers: int,
+    on_cell: Callable[[str, int, int], None],
+) -> list[Path]:
+    """Run what is missing and write `results.md` and a picture; return the files.
+
+    Parameters
+    ----------
+    quick : 1 function, 1 start and 10 iterations instead of 5, 5 and 50
+    """
+    size = (1, 1, 10) if quick else (5, 5, 50)
+    names = ("num_functions", "num_starts", "num_iterations")
+    path = open_directory(directory, {"experiment": "fts-synthetic", **dict(zip(names, size, strict=True))})
+    for stage, work in zip(("prior observations", "variants"), cells(path, *size), strict=True):
+        run_cells(work, path, num_workers, partial(on_cell, stage))
+    return report(path, *size)
+
+
+def report(directory: Path, num_functions: int, num_starts: int, num_iterations: int) -> list[Path]:
+    """Write the table and the picture from the cells."""
+    text = [f"Simple regret of the target, {num_functions} functions x {num_starts} starts, mean ± s.e.\n"]
+    shown = [t for t in (0, 3, 5, 10, 20, 30, 50) if t <= num_iterations]
+    panels = {d: {v: curves(directory, d, v, num_functions) for v in variants()} for d in DIFFERENCES}
+    for difference, panel in panels.items():
+        text.append(f"## d_n = {difference:g}\n")
+        head = ["variant", *(f"after {t}" for t in shown), f"summed regret over {num_iterations}", "minus ts"]
+        text.append("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+        for name, regret in panel.items():
+            # functions are the clusters: (starts, functions, T + 1)
+            mine, other = (np.swapaxes(r, 0, 1) for r in (regret, panel["ts"]))
+            cells_ = [f"{e.mean:.4f} ± {e.stderr:.4f}" for e in (clustered(mine[:, :, t]) for t in shown)]
+            total = clustered(mine.sum(axis=2))
+            paired = "-" if name == "ts" else str(clustered((mine - other).sum(axis=2)))
+            row = [name, *cells_, f"{total.mean:.3f} ± {total.stderr:.3f}", paired]
+            text.append("| " + " | ".join(row) + " |")
+        text.append("")
+    results, picture = directory / "results.md", directory / "regret.png"
+    with atomic_file(results, text=True) as stream:
+        stream.write("\n".join(text))
+    draw_regret(panels, picture)
+    return [results, picture]
+
+
+def draw_regret(panels: Mapping[float, Mapping[str, Array]], path: Path) -> None:
+    """Draw mean simple regret against iterations, one panel per comparison of the paper's Fig. 1."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    near, far = DIFFERENCES
+    shown = {
+        f"d = {near:g}, t = {t}": (near, ["ts", *(f"fts t={t} M={m}" for m in NUM_FEATURES), "control t=100"])
+        for t in NUM_OBSERVATIONS
+    }
+    last = ["ts", "fts t=100 M=100", "fts t=100 M=100 faster p_t", "fts t=100 portfolio", "control t=100"]
+    shown[f"d = {far:g}, t = {NUM_OBSERVATIONS[-1]}"] = (far, last)
+    figure = Figure(figsize=(5.2 * len(shown), 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes: Any = figure.subplots(1, len(shown), sharey=True)
+    colours = ["black", "#0072B2", "#D55E00", "#009E73", "#999999"]
+    for axis, (title, (difference, names)) in zip(axes, shown.items(), strict=True):
+        for colour, name in zip(colours, names, strict=True):
+            mean = panels[difference][name].mean(axis=(0, 1))
+            style = "--" if name == "ts" else ":" if name.startswith("control") else "-"
+            axis.plot(np.arange(len(mean)), np.maximum(mean, 1e-5), style, color=colour, label=name)
+        axis.set_yscale("log")
+        axis.set_title(title, loc="left", fontsize=11)
+        axis.set_xlabel("iterations after the starting point")
+        axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("mean simple regret")
+    with atomic_file(path) as stream:
+        figure.savefig(stream, format="png", dpi=150)
 
 
 def cells(directory: Path, num_functions: int, num_starts: int, num_iterations: int) -> list[list[Cell]]:
