@@ -153,6 +153,8 @@ def unpack_report(
     named = _checked_arrays(arrays, config, disclosed)
     values = _checked_values(config, schema)
     trials = _disclosed_trials(named, config, task)
+    if trials is not None and len(trials.failures) != num_failed:
+        raise WireError(f"num-failed: expected {len(trials.failures)} as disclosed, got {num_failed}")
     incumbent = config.get("disclosed.incumbent")
     if incumbent is not None and (not isinstance(incumbent, float) or np.isinf(incumbent)):
         raise WireError(f"disclosed.incumbent: expected a number, got {_show(incumbent)}")
@@ -244,7 +246,7 @@ def _decode_array(name: str, array: FlowerArray) -> AnyArray:
     if len(shape) > MAX_AXES or any(type(n) is not int or not 0 <= n <= MAX_BYTES for n in shape):
         raise WireError(f"{name[:80]}: expected an array of at most {MAX_AXES} axes, got {_show(shape)}")
     size = math.prod(shape)  # Python integers: cannot overflow
-    if array.stype != "numpy.ndarray" or dtype.kind not in "fiub" or dtype.hasobject:
+    if array.stype != "numpy.ndarray" or dtype.kind not in "fiub":
         raise WireError(f"{name[:80]}: expected plain numbers, got {dtype}")
     if size * dtype.itemsize != len(array.data) - stream.tell():
         raise WireError(f"{name[:80]}: expected {size * dtype.itemsize} bytes for shape {shape}")
@@ -271,12 +273,15 @@ def thaw(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
         arrays: dict[str, AnyArray] = {}
         position = 4 + length
         for name, dtype, shape in header["arrays"]:
-            count = int(np.prod(shape, dtype=np.int64))
-            flat = np.frombuffer(data, dtype=np.dtype(dtype), count=count, offset=position)
+            if dtype[1] not in "fiub" or any(type(n) is not int or n < 0 for n in shape):
+                raise ValueError(f"{name}: {dtype} {shape}")
+            flat = np.frombuffer(data, dtype=np.dtype(dtype), count=math.prod(shape), offset=position)
             arrays[name] = flat.reshape(shape)
             position += flat.nbytes
+        if position != len(data):
+            raise ValueError(f"{len(data) - position} bytes too many")
         return arrays, header["values"]
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error) as error:
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError, struct.error) as error:
         raise WireError(f"stored state: expected what freeze() wrote, got {len(data)} bytes") from error
 
 

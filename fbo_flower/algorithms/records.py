@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +19,6 @@ Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 AnyArray = npt.NDArray[np.generic]
 Scalar = bool | bytes | float | int | str  # as Flower has it
-_NOTHING: Mapping[str, AnyArray] = MappingProxyType({})
-_NO_VALUES: Mapping[str, Scalar] = MappingProxyType({})
 
 
 class Phase(StrEnum):
@@ -74,8 +71,8 @@ class Task:
     round: int
     trial: int
     num_trials: int
-    arrays: Mapping[str, AnyArray] = field(default_factory=lambda: _NOTHING)
-    values: Mapping[str, Scalar] = field(default_factory=lambda: _NO_VALUES)
+    arrays: Mapping[str, AnyArray] = field(default_factory=dict)
+    values: Mapping[str, Scalar] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -97,8 +94,8 @@ class Report:
     trial: int
     num_trials: int
     num_failed: int = 0
-    arrays: Mapping[str, AnyArray] = field(default_factory=lambda: _NOTHING)
-    values: Mapping[str, Scalar] = field(default_factory=lambda: _NO_VALUES)
+    arrays: Mapping[str, AnyArray] = field(default_factory=dict)
+    values: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -206,7 +203,7 @@ class Notebook:
 
     space: SearchSpace
     history: History
-    arrays: Mapping[str, AnyArray] = field(default_factory=lambda: _NOTHING)
+    arrays: Mapping[str, AnyArray] = field(default_factory=dict)
 
     def learn(self, outcome: Outcome) -> Notebook:
         """Return this notebook with `outcome` added to the history."""

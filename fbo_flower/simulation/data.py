@@ -113,6 +113,8 @@ def _read_cells(path: Path) -> dict[str, NDArray[Any]]:
     """Read the two cell arrays, each as `NUM_LANDMINE_FIELDS` objects."""
     from scipy.io import loadmat
 
+    if not path.is_file():
+        raise ConfigError(f"{path}: expected a MATLAB file, no such file")
     try:
         content = loadmat(path, variable_names=["feature", "label"])
     except Exception as error:  # scipy meets foreign bytes with IndexError, TypeError, and others

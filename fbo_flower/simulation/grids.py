@@ -31,7 +31,8 @@ class Fault:
     kind : "down": not connected, and a message that is under way comes back as an error; "silent":
         never answers; "raising": the ClientApp fails; "malformed": its reply is passed through
         `change`; "slow": its reply comes `seconds` later
-    rounds : in which rounds; None: in all. Round 0 is the roll-call
+    rounds : in which rounds; None: in all. Round 0 is the first roll-call; a later one belongs to the round
+        that it opens. The grid sees a round pass when a message of it is sent
     seconds : delay of "slow"
     change : makes the reply malformed, in place or by returning other content
     """
@@ -108,15 +109,14 @@ class InProcessGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Deliver messages: every node works at once, in order."""
-        ids = []
+        ids, upcoming = [], self._next_round
         for message in messages:
             self._num_messages += 1
             message_id = str(self._num_messages)
             message.metadata.__dict__["_message_id"] = message_id
-            server_round = int(message.metadata.group_id or 0)
-            self._next_round = max(
-                self._next_round, server_round + 1
-            )  # a late roll-call does not turn it back
+            group = int(message.metadata.group_id or 0)
+            server_round = group or upcoming
+            self._next_round = max(self._next_round, group + 1)
             ids.append(message_id)
             self._deliver(message_id, message, server_round)
         return ids

@@ -98,6 +98,7 @@ def simulate(
     check_number("prior_rounds", prior_rounds, 0, integer=True)
     if isinstance(problem, str):
         problem = make_problem(problem, num_agents, seed, problem_options or {})
+    problem.check_data()
     options = dict(options or {})
     targets = getattr(make_algorithm(algorithm, options), "targets", "all")
     without: tuple[str, ...] = () if targets == "all" else tuple(targets)
@@ -114,7 +115,7 @@ def simulate(
     )
     directory = None if out is None else writable_directory(out)
     if prior is None and prior_rounds > 0:
-        prior = simulate(problem, prior_algorithm, None, prior_rounds, _prior_seed(seed), engine)
+        prior = prior_study(problem, prior_algorithm, prior_rounds, seed, engine)
     held: Prior = observations(prior, problem, without) if isinstance(prior, Study) else prior or {}
     app = client_app(problem, problem.space, seed=seed, disclose="trials", prior=held)
     prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
@@ -140,6 +141,12 @@ def on_problem(study: Study, problem: Problem, **description: object) -> Study:
     }
     settings = {**study.settings, "runs": [{**run, **known, **description}]}
     return with_regret(Study(settings, study.trials, study.rounds), problem)
+
+
+def prior_study(problem: Problem, algorithm: str, num_rounds: int, seed: int, engine: str) -> Study:
+    """Let the agents tune before a study with this seed begins; the draws are not those of the study."""
+    own_seed = int(np.random.SeedSequence([seed, 0x70726965]).generate_state(1)[0])
+    return simulate(problem, algorithm, None, num_rounds, own_seed, engine)
 
 
 def observations(study: Study, problem: Problem, without: tuple[str, ...] = ()) -> Prior:
@@ -168,10 +175,6 @@ def writable_directory(path: str | os.PathLike[str]) -> Path:
             f"out: expected a directory that can be written, got {directory} ({error.strerror})"
         ) from error
     return directory
-
-
-def _prior_seed(seed: int) -> int:
-    return int(np.random.SeedSequence([seed, 0x70726965]).generate_state(1)[0])
 
 
 # -- engines -----------------------------------------------------------------------------------

@@ -89,7 +89,9 @@ class Roster:
                 self._pause(connected)
                 return
             if time.monotonic() >= deadline:
-                raise ConfigError(_too_few(num_agents, len(self.nodes), wait_seconds, self.refused))
+                raise ConfigError(
+                    _too_few(num_agents, len(self.nodes), len(connected), wait_seconds, self.refused)
+                )
             stop.wait(0.5)
             connected = _wait_for_nodes(grid, num_agents, deadline, stop)
 
@@ -212,8 +214,12 @@ def _read_answer(node: int, content: RecordDict) -> _Answer:
     return answer
 
 
-def _too_few(expected: int | None, got: int, seconds: float, refused: Mapping[int, str]) -> str:
+def _too_few(
+    expected: int | None, got: int, connected: int, seconds: float, refused: Mapping[int, str]
+) -> str:
     text = f"agents: expected {expected or 'at least 1'} within {seconds:g} s, got {got}"
+    if connected > got + len(refused):
+        text += f", and {connected - got - len(refused)} connected nodes that did not answer in time"
     return (
         f"{text}; {len(refused)} refused, the first because: {next(iter(refused.values()))}"
         if refused

@@ -89,6 +89,10 @@ class Problem(ABC):
         self.check_partition(partition)
         return None
 
+    def check_data(self) -> None:
+        """Raise ConfigError, saying how to get them, if data that are not in the package are missing."""
+        return
+
     def check_partition(self, partition: int) -> None:
         """Raise ConfigError unless `partition` is one of the agents."""
         if not 0 <= partition < self.num_agents:

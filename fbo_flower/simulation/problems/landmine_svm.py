@@ -46,6 +46,9 @@ class LandmineSVM(Problem):
     default_agents: ClassVar[int] = NUM_LANDMINE_FIELDS
     max_agents: ClassVar[int | None] = NUM_LANDMINE_FIELDS
 
+    def check_data(self) -> None:
+        data_file(LANDMINE_FILE)
+
     @property
     def space(self) -> SearchSpace:
         return SPACES[self.scale]

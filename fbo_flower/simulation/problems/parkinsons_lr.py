@@ -72,6 +72,9 @@ class ParkinsonsLR(Problem):
         self.expect("num_epochs", self.num_epochs >= 1, "at least 1")
         self.expect("train_fraction", 0 < self.train_fraction < 1, "a number between 0 and 1")
 
+    def check_data(self) -> None:
+        data_file(PARKINSONS_FILE)
+
     @property
     def space(self) -> SearchSpace:
         return SPACE

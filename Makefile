@@ -1,0 +1,58 @@
+# `make demo` needs Python >= 3.11 with venv, make and a package index; nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+export FLWR_TELEMETRY_ENABLED ?= 0
+export FLWR_DISABLE_UPDATE_CHECK ?= 1
+ifdef FBO_FLOWER_DATA
+export FBO_FLOWER_DATA
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help demo install test check bench clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV)/.installed  ## tune an SVM with 20 simulated agents, federated and alone; table and picture
+	@$(BIN)/fbo-flower simulate --problem digits-svm --agents 20 --rounds 25 --algorithm fts \
+	  --compare "fts advice=portfolio label='fts portfolio'" --compare ts --compare random --out runs/demo
+
+install: $(VENV)/.installed-dev  ## make .venv with everything that development needs
+
+test: $(VENV)/.installed-dev  ## run the whole test suite
+	@$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-dev  ## ruff, mypy --strict, layering
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest tests/test_layering.py
+
+bench: $(VENV)/.installed-dev  ## measure speed
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+clean:  ## remove .venv, caches and build products; runs/ stays
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	@echo "Installing fbo-flower and Flower's simulation engine into $(VENV)"
+	@$(PIP) install --editable '.[simulation]'
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	@echo "Installing fbo-flower with its development tools into $(VENV)"
+	@$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+$(BIN)/python:
+	@for python in "$(PYTHON)" python3.13 python3.12 python3.11; do \
+	  if "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    "$$python" -m venv $(VENV) && exit 0; \
+	  fi; \
+	done; \
+	echo "make: expected Python >= 3.11 with venv as '$(PYTHON)', got $$("$(PYTHON)" --version 2>&1 | tail -n 1);" \
+	  "try make PYTHON=/path/to/python3.11" >&2; \
+	rm -rf $(VENV); exit 1

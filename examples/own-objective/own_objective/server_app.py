@@ -1,0 +1,19 @@
+"""The server: federated Thompson sampling over the agents that connect."""
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fbo_flower.strategies import FTS
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    config = context.run_config
+    strategy = FTS(num_agents=config["num-agents"], seed=0)
+    study = strategy.start(grid, num_rounds=config["num-rounds"])
+    for agent, best in study.best.items():
+        print(f"agent {agent}: {best['value']:.3f} with {best['config']}")
+    if config["out"]:
+        study.save(config["out"])

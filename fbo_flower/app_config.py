@@ -1,0 +1,118 @@
+"""Settings of the bundled Flower app, read from the run config by its server and by its agents alike.
+
+Flower passes flat, kebab-case keys with plain values; `pyproject.toml` declares each with its default and a
+comment. Options of the algorithm and of the problem are JSON objects in a string.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fbo_flower.algorithms.protocol import check_number
+from fbo_flower.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class AppConfig:
+    """The run config of the bundled app; the comments in `pyproject.toml` say what each key means."""
+
+    problem: str
+    problem_options: Mapping[str, Any]
+    algorithm: str
+    options: Mapping[str, Any]
+    num_agents: int | None
+    num_rounds: int
+    seed: int
+    fraction: float
+    wait_seconds: float
+    round_timeout: float
+    quorum: float
+    label: str | None
+    out: Path | None
+
+    @staticmethod
+    def read(run_config: Mapping[str, Any]) -> AppConfig:
+        """Check the run config.
+
+        Raises
+        ------
+        ConfigError
+            If a key is missing or a value cannot be used.
+        """
+        num_agents = _number(run_config, "num-agents", 0, integer=True)
+        out = _text(run_config, "out")
+        if out and not Path(out).expanduser().is_absolute():
+            raise ConfigError(
+                f"out: expected an absolute directory, because the app does not run where `flwr run` "
+                f"was called, got {out!r}"
+            )
+        return AppConfig(
+            problem=_text(run_config, "problem"),
+            problem_options=_options(run_config, "problem-options"),
+            algorithm=_text(run_config, "algorithm"),
+            options=_options(run_config, "options"),
+            num_agents=int(num_agents) or None,
+            num_rounds=int(_number(run_config, "num-rounds", 1, integer=True)),
+            seed=int(_number(run_config, "seed", 0, integer=True)),
+            fraction=_number(run_config, "fraction", 1e-9, 1.0),
+            wait_seconds=_number(run_config, "wait-seconds", 0.0),
+            round_timeout=_number(run_config, "round-timeout", 0.0),
+            quorum=_number(run_config, "quorum", 1e-9, 1.0),
+            label=_text(run_config, "label") or None,
+            out=Path(out).expanduser() if out else None,
+        )
+
+    def directory(self, run_id: int) -> Path:
+        """Return where the results go: `out`, else a directory of this run under the user's data."""
+        if self.out is not None:
+            return self.out
+        return data_home() / "fbo-flower" / f"{self.problem}-{self.algorithm}-seed{self.seed}-{run_id}"
+
+
+def data_home() -> Path:
+    """Return the directory in which this platform keeps a user's application data."""
+    if xdg := os.environ.get("XDG_DATA_HOME"):
+        return Path(xdg).expanduser().absolute()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support"
+    return Path.home() / ".local" / "share"
+
+
+def _get(run_config: Mapping[str, Any], key: str) -> Any:
+    if key not in run_config:
+        raise ConfigError(f"{key}: expected in [tool.flwr.app.config] of pyproject.toml, it is missing")
+    return run_config[key]
+
+
+def _text(run_config: Mapping[str, Any], key: str) -> str:
+    value = _get(run_config, key)
+    if not isinstance(value, str):
+        raise ConfigError(f"{key}: expected a text, got {value!r}")
+    return value
+
+
+def _number(
+    run_config: Mapping[str, Any], key: str, low: float, high: float = float("inf"), *, integer: bool = False
+) -> float:
+    value = _get(run_config, key)
+    check_number(key, value, low, high, integer=integer)
+    return value if integer else float(value)
+
+
+def _options(run_config: Mapping[str, Any], key: str) -> dict[str, Any]:
+    text = _text(run_config, key)
+    try:
+        options = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        options = None
+    if not isinstance(options, dict):
+        raise ConfigError(f'{key}: expected a JSON object such as {{"num_initial": 5}}, got {text[:80]!r}')
+    return {name.replace("-", "_"): value for name, value in options.items()}

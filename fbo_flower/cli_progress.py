@@ -1,0 +1,133 @@
+"""What a terminal shows while algorithms run: a bar per algorithm, warnings above it, nothing else."""
+
+from __future__ import annotations
+
+import logging
+import math
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from fbo_flower.strategies import RoundProgress
+
+_ENGINE_LOGGERS = ("vce_api", "raybackend", "ray_actor", "ray_client_proxy", "run_simulation")
+
+
+class Display:
+    """A progress bar on stderr, and Flower's log beside it.
+
+    Parameters
+    ----------
+    quiet : no bar
+    debug : Flower's whole log instead of one line per warning
+    """
+
+    def __init__(self, *, quiet: bool = False, debug: bool = False) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        if not self._console.is_terminal:
+            self._console.width = max(self._console.width, 120)
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=8),
+            TextColumn("{task.fields[done]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=quiet,
+        )
+        self._task: TaskID | None = None
+        self._replies = self._failures = 0
+        self._log = _FlowerLog(self._console, debug)
+
+    def __enter__(self) -> Self:
+        self._log.attach()
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+        self._log.detach()
+
+    def announce(self, label: str, num_rounds: int) -> None:
+        """Begin the bar of the next algorithm."""
+        if self._task is not None:
+            self._progress.stop_task(self._task)
+        self._replies = self._failures = 0
+        self._task = self._progress.add_task(label, total=num_rounds, done="starting")
+
+    def advance(self, progress: RoundProgress) -> None:
+        """Show a finished round."""
+        assert self._task is not None
+        self._replies += progress.replies
+        self._failures += progress.failures + progress.refused
+        self._progress.update(
+            self._task,
+            completed=progress.server_round,
+            done=f"{progress.server_round}/{progress.num_rounds} best {_score(progress.best)} "
+            f"mean {_score(progress.mean)} {self._replies} replies {self._failures} failures",
+        )
+
+
+class Cells:
+    """A progress bar on stderr over the cells of an experiment, one bar per stage."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=Console(stderr=True, highlight=False), disable=quiet)
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        """Show how many cells of a stage are done."""
+        if stage not in self._tasks:
+            self._tasks[stage] = self._progress.add_task(stage, total=total)
+        self._progress.update(self._tasks[stage], completed=done)
+
+
+class _FlowerLog(logging.Handler):
+    """Shows Flower's warnings as one line each, above the bar."""
+
+    def __init__(self, console: Console, debug: bool) -> None:
+        super().__init__(logging.DEBUG if debug else logging.WARNING)
+        self._console = console
+        self._debug = debug
+        self._flower = logging.getLogger("flwr")
+        self._before: tuple[list[logging.Handler], int] = ([], logging.NOTSET)
+
+    def attach(self) -> None:
+        """Take the place of Flower's own handlers."""
+        import flwr.common.logger  # noqa: F401  # it installs handlers when it is imported
+
+        self._before = (list(self._flower.handlers), self._flower.level)
+        self._flower.handlers[:] = [self]
+        self._flower.setLevel(logging.INFO if self._debug else logging.WARNING)
+
+    def detach(self) -> None:
+        """Give Flower its handlers back."""
+        self._flower.handlers[:], level = self._before
+        self._flower.setLevel(level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record; the engine's own reports of a failing agent repeat what the strategy says."""
+        text = record.getMessage().strip()
+        if not self._debug:
+            if record.module in _ENGINE_LOGGERS or text.startswith("DEPRECATED FEATURE"):
+                return
+            text = text.splitlines()[0] if text else text
+        self._console.print(Text(f"{record.levelname.lower()}: {text}"), soft_wrap=True)
+
+
+def _score(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.4f}"

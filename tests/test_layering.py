@@ -1,0 +1,176 @@
+"""Imports point upward only: the table of the house, read from the source."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "fbo_flower"
+OUTSIDE = sys.stdlib_module_names | {"__future__"}
+
+# room -> what it may import: rooms of the house, then libraries. A file that is named here is a room of its
+# own; a directory is a room with all its files. Whoever adds a room adds its line.
+ROOMS: dict[str, tuple[str, str]] = {
+    "__init__": ("parameters space", ""),
+    "errors": ("", ""),
+    "parameters": ("errors", "numpy"),
+    "space_json": ("errors parameters", "numpy"),
+    "space": ("errors parameters space_json", "numpy"),
+    "table": ("errors", "numpy"),
+    "study": ("errors table", "numpy"),
+    "configspace": ("errors parameters space", "ConfigSpace"),
+    "numerics": ("errors", "numpy scipy threadpoolctl"),
+    "algorithms": ("errors parameters space numerics", "numpy"),
+    "wire": ("errors space algorithms", "numpy flwr"),
+    "journal": ("errors space algorithms", "numpy"),
+    "strategies": ("errors space numerics table study algorithms wire journal", "numpy flwr"),
+    "clients": ("errors space numerics algorithms wire journal", "numpy flwr"),
+    "simulation": (
+        "errors parameters space table study numerics algorithms wire strategies clients",
+        "numpy scipy flwr sklearn ray moocore matplotlib rich",
+    ),
+    "app_config": ("errors algorithms", ""),
+    "client_app": ("errors app_config clients simulation", "flwr"),
+    "server_app": ("errors app_config algorithms strategies simulation", "flwr"),
+    "cli_progress": ("strategies", "flwr rich"),
+    "cli_simulate": (
+        "errors table study algorithms simulation strategies cli_progress",
+        "numpy typer rich",
+    ),
+    "cli": ("__init__ errors study algorithms simulation cli_simulate", "click typer rich"),
+}
+LATE = {"ray", "moocore", "matplotlib", "sklearn", "scipy.stats", "ConfigSpace"}  # never at import time
+
+
+def room_of(module: str) -> str:
+    """Return the room of `fbo_flower.x.y`; the package itself is the room `__init__`."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def imports(source: str, module: str) -> Iterator[tuple[str, int]]:
+    """Every module that a source imports, wherever the statement stands, but not for types alone."""
+    tree = ast.parse(source)
+    typing_only = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for child in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: line {node.lineno}: relative import"
+            assert node.module is not None
+            for alias in node.names:
+                # `from fbo_flower import wire` imports a module, `from fbo_flower import Float` a name
+                submodule = f"{node.module}.{alias.name}"
+                yield (submodule if is_module(submodule) else node.module), node.lineno
+
+
+def is_module(name: str) -> bool:
+    path = PACKAGE.parent.joinpath(*name.split("."))
+    return name.startswith("fbo_flower.") and (path.is_dir() or path.with_suffix(".py").is_file())
+
+
+def violations(source: str, module: str) -> list[str]:
+    """Imports of a module's source that the table does not allow."""
+    room = room_of(module)
+    rooms, libraries = (set(text.split()) for text in ROOMS[room])
+    found = []
+    for name, line in imports(source, module):
+        top = name.split(".")[0]
+        if top == "fbo_flower":
+            if room_of(name) not in rooms | {room}:
+                found.append(f"{module}:{line}: {room} may not import {name}")
+        elif top not in OUTSIDE and top not in libraries:
+            found.append(f"{module}:{line}: {room} may not import {name}")
+    return found
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def test_every_module_belongs_to_a_room() -> None:
+    assert {room_of(module) for module, _ in modules()} <= set(ROOMS)
+
+
+def test_rooms_can_be_ordered_so_that_imports_point_upward_only() -> None:
+    allowed = {room: set(rooms.split()) & set(ROOMS) for room, (rooms, _) in ROOMS.items()}
+    while allowed:
+        bottom = {room for room, below in allowed.items() if not below & set(allowed)}
+        assert bottom, f"a circle among {', '.join(allowed)}"
+        allowed = {room: below for room, below in allowed.items() if room not in bottom}
+
+
+@pytest.mark.parametrize(("module", "path"), [pytest.param(m, p, id=m) for m, p in modules()])
+def test_a_module_imports_only_what_its_room_may(module: str, path: Path) -> None:
+    assert violations(path.read_text(encoding="utf-8"), module) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("fbo_flower.numerics.gp", "from fbo_flower.algorithms.records import Task"),
+        ("fbo_flower.numerics.gp", "from fbo_flower import wire"),
+        ("fbo_flower.numerics.gp", "import flwr.app"),
+        ("fbo_flower.algorithms.fts", "def f():\n    import fbo_flower.strategies.base"),
+        ("fbo_flower.clients.agent", "from fbo_flower.strategies import FTS"),
+        ("fbo_flower.clients.agent", "import sklearn.svm"),
+        ("fbo_flower.strategies.base", "from fbo_flower import clients"),
+        ("fbo_flower.simulation.runner", "from fbo_flower.cli import main"),
+        ("fbo_flower.errors", "import numpy"),
+        ("fbo_flower.space", "from fbo_flower import SearchSpace"),
+    ],
+)
+def test_an_import_that_points_down_is_found(module: str, source: str) -> None:
+    assert len(violations(source, module)) == 1
+
+
+def test_imports_for_types_alone_are_free() -> None:
+    source = (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fbo_flower.strategies import FTS\n"
+    )
+    assert violations(source, "fbo_flower.clients.agent") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("fbo_flower", LATE | {"scipy", "flwr", "rich"}),
+        ("fbo_flower.clients", LATE | {"pandas"}),
+        ("fbo_flower.strategies", LATE | {"pandas"}),
+        ("fbo_flower.client_app", LATE | {"pandas"}),
+        ("fbo_flower.simulation", LATE | {"pandas"}),
+        ("fbo_flower.cli", LATE | {"pandas", "scipy", "flwr"}),
+    ],
+)
+def test_importing_a_side_stays_light(module: str, heavy: set[str]) -> None:
+    assert loaded_by(f"import {module}") & heavy == set()
+
+
+def test_a_heavy_import_is_found() -> None:
+    assert "sklearn" in loaded_by("import fbo_flower.clients, sklearn")
+
+
+def loaded_by(code: str) -> set[str]:
+    """Names of the modules that a fresh interpreter holds after running `code`."""
+    names = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=PACKAGE.parent,
+    ).stdout.split()
+    return set(names)
