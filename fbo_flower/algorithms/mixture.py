@@ -9,6 +9,7 @@ draws a function from it. Ours, not the paper's; see `docs/papers/fts.md`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +45,7 @@ def draw(
     own: gp.Hyperparameters,
     messages: Messages,
     cube: Array,
-    num_path_features: int,
+    draw_path: Callable[[gp.Posterior, np.random.Generator], gp.SamplePath],
     rng: np.random.Generator,
 ) -> Differentiable:
     """Draw a function from one of the two models, chosen by evidence.
@@ -54,6 +55,7 @@ def draw(
     x, y : `(n, F)` features and `(n,)` standardised values of the agent, `n >= 1`
     own : hyperparameters of model A
     cube : `(S, F)`, points over which messages are standardised
+    draw_path : draws a function from a posterior
     """
     trend = _trend(x, y, messages, cube)
     left = y - trend(x)
@@ -62,8 +64,8 @@ def draw(
     evidence_trend = gp.log_marginal_likelihood(x, left, fitted)[0] - 0.5 * np.log(len(y))
     probability_own = 1 / (1 + np.exp(np.clip(evidence_trend - evidence_own, -50, 50)))
     if rng.random() <= probability_own:
-        return gp.posterior(x, y, own).sample_path(num_path_features, rng)
-    return Sum(trend, gp.posterior(x, left, fitted).sample_path(num_path_features, rng))
+        return draw_path(gp.posterior(x, y, own), rng)
+    return Sum(trend, draw_path(gp.posterior(x, left, fitted), rng))
 
 
 def _trend(x: Array, y: Array, messages: Messages, cube: Array) -> LinearFunction:

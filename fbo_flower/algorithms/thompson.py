@@ -57,8 +57,8 @@ class LocalSurrogate(Algorithm[State]):
             check_number("min_distance", self.min_distance, 0, 1)
         check_choice("y_transform", self.y_transform, Y_TRANSFORMS)
         check_number("deviation_scale", self.deviation_scale, 0, 100)
-        check_number("num_path_features", self.num_path_features, 1, 100_000, integer=True)
-        check_number("num_candidates", self.num_candidates, 2, 1_000_000, integer=True)
+        check_number("num_path_features", self.num_path_features, 1, 2**14, integer=True)
+        check_number("num_candidates", self.num_candidates, 2, 2**16, integer=True)
 
     def learn(self, task: Task, notebook: Notebook, outcome: Outcome, rng: np.random.Generator) -> Notebook:
         """Add the outcome; refit the hyperparameters once the task is done and a refit is due."""
@@ -97,9 +97,12 @@ class LocalSurrogate(Algorithm[State]):
         x, y = self.observations(notebook)
         if len(y) == 0:
             return uniform_point(notebook, rng)
-        posterior = gp.posterior(x, y, self.hyperparameters(notebook, rng))
-        path = posterior.sample_path(self.num_path_features, rng, deviation_scale=self.deviation_scale)
+        path = self.draw_path(gp.posterior(x, y, self.hyperparameters(notebook, rng)), rng)
         return self.maximiser(path, notebook, rng)
+
+    def draw_path(self, posterior: gp.Posterior, rng: np.random.Generator) -> gp.SamplePath:
+        """Draw `f_t ~ GP(mu, beta_t^2 sigma^2)` [Dai2020, Alg. 1, line 4]."""
+        return posterior.sample_path(self.num_path_features, rng, deviation_scale=self.deviation_scale)
 
     def distance(self, notebook: Notebook) -> float:
         """Return the smallest distance between two evaluated points."""

@@ -69,7 +69,7 @@ def simulate(
     seed : of everything; the same seed gives the same trials, bit for bit, on every engine
     engine : "inline" or "flower"
     options : the algorithm's
-    problem_options : the problem's
+    problem_options : the problem's; None, as num_agents, with a problem that was made already
     out : directory for the study's files, written also when the run is interrupted
     label : name of this run in tables and pictures
     fraction : share of agents that get a task in a round
@@ -98,6 +98,8 @@ def simulate(
     check_number("prior_rounds", prior_rounds, 0, integer=True)
     if isinstance(problem, str):
         problem = make_problem(problem, num_agents, seed, problem_options or {})
+    elif num_agents is not None or problem_options:
+        raise ConfigError("num_agents, problem_options: expected None with a problem that was made already")
     problem.check_data()
     options = dict(options or {})
     targets = getattr(make_algorithm(algorithm, options), "targets", "all")
@@ -186,8 +188,6 @@ def _run_inline(strategy: TuningStrategy, app: ClientApp, num_agents: int, num_r
 
 def _run_flower(strategy: TuningStrategy, app: ClientApp, num_agents: int, num_rounds: int) -> None:
     """Run on Flower's simulation engine, which starts the ServerApp in a thread of its own."""
-    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-    os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray  # noqa: F401  # Flower ends the process without it
@@ -196,13 +196,18 @@ def _run_flower(strategy: TuningStrategy, app: ClientApp, num_agents: int, num_r
         raise ConfigError("engine: flower needs Ray; install fbo-flower[simulation] or use inline") from error
     server = ServerApp()
     failure: list[BaseException] = []
+    idle = threading.Event()
+    idle.set()
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
+        idle.clear()
         try:
             strategy.start(grid, num_rounds)
         except (FBOError, Stopped) as error:  # Flower would wrap it in a traceback of its own
             failure.append(error)
+        finally:
+            idle.set()
 
     resources: Any = {
         "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
@@ -213,11 +218,7 @@ def _run_flower(strategy: TuningStrategy, app: ClientApp, num_agents: int, num_r
             run_simulation(server, app, num_agents, backend_config=resources)
         except BaseException:
             strategy.stop()
-            for thread in threading.enumerate():
-                if thread is not threading.main_thread() and "run_serverapp_th" in str(
-                    getattr(thread, "_target", "")
-                ):
-                    thread.join(timeout=10.0)
+            idle.wait(timeout=10.0)  # the strategy writes its study down before it ends
             raise
     if interrupted.is_set():
         raise KeyboardInterrupt

@@ -1,0 +1,153 @@
+import time
+
+import pytest
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
+
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+
+
+def echo():
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        count = context.state.get("count", ConfigRecord({"n": 0}))["n"] + 1
+        context.state["count"] = ConfigRecord({"n": count})
+        answer = {
+            "partition": context.node_config["partition-id"],
+            "count": count,
+            "of": message.content["c"]["i"],
+        }
+        return Message(RecordDict({"c": ConfigRecord(answer)}), reply_to=message)
+
+    return app
+
+
+def grid(faults=None, num_nodes=3, **options):
+    return InProcessGrid(echo(), num_nodes, faults=faults, **options)
+
+
+def send(grid, server_round=1, nodes=None):
+    nodes = list(grid.contexts) if nodes is None else nodes
+    messages = [
+        grid.create_message(
+            RecordDict({"c": ConfigRecord({"i": i})}), MessageType.TRAIN, node, str(server_round)
+        )
+        for i, node in enumerate(nodes)
+    ]
+    return grid.push_messages(messages)
+
+
+def answers(grid, ids):
+    return {r.metadata.reply_to_message_id: r for r in grid.pull_messages(ids)}
+
+
+def test_every_node_answers_its_own_message():
+    one = grid()
+    ids = send(one)
+    replies = answers(one, ids)
+    assert [replies[i].content["c"]["partition"] for i in ids] == [0, 1, 2]
+    assert [replies[i].content["c"]["of"] for i in ids] == [0, 1, 2]
+    assert [replies[i].metadata.src_node_id for i in ids] == list(one.contexts)
+    assert not answers(one, ids), "each reply comes once"
+
+
+def test_contexts_are_those_of_simulated_nodes_and_last():
+    one = grid(num_nodes=2, node_configs={1: {"agent": "pump"}}, run_config={"a": 1})
+    assert [c.node_config for c in one.contexts.values()] == [
+        {"partition-id": 0, "num-partitions": 2},
+        {"partition-id": 1, "num-partitions": 2, "agent": "pump"},
+    ]
+    assert all(c.run_config == {"a": 1} for c in one.contexts.values())
+    for expected in (1, 2):
+        ids = send(one)
+        assert [answers(one, [i])[i].content["c"]["count"] for i in ids] == [expected] * 2
+    assert set(one.contexts).isdisjoint({0, 1}), "node ids are no partition ids"
+
+
+def test_node_that_is_down_is_not_connected_in_its_rounds():
+    one = grid({1: Fault("down", rounds=[0, 2])})
+    assert len(one.get_node_ids()) == 2  # before the roll-call
+    send(one, 0)
+    assert len(one.get_node_ids()) == 3  # before round 1
+    send(one, 1)
+    assert len(one.get_node_ids()) == 2  # before round 2
+    send(one, 2, one.get_node_ids())
+    assert len(one.get_node_ids()) == 3
+    send(one, 0)  # a late roll-call does not turn time back
+    assert len(one.get_node_ids()) == 3
+
+
+def test_message_to_a_node_that_is_down_comes_back_as_an_error():
+    one = grid({1: Fault("down", rounds=[1])})
+    send(one, 0)
+    ids = send(one, 1)
+    replies = answers(one, ids)
+    assert replies[ids[1]].error.code == 5
+    assert not replies[ids[0]].has_error()
+    assert "count" in one.contexts[1001].state
+    assert one.contexts[1002].state["count"]["n"] == 1, "of round 0 alone"
+
+
+def test_silent_node_does_nothing_and_never_answers():
+    one = grid({1: Fault("silent")})
+    ids = send(one)
+    assert list(answers(one, ids)) == [ids[0], ids[2]]
+    assert "count" not in one.contexts[1002].state
+
+
+def test_raising_node_answers_with_an_error_in_its_rounds_only():
+    one = grid({1: Fault("raising", rounds=[2])})
+    assert not any(r.has_error() for r in answers(one, send(one, 1)).values())
+    ids = send(one, 2)
+    replies = answers(one, ids)
+    assert replies[ids[1]].error.code == 2
+    assert "planted fault" in replies[ids[1]].error.reason
+    assert [replies[i].has_error() for i in ids] == [False, True, False]
+
+
+def test_client_app_that_raises_is_an_error_with_its_reason():
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        raise ValueError("no data")
+
+    one = InProcessGrid(app, 1)
+    (reply,) = answers(one, send(one)).values()
+    assert (reply.error.code, reply.error.reason) == (2, "ValueError: no data")
+
+
+def test_malformed_reply_is_changed_after_the_work_is_done():
+    one = grid({1: Fault("malformed", change=lambda content: RecordDict())})
+    ids = send(one)
+    assert not answers(one, ids)[ids[1]].content
+    assert one.contexts[1002].state["count"]["n"] == 1
+
+
+def test_slow_node_answers_later():
+    one = grid({1: Fault("slow", seconds=0.2)})
+    ids = send(one)
+    assert len(answers(one, ids)) == 2
+    time.sleep(0.25)
+    assert list(answers(one, ids)) == [ids[1]]
+
+
+def test_send_and_receive_waits_for_the_slow_but_not_for_the_silent():
+    one = grid({0: Fault("silent"), 1: Fault("slow", seconds=0.1)})
+    messages = [
+        one.create_message(RecordDict({"c": ConfigRecord({"i": i})}), MessageType.TRAIN, node, "1")
+        for i, node in enumerate(one.contexts)
+    ]
+    started = time.monotonic()
+    replies = one.send_and_receive(messages, timeout=30)
+    assert len(replies) == 2
+    assert 0.1 <= time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("kind", ["down", "silent", "raising", "malformed", "slow"])
+def test_a_fault_without_rounds_is_always_there(kind):
+    fault = Fault(kind)
+    assert all(fault.strikes(r) for r in range(5))
+    assert [Fault(kind, rounds=[1, 3]).strikes(r) for r in range(5)] == [False, True, False, True, False]

@@ -1,0 +1,288 @@
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation import simulate
+from fbo_flower.simulation.problems import Problem, make_problem
+from fbo_flower.simulation.runner import observations, writable_directory
+from fbo_flower.space import Categorical, Float, SearchSpace
+from fbo_flower.strategies.exchange import Stopped
+from fbo_flower.study import Study
+
+SMALL = {"num_candidates": 64, "num_path_features": 32}
+FTS = {**SMALL, "num_features": 24, "schedule": 0.3}
+
+
+@dataclass(frozen=True)
+class Bowl(Problem):
+    """Agent `a` has its optimum, 0, at `x = a / 10` with kind "b"."""
+
+    num_agents: int = 3
+    seed: int = 0
+    noise: float = 0.0
+
+    name: ClassVar[str] = "bowl"
+    metric: ClassVar[str] = "height"
+    default_agents: ClassVar[int] = 3
+
+    @property
+    def space(self):
+        return SearchSpace({"x": Float(0.0, 1.0), "kind": Categorical(["a", "b"])})
+
+    def __call__(self, config, context):
+        return self.true_value(config, context.partition) + self.noise * context.rng.standard_normal()
+
+    def true_value(self, config, partition):
+        return -abs(config["x"] - partition / 10) - 0.5 * (config["kind"] == "a")
+
+    def optimum(self, partition):
+        return 0.0
+
+
+def run(algorithm="ts", num_rounds=4, problem=None, options=None, **settings):
+    options = (FTS if algorithm == "fts" else SMALL if algorithm == "ts" else {}) | (options or {})
+    return simulate(
+        problem or Bowl(), algorithm, None, num_rounds, engine="inline", options=options, **settings
+    )
+
+
+def same_rows(one, two):
+    return one.trials == two.trials and one.regret == two.regret
+
+
+# -- what comes back ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["random", "ts", "fts"])
+def test_every_algorithm_runs_and_improves(algorithm):
+    study = run(algorithm, 8)
+    assert len(study.trials) == 3 * 10
+    assert study.rounds["tasks"].tolist() == [3] * 8
+    assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
+    last = study.regret.take(study.regret["evaluations"] == 10)["simple"]
+    first = study.regret.take(study.regret["evaluations"] == 1)["simple"]
+    assert last.mean() < first.mean()
+
+
+def test_regret_is_that_of_a_hand_computation():
+    study = run("ts", 4, problem=Bowl(noise=0.3))
+    for agent in ("0", "1", "2"):
+        rows = study.trials.where(agent=agent)
+        expected = [abs(c["x"] - int(agent) / 10) + 0.5 * (c["kind"] == "a") for c in rows["config"]]
+        np.testing.assert_allclose(rows["regret"], expected)
+        table = study.regret.where(agent=agent)
+        np.testing.assert_allclose(table["cumulative"], np.cumsum(expected))
+        np.testing.assert_allclose(table["simple"], np.minimum.accumulate(expected))
+        assert not np.allclose(-np.array(rows["value"]), expected), "noise is in the values only"
+
+
+def test_best_is_the_best_trial_of_each_agent():
+    study = run("ts", 4)
+    for agent, best in study.best.items():
+        rows = study.trials.where(agent=agent)
+        assert best["value"] == rows["value"].max()
+        assert best["config"] == rows["config"][int(np.argmax(rows["value"]))]
+
+
+def test_settings_say_what_was_run():
+    (settings,) = run("fts", 2, seed=5).settings["runs"]
+    assert settings["problem"] == "bowl"
+    assert settings["problem_options"] == {"num_agents": 3, "seed": 0, "noise": 0.0}
+    assert (settings["engine"], settings["metric"], settings["seed"]) == ("inline", "height", 5)
+    assert (settings["status"], settings["num_agents"], settings["num_rounds"]) == ("finished", 3, 2)
+
+
+@pytest.mark.parametrize("algorithm", ["random", "ts", "fts"])
+def test_same_seed_same_trials(algorithm):
+    noisy = Bowl(noise=0.1)
+    assert same_rows(run(algorithm, problem=noisy, seed=3), run(algorithm, problem=noisy, seed=3))
+    assert not same_rows(run(algorithm, problem=noisy, seed=3), run(algorithm, problem=noisy, seed=4))
+
+
+def test_algorithms_with_one_seed_start_from_the_same_points():
+    first = [run(a, 1, seed=7).trials["config"].tolist() for a in ("random", "ts", "fts")]
+    assert first[0] == first[1] == first[2]
+
+
+def test_saved_study_loads_equal(tmp_path):
+    study = run("fts", 3, out=tmp_path / "deep" / "run")
+    assert Study.load(tmp_path / "deep" / "run") == study
+
+
+def test_named_problem_with_options():
+    study = simulate(
+        "gp-samples",
+        "ts",
+        2,
+        3,
+        engine="inline",
+        options=SMALL,
+        problem_options={"dimension": 2, "lengthscale": 0.2},
+    )
+    assert set(study.trials["agent"].tolist()) == {"0", "1"}
+    assert (study.trials["regret"] >= 0).all()
+
+
+def test_label_and_fraction_are_handed_on():
+    study = run("random", 5, label="half", fraction=0.67)
+    assert set(study.trials["algorithm"].tolist()) == {"half"}
+    assert study.rounds["tasks"].tolist() == [2] * 5
+
+
+def test_progress_is_reported():
+    told = []
+    run("random", 3, on_round=told.append)
+    assert [p.server_round for p in told] == [1, 2, 3]
+
+
+# -- what was observed before ------------------------------------------------------------------
+
+
+def test_prior_rounds_give_every_agent_observations_that_are_not_trials():
+    study = run("fts", 2, prior_rounds=6, prior_algorithm="random")
+    assert study.settings["runs"][0]["prior_trials"] == {"0": 8, "1": 8, "2": 8}
+    assert len(study.trials) == 3 * 4
+    assert study.trials.where(agent="0")["trial"].tolist() == [0, 1, 2, 3]
+    assert not same_rows(study, run("fts", 2))
+    assert same_rows(study, run("fts", 2, prior_rounds=6, prior_algorithm="random"))
+
+
+def test_targets_start_from_nothing_and_the_others_only_answer():
+    study = run("fts", 4, options={"targets": ["1"]}, prior_rounds=6, prior_algorithm="random")
+    (settings,) = study.settings["runs"]
+    assert settings["prior_trials"] == {"0": 8, "2": 8}
+    assert settings["target_agents"] == ["1"]
+    assert set(study.trials["agent"].tolist()) == {"1"}
+    assert study.rounds["tasks"].tolist() == [3, 1, 1, 1]
+
+
+def test_prior_study_is_what_the_agents_hold():
+    before = run("random", 5, seed=9)
+    held = observations(before, Bowl())
+    for agent, (points, values) in held.items():
+        rows = before.trials.where(agent=agent)
+        assert [Bowl().space.decode(p) for p in points] == rows["config"].tolist()
+        np.testing.assert_array_equal(values, rows["value"])
+    assert set(observations(before, Bowl(), without=("1",))) == {"0", "2"}
+    assert same_rows(run("fts", 3, prior=before), run("fts", 3, prior=held))
+
+
+def test_failed_trials_are_no_observations():
+    @dataclass(frozen=True)
+    class Fragile(Bowl):
+        def __call__(self, config, context):
+            return None if context.trial % 2 else 1.0
+
+    study = run("random", 5, problem=Fragile())
+    assert [len(values) for _, values in observations(study, Fragile()).values()] == [4, 4, 4]
+    assert study.rounds["failures"].sum() == 9
+    assert np.isnan(study.trials["regret"]).sum() == 9
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"engine": "cloud"}, "engine: expected one of inline, flower"),
+        ({"algorithm": "sgd"}, "random, ts, fts"),
+        ({"problem": "mnist"}, "problem: expected one of"),
+        ({"options": {"nope": 1}}, "no option 'nope'"),
+        ({"problem_options": {"nope": 1}}, "nope"),
+        ({"num_rounds": 0}, "num_rounds"),
+        ({"num_agents": 0}, "at least 1 agent"),
+        ({"seed": -1}, "seed"),
+        ({"prior_rounds": -1}, "prior_rounds"),
+        ({"prior_rounds": 1, "prior_algorithm": "sgd"}, "random, ts, fts"),
+        ({"fraction": 0}, "fraction"),
+        ({"algorithm": "fts", "options": {"targets": ["77"]}}, "'77'"),
+    ],
+)
+def test_unknown_names_and_settings_are_config_errors(settings, match):
+    given = {
+        "problem": "gp-samples", "algorithm": "random", "num_agents": 2, "num_rounds": 1, "engine": "inline"
+    } | settings  # fmt: skip
+    with pytest.raises(ConfigError, match=match):
+        simulate(**given)
+
+
+def test_directory_that_cannot_be_written_is_found_before_anything_is_run(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    told = []
+    for out in (file, file / "below"):
+        with pytest.raises(ConfigError, match="directory that can be written"):
+            run("random", 2, out=out, on_round=told.append)
+    assert not told
+    assert writable_directory(tmp_path / "new").is_dir()
+    assert not list((tmp_path / "new").iterdir())
+
+
+# -- interruptions -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Stopped, RuntimeError])
+def test_an_interrupted_run_leaves_its_files(tmp_path, error):
+    def stop(progress):
+        if progress.server_round == 2:
+            raise error
+
+    with pytest.raises(error):
+        run("ts", 9, out=tmp_path, on_round=stop)
+    study = Study.load(tmp_path)
+    assert study.settings["runs"][0]["status"] == ("failed" if error is RuntimeError else "interrupted")
+    assert study.rounds["round"].tolist() == [1, 2]
+    assert len(study.regret) == len(study.trials) == 3 * 4
+
+
+# -- engines and machines ----------------------------------------------------------------------
+
+CODE = """
+import hashlib, sys
+from fbo_flower.simulation import simulate
+study = simulate("gp-samples", "fts", 2, 4, seed=3, engine="inline",
+    options={"num_initial": 150, "num_features": 200, "schedule": 0.3, "num_candidates": 2048},
+    problem_options={"dimension": 2, "lengthscale": 0.2})
+print(hashlib.sha256(repr(study.trials["config"].tolist()).encode()).hexdigest(), len(study.trials))
+"""
+
+
+def test_number_of_blas_threads_does_not_change_the_trials():
+    found = set()
+    for threads in ("1", "4"):
+        env = {**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+        done = subprocess.run(
+            [sys.executable, "-c", CODE], env=env, capture_output=True, text=True, timeout=120, check=True
+        )
+        found.add(done.stdout.strip())
+    assert len(found) == 1
+    assert found.pop().endswith(" 306")
+
+
+def digest(study):
+    return hashlib.sha256(repr([list(study.trials), list(study.regret)]).encode()).hexdigest()
+
+
+@pytest.mark.ray
+def test_flowers_engine_equals_the_inline_one_bit_for_bit():
+    settings = {
+        "problem": make_problem("gp-samples", 3, 0, {"dimension": 2, "lengthscale": 0.2}),
+        "algorithm": "fts",
+        "num_rounds": 3,
+        "seed": 4,
+        "options": FTS,
+    }
+    inline, flower = (simulate(**settings, engine=engine) for engine in ("inline", "flower"))
+    assert len(inline.trials) == 3 * 5
+    assert digest(inline) == digest(flower)
+    assert flower.rounds["failures"].sum() == flower.rounds["refused"].sum() == 0
+    for column in ("tasks", "replies", "bytes_down", "bytes_up"):
+        assert flower.rounds[column].tolist() == inline.rounds[column].tolist()

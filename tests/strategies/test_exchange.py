@@ -1,0 +1,92 @@
+import threading
+import time
+
+import pytest
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from fbo_flower.strategies.exchange import Stopped, exchange
+
+
+class FakeGrid:
+    """Answers `replies[k]` at the k-th look: lists of positions, None for a reply to nobody."""
+
+    def __init__(self, replies, ids=None):
+        self.replies, self.ids, self.looks = list(replies), ids, []
+
+    def push_messages(self, messages):
+        self.sent = list(messages)
+        for i, message in enumerate(self.sent):
+            message.metadata.__dict__["_message_id"] = f"m{i}"
+        return self.ids if self.ids is not None else [f"m{i}" for i in range(len(self.sent))]
+
+    def pull_messages(self, message_ids):
+        self.looks.append(list(message_ids))
+        positions = self.replies.pop(0) if self.replies else []
+        return [self.reply(p) for p in positions]
+
+    def reply(self, position):
+        message = Message(RecordDict(), reply_to=self.sent[position or 0])
+        if position is None:
+            message.metadata.__dict__["_reply_to_message_id"] = "unknown"
+        return message
+
+
+def messages(count):
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 0
+    return [
+        Message(RecordDict({"config": ConfigRecord({"i": i})}), 10 + i, MessageType.TRAIN)
+        for i in range(count)
+    ]
+
+
+def run(grid, count=3, timeout=5.0, quorum=None, stop=None):
+    return exchange(grid, messages(count), timeout, stop or threading.Event(), quorum)
+
+
+def test_replies_are_known_by_the_position_of_their_message():
+    assert sorted(run(FakeGrid([[2], [], [0, 1]]))) == [0, 1, 2]
+
+
+def test_replies_that_nobody_asked_for_and_second_ones_are_dropped():
+    grid = FakeGrid([[None, 1], [1, None], [0], [2]])
+    replies = run(grid)
+    assert sorted(replies) == [0, 1, 2]
+    assert grid.looks[1] == ["m0", "m2"], "only what is still missing is asked for"
+
+
+def test_time_out_returns_what_came():
+    started = time.monotonic()
+    assert sorted(run(FakeGrid([[1]]), timeout=0.1)) == [1]
+    assert 0.1 <= time.monotonic() - started < 2
+
+
+def test_no_time_at_all_is_one_look():
+    assert sorted(run(FakeGrid([[0, 2]]), timeout=0.0)) == [0, 2]
+
+
+def test_quorum_closes_early():
+    grid = FakeGrid([[0], [2], [1]])
+    assert sorted(run(grid, quorum=2)) == [0, 2]
+    assert len(grid.looks) == 2
+    assert sorted(run(FakeGrid([[0, 1, 2]]), quorum=99)) == [0, 1, 2]
+
+
+def test_message_that_could_not_be_sent_costs_itself_alone():
+    grid = FakeGrid([[2], [0]], ids=["m0", "", "m2"])
+    assert sorted(run(grid)) == [0, 2]
+    assert all("m1" not in look for look in grid.looks)
+
+
+def test_nothing_that_could_be_sent_returns_at_once():
+    assert run(FakeGrid([], ids=["", "", ""])) == {}
+    assert run(FakeGrid([]), count=0) == {}
+
+
+def test_stop_is_heard_while_waiting():
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    started = time.monotonic()
+    with pytest.raises(Stopped):
+        run(FakeGrid([[1]]), timeout=60, stop=stop)
+    assert time.monotonic() - started < 5

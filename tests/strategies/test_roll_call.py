@@ -1,0 +1,226 @@
+import threading
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fbo_flower.clients import TuningAgent, client_app
+from fbo_flower.clients.app import agent_app
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.space import Float, Int, SearchSpace
+from fbo_flower.strategies import RandomSearch
+from fbo_flower.strategies.exchange import Stopped
+from fbo_flower.strategies.roll_call import Roster
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0)})
+OTHER = SearchSpace({"x": Float(0.0, 2.0)})
+ALWAYS = range(1000)
+
+
+def objective(config, context):
+    return float(config["x"])
+
+
+def grid(num_nodes=4, spaces=None, app=None, **options):
+    def agent(context: Context):
+        space = (spaces or {}).get(context.node_config["partition-id"], SPACE)
+        return TuningAgent(objective, space, context, seed=1, disclose="trials")
+
+    return InProcessGrid(app or agent_app(agent), num_nodes, **options)
+
+
+def roll(grid, num_agents, wait=0.2, space=None):
+    roster = Roster(space)
+    roster.first_call(grid, num_agents, wait, threading.Event())
+    return roster
+
+
+def test_agents_are_bound_to_their_nodes():
+    roster = roll(grid(3, node_configs={1: {"agent": "pump"}}), 3)
+    assert roster.nodes == {"0": 1001, "2": 1003, "pump": 1002}
+    assert roster.space == SPACE
+    assert roster.present([1002, 1003]) == ["2", "pump"]
+
+
+def test_roles_are_known():
+    assert roll(grid(2, node_configs={1: {"role": "lead"}}), 2).roles == {"1": "lead"}
+
+
+def test_too_few_agents_is_one_line_with_the_numbers():
+    with pytest.raises(ConfigError) as caught:
+        roll(grid(3), 5)
+    assert str(caught.value) == "agents: expected 5 within 0.2 s, got 3"
+    with pytest.raises(ConfigError, match=r"expected at least 1 within 0.2 s, got 0"):
+        roll(grid(0), None)
+
+
+def test_differing_search_spaces_name_the_agents():
+    with pytest.raises(ConfigError) as caught:
+        roll(grid(5, spaces={1: OTHER, 3: OTHER}), 5)
+    message = str(caught.value)
+    assert "agents 1, 3" in message
+    assert OTHER.digest[:12] in message
+    assert SPACE.digest[:12] in message
+    assert "\n" not in message
+
+
+def test_many_agents_with_another_space_are_not_all_listed():
+    with pytest.raises(ConfigError, match=r"agents 0, 1, 2, 3, 4, \.\.\."):
+        roll(grid(20, spaces=dict.fromkeys(range(9), OTHER)), 20)
+
+
+def test_space_that_is_insisted_on_decides():
+    assert roll(grid(2), 2, space=SPACE).space == SPACE
+    with pytest.raises(ConfigError, match="agents 0, 1"):
+        roll(grid(2), 2, space=OTHER)
+
+
+def test_second_claimant_of_an_id_is_refused():
+    crowd = grid(3, node_configs={2: {"agent": "0"}})
+    roster = roll(crowd, 2)
+    assert roster.nodes == {"0": 1001, "1": 1002}
+    assert list(roster.refused) == [1003]
+    with pytest.raises(ConfigError, match=r"expected 3 within 0.2 s, got 2; 1 refused.*'0' is node 1001"):
+        roll(crowd, 3)
+
+
+def test_id_can_be_taken_over_once_its_node_is_gone():
+    # node 2 claims agent 0's id, is refused, and is asked again after node 0 is gone
+    crowd = grid(3, node_configs={2: {"agent": "0"}}, faults={0: Fault("down", rounds=range(3, 99))})
+    roster = roll(crowd, 2)
+    stop = threading.Event()
+    for _ in range(2):
+        roster.late_call(crowd, crowd.get_node_ids(), stop)
+        assert roster.nodes["0"] == 1001
+    connected = [1002, 1003]
+    for _ in range(6):
+        roster.late_call(crowd, connected, stop)
+    assert roster.nodes["0"] == 1003
+    assert 1003 not in roster.refused
+    assert roster.present(connected) == ["0", "1"]
+
+
+class Counting(ClientApp):
+    """Counts roll-calls per node; answers after `deaf` of them."""
+
+    def __init__(self, deaf):
+        super().__init__()
+        self.calls, self.deaf = [], deaf
+        inner = client_app(objective, SPACE)
+
+        @self.query()
+        def query(message: Message, context: Context) -> Message:
+            self.calls.append(context.node_id)
+            if self.calls.count(context.node_id) <= self.deaf.get(context.node_id, 0):
+                raise RuntimeError("not yet")
+            return inner(message, context)
+
+
+def test_failing_node_is_asked_less_and_less_often_but_not_forgotten():
+    app = Counting({1002: 10**6})
+    crowd = grid(2, app=app)
+    roster = roll(crowd, 1)
+    asked = []
+    for number in range(1, 41):
+        before = len(app.calls)
+        roster.late_call(crowd, crowd.get_node_ids(), threading.Event())
+        asked += [number] * (len(app.calls) - before)
+    assert set(app.calls) == {1001, 1002}
+    assert np.diff(asked).tolist() == [3, 5, 9, 9, 9]
+    assert roster.nodes == {"0": 1001}
+
+
+def test_node_that_recovers_is_admitted():
+    app = Counting({1002: 2})
+    crowd = grid(2, app=app)
+    roster = roll(crowd, 1)
+    for _ in range(5):
+        roster.late_call(crowd, crowd.get_node_ids(), threading.Event())
+    assert roster.nodes == {"0": 1001, "1": 1002}
+    assert app.calls.count(1001) == 1, "who is admitted is not asked again"
+
+
+def test_silent_node_holds_up_one_late_call_only():
+    crowd = grid(2, faults={1: Fault("silent")})
+    roster = Roster(SPACE)
+    roster.nodes["0"] = 1001
+    seconds = []
+    for _ in range(2):
+        import time
+
+        started = time.monotonic()
+        roster.late_call(crowd, crowd.get_node_ids(), threading.Event(), seconds=0.0)
+        seconds.append(time.monotonic() - started)
+    assert seconds[0] >= 0.9
+    assert seconds[1] < 0.5
+
+
+def test_first_call_asks_failing_nodes_again_until_there_are_enough():
+    app = Counting({1002: 1})
+    assert roll(grid(2, app=app), 2, wait=3.0).nodes == {"0": 1001, "1": 1002}
+
+
+def test_late_joiner_with_another_space_is_refused_and_the_run_goes_on():
+    faults = {2: Fault("down", rounds=range(3))}
+    strategy = RandomSearch(num_agents=2, seed=1)
+    study = strategy.start(grid(3, spaces={2: OTHER}, faults=faults), 6)
+    assert set(study.trials["agent"].tolist()) == {"0", "1"}
+    assert "digest" in strategy._run.roster.refused[1003]
+
+
+def answering(change):
+    app = ClientApp()
+    inner = client_app(objective, SPACE)
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        reply = inner(message, context)
+        if context.node_id == 1002:
+            content = change(reply.content)
+            return Message(reply.content if content is None else content, reply_to=message)
+        return reply
+
+    return app
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c["config"].update({"schema": 2}),
+        lambda c: c["config"].update({"schema": "1"}),
+        lambda c: c["config"].update({"agent": ""}),
+        lambda c: c["config"].update({"agent": "x" * 101}),
+        lambda c: c["config"].update({"agent": "a\nb"}),
+        lambda c: c["config"].update({"agent": ["1"]}),
+        lambda c: c["config"].update({"agent": b"1"}),
+        lambda c: c["config"].update({"role": 1.0}),
+        lambda c: c["config"].update({"digest": "0" * 64}),
+        lambda c: c["config"].update({"space": "{"}),
+        lambda c: c["config"].update({"space": "[" * 10**5}),
+        lambda c: c["config"].update({"space": "x" * 2**21}),
+        lambda c: c["config"].update({"space": OTHER.to_json()}),
+        lambda c: c["config"].update({"space": SPACE.to_json().replace("1.0", "1e999")}),
+        lambda c: c["config"].pop("space") and None,
+        lambda c: c.pop("config") and None,
+        lambda c: RecordDict(),
+        lambda c: RecordDict({"config": MetricRecord({"schema": 1})}),
+    ],
+)
+def test_malformed_answers_cost_their_node_only(change):
+    roster = roll(grid(3, app=answering(change)), 2)
+    assert roster.nodes == {"0": 1001, "2": 1003}
+    assert list(roster.refused) == [1002]
+
+
+def test_stop_is_heard_while_waiting_for_nodes():
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        Roster(None).first_call(grid(1), 3, 60.0, stop)
+
+
+def test_mixed_spaces_travel():
+    space = SearchSpace({"n": Int(1, 9, log=True), "x": Float(1e-3, 1.0, log=True)})
+    assert roll(grid(2, spaces={0: space, 1: space}), 2).space == space

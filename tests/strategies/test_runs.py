@@ -1,0 +1,246 @@
+import inspect
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from fbo_flower.clients import client_app
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.strategies import FTS, STRATEGIES, RandomSearch, ThompsonSampling
+from fbo_flower.strategies.exchange import Stopped
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+SMALL = {"num_candidates": 64, "num_path_features": 32}
+
+
+def hill(config, context):
+    return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.1 * int(context.agent)) ** 2
+
+
+def grid(objective=hill, num_nodes=3, disclose="trials", **options):
+    return InProcessGrid(client_app(objective, SPACE, seed=2, disclose=disclose), num_nodes, **options)
+
+
+# -- settings ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_rounds", [0, -1, 1.5, True, None])
+def test_number_of_rounds_must_be_positive(num_rounds):
+    strategy = RandomSearch(num_agents=3, seed=1)
+    with pytest.raises(ConfigError, match="num_rounds: expected an integer >= 1"):
+        strategy.start(grid(), num_rounds)
+    assert strategy.study is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"nope": 1}, "random has no option 'nope'; it has num_initial=3"),
+        ({"num_initial": 0}, "num_initial"),
+        ({"num_agents": 0}, "num_agents"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 0.5}, "seed"),
+        ({"fraction": 0.0}, "fraction"),
+        ({"fraction": 1.1}, "fraction"),
+        ({"quorum": 0}, "quorum"),
+        ({"round_timeout": -1}, "round_timeout"),
+        ({"wait_seconds": float("nan")}, "wait_seconds"),
+    ],
+)
+def test_unusable_settings_are_config_errors(settings, match):
+    with pytest.raises(ConfigError, match=match):
+        RandomSearch(**settings)
+
+
+def test_unknown_option_of_fts_lists_its_options():
+    with pytest.raises(ConfigError, match=r"advice='single'.*schedule='1-1/sqrt"):
+        FTS(advise="single")
+
+
+def test_options_that_do_not_fit_the_space_are_found_before_the_first_evaluation():
+    calls = []
+    strategy = FTS(num_agents=3, seed=1, lengthscale=[0.1, 0.2, 0.3])
+    with pytest.raises(ConfigError, match="expected 2 numbers"):
+        strategy.start(grid(lambda c, x: calls.append(1) or 0.0), 3)
+    assert not calls
+    assert strategy.study is None
+
+
+def test_help_shows_the_algorithms_options():
+    names = list(inspect.signature(FTS).parameters)
+    assert {"num_agents", "quorum", "advice", "schedule", "num_initial"} <= set(names)
+    assert "options" not in names
+
+
+def test_every_algorithm_has_a_strategy():
+    from fbo_flower.algorithms import ALGORITHMS
+
+    assert {name: s.algorithm_class for name, s in STRATEGIES.items()} == ALGORITHMS
+
+
+def test_flowers_own_interface_needs_a_run():
+    with pytest.raises(ConfigError, match="start"):
+        RandomSearch(seed=1).configure_train(1, None, None, grid())
+
+
+# -- what a run leaves behind ------------------------------------------------------------------
+
+
+def test_study_holds_every_trial_and_round():
+    study = FTS(num_agents=3, seed=1, num_features=24, **SMALL).start(grid(), 4)
+    assert len(study.trials) == 3 * 6
+    assert study.rounds["round"].tolist() == [1, 2, 3, 4]
+    (run,) = study.settings["runs"]
+    assert (run["status"], run["num_agents"], run["num_rounds"], run["seed"]) == ("finished", 3, 4, 1)
+    assert run["options"]["num_features"] == 24
+    best = max(study.trials["value"])
+    assert study.rounds["best"][-1] == best
+    assert (np.diff(study.rounds["best"]) >= 0).all()
+    per_agent = [study.trials.where(agent=a)["value"].max() for a in ("0", "1", "2")]
+    assert study.rounds["mean_incumbent"][-1] == pytest.approx(np.mean(per_agent))
+
+
+def test_bytes_are_counted_both_ways():
+    plain = RandomSearch(num_agents=3, seed=1).start(grid(disclose="none"), 2)
+    sent = FTS(num_agents=3, seed=1, num_features=100, schedule=0.0, **SMALL).start(grid(disclose="none"), 2)
+    # round 2: frequencies (100, 2), phases and weights (100,) down, weights up; with 128 bytes of header each
+    down = sent.rounds["bytes_down"][1] - plain.rounds["bytes_down"][1]
+    up = sent.rounds["bytes_up"][1] - plain.rounds["bytes_up"][1]
+    assert 3 * (400 * 8 + 3 * 128) < down < 3 * (400 * 8 + 3 * 128 + 600)
+    assert 3 * (100 * 8 + 128) < up < 3 * (100 * 8 + 128 + 60)
+
+
+def test_nothing_is_written_down_that_was_not_disclosed():
+    study = RandomSearch(num_agents=3, seed=1).start(grid(disclose="none"), 3)
+    assert len(study.trials) == 0
+    assert np.isnan(study.rounds["best"]).all()
+    assert study.rounds["replies"].tolist() == [3, 3, 3]
+    only = RandomSearch(num_agents=3, seed=1).start(grid(disclose="incumbent"), 3)
+    assert len(only.trials) == 0
+    assert np.isfinite(only.rounds["best"]).all()
+
+
+def test_operators_may_disclose_less_than_the_others():
+    study = RandomSearch(num_agents=3, seed=1).start(grid(node_configs={1: {"disclose": "none"}}), 3)
+    assert set(study.trials["agent"].tolist()) == {"0", "2"}
+
+
+def test_same_seed_same_trials_and_another_seed_other_ones():
+    one, two = (
+        FTS(num_agents=3, seed=1, num_features=24, schedule=0.3, **SMALL).start(grid(), 5) for _ in range(2)
+    )
+    assert one.trials == two.trials
+    assert one.settings["runs"][0]["study"] != two.settings["runs"][0]["study"]
+    other = FTS(num_agents=3, seed=2, num_features=24, schedule=0.3, **SMALL).start(grid(), 5)
+    assert other.trials != one.trials
+
+
+def test_a_strategy_can_be_started_again():
+    strategy = RandomSearch(num_agents=3, seed=1)
+    one, two = strategy.start(grid(), 2), strategy.start(grid(), 2)
+    assert one.trials == two.trials
+
+
+def test_label_names_the_run():
+    study = RandomSearch(num_agents=3, seed=1, label="control").start(grid(), 1)
+    assert set(study.trials["algorithm"].tolist()) == {"control"}
+    assert study.algorithms == ["control"]
+
+
+def test_progress_is_told_after_every_round():
+    told = []
+    study = RandomSearch(num_agents=3, seed=1, on_round=told.append).start(grid(), 4)
+    assert [(p.server_round, p.num_rounds, p.replies) for p in told] == [(i, 4, 3) for i in range(1, 5)]
+    assert [p.best for p in told] == study.rounds["best"].tolist()
+
+
+# -- part of the agents ------------------------------------------------------------------------
+
+
+def test_fraction_draws_a_cohort_anew_each_round():
+    study = RandomSearch(num_agents=8, seed=1, fraction=0.5, num_initial=1).start(grid(num_nodes=8), 30)
+    assert study.rounds["tasks"].tolist() == [4] * 30
+    counts = [len(study.trials.where(agent=str(i))) for i in range(8)]
+    assert sum(counts) == 120
+    assert min(counts) >= 5
+    for i in range(8):
+        assert study.trials.where(agent=str(i))["trial"].tolist() == list(range(counts[i]))
+    again = RandomSearch(num_agents=8, seed=1, fraction=0.5, num_initial=1).start(grid(num_nodes=8), 30)
+    assert again.trials == study.trials
+
+
+def test_fraction_asks_one_agent_at_least():
+    study = RandomSearch(num_agents=3, seed=1, fraction=0.01).start(grid(), 4)
+    assert study.rounds["tasks"].tolist() == [1] * 4
+
+
+def test_quorum_does_not_wait_for_the_slow():
+    started = time.monotonic()
+    slow = {2: Fault("slow", seconds=60.0, rounds=range(1, 99))}
+    study = RandomSearch(num_agents=3, seed=1, quorum=0.6).start(grid(faults=slow), 4)
+    assert time.monotonic() - started < 10
+    assert study.rounds["replies"].tolist() == [2] * 4
+    assert study.rounds["failures"].tolist() == [1] * 4
+    assert set(study.trials["agent"].tolist()) == {"0", "1"}
+
+
+# -- interruptions -----------------------------------------------------------------------------
+
+
+def test_keyboard_interrupt_keeps_what_was_done():
+    def interrupted(config, context):
+        if context.agent == "1" and context.trial == 5:
+            raise KeyboardInterrupt
+        return hill(config, context)
+
+    strategy = RandomSearch(num_agents=3, seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        strategy.start(grid(interrupted), 9)
+    assert strategy.study.settings["runs"][0]["status"] == "interrupted"
+    assert strategy.study.rounds["round"].tolist() == [1, 2, 3]
+    assert len(strategy.study.trials) == 3 * 5
+
+
+def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():
+    strategy = RandomSearch(num_agents=3, seed=1)
+    caught = []
+
+    def work():
+        try:
+            strategy.start(grid(lambda c, x: time.sleep(0.002) or 0.5), 10_000)
+        except Stopped as stopped:
+            caught.append(stopped)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(0.3)
+    strategy.stop()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+    assert caught
+    assert strategy.study.settings["runs"][0]["status"] == "interrupted"
+    assert 0 < len(strategy.study.rounds) < 10_000
+    assert strategy.start(grid(), 1).settings["runs"][0]["status"] == "finished"
+
+
+def test_failure_of_a_callback_keeps_what_was_done():
+    def broken(progress):
+        if progress.server_round == 2:
+            raise RuntimeError("disk full")
+
+    strategy = ThompsonSampling(num_agents=3, seed=1, on_round=broken, **SMALL)
+    with pytest.raises(RuntimeError, match="disk full"):
+        strategy.start(grid(), 5)
+    assert strategy.study.settings["runs"][0]["status"] == "failed"
+    assert strategy.study.rounds["round"].tolist() == [1, 2]
+
+
+def test_failing_start_does_not_show_an_earlier_study():
+    strategy = RandomSearch(num_agents=3, seed=1, wait_seconds=0.1)
+    strategy.start(grid(), 1)
+    with pytest.raises(ConfigError, match=r"expected 3 within 0.1 s, got 2"):
+        strategy.start(grid(num_nodes=2), 1)
+    assert strategy.study is None
