@@ -63,7 +63,7 @@ class Display:
         """Show a finished round."""
         assert self._task is not None
         self._replies += progress.replies
-        self._failures += progress.failures + progress.refused
+        self._failures += progress.failures + progress.refused + progress.failed_trials
         self._progress.update(
             self._task,
             completed=progress.server_round,

@@ -50,6 +50,7 @@ ROUNDS: dict[str, Kind] = {
     "replies": "integer",
     "failures": "integer",
     "refused": "integer",
+    "failed_trials": "integer",
     "mean_incumbent": "real",
     "best": "real",
 }

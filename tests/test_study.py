@@ -53,7 +53,15 @@ def trial(agent: str, number: int, value: float, algorithm: str = "ts", **config
 
 
 def a_round(number: int, algorithm: str = "ts", **changes: Any) -> dict[str, Any]:
-    counts = {"bytes_down": 100, "bytes_up": 50, "tasks": 2, "replies": 2, "failures": 0, "refused": 0}
+    counts = {
+        "bytes_down": 100,
+        "bytes_up": 50,
+        "tasks": 2,
+        "replies": 2,
+        "failures": 0,
+        "refused": 0,
+        "failed_trials": 0,
+    }
     means = {"seconds": 0.5, "mean_incumbent": 0.25, "best": 0.75}
     return {"algorithm": algorithm, "round": number, **counts, **means, **changes}
 

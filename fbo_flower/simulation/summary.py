@@ -241,7 +241,7 @@ def _row(
         bytes_up=float(rounds["bytes_up"].sum() / num_turns),
         seconds=float(run.get("seconds") or rounds["seconds"].sum()),
         failed_evaluations=int((~np.isfinite(trials["value"])).sum()),
-        failed_replies=int(rounds["failures"].sum()),
+        failed_replies=int(rounds["failures"].sum() + rounds["refused"].sum()),
     )
 
 

@@ -265,7 +265,7 @@ class TuningStrategy(Strategy):
             log(WARNING, "Round %d, agent %s: refused: %s", server_round, agent, error)
             run.recorder.count(refused=1)
             return None
-        run.recorder.count(replies=1, failures=report.num_failed)
+        run.recorder.count(replies=1, failed_trials=report.num_failed)
         run.recorder.disclose(agent, server_round, disclosure)
         return report
 

@@ -18,6 +18,7 @@ from fbo_flower.study import ROUNDS, SCHEMA, TRIALS, Study
 from fbo_flower.table import Table
 from fbo_flower.wire import Disclosure
 
+_COUNTS = ("tasks", "replies", "failures", "refused", "failed_trials", "bytes_down", "bytes_up")
 _PACKAGES = ("fbo-flower", "flwr", "numpy", "scipy", "scikit-learn")
 
 
@@ -29,7 +30,8 @@ class RoundProgress:
     ----------
     server_round, num_rounds : which of how many
     best, mean : of the agents' best values so far; NaN where none is disclosed
-    replies, failures, refused : tasks answered, tasks that came to nothing, replies that were malformed
+    replies, failures, refused : tasks answered, tasks without an answer, replies that were malformed
+    failed_trials : evaluations that gave no value, at agents that answered
     seconds : duration of the round
     """
 
@@ -40,6 +42,7 @@ class RoundProgress:
     replies: int
     failures: int
     refused: int
+    failed_trials: int
     seconds: float
 
 
@@ -57,7 +60,7 @@ class Recorder:
 
     def open_round(self) -> None:
         """Start counting."""
-        self._counts = dict.fromkeys(("tasks", "replies", "failures", "refused", "bytes_down", "bytes_up"), 0)
+        self._counts = dict.fromkeys(_COUNTS, 0)
         self._started = time.perf_counter()
 
     def count(self, **increments: int) -> None:
@@ -110,6 +113,7 @@ class Recorder:
             counts["replies"],
             counts["failures"],
             counts["refused"],
+            counts["failed_trials"],
             seconds,
         )
 

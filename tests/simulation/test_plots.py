@@ -48,7 +48,9 @@ def a_study(
                 )
                 known = {"cumulative": (1 - values[: k + 1]).sum(), "simple": (1 - values[: k + 1]).min()}
                 regret.append(row | {"evaluations": k + 1} | known)
-        counts: dict[str, Any] = dict.fromkeys(("tasks", "replies", "failures", "refused"), 0)
+        counts: dict[str, Any] = dict.fromkeys(
+            ("tasks", "replies", "failures", "refused", "failed_trials"), 0
+        )
         traffic = {"bytes_down": num_bytes, "bytes_up": num_bytes, "seconds": 1.0}
         means: dict[str, Any] = {"mean_incumbent": 0.5, "best": 0.9}
         rounds += [{"algorithm": algorithm, "round": k} | counts | traffic | means for k in (1, 2)]

@@ -182,7 +182,7 @@ def test_failed_trials_are_no_observations():
 
     study = run("random", 5, problem=Fragile())
     assert [len(values) for _, values in observations(study, Fragile()).values()] == [4, 4, 4]
-    assert study.rounds["failures"].sum() == 9
+    assert study.rounds["failed_trials"].sum() == 9
     assert np.isnan(study.trials["regret"]).sum() == 9
 
 

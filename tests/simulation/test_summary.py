@@ -44,7 +44,15 @@ def a_study(values: dict[str, dict[str, list[float]]], *, num_rounds: int = 2, *
         for agent, own in agents.items()
         for k, value in enumerate(own)
     ]
-    counts = {"bytes_down": 600, "bytes_up": 60, "tasks": 3, "replies": 3, "failures": 1, "refused": 0}
+    counts = {
+        "bytes_down": 600,
+        "bytes_up": 60,
+        "tasks": 3,
+        "replies": 3,
+        "failures": 1,
+        "refused": 0,
+        "failed_trials": 0,
+    }
     rounds = [
         {
             "algorithm": algorithm,

@@ -219,8 +219,9 @@ def test_failed_trials_are_counted_apart_from_failed_agents():
 
     app = client_app(sometimes, SPACE, seed=1, disclose="trials")
     study = RandomSearch(num_agents=2, seed=1).start(InProcessGrid(app, 2), 3)
-    assert study.rounds["failures"].tolist() == [0, 2, 0]
+    assert study.rounds["failed_trials"].tolist() == [0, 2, 0]
     assert study.rounds["replies"].tolist() == [2, 2, 2]
+    assert study.rounds["failures"].tolist() == [0, 0, 0]
     failed = study.trials.take(study.trials["trial"] == 3)
     assert failed["failure"].tolist() == ["ValueError: no luck"] * 2
     assert np.isnan(failed["value"]).all()
