@@ -42,7 +42,7 @@ ROOMS: dict[str, tuple[str, str]] = {
         "errors table study algorithms simulation strategies cli_progress",
         "numpy typer rich",
     ),
-    "cli": ("__init__ errors study algorithms simulation cli_simulate", "click typer rich"),
+    "cli": ("__init__ errors study algorithms simulation cli_simulate cli_progress", "click typer rich"),
 }
 LATE = {"ray", "moocore", "matplotlib", "sklearn", "scipy.stats", "ConfigSpace"}  # never at import time
 
