@@ -5,10 +5,8 @@ Studies hold up to millions of rows, agents are called "007", and a categorical 
 reads its CSV file: `Table.write_csv` returns the kinds, `Table.read_csv` takes them.
 
 Kinds of columns: `text` (str, object dtype), `integer` (int64), `real` (float64; NaN is an empty cell),
-`boolean`, and `config` (one dict of parameter values per row, object dtype). A `config` column becomes one
-CSV column `<column>.<parameter>` per parameter, in sorted order; an empty cell is an absent parameter.
-Parameters have kinds as well: `integer`, `real`, `boolean` or `text` if all their values are of that type,
-else `json` (each cell is a JSON scalar, so that `1` and `"1"`, `""` and absent stay apart).
+`boolean`, and `config` (one dict of parameter values per row, object dtype). `table_cells` says how each is
+spelled in a file.
 """
 
 from __future__ import annotations
@@ -16,24 +14,27 @@ from __future__ import annotations
 import csv
 import importlib
 import itertools
-import json
-import math
 import os
-import secrets
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import IO, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.files import atomic_file
+from fbo_flower.table_cells import (
+    COLUMN_KINDS,
+    Layout,
+    decode_column,
+    encode_column,
+    header_of,
+    write_rows,
+)
 
 Kind = Literal["text", "integer", "real", "boolean", "config"]
 Column = npt.NDArray[Any]
-Layout = dict[str, Any]  # column -> kind, or for a config column: parameter -> kind
 
 _TYPES: dict[str, Any] = {
     "text": str,
@@ -42,24 +43,6 @@ _TYPES: dict[str, Any] = {
     "boolean": bool | np.bool_,
     "config": Mapping,
 }
-_KINDS = tuple(_TYPES)
-
-
-class _UnixLines:
-    """A file in which rows end in a newline although the CSV writer ends them in two characters."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._write = file.write
-
-    def write(self, row: str) -> int:
-        return self._write(row[:-2] + "\n")
-
-
-class _Absent:
-    """A parameter that a configuration does not have; `None` is a value."""
-
-
-_ABSENT: Any = _Absent()
 _CHUNK = 50_000  # rows that are held as text at a time
 
 
@@ -195,9 +178,7 @@ class Table:
         if len(set(header)) < len(header):
             raise ConfigError(f"{path}: expected distinct CSV columns, got {header}")
         with atomic_file(path, text=True) as file:
-            writer = csv.writer(_UnixLines(file))  # its own lineterminator="\n" leaves a bare "\r" unquoted
-            writer.writerow(header)
-            writer.writerows(zip(*cells, strict=True))
+            write_rows(file, itertools.chain([header], zip(*cells, strict=True)))
         return layout
 
     @classmethod
@@ -225,7 +206,7 @@ class Table:
         header = next(reader, None)
         if layout is None:
             layout = dict.fromkeys(header or [], "text")
-        expected = _header(layout)
+        expected = header_of(layout)
         if header != expected:
             raise ConfigError(f"expected the header {expected}, got {header}")
         kinds: dict[str, Any] = {
@@ -239,11 +220,7 @@ class Table:
                     raise ConfigError(f"row {number}: expected {len(header)} cells, got {len(row)}")
             cells = zip(*chunk, strict=True)
             for name, kind in layout.items():
-                if isinstance(kind, str):
-                    values[name] += _decode(name, kind, next(cells))
-                else:
-                    parameters = [_decode(f"{name}.{p}", k, next(cells), True) for p, k in kind.items()]
-                    values[name] += _configs(list(kind), parameters, len(chunk))
+                values[name] += decode_column(name, kind, cells, len(chunk))
             num_rows += len(chunk)
         return cls(values, kinds)
 
@@ -252,43 +229,9 @@ class Table:
         layout: Layout = {}
         cells: list[Sequence[str]] = []
         for name, column in self._columns.items():
-            kind, values = self._kinds[name], column.tolist()
-            if kind == "config":
-                layout[name], encoded = _encode_configs(name, values)
-                cells += encoded
-            elif kind == "real":
-                layout[name] = kind
-                cells.append(["" if math.isnan(value) else repr(value) for value in values])
-            else:
-                layout[name] = kind
-                cells.append(list(map(_WRITERS[kind], values)))
-        return layout, _header(layout), cells
-
-
-@contextmanager
-def atomic_file(path: str | os.PathLike[str], *, text: bool = False) -> Iterator[IO[Any]]:
-    """Open a file that takes the place of `path` when all is written, and leaves it alone otherwise.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be written; the message names it.
-    """
-    path = Path(path)
-    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        options: dict[str, Any] = (
-            {"encoding": "utf-8", "errors": "surrogatepass", "newline": ""} if text else {}
-        )
-        with open(temporary, "x" if text else "xb", **options) as file:
-            yield file
-        os.replace(temporary, path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror or error})") from error
-    finally:
-        with suppress(OSError):  # replaced by now, or never made
-            temporary.unlink()
+            layout[name], encoded = encode_column(name, self._kinds[name], column.tolist())
+            cells += encoded
+        return layout, header_of(layout), cells
 
 
 def _column(name: str, values: npt.ArrayLike | Sequence[Any], kind: Kind | None) -> tuple[Kind, Column]:
@@ -299,8 +242,8 @@ def _column(name: str, values: npt.ArrayLike | Sequence[Any], kind: Kind | None)
         map(type, array.tolist())
     )  # tolist: numpy's own scalars become Python's, except within objects
     kind = kind or _kind_of(types)
-    if kind not in _KINDS:
-        raise ConfigError(f"column {name!r}: expected a kind among {', '.join(_KINDS)}, got {kind!r}")
+    if kind not in COLUMN_KINDS:
+        raise ConfigError(f"column {name!r}: expected a kind among {', '.join(COLUMN_KINDS)}, got {kind!r}")
     if not all(
         issubclass(type_, _TYPES[kind]) and (type_ is not bool or kind == "boolean") for type_ in types
     ):
@@ -342,100 +285,3 @@ def _kind_of(types: set[type]) -> Kind:
         if types and all(issubclass(type_, _TYPES[kind]) for type_ in types):
             return kind
     return "text"
-
-
-def _header(layout: Mapping[str, Any]) -> list[str]:
-    """CSV columns of a layout, which may come from a file that anybody wrote."""
-    header = []
-    for name, kind in layout.items():
-        if isinstance(kind, Mapping):
-            header += [f"{name}.{parameter}" for parameter in kind]
-        elif kind in _READERS and kind != "json":
-            header.append(name)
-        else:
-            raise ConfigError(f"column {name!r}: expected a kind among {', '.join(_KINDS)}, got {kind!r}")
-    return header
-
-
-def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[str, str], list[Sequence[str]]]:
-    names = set().union(*configs)
-    if not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"column {column!r}: expected parameter names that are text, got {names}")
-    layout: dict[str, str] = {}
-    cells: list[Sequence[str]] = []
-    for name in sorted(names):
-        values = [config.get(name, _ABSENT) for config in configs]
-        if any(issubclass(type_, np.generic) for type_ in set(map(type, values))):
-            values = [value.item() if isinstance(value, np.generic) else value for value in values]
-        types = set(map(type, values)) - {_Absent}
-        if not types <= set(_SCALARS):
-            found = ", ".join(sorted(type_.__name__ for type_ in types - set(_SCALARS)))
-            raise ConfigError(f"parameter {name!r}: expected int, float, bool, str or None, got {found}")
-        kind = _SCALARS[types.pop()] if len(types) == 1 else "json"
-        if kind == "text" and "" in values:
-            kind = "json"
-        write = _WRITERS[kind]
-        layout[name] = kind
-        cells.append(["" if value is _ABSENT else write(value) for value in values])
-    return layout, cells
-
-
-def _configs(names: list[str], parameters: list[list[Any]], num_rows: int) -> list[dict[str, Any]]:
-    if not names:
-        return [{} for _ in range(num_rows)]
-    if not any(_ABSENT in values for values in parameters):
-        return [dict(zip(names, row, strict=True)) for row in zip(*parameters, strict=True)]
-    return [
-        {name: value for name, value in zip(names, row, strict=True) if value is not _ABSENT}
-        for row in zip(*parameters, strict=True)
-    ]
-
-
-def _decode(name: str, kind: Any, cells: Sequence[str], may_be_absent: bool = False) -> list[Any]:
-    if not isinstance(kind, str) or kind not in _READERS:
-        raise ConfigError(f"column {name!r}: expected a kind among {', '.join(_READERS)}, got {kind!r}")
-    read = _READERS[kind]
-    try:
-        if may_be_absent:
-            return [read(cell) if cell else _ABSENT for cell in cells]
-        if kind == "real":
-            return [float(cell) if cell else math.nan for cell in cells]
-        return list(map(read, cells))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"column {name!r}: expected {kind} cells ({error})") from error
-
-
-def _read_boolean(cell: str) -> bool:
-    if cell not in {"true", "false"}:
-        raise ValueError(f"neither true nor false: {cell!r}")
-    return cell == "true"
-
-
-def _read_json(cell: str) -> Any:
-    value = json.loads(cell)
-    if type(value) not in _SCALARS:
-        raise ValueError(f"not a JSON scalar: {cell!r}")
-    return value
-
-
-_SCALARS: dict[type, str] = {
-    bool: "boolean",
-    int: "integer",
-    float: "real",
-    str: "text",
-    type(None): "json",
-}
-_WRITERS: dict[str, Callable[[Any], str]] = {
-    "text": str,
-    "integer": str,
-    "real": repr,
-    "boolean": lambda value: "true" if value else "false",
-    "json": json.JSONEncoder(ensure_ascii=False).encode,
-}
-_READERS: dict[str, Callable[[str], Any]] = {
-    "text": sys.intern,  # few distinct values, many rows
-    "integer": int,
-    "real": float,
-    "boolean": _read_boolean,
-    "json": _read_json,
-}

@@ -1,35 +1,26 @@
 """What crosses the wire, and the checks that it has to pass.
 
 A task or report travels as NumPy arrays and a flat dictionary of scalars, the form that
-`NumPyClient.fit` takes and returns; in a Flower message they are the records `arrays` and `config`.
-Whatever comes in is hostile until `unpack_task` or `unpack_report` has let it through: version,
-study, agent, search space, names, dtypes, shapes, bounds and sizes. Nothing is ever unpickled.
-
-`freeze` and `thaw` turn arrays and values into bytes for what an agent keeps at home.
+`NumPyClient.fit` takes and returns; `flower_records` puts them into Flower messages. Whatever comes in
+is hostile until `unpack_task` or `unpack_report` has let it through: version, study, agent, search
+space, names, dtypes, shapes, bounds and sizes.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import math
-import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
-from flwr.app import Array as FlowerArray
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fbo_flower.algorithms.protocol import ArraySpec, Schema, canonical_json
 from fbo_flower.algorithms.records import AnyArray, Outcome, Phase, Report, Scalar, Task
 from fbo_flower.errors import WireError
 
 SCHEMA_VERSION = 1
-MAX_BYTES = 64 * 2**20  # of all arrays of one message
-MAX_ARRAYS = 32
-MAX_AXES = 8
 MAX_TEXT = 2**20  # characters of one text
 MAX_TRIALS = 2**53
 
@@ -89,7 +80,7 @@ def unpack_task(arrays: Sequence[AnyArray], config: Mapping[str, Scalar], schema
     unpack_envelope(config)
     phase = _text(config, "phase")
     if phase not in tuple(Phase):
-        raise WireError(f"phase: expected one of {', '.join(Phase)}, got {_show(phase)}")
+        raise WireError(f"phase: expected one of {', '.join(Phase)}, got {show(phase)}")
     return Task(
         Phase(phase),
         _count(config, "round"),
@@ -138,7 +129,7 @@ def unpack_report(
     for key, expected in _header(envelope, task).items():
         got = config.get(key)
         if key != "values" and (type(got) is not type(expected) or got != expected):
-            raise WireError(f"{key}: expected {_show(expected)}, got {_show(got)}")
+            raise WireError(f"{key}: expected {show(expected)}, got {show(got)}")
     num_failed = _count(config, "num-failed")
     if num_failed > task.num_trials:
         raise WireError(f"num-failed: expected at most {task.num_trials}, got {num_failed}")
@@ -157,7 +148,7 @@ def unpack_report(
         raise WireError(f"num-failed: expected {len(trials.failures)} as disclosed, got {num_failed}")
     incumbent = config.get("disclosed.incumbent")
     if incumbent is not None and (not isinstance(incumbent, float) or np.isinf(incumbent)):
-        raise WireError(f"disclosed.incumbent: expected a number, got {_show(incumbent)}")
+        raise WireError(f"disclosed.incumbent: expected a number, got {show(incumbent)}")
     kept = {name: array for name, array in named.items() if not name.startswith("disclosed.")}
     report = Report(task.trial, task.num_trials, num_failed, kept, values)
     return report, Disclosure(trials, incumbent)
@@ -187,104 +178,6 @@ def _disclosed_trials(
     )
 
 
-# -- Flower's records --------------------------------------------------------------------------
-
-
-def to_records(packed: Packed) -> RecordDict:
-    """Return a Flower message's content: record `arrays` with every array under its name, and `config`."""
-    arrays, config = packed
-    names = str(config["names"]).split(",") if arrays else []
-    record = ArrayRecord({name: FlowerArray(array) for name, array in zip(names, arrays, strict=True)})
-    return RecordDict({"arrays": record, "config": ConfigRecord(cast(dict[str, Any], config))})
-
-
-def from_records(content: RecordDict) -> Packed:
-    """Return the arrays and scalars of a Flower message; WireError before anything large is allocated."""
-    record, config = content.get("arrays"), content.get("config")
-    if not isinstance(record, ArrayRecord) or not isinstance(config, ConfigRecord):
-        raise WireError(f"content: expected records 'arrays' and 'config', got {_show(sorted(content))}")
-    if len(record) > MAX_ARRAYS or sum(len(a.data) for a in record.values()) > MAX_BYTES:
-        raise WireError(f"arrays: expected at most {MAX_ARRAYS} of {MAX_BYTES} bytes together")
-    if not all(isinstance(value, bool | int | float | str) for value in config.values()):
-        raise WireError("config: expected numbers and texts only")
-    scalars = cast(dict[str, Scalar], dict(config))
-    if ",".join(record) != scalars.get("names", ""):
-        raise WireError(f"names: expected {_show(','.join(record))}, got {_show(scalars.get('names'))}")
-    return [_decode_array(name, array) for name, array in record.items()], scalars
-
-
-def count_bytes(content: RecordDict) -> int:
-    """Return how many bytes of arrays and scalars a message carries, names included.
-
-    Flower's own count fails on an empty text and counts characters for bytes.
-    """
-    arrays = [record.count_bytes() for record in content.values() if isinstance(record, ArrayRecord)]
-    configs = [record for record in content.values() if isinstance(record, ConfigRecord)]
-    return sum(arrays) + sum(_size(k) + _size(v) for record in configs for k, v in record.items())
-
-
-def _size(value: object) -> int:
-    if isinstance(value, list):
-        return sum(_size(item) for item in value)
-    if isinstance(value, str):
-        return len(value.encode("utf-8", "surrogatepass"))
-    return len(value) if isinstance(value, bytes) else 1 if isinstance(value, bool) else 8
-
-
-def _decode_array(name: str, array: FlowerArray) -> AnyArray:
-    """Read one array in NumPy's `.npy` format; the header must not promise more than the bytes hold."""
-    stream = io.BytesIO(array.data)
-    readers: dict[tuple[int, int], Callable[..., tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    try:
-        version = np.lib.format.read_magic(stream)
-        shape, fortran, dtype = readers[version](stream)
-    except Exception as error:  # NumPy raises several kinds on malformed headers
-        raise WireError(f"{name[:80]}: expected an array in npy format") from error
-    if len(shape) > MAX_AXES or any(type(n) is not int or not 0 <= n <= MAX_BYTES for n in shape):
-        raise WireError(f"{name[:80]}: expected an array of at most {MAX_AXES} axes, got {_show(shape)}")
-    size = math.prod(shape)  # Python integers: cannot overflow
-    if array.stype != "numpy.ndarray" or dtype.kind not in "fiub":
-        raise WireError(f"{name[:80]}: expected plain numbers, got {dtype}")
-    if size * dtype.itemsize != len(array.data) - stream.tell():
-        raise WireError(f"{name[:80]}: expected {size * dtype.itemsize} bytes for shape {shape}")
-    flat = np.frombuffer(array.data, dtype=dtype, offset=stream.tell())
-    return cast(AnyArray, flat.reshape(shape, order="F" if fortran else "C"))
-
-
-# -- an agent's own memory ---------------------------------------------------------------------
-
-
-def freeze(arrays: Mapping[str, AnyArray], values: Mapping[str, object]) -> bytes:
-    """Return arrays and JSON values as bytes; `thaw` reads them back bit for bit."""
-    parts = [np.asarray(array, order="C") for array in arrays.values()]
-    index = [[name, part.dtype.str, list(part.shape)] for name, part in zip(arrays, parts, strict=True)]
-    header = json.dumps({"arrays": index, "values": dict(values)}, separators=(",", ":")).encode()
-    return b"".join([struct.pack("<I", len(header)), header, *(part.tobytes() for part in parts)])
-
-
-def thaw(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-    """Return what `freeze` was given; WireError if the bytes are damaged."""
-    try:
-        (length,) = struct.unpack_from("<I", data)
-        header = json.loads(data[4 : 4 + length])
-        arrays: dict[str, AnyArray] = {}
-        position = 4 + length
-        for name, dtype, shape in header["arrays"]:
-            if dtype[1] not in "fiub" or any(type(n) is not int or n < 0 for n in shape):
-                raise ValueError(f"{name}: {dtype} {shape}")
-            flat = np.frombuffer(data, dtype=np.dtype(dtype), count=math.prod(shape), offset=position)
-            arrays[name] = flat.reshape(shape)
-            position += flat.nbytes
-        if position != len(data):
-            raise ValueError(f"{len(data) - position} bytes too many")
-        return arrays, header["values"]
-    except (ValueError, LookupError, TypeError, OverflowError, RecursionError, struct.error) as error:
-        raise WireError(f"stored state: expected what freeze() wrote, got {len(data)} bytes") from error
-
-
 # -- checks ------------------------------------------------------------------------------------
 
 
@@ -309,7 +202,7 @@ def _with_arrays(config: dict[str, Scalar], arrays: Mapping[str, AnyArray]) -> P
 def _check_version(config: Mapping[str, Scalar]) -> None:
     version = config.get("schema")
     if type(version) is not int or version != SCHEMA_VERSION:
-        raise WireError(f"schema: expected version {SCHEMA_VERSION}, got {_show(version)}")
+        raise WireError(f"schema: expected version {SCHEMA_VERSION}, got {show(version)}")
 
 
 def _checked_arrays(
@@ -318,14 +211,14 @@ def _checked_arrays(
     text = _text(config, "names")
     names = text.split(",") if text else []
     if len(names) != len(arrays) or len(set(names)) != len(names):
-        raise WireError(f"names: expected {len(arrays)} different names, got {_show(text)}")
+        raise WireError(f"names: expected {len(arrays)} different names, got {show(text)}")
     return {name: _checked_array(name, a, schema) for name, a in zip(names, arrays, strict=True)}
 
 
 def _checked_array(name: str, array: AnyArray, schema: Schema) -> AnyArray:
     spec = schema.arrays.get(name)
     if spec is None:
-        raise WireError(f"arrays: expected only {', '.join(schema.arrays) or 'none'}, got {_show(name)}")
+        raise WireError(f"arrays: expected only {', '.join(schema.arrays) or 'none'}, got {show(name)}")
     fits = len(array.shape) == len(spec.shape) and all(
         length <= spec.max_length if expected is None else length == expected
         for length, expected in zip(array.shape, spec.shape, strict=True)
@@ -345,9 +238,9 @@ def _checked_values(config: Mapping[str, Scalar], schema: Schema) -> dict[str, S
     for name, value in values.items():
         kind = schema.values.get(name)
         if kind is None or type(value) is not kind:
-            raise WireError(f"values: expected {_show(sorted(schema.values))}, got {_show({name: value})}")
+            raise WireError(f"values: expected {show(sorted(schema.values))}, got {show({name: value})}")
         if isinstance(value, float) and not math.isfinite(value):  # JSON has no infinity, but it has 1e999
-            raise WireError(f"values: expected finite numbers, got {_show({name: value})}")
+            raise WireError(f"values: expected finite numbers, got {show({name: value})}")
     return cast(dict[str, Scalar], values)
 
 
@@ -355,9 +248,9 @@ def _json_object(config: Mapping[str, Scalar], key: str) -> dict[str, object]:
     try:
         parsed = json.loads(_text(config, key), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise WireError(f"{key}: expected a JSON object, got {_show(config.get(key))}") from error
+        raise WireError(f"{key}: expected a JSON object, got {show(config.get(key))}") from error
     if not isinstance(parsed, dict):
-        raise WireError(f"{key}: expected a JSON object, got {_show(parsed)}")
+        raise WireError(f"{key}: expected a JSON object, got {show(parsed)}")
     return parsed
 
 
@@ -368,17 +261,18 @@ def _refuse_constant(text: str) -> object:
 def _text(config: Mapping[str, Scalar], key: str) -> str:
     value = config.get(key)
     if not isinstance(value, str) or len(value) > MAX_TEXT:
-        raise WireError(f"{key}: expected a text of at most {MAX_TEXT} characters, got {_show(value)}")
+        raise WireError(f"{key}: expected a text of at most {MAX_TEXT} characters, got {show(value)}")
     return value
 
 
 def _count(config: Mapping[str, Scalar], key: str) -> int:
     value = config.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TRIALS:
-        raise WireError(f"{key}: expected a count, got {_show(value)}")
+        raise WireError(f"{key}: expected a count, got {show(value)}")
     return value
 
 
-def _show(value: object) -> str:
+def show(value: object) -> str:
+    """Write what came in in one short line, for an error message; a long text or list is cut first."""
     text = repr(value[:80] if isinstance(value, str | bytes | list) else value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -14,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.study import REGRET, ROUNDS, TRIALS, Study, incumbents, natural_order
-from fbo_flower.table import Table, atomic_file
+from fbo_flower.files import atomic_file
+from fbo_flower.ranking import incumbents, natural_order
+from fbo_flower.study import Study
+from fbo_flower.study_schema import REGRET, ROUNDS, TRIALS
+from fbo_flower.table import Table
 
 TEXT = st.text(max_size=8) | st.sampled_from(
     [
@@ -497,3 +500,10 @@ def test_incumbents_are_running_maxima(values: list[list[float]]) -> None:
             known = [value for value in own[: k + 1] if not math.isnan(value)]
             expected = max(known) if known and k < len(own) else math.nan
             assert curve[k] == expected or (math.isnan(curve[k]) and math.isnan(expected))
+
+
+def test_a_layout_whose_kind_is_no_text_is_a_clear_error(tmp_path):
+    path = tmp_path / "t.csv"
+    Table({"a": np.array([1, 2])}).write_csv(path)
+    with pytest.raises(ConfigError, match="expected a kind among"):
+        Table.read_csv(path, {"a": []})

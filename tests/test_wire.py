@@ -1,6 +1,4 @@
-import copy
 import json
-import struct
 import tracemalloc
 from pathlib import Path
 
@@ -13,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from fbo_flower import wire
+from fbo_flower import flower_records, wire
 from fbo_flower.algorithms.protocol import ArraySpec, Schema
 from fbo_flower.algorithms.records import Outcome, Phase, Report, Task
 from fbo_flower.errors import WireError
+from fbo_flower.flower_records import count_bytes, from_records, to_records
 
 GOLDEN = Path(__file__).parent / "golden"
 ENVELOPE = wire.Envelope("0123456789abcdef", "hospital-3", "ab" * 32, "fts", '{"num_initial":3}')
@@ -37,15 +36,15 @@ DISCLOSURE = wire.Disclosure(TRIALS, 0.75)
 
 
 def reply(report=REPORT, disclosure=DISCLOSURE):
-    return wire.to_records(wire.pack_report(report, TASK, ENVELOPE, disclosure))
+    return to_records(wire.pack_report(report, TASK, ENVELOPE, disclosure))
 
 
 def read(content, task=TASK, schema=SCHEMA):
-    return wire.unpack_report(*wire.from_records(content), task, ENVELOPE, schema, 2)
+    return wire.unpack_report(*from_records(content), task, ENVELOPE, schema, 2)
 
 
 def read_task(content):
-    return wire.unpack_task(*wire.from_records(content), SCHEMA)
+    return wire.unpack_task(*from_records(content), SCHEMA)
 
 
 def equal_arrays(a, b):
@@ -60,7 +59,7 @@ def equal_arrays(a, b):
 
 
 def test_task_and_report_come_back_as_they_were():
-    task = read_task(wire.to_records(wire.pack_task(TASK, ENVELOPE)))
+    task = read_task(to_records(wire.pack_task(TASK, ENVELOPE)))
     equal_arrays(task.arrays, TASK.arrays)
     assert (task.phase, task.round, task.trial, task.num_trials) == (Phase.TRAIN, 7, 9, 2)
     assert task.values == TASK.values
@@ -98,7 +97,7 @@ def test_arrays_cross_flowers_records_bit_for_bit(named, reverse):
     if reverse:  # not contiguous
         named = {name: array.T for name, array in named.items()}
     task = Task(Phase.EVALUATE, 0, 0, 0, named)
-    got, config = wire.from_records(wire.to_records(wire.pack_task(task, ENVELOPE)))
+    got, config = from_records(to_records(wire.pack_task(task, ENVELOPE)))
     assert config["names"] == ",".join(named)
     equal_arrays(dict(zip(named, got, strict=True)), named)
 
@@ -114,28 +113,6 @@ def test_values_cross_as_they_are(values):
     task = Task(Phase.TRAIN, 1, 0, 1, values=values)
     packed = wire.pack_task(task, ENVELOPE)
     assert wire.unpack_task(*packed, schema).values == values
-
-
-state_values = st.recursive(
-    st.none() | st.booleans() | st.integers(0, 2**128) | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@given(
-    st.dictionaries(st.text(max_size=8), numbers, max_size=4),
-    st.dictionaries(st.text(), state_values, max_size=3),
-)
-def test_freeze_and_thaw_keep_every_bit(named, values):
-    thawed, got = wire.thaw(wire.freeze(named, values))
-    equal_arrays(thawed, named)
-    assert got == values
-
-
-def test_frozen_state_is_the_same_bytes_each_time():
-    named = {"a": np.arange(4.0), "b": np.eye(2)}
-    assert wire.freeze(named, {"x": 1}) == wire.freeze(copy.deepcopy(named), {"x": 1})
 
 
 # -- golden messages of schema version 1 -------------------------------------------------------
@@ -172,7 +149,7 @@ def test_golden_messages_are_of_this_version():
 
 
 def test_golden_task_is_still_written_and_read():
-    assert as_json(wire.to_records(wire.pack_task(TASK, ENVELOPE))) == golden("task")
+    assert as_json(to_records(wire.pack_task(TASK, ENVELOPE))) == golden("task")
     task = read_task(from_json(golden("task")))
     equal_arrays(task.arrays, TASK.arrays)
     assert (task.trial, task.values) == (9, TASK.values)
@@ -394,7 +371,7 @@ def attacked(kind):
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_reply_is_a_wire_error_and_costs_little(kind):
     content = attacked(kind)
-    wire.count_bytes(content)
+    count_bytes(content)
     tracemalloc.start()
     try:
         with pytest.raises(WireError) as caught:
@@ -402,14 +379,14 @@ def test_hostile_reply_is_a_wire_error_and_costs_little(kind):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 2**23 + 4 * wire.count_bytes(content)
+    assert peak < 2**23 + 4 * count_bytes(content)
     assert len(str(caught.value)) < 500
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [k for k in HOSTILE if "disclosed" not in k])
 def test_hostile_task_is_refused_or_harmless(kind):
-    content = wire.to_records(wire.pack_task(TASK, ENVELOPE))
+    content = to_records(wire.pack_task(TASK, ENVELOPE))
     try:
         HOSTILE[kind](content)
     except KeyError:
@@ -429,7 +406,7 @@ def test_untouched_reply_is_let_through():
 
 def test_more_bytes_than_a_message_may_have_are_refused_before_they_are_read():
     content = reply()
-    with_bytes(bytes(wire.MAX_BYTES + 1))(content)
+    with_bytes(bytes(flower_records.MAX_BYTES + 1))(content)
     with pytest.raises(WireError, match="bytes together"):
         read(content)
 
@@ -475,7 +452,7 @@ def test_no_random_change_gives_anything_but_a_report_or_a_wire_error():
         content = reply()
         for _ in range(rng.integers(1, 4)):
             content = mutate(content, rng)
-        wire.count_bytes(content)
+        count_bytes(content)
         try:
             report, disclosure = read(content)
         except WireError:
@@ -499,64 +476,12 @@ def test_no_random_change_gives_anything_but_a_report_or_a_wire_error():
 def test_no_bytes_give_anything_but_an_array_or_a_wire_error(data):
     for content in (data, npy("(4,)")[:10] + data, npy("(4,)") + data):
         try:
-            array = wire._decode_array(
+            array = flower_records._decode_array(
                 "a", FlowerArray(dtype="float64", shape=(4,), stype="numpy.ndarray", data=content)
             )
         except WireError:
             continue
         assert array.dtype.kind in "fiub"
-
-
-# -- an agent's own memory, damaged ------------------------------------------------------------
-
-FROZEN = wire.freeze({"points": np.random.default_rng(0).random((3, 2)), "n": np.array(7)}, {"study": "s"})
-
-
-@pytest.mark.parametrize("length", [0, 1, 3, 4, 5, 30, len(FROZEN) - 60, len(FROZEN) - 1])
-def test_truncated_memory_is_a_wire_error(length):
-    with pytest.raises(WireError, match="stored state"):
-        wire.thaw(FROZEN[:length])
-
-
-def frozen(header):
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<I", len(text)) + text + bytes(16)
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        [],
-        1,
-        {},
-        {"arrays": None, "values": {}},
-        {"arrays": [["a"]], "values": {}},
-        {"arrays": [["a", "<f8", [10**30]]], "values": {}},
-        {"arrays": [["a", "<f8", [10**9]]], "values": {}},
-        {"arrays": [["a", "<f8", [-7]]], "values": {}},
-        {"arrays": [["a", "|O", [1]]], "values": {}},
-        {"arrays": [["a", "nope", [1]]], "values": {}},
-        {"arrays": [[["a"], "<f8", [1]]], "values": {}},
-        {"arrays": []},
-        b"[" * 100_000,
-        b"\xff\xfe",
-    ],
-)
-def test_damaged_memory_is_a_wire_error(header):
-    with pytest.raises(WireError, match="stored state"):
-        wire.thaw(frozen(header))
-
-
-def test_flipped_bytes_of_a_memory_never_raise_anything_else():
-    rng = np.random.default_rng(1)
-    for _ in range(3000):
-        data = bytearray(FROZEN)
-        for _ in range(rng.integers(1, 4)):
-            data[rng.integers(len(data))] = rng.integers(256)
-        try:
-            wire.thaw(bytes(data))
-        except WireError:
-            continue
 
 
 # -- counting ----------------------------------------------------------------------------------
@@ -569,4 +494,4 @@ def test_bytes_are_counted_with_names_and_texts():
             "config": ConfigRecord({"t": "é", "n": 1, "b": True, "l": [1.0, 2.0], "e": "", "x": b"123"}),
         }
     )
-    assert wire.count_bytes(content) == (2 + 128 + 24) + (1 + 2) + (1 + 8) + (1 + 1) + (1 + 16) + 1 + (1 + 3)
+    assert count_bytes(content) == (2 + 128 + 24) + (1 + 2) + (1 + 8) + (1 + 1) + (1 + 16) + 1 + (1 + 3)

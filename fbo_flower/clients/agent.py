@@ -33,6 +33,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.clients.objective import Objective, ObjectiveContext, evaluate
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError
+from fbo_flower.frozen import freeze, thaw
 from fbo_flower.numerics.seeding import fresh_entropy, generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space import SearchSpace
@@ -211,7 +212,7 @@ class TuningAgent(NumPyClient):
         """Return this agent's memory of the study; a new study starts a new one."""
         record = self._context.state.get(STATE_KEY)
         if isinstance(record, ConfigRecord):
-            arrays, values = wire.thaw(cast(bytes, record["memory"]))
+            arrays, values = thaw(cast(bytes, record["memory"]))
             if values["study"] == study and values["space"] == self._space.digest:
                 points, observed, trials = (arrays.pop(f"history.{name}") for name in _HISTORY)
                 failures = {int(trial): reason for trial, reason in values["failures"].items()}
@@ -234,7 +235,7 @@ class TuningAgent(NumPyClient):
             "failures": {str(trial): reason for trial, reason in history.failures.items()},
         }
         self._context.state[STATE_KEY] = ConfigRecord(
-            {"memory": wire.freeze({**memory.notebook.arrays, **own}, values)}
+            {"memory": freeze({**memory.notebook.arrays, **own}, values)}
         )
 
 

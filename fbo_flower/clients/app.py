@@ -7,9 +7,9 @@ from collections.abc import Callable
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fbo_flower import wire
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.objective import Objective
+from fbo_flower.flower_records import from_records, to_records
 from fbo_flower.space import SearchSpace
 
 
@@ -48,12 +48,12 @@ def agent_app(agent: Callable[[Context], TuningAgent]) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        arrays, _, config = agent(context).fit(*wire.from_records(message.content))
-        return Message(wire.to_records((arrays, config)), reply_to=message)
+        arrays, _, config = agent(context).fit(*from_records(message.content))
+        return Message(to_records((arrays, config)), reply_to=message)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        _, _, config = agent(context).evaluate(*wire.from_records(message.content))
-        return Message(wire.to_records(([], config)), reply_to=message)
+        _, _, config = agent(context).evaluate(*from_records(message.content))
+        return Message(to_records(([], config)), reply_to=message)
 
     return app

@@ -11,12 +11,24 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.files import atomic_file
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.simulation.line_axes import (
+    GREY,
+    Line,
+    Style,
+    draw_lines,
+    explain_bands,
+    label_ends,
+    mark_initial_design,
+    use_logarithm,
+    zoom,
+)
 from fbo_flower.simulation.summary import (
     agent_curves,
     format_bytes,
@@ -25,16 +37,13 @@ from fbo_flower.simulation.summary import (
     target_rows,
 )
 from fbo_flower.study import Study
-from fbo_flower.table import Table, atomic_file
+from fbo_flower.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Array = npt.NDArray[np.float64]
-Line = tuple[Array, Array, Array]  # x, mean, stderr, each `(num_points,)`
-
-STYLES: dict[str, tuple[str, Any]] = {  # algorithm -> colour, line style
+STYLES: dict[str, Style] = {  # algorithm -> colour, line style
     "random": ("#8a8a8a", ":"),
     "ts": ("#000000", "--"),
     "fts": ("#0072B2", "-"),
@@ -50,9 +59,7 @@ STYLES: dict[str, tuple[str, Any]] = {  # algorithm -> colour, line style
     "rfms": ("#CC79A7", "-."),
 }
 _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8a8a8a")
-_GREY = "#5f5f5f"
 _MAX_POINTS = 1000  # of a line; bandits make 10^5 evaluations
-_LABEL_HEIGHT = 0.06  # of a line of text, as a fraction of the axes
 _FORMATS = (".pdf", ".png", ".svg")
 
 
@@ -119,7 +126,7 @@ def figure(study: Study, *, title: str | None = None) -> Figure:
     return drawing
 
 
-def _draw_incumbents(ax: Axes, study: Study, styles: dict[str, tuple[str, Any]]) -> None:
+def _draw_incumbents(ax: Axes, study: Study, styles: dict[str, Style]) -> None:
     lines: dict[str, Line] = {}
     for algorithm in study.algorithms:
         _, curves = agent_curves(study, algorithm)
@@ -135,19 +142,19 @@ def _draw_incumbents(ax: Axes, study: Study, styles: dict[str, tuple[str, Any]])
     lines = {name: line for name, line in lines.items() if np.isfinite(line[1]).any()}
     if not lines:
         raise ConfigError("figure: expected a study with successful trials or mean incumbents, got none")
-    _draw_lines(ax, lines, styles)
+    draw_lines(ax, lines, styles)
     metrics = {str(run["metric"]) for run in study.settings["runs"] if run.get("metric")}
     name = metrics.pop() if len(metrics) == 1 else "value"
     ax.set_ylabel(f"Best {name} so far", parse_math=False)
     ax.set_xlabel(unit)
     num_initial = _num_initial(study) if unit != "Round" else 0
-    _zoom(ax, lines, num_initial)
-    _explain_bands(ax, lines, at_top=False)
-    _mark_initial_design(ax, num_initial)
-    _label_ends(ax, lines, styles)
+    zoom(ax, lines, num_initial)
+    explain_bands(ax, lines, at_top=False)
+    mark_initial_design(ax, num_initial)
+    label_ends(ax, lines, styles)
 
 
-def _draw_regret(simple: Axes, cumulative: Axes, study: Study, styles: dict[str, tuple[str, Any]]) -> None:
+def _draw_regret(simple: Axes, cumulative: Axes, study: Study, styles: dict[str, Style]) -> None:
     for ax, column, name in (
         (simple, "simple", "Simple regret"),
         (cumulative, "cumulative", "Cumulative regret"),
@@ -161,142 +168,16 @@ def _draw_regret(simple: Axes, cumulative: Axes, study: Study, styles: dict[str,
         if not lines:
             raise ConfigError(f"figure: expected {name.lower()} that is known, got only NaN")
         if column == "simple":
-            lines = _use_logarithm(ax, lines)
-        _draw_lines(ax, lines, styles)
-        _explain_bands(ax, lines, at_top=column == "simple")
+            lines = use_logarithm(ax, lines)
+        draw_lines(ax, lines, styles)
+        explain_bands(ax, lines, at_top=column == "simple")
         ax.set_xlabel("Evaluations per agent")
         ax.set_ylabel(name)
-        _mark_initial_design(ax, _num_initial(study))
-        _label_ends(ax, lines, styles)
+        mark_initial_design(ax, _num_initial(study))
+        label_ends(ax, lines, styles)
 
 
-def _draw_lines(ax: Axes, lines: dict[str, Line], styles: dict[str, tuple[str, Any]]) -> None:
-    """Draw means with bands of one standard error."""
-    from matplotlib.ticker import MaxNLocator
-
-    for place, (name, (x, mean, stderr)) in enumerate(lines.items()):
-        colour, style = styles[name]
-        known = np.isfinite(mean)
-        ax.plot(x, mean, color=colour, linestyle=style, linewidth=1.8, label=name, zorder=3 + place)
-        if np.isfinite(stderr).any():
-            width = np.where(known, np.nan_to_num(stderr), np.nan)
-            ax.fill_between(x, mean - width, mean + width, color=colour, alpha=0.13, linewidth=0, zorder=2)
-    first, last = min(x[0] for x, _, _ in lines.values()), max(x[-1] for x, _, _ in lines.values())
-    ax.set_xlim(first, last if last > first else first + 1)
-    ax.grid(axis="y", color="#e6e6e6", linewidth=0.7)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(_GREY)
-    ax.tick_params(colors=_GREY, labelcolor="black", labelsize=9)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=True))
-    ax.xaxis.set_major_formatter("{x:,.0f}")
-
-
-def _zoom(ax: Axes, lines: dict[str, Line], num_initial: int) -> None:
-    """Show all that follows the initial design, unless that leaves the second half less than a quarter."""
-    high = max(np.nanmax(mean + np.nan_to_num(stderr)) for _, mean, stderr in lines.values())
-    longest = max(x[-1] for x, _, _ in lines.values())
-    low, low_half = (_lowest(lines, start) for start in (max(num_initial, 1), (1 + longest) / 2))
-    if high > low_half:
-        low = max(low, high - 4 * (high - low_half))
-    margin = 0.06 * (high - low) if high > low else 0.05 * max(abs(high), 1e-12)
-    ax.set_ylim(low - margin, high + margin)
-
-
-def _lowest(lines: dict[str, Line], start: float) -> float:
-    """Lower edge of the bands from `start` on, or at a line's end if it is over before."""
-    edges = []
-    for x, mean, stderr in lines.values():
-        known = np.isfinite(mean)
-        known &= x >= min(start, x[known][-1])
-        edges.append((mean - np.nan_to_num(stderr))[known].min())
-    return float(min(edges))
-
-
-def _use_logarithm(ax: Axes, lines: dict[str, Line]) -> dict[str, Line]:
-    """Make the axis logarithmic, and raise a regret of zero to its lower edge."""
-    positive = [mean[mean > 0] for _, mean, _ in lines.values()]
-    smallest = min((values.min() for values in positive if len(values)), default=1.0)
-    largest = max((values.max() for values in positive if len(values)), default=1.0)
-    ax.set_yscale("log", nonpositive="clip")
-    ax.set_ylim(smallest / 1.6, largest * 1.4)
-    lowest = ax.get_ylim()[0]
-    return {name: (x, np.maximum(mean, lowest), stderr) for name, (x, mean, stderr) in lines.items()}
-
-
-def _mark_initial_design(ax: Axes, num_initial: int) -> None:
-    """Shade the evaluations that every algorithm makes before it has learned anything."""
-    first, last = ax.get_xlim()
-    if not first < num_initial < last:
-        return
-    ax.axvspan(first, num_initial, color="#f3f3f3", zorder=0, linewidth=0)
-    at = (first, 1.01)
-    ax.text(*at, "initial design", transform=ax.get_xaxis_transform(), va="bottom", fontsize=8, color=_GREY)
-
-
-def _explain_bands(ax: Axes, lines: dict[str, Line], *, at_top: bool) -> None:
-    """Say what lines and bands are, in the right-hand corner that the curves leave free."""
-    if any(np.isfinite(stderr).any() for _, _, stderr in lines.values()):
-        height, va = (0.98, "top") if at_top else (0.02, "bottom")
-        style: dict[str, Any] = {"fontsize": 8, "color": _GREY, "ha": "right", "va": va}
-        ax.text(0.99, height, "mean over agents ± 1 s.e.", transform=ax.transAxes, **style)
-
-
-def _label_ends(ax: Axes, lines: dict[str, Line], styles: dict[str, tuple[str, Any]]) -> None:
-    """Write each name to the right of its line, moved apart where they would overlap."""
-    ends = []
-    for name, (x, mean, _) in lines.items():
-        last = np.flatnonzero(np.isfinite(mean))[-1]
-        ends.append((name, (x[last], mean[last])))
-    wanted = ax.transAxes.inverted().transform(ax.transData.transform([end for _, end in ends]))[:, 1]
-    heights = _spread(wanted, min(_LABEL_HEIGHT, 1.0 / len(ends)))
-    for (name, end), height in zip(ends, heights.tolist(), strict=True):
-        colour = styles[name][0]
-        ax.annotate(
-            name,
-            xy=end,
-            xytext=(1.045, height),
-            textcoords="axes fraction",
-            color=colour,
-            fontsize=10,
-            fontweight="bold",
-            va="center",
-            annotation_clip=False,
-            parse_math=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": colour,
-                "linewidth": 0.8,
-                "alpha": 0.6,
-                "relpos": (0.0, 0.5),
-                "shrinkA": 3,
-                "shrinkB": 0,
-            },
-        )
-
-
-def _spread(heights: Array, distance: float) -> Array:
-    """Nearest heights in [0, 1] (in least squares) that keep the order and a distance.
-
-    Subtracting `i * distance` turns the task into isotonic regression between bounds: pool adjacent
-    violators, then clip.
-    """
-    order = np.argsort(heights, kind="stable")
-    pools: list[list[float]] = []
-    for i, height in enumerate(heights[order].tolist()):
-        pools.append([height - i * distance])
-        while len(pools) > 1 and np.mean(pools[-2]) >= np.mean(pools[-1]):
-            pools[-2:] = [pools[-2] + pools[-1]]
-    level = np.concatenate([np.full(len(pool), np.mean(pool)) for pool in pools])
-    level = np.clip(level, 0.0, 1.0 - distance * (len(heights) - 1))
-    spread = np.empty(len(heights))
-    spread[order] = level + distance * np.arange(len(heights))
-    return spread
-
-
-def _draw_traffic(
-    ax: Axes, traffic: dict[str, tuple[float, float]], styles: dict[str, tuple[str, Any]]
-) -> None:
+def _draw_traffic(ax: Axes, traffic: dict[str, tuple[float, float]], styles: dict[str, Style]) -> None:
     """Draw bytes per agent and round as bars."""
     names = list(traffic)
     down, up = np.nan_to_num([traffic[name] for name in names]).T
@@ -310,7 +191,7 @@ def _draw_traffic(
     ax.set_ylim(max(len(names), 3) - 0.4, -0.7)
     ax.set_xlim(0, 1.35 * max((down + up).max(), 1.0))
     ax.set_title("Bytes per agent and round", fontsize=10, loc="left")
-    ax.set_xlabel("full: to the agent, light: from it", fontsize=8, color=_GREY, loc="left")
+    ax.set_xlabel("full: to the agent, light: from it", fontsize=8, color=GREY, loc="left")
     ax.set_xticks([])
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
@@ -337,9 +218,9 @@ def _steps(rows: Table, column: str) -> tuple[Array, Array]:
     return grid.astype(np.float64), curves
 
 
-def _styles(study: Study) -> dict[str, tuple[str, Any]]:
+def _styles(study: Study) -> dict[str, Style]:
     """Colour and line style of each label: its algorithm's, else the first one still free."""
-    styles: dict[str, tuple[str, Any]] = {}
+    styles: dict[str, Style] = {}
     spare = [(colour, style) for style in ("-", "-.", ":", "--") for colour in _OTHERS]
     for name in study.algorithms:
         algorithm = study.run(name).get("algorithm", name)

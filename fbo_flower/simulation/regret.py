@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.simulation.problems import Problem
-from fbo_flower.study import REGRET, TRIALS, Study
+from fbo_flower.study import Study
+from fbo_flower.study_schema import REGRET, TRIALS
 from fbo_flower.table import Table
 
 

@@ -20,7 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.study import Study, incumbents, label
+from fbo_flower.ranking import incumbents
+from fbo_flower.study import Study
+from fbo_flower.study_schema import label
 from fbo_flower.table import Table
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.protocol import canonical_json, check_number
 from fbo_flower.algorithms.records import Federation, Phase, Report, Task, natural_key
 from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.flower_records import count_bytes, from_records, to_records
 from fbo_flower.numerics.seeding import fresh_entropy, generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space import SearchSpace
@@ -225,8 +226,8 @@ class TuningStrategy(Strategy):
         run.sent, messages = [], []
         for agent in sorted(tasks, key=natural_key):
             envelope = wire.Envelope(run.study, agent, digest, self.algorithm.name, options)
-            content = wire.to_records(wire.pack_task(tasks[agent], envelope))
-            run.recorder.count(tasks=1, bytes_down=wire.count_bytes(content))
+            content = to_records(wire.pack_task(tasks[agent], envelope))
+            run.recorder.count(tasks=1, bytes_down=count_bytes(content))
             run.sent.append((agent, tasks[agent], envelope))
             kind = _MESSAGE_TYPES[phase] + self._suffix
             messages.append(Message(content, run.roster.nodes[agent], kind, group_id=str(server_round)))
@@ -256,8 +257,8 @@ class TuningStrategy(Strategy):
             run.recorder.count(failures=1)
             return None
         try:
-            run.recorder.count(bytes_up=wire.count_bytes(reply.content))
-            arrays, config = wire.from_records(reply.content)
+            run.recorder.count(bytes_up=count_bytes(reply.content))
+            arrays, config = from_records(reply.content)
             schema = self.algorithm.report_schema(run.recorder.space)
             dimension = run.recorder.space.dimension
             report, disclosure = wire.unpack_report(arrays, config, task, envelope, schema, dimension)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.space import SearchSpace
-from fbo_flower.study import ROUNDS, SCHEMA, TRIALS, Study
+from fbo_flower.study import Study
+from fbo_flower.study_schema import ROUNDS, SCHEMA, TRIALS
 from fbo_flower.table import Table
 from fbo_flower.wire import Disclosure
 

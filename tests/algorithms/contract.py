@@ -31,6 +31,8 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.clients import client_app
 from fbo_flower.clients.objective import ObjectiveContext, evaluate
 from fbo_flower.errors import ObjectiveError
+from fbo_flower.flower_records import from_records, to_records
+from fbo_flower.frozen import freeze, thaw
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.numerics.transforms import standardise
@@ -393,12 +395,10 @@ class AlgorithmContract:
         for exchange in run.exchanges:
             envelope = wire.Envelope("study", exchange.agent, space.digest, algorithm.name, "{}")
             task, report = exchange.task, exchange.report
-            arrays, config = wire.from_records(wire.to_records(wire.pack_task(task, envelope)))
+            arrays, config = from_records(to_records(wire.pack_task(task, envelope)))
             assert same(wire.unpack_task(arrays, config, algorithm.task_schema(space)), task)
             nothing = wire.Disclosure()
-            arrays, config = wire.from_records(
-                wire.to_records(wire.pack_report(report, task, envelope, nothing))
-            )
+            arrays, config = from_records(to_records(wire.pack_report(report, task, envelope, nothing)))
             schema = algorithm.report_schema(space)
             got, disclosed = wire.unpack_report(arrays, config, task, envelope, schema, space.dimension)
             assert same(got, report)
@@ -481,8 +481,8 @@ class AlgorithmContract:
 def thawed(notebook: Notebook) -> Notebook:
     """The notebook as an agent finds it after it has been away."""
     history = notebook.history
-    arrays, values = wire.thaw(
-        wire.freeze(
+    arrays, values = thaw(
+        freeze(
             {**notebook.arrays, "points": history.points, "values": history.values, "trials": history.trials},
             {"failures": {str(t): reason for t, reason in history.failures.items()}},
         )

@@ -13,6 +13,8 @@ from fbo_flower.algorithms.protocol import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.errors import ConfigError, FBOError, WireError
+from fbo_flower.flower_records import from_records, to_records
+from fbo_flower.frozen import thaw
 from fbo_flower.numerics import rff
 from fbo_flower.space import Float, Int, SearchSpace
 
@@ -66,7 +68,7 @@ def simple(trial=0, num_trials=3, **changes):
 
 def all_bytes(arrays, config):
     """The reply as it would travel, all of it in one text of bytes."""
-    content = wire.to_records((arrays, config))
+    content = to_records((arrays, config))
     found = [a.data for a in content["arrays"].values()]
     for key, value in content["config"].items():
         number = struct.pack("<d", value) if isinstance(value, float) else b""
@@ -76,7 +78,7 @@ def all_bytes(arrays, config):
 
 def secrets(objective, context):
     """Every form in which the agent's points and values might stand in a message."""
-    arrays, _ = wire.thaw(context.state["fbo-flower"]["memory"])
+    arrays, _ = thaw(context.state["fbo-flower"]["memory"])
     numbers = [*arrays["history.points"].ravel(), *arrays["history.values"].ravel()]
     assert len(numbers) >= 9
     forms = []
@@ -433,14 +435,14 @@ def test_work_in_mixed_spaces_is_decoded():
 
 def message(packed, kind=MessageType.TRAIN):
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 0
-    return Message(wire.to_records(packed), 5, kind)
+    return Message(to_records(packed), 5, kind)
 
 
 def test_client_app_is_the_agent():
     objective, context = Objective(), node()
     app = client_app(objective, SPACE, seed=4)
     reply = app(message(task()), context)
-    arrays, config = wire.from_records(reply.content)
+    arrays, config = from_records(reply.content)
     direct = agent().fit(*task())
     assert all_bytes(arrays, config) == all_bytes(direct[0], direct[2])
     query = app(message(([], {"names": ""}), MessageType.QUERY), context)

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.plots import STYLES, _spread, figure, plot_study
-from fbo_flower.study import REGRET, ROUNDS, TRIALS, Study
+from fbo_flower.simulation.line_axes import _spread
+from fbo_flower.simulation.plots import STYLES, figure, plot_study
+from fbo_flower.study import Study
+from fbo_flower.study_schema import REGRET, ROUNDS, TRIALS
 from fbo_flower.table import Table
 
 pytest.importorskip("matplotlib")

@@ -21,7 +21,8 @@ from fbo_flower.simulation.summary import (
     summarise,
     to_markdown,
 )
-from fbo_flower.study import ROUNDS, TRIALS, Study
+from fbo_flower.study import Study
+from fbo_flower.study_schema import ROUNDS, TRIALS
 from fbo_flower.table import Table
 
 NAN = math.nan

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.files import atomic_file
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.runner import writable_directory
-from fbo_flower.table import atomic_file
 
 Arrays = dict[str, Array]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.files import atomic_file
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.table import atomic_file
 
 CHECKPOINTS = (5, 10, 20, 50)
 

@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.files import atomic_file
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.ranking import incumbents
 from fbo_flower.simulation.experiments import compare
 from fbo_flower.simulation.experiments.cells import Arrays, Cell, load_cell, open_directory, run_cells
 from fbo_flower.simulation.runner import simulate
-from fbo_flower.study import Study, incumbents
-from fbo_flower.table import atomic_file
+from fbo_flower.study import Study
 
 NUM_FIELDS = 29
 NUM_INITIAL = 3
@@ -116,6 +117,7 @@ def report(
             text.append(f"## {title}, {scale} scale, {count} starts\n")
             traffic = _traffic(directory, part, scale, variants, count)
             text.append(compare.markdown_table(panel, BASELINES, checkpoints=checkpoints, traffic=traffic))
+            text.append(_against_ts(panel, checkpoints))
         if part == "paper" and num_fields == NUM_FIELDS:
             text.append(_published(panels["linear"], num_iterations))
         picture = directory / f"{part}.png"
@@ -126,6 +128,17 @@ def report(
     with atomic_file(results, text=True) as stream:
         stream.write("\n".join(text))
     return [results, *files]
+
+
+def _against_ts(panel: Mapping[str, Array], checkpoints: list[int]) -> str:
+    """Return the differences to plain `ts` of the variants that the table pairs with another baseline."""
+    lines = [
+        f"{name} - ts at {', '.join(map(str, checkpoints))}: "
+        + ", ".join(str(compare.gain(panel[name], panel["ts"], t)) for t in checkpoints)
+        for name in BASELINES
+        if name in panel
+    ]
+    return "\n\n".join(lines) + "\n"
 
 
 def _published(panel: Mapping[str, Array], iteration: int) -> str:

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.files import atomic_file
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.experiments.cells import Arrays, Cell, load_cell, open_directory, run_cells
 from fbo_flower.simulation.experiments.compare import clustered
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.simulation.runner import simulate
 from fbo_flower.study import Study
-from fbo_flower.table import atomic_file
 
 NUM_AGENTS = 50
 LENGTHSCALE = 0.03

@@ -1,0 +1,48 @@
+"""Arrays and JSON values as bytes, for what an agent keeps at home.
+
+The bytes are the length of a header (32 bits, little endian), the header as JSON (names, dtypes and shapes of
+the arrays, and the values), and the arrays one after the other. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fbo_flower.errors import WireError
+
+AnyArray = npt.NDArray[np.generic]
+
+
+def freeze(arrays: Mapping[str, AnyArray], values: Mapping[str, object]) -> bytes:
+    """Return arrays and JSON values as bytes; `thaw` reads them back bit for bit."""
+    parts = [np.asarray(array, order="C") for array in arrays.values()]
+    index = [[name, part.dtype.str, list(part.shape)] for name, part in zip(arrays, parts, strict=True)]
+    header = json.dumps({"arrays": index, "values": dict(values)}, separators=(",", ":")).encode()
+    return b"".join([struct.pack("<I", len(header)), header, *(part.tobytes() for part in parts)])
+
+
+def thaw(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
+    """Return what `freeze` was given; WireError if the bytes are damaged."""
+    try:
+        (length,) = struct.unpack_from("<I", data)
+        header = json.loads(data[4 : 4 + length])
+        arrays: dict[str, AnyArray] = {}
+        position = 4 + length
+        for name, dtype, shape in header["arrays"]:
+            if dtype[1] not in "fiub" or any(type(n) is not int or n < 0 for n in shape):
+                raise ValueError(f"{name}: {dtype} {shape}")
+            flat = np.frombuffer(data, dtype=np.dtype(dtype), count=math.prod(shape), offset=position)
+            arrays[name] = flat.reshape(shape)
+            position += flat.nbytes
+        if position != len(data):
+            raise ValueError(f"{len(data) - position} bytes too many")
+        return arrays, header["values"]
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError, struct.error) as error:
+        raise WireError(f"stored state: expected what freeze() wrote, got {len(data)} bytes") from error
