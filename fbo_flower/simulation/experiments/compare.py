@@ -50,7 +50,7 @@ def gain(curves: Array, baseline: Array, iteration: int) -> Estimate:
 
 def iterations_to(curves: Array, level: float) -> int | None:
     """Return after how many iterations the mean curve reaches `level`; None: not at all."""
-    reached = np.flatnonzero(curves.mean(axis=(0, 1)) >= level)
+    reached = np.flatnonzero(curves.mean(axis=(0, 1)) >= level - 1e-12)  # rounding of the mean
     return int(reached[0]) if len(reached) else None
 
 
