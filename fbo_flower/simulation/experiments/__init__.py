@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.experiments import fts_landmine, fts_synthetic
+from fbo_flower.simulation.experiments import fts_landmine, fts_synthetic, pne
 
 OnCell = Callable[[str, int, int], None]
 Runner = Callable[[str | os.PathLike[str], bool, int, OnCell], list[Path]]
@@ -32,6 +32,7 @@ class Experiment:
 EXPERIMENTS: dict[str, Experiment] = {
     "fts-landmine": Experiment("FTS on 29 landmine fields, every field a target", fts_landmine.run),
     "fts-synthetic": Experiment("FTS on functions drawn from a Gaussian process", fts_synthetic.run),
+    "pne": Experiment("PF-PNE, its racing variant and six comparators: cumulative regret", pne.run),
 }
 
 

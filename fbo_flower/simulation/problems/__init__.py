@@ -11,16 +11,22 @@ from fbo_flower.simulation.problems.digits_svm import DigitsSVM
 from fbo_flower.simulation.problems.gp_samples import GPSamples
 from fbo_flower.simulation.problems.landmine_svm import LandmineSVM
 from fbo_flower.simulation.problems.parkinsons_lr import ParkinsonsLR
+from fbo_flower.simulation.problems.xarmed import Ackley, DoubleSine, Garland, Himmelblau, Rastrigin10D
 
 __all__ = [
     "PROBLEMS",
+    "Ackley",
     "Config",
     "DigitsSVM",
+    "DoubleSine",
     "EvaluationContext",
     "GPSamples",
+    "Garland",
+    "Himmelblau",
     "LandmineSVM",
     "ParkinsonsLR",
     "Problem",
+    "Rastrigin10D",
     "make_problem",
 ]
 
@@ -29,6 +35,11 @@ PROBLEMS: dict[str, type[Problem]] = {
     "landmine-svm": LandmineSVM,
     "parkinsons-lr": ParkinsonsLR,
     "gp-samples": GPSamples,
+    "garland": Garland,
+    "double-sine": DoubleSine,
+    "himmelblau": Himmelblau,
+    "ackley": Ackley,
+    "rastrigin-10d": Rastrigin10D,
 }
 
 

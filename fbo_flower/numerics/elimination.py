@@ -1,0 +1,208 @@
+"""Phased elimination of cells: constants, criterion, active sets and merged statistics of PF-PNE.
+
+Notation [Li2024]: `T` evaluations per client, `M` clients, depth `h`; `L = log(c1 T / delta)`; a cell of
+depth `h` is pulled `tau_h` times, its mean then lies within `b` of its value, and the cell holds no value
+more than `nu1 rho^h` above that of its centre. Active sets are ascending index arrays, one depth at a time.
+
+References
+----------
+[Li2024] Li, Song, Honorio. Personalized federated X-armed bandit. AISTATS 2024 (arXiv 2310.16323).
+[Li2022] Li, Song, Honorio, Lin. Federated X-armed bandit. arXiv 2205.15268 (Fed-PNE).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
+
+NEVER = 1 << 30  # transition depth of a federation that never parts: deeper than any cell
+MAX_PULLS = 1 << 62
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the pulls and the radii of one federation are made of.
+
+    Parameters
+    ----------
+    budget : `T`, evaluations per client
+    delta : probability of failure, the paper's `1/M`
+    nu, rho : smoothness, `nu1 > 0` and `0 < rho < 1`
+    c, c1 : confidence; `c = .1` suits noise of range .2, not the whole range of `[0, 1]`
+    """
+
+    budget: int
+    delta: float
+    nu: float = 1.0
+    rho: float = 0.5
+    c: float = 0.1
+    c1: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, holds, expected in (
+            ("budget", self.budget >= 1, "a positive integer"),
+            ("delta", 0 < self.delta <= 1, "a number in (0, 1]"),
+            ("nu", 0 < self.nu < math.inf, "a positive number"),
+            ("rho", 0 < self.rho < 1, "a number in (0, 1)"),
+            ("c", 0 < self.c < math.inf, "a positive number"),
+            ("c1", self.c1 * self.budget > self.delta, "c1 * budget above delta"),
+        ):
+            if not holds:
+                raise ConfigError(f"{name}: expected {expected}, got {getattr(self, name)!r}")
+
+    @property
+    def log_term(self) -> float:
+        """`L = log(c1 T / delta)`."""
+        return math.log(self.c1 * self.budget / self.delta)
+
+    def variation(self, depth: int) -> float:
+        """`nu1 rho^h`."""
+        return self.nu * self.rho**depth
+
+    def pulls(self, depth: int) -> int:
+        """`tau_h = max(1, ceil(c^2 L rho^(-2h) / nu1^2))`."""
+        exact = self.c**2 * self.log_term * min(self.rho ** (-2.0 * depth), 1e300) / self.nu**2
+        return max(1, math.ceil(exact)) if exact < MAX_PULLS else MAX_PULLS
+
+    def pulls_per_client(self, depth: int, num_clients: int) -> int:
+        """`ceil(tau_h / M)`."""
+        return -(-self.pulls(depth) // num_clients)
+
+    def radius(self, num_pulls: npt.ArrayLike) -> Array:
+        """`b(n) = c sqrt(L / n)`, infinite for `n = 0`."""
+        n = np.asarray(num_pulls, dtype=np.float64)
+        with np.errstate(divide="ignore"):
+            return np.asarray(self.c * np.sqrt(self.log_term / n), dtype=np.float64)
+
+
+def transition_depth(nu: float, rho: float, gap: float, rule: str = "literal") -> int:
+    """Return `H0`, the last depth that is explored together.
+
+    The paper prints `argmax_h (nu rho^h <= Delta)`, which has no maximum, and `-ceil(log_rho(Delta / nu))`,
+    which is negative.
+
+    Parameters
+    ----------
+    gap : `Delta`; 0: never part (Fed-PNE)
+    rule : "literal": the deepest `h` with `nu rho^h >= Delta`; "ceil": the first with `nu rho^h <= Delta`
+
+    Returns
+    -------
+    -1 if the clients never meet ("literal", `Delta > nu`: LocalPNE), `NEVER` if they never part
+
+    >>> transition_depth(1.0, 0.5, 0.01), transition_depth(1.0, 0.5, 0.01, "ceil")
+    (6, 7)
+    """
+    if rule not in {"literal", "ceil"}:
+        raise ConfigError(f"h0: expected literal or ceil, got {rule!r}")
+    if not gap >= 0 or not 0 < rho < 1 or not nu > 0:
+        raise ConfigError(f"gap, nu, rho: expected gap >= 0, nu > 0, 0 < rho < 1; got {gap}, {nu}, {rho}")
+    depth = 0
+    while nu * rho**depth >= gap if rule == "literal" else nu * rho**depth > gap:
+        depth += 1
+        if nu * rho**depth == 0.0:  # smaller than any float: the gap is 0 or as good as
+            return NEVER
+    return depth - 1 if rule == "literal" else depth
+
+
+def eliminated(mean: Array, radius: Array, variation: float, protected: BoolArray | None = None) -> BoolArray:
+    """Return which cells of one depth cannot hold the optimum.
+
+    `mean + radius + variation < mean[best] - radius[best]`, strictly; `best` is the first maximum of the
+    means, protected cells included [Li2024, Alg. 1 l. 11 and Alg. 3 l. 9].
+
+    Parameters
+    ----------
+    mean, radius : `(n,)` in ascending order of the index
+    variation : `nu1 rho^h`
+    protected : `(n,)`, cells that stay whatever their values (`K^h` in the second stage)
+
+    Returns
+    -------
+    `(n,)`
+    """
+    if mean.size == 0:
+        return np.zeros(0, dtype=np.bool_)
+    best = int(np.argmax(mean))
+    out = mean + radius + variation < mean[best] - radius[best]
+    if protected is not None:
+        out &= ~protected
+    return np.asarray(out, dtype=np.bool_)
+
+
+def contains(active: IntArray, index: IntArray) -> BoolArray:
+    """Return which of `index (n,)` are in the ascending set `active (a,)`."""
+    if active.size == 0:
+        return np.zeros(index.shape, dtype=np.bool_)
+    where = np.minimum(np.searchsorted(active, index), active.size - 1)
+    return np.asarray(active[where] == index, dtype=np.bool_)
+
+
+def positions(active: IntArray, index: IntArray) -> IntArray:
+    """Return where in the ascending set `active` each of `index` stands; all of them must be there."""
+    return np.searchsorted(active, index).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Statistics of the cells of one depth over the clients that answered.
+
+    Attributes
+    ----------
+    mean : `(n,)`, plain mean of the client means; NaN where nobody answered
+    count : `(n,)`, `n_eff = M'^2 / sum(1 / T_m)`: the number of pulls that would give this mean's variance,
+        the sum of the counts where they are equal
+    num_clients : `(n,)`, `M'`
+    """
+
+    mean: Array
+    count: Array
+    num_clients: IntArray
+
+
+def merge(means: npt.ArrayLike, counts: npt.ArrayLike) -> Merged:
+    """Merge what the clients measured of the same cells.
+
+    Clients weigh the same however often they pulled: the estimate is of the mean objective over those who
+    are there.
+
+    Parameters
+    ----------
+    means : `(M, n)`, in the order of the agents; not read where the count is 0
+    counts : `(M, n)`, 0 where a client has nothing to say
+    """
+    means, counts = np.asarray(means, dtype=np.float64), np.asarray(counts, dtype=np.int64)
+    if means.ndim != 2 or means.shape != counts.shape or (counts < 0).any():
+        raise ConfigError(
+            f"counts: expected non-negative {means.shape}, as the means are (M, n); got {counts.shape}"
+        )
+    there = counts > 0
+    num_clients = there.sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(there, means, 0.0).sum(axis=0) / num_clients
+        inverse = np.where(there, 1.0 / counts, 0.0).sum(axis=0)
+        count = np.where(num_clients > 0, num_clients**2 / inverse, 0.0)
+    largest = counts.max(axis=0, initial=0)
+    equal = (np.where(there, counts, largest) == largest).all(axis=0)
+    return Merged(mean, np.where(equal, counts.sum(axis=0), count), num_clients)
+
+
+def missing_pulls(count: Array, pulls: int, num_present: int) -> IntArray:
+    """Return how many more pulls `(n,)` each of `num_present` clients owes a cell before it may be judged.
+
+    Nothing is eliminated on `n_eff < tau_h`. Where counts differ, `a` pulls of each add at least `M' a` to
+    `n_eff`, so one more question is enough.
+    """
+    short = np.maximum(0.0, pulls - np.asarray(count, dtype=np.float64))
+    return np.ceil(short / max(1, num_present)).astype(np.int64)
+
+
+def recommend(mean: Array, radius: Array) -> int:
+    """Return the position of the best lower bound `mean - radius`; the first of equals."""
+    return int(np.argmax(mean - radius))

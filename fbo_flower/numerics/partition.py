@@ -1,0 +1,161 @@
+"""The hierarchical partition of the unit cube: cells as pure functions of `(depth, index)`.
+
+No tree object exists, so none travels: every party grows the same one. A cell `(h, i)` has `k` children
+`(h + 1, k i + j)`, `j = 0 .. k - 1`; the root is `(0, 0)`.
+
+- binary, `k = 2`: depth `h` halves dimension `h mod D`, `j = 0` is the lower half;
+- full, `k = 2^D`, `D <= 3`: every dimension is halved, the highest bit of `j` belongs to dimension 0. A full
+  cell `(h, i)` is the binary cell `(h D, i)`.
+
+So the bits of an index, highest first, are the halves taken in dimensions 0, 1, .., D - 1, 0, .. Indices are
+int64 below `2^62` and no dimension is halved more than 52 times, so that bounds and centres are exact in
+float64; deeper cells are an error, `max_depth` says where they begin.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import Array, IntArray
+
+MAX_INDEX_BITS = 62
+MAX_HALVINGS = 52  # of one dimension; the centre needs one bit more
+MAX_FULL_DIMENSION = 3
+
+
+def max_depth(dim: int, arity: int = 2) -> int:
+    """Return the depth of the smallest cells that are exact: 52 for `D = 1`, 62 for the binary others."""
+    digit = _digit_bits(dim, arity)
+    return min(MAX_INDEX_BITS, MAX_HALVINGS * dim) // digit
+
+
+def num_cells(depth: int, dim: int, arity: int = 2) -> int:
+    """Return `k^depth`, the number of cells of one depth."""
+    return 1 << _num_bits(depth, dim, arity)
+
+
+def cell(depth: int, index: npt.ArrayLike, dim: int, arity: int = 2) -> tuple[Array, Array]:
+    """Return the bounds of cells of one depth.
+
+    Parameters
+    ----------
+    depth : `0 <= depth <= max_depth(dim, arity)`
+    index : `(n,)` integers in `[0, arity^depth)`, or one integer
+    dim : `D`
+    arity : 2, or `2^D` for `D <= 3`
+
+    Returns
+    -------
+    `low (n, D)`, `high (n, D)`; `(D,)` for a single integer
+
+    Raises
+    ------
+    ConfigError
+        If there is no such cell or its index would not fit.
+
+    >>> low, high = cell(3, [5], dim=2)  # 5 = 0b101: upper half of axis 0, lower of 1, upper of 0
+    >>> low.tolist(), high.tolist()
+    ([[0.75, 0.0]], [[1.0, 0.5]])
+    """
+    corner, width = _corner_and_width(depth, index, dim, arity)
+    return corner, corner + width
+
+
+def centre(depth: int, index: npt.ArrayLike, dim: int, arity: int = 2) -> Array:
+    """Return the centres of cells `(n, D)`, where they are evaluated; `(D,)` for a single integer."""
+    corner, width = _corner_and_width(depth, index, dim, arity)
+    return corner + 0.5 * width
+
+
+def children(index: npt.ArrayLike, arity: int = 2) -> IntArray:
+    """Return the indices of all children, `(n * arity,)`, in the order of their parents.
+
+    Ascending parents have ascending children.
+
+    >>> children([1, 3]).tolist()
+    [2, 3, 6, 7]
+    """
+    parents = np.atleast_1d(np.asarray(index, dtype=np.int64))
+    if parents.size and (parents.min() < 0 or parents.max() >= (1 << MAX_INDEX_BITS) // arity):
+        raise ConfigError(f"index: expected children below 2**{MAX_INDEX_BITS}, got parents {parents.max()}")
+    return (arity * parents[:, np.newaxis] + np.arange(arity)).ravel()
+
+
+def parent(index: npt.ArrayLike, arity: int = 2) -> IntArray:
+    """Return the indices of the parents `(n,)`."""
+    return np.asarray(index, dtype=np.int64) // arity
+
+
+def locate(points: npt.ArrayLike, depth: int, arity: int = 2) -> IntArray:
+    """Return the index of the cell that each point lies in.
+
+    A point on a border belongs to the upper cell, a coordinate of 1 to the last one.
+
+    Parameters
+    ----------
+    points : `(n, D)` in the unit cube
+
+    Returns
+    -------
+    `(n,)`
+    """
+    points = np.asarray(points, dtype=np.float64)
+    if points.ndim != 2 or not ((points >= 0) & (points <= 1)).all():
+        raise ConfigError(f"points: expected (n, D) in the unit cube, got shape {points.shape}")
+    dim = points.shape[1]
+    bits = _num_bits(depth, dim, arity)
+    halvings = _halvings(bits, dim)
+    corner = np.minimum(np.floor(points * 2.0**halvings), 2.0**halvings - 1).astype(np.int64)
+    index = np.zeros(len(points), dtype=np.int64)
+    for level in range(bits):
+        axis = level % dim
+        index = 2 * index + ((corner[:, axis] >> (halvings[axis] - 1 - level // dim)) & 1)
+    return index
+
+
+def _corner_and_width(depth: int, index: npt.ArrayLike, dim: int, arity: int) -> tuple[Array, Array]:
+    """Return the lower corners `(..., D)` and the widths `(D,)`."""
+    bits = _num_bits(depth, dim, arity)
+    index = np.asarray(index)
+    if index.dtype.kind not in "iu" and index.size:
+        raise ConfigError(f"index: expected integers, got {index.dtype}")
+    index = index.astype(np.int64)
+    if index.size and (index.min() < 0 or index.max() >= 1 << bits):
+        raise ConfigError(f"index: expected 0 <= index < 2**{bits} at depth {depth}, got {index}")
+    halvings = _halvings(bits, dim)
+    corner = np.zeros((dim, *index.shape), dtype=np.int64)  # in units of the width
+    for level in range(bits):
+        axis = level % dim
+        corner[axis] = 2 * corner[axis] + ((index >> (bits - 1 - level)) & 1)
+    width = np.asarray(2.0**-halvings, dtype=np.float64)
+    return np.asarray(np.moveaxis(corner, 0, -1) * width, dtype=np.float64), width
+
+
+@lru_cache(maxsize=256)
+def _halvings(bits: int, dim: int) -> IntArray:
+    """How often each dimension was halved, `(D,)`, read-only."""
+    halvings = bits // dim + (np.arange(dim) < bits % dim)
+    halvings.setflags(write=False)
+    return np.asarray(halvings, dtype=np.int64)
+
+
+def _num_bits(depth: int, dim: int, arity: int) -> int:
+    deepest = max_depth(dim, arity)
+    if not 0 <= depth <= deepest:
+        raise ConfigError(f"depth: expected 0 to {deepest} (D = {dim}, arity {arity}), got {depth}")
+    return depth * _digit_bits(dim, arity)
+
+
+def _digit_bits(dim: int, arity: int) -> int:
+    """How many halvings one level of the tree makes."""
+    if dim < 1:
+        raise ConfigError(f"dim: expected a positive integer, got {dim}")
+    if arity == 2:
+        return 1
+    if dim <= MAX_FULL_DIMENSION and arity == 2**dim:
+        return dim
+    raise ConfigError(f"arity: expected 2, or 2**D for D <= {MAX_FULL_DIMENSION}; got {arity} for D = {dim}")

@@ -1,0 +1,171 @@
+"""Stage 2 of racing PF-PNE: one client's search, which starts from what all have found together.
+
+The method and the notation are in `fbo_flower.numerics.racing`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from fbo_flower.numerics import elimination
+from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.numerics.racing import Shared
+from fbo_flower.numerics.racing_cells import TREE_ARRAYS, Cells, RacingOptions, bonuses, upper_bounds
+
+NEGLIGIBLE = 10.0  # bonuses below this part of `bonus(0) / T` cannot pay for a split any more
+ENOUGH_PULLS = 30  # repeated pulls without any variance that make an objective deterministic
+OWN_ARRAYS = (
+    "count", "total", "squares", "prior_mean", "prior_others", "prior_pulls", "prior_spread",
+)  # fmt: skip
+NO_NOISE = 1e-13  # variance below which values are equal but for rounding
+
+
+class Search:
+    """One client's search: `ask` for a cell and a number of pulls, `tell` what came of them.
+
+    Nothing is drawn: equal answers give equal questions.
+
+    Parameters
+    ----------
+    budget : `T`
+    shared : what stage 1 found
+    count, total, squares : `(size,)` of the shared cells: the client's own pulls, their sum and the sum of
+        their squares
+    """
+
+    def __init__(self, budget: int, shared: Shared, count: IntArray, total: Array, squares: Array) -> None:
+        self.budget, self.options = budget, shared.cells.options
+        self.cells = shared.cells.copy()
+        self.count, self.total, self.squares = count.astype(np.float64), total.copy(), squares.copy()
+        self.left = budget - int(count.sum())
+        self.waiting: list[int] = []
+        self._bonus: Array | None = None
+        self._prior(shared)
+
+    def ask(self) -> tuple[int, int, int, int]:
+        """Return position, depth and index of the cell to pull, and how many pulls; 0 pulls at the end."""
+        cell, pulls = self._choose() if self.left > 0 else (0, 0)
+        return cell, int(self.cells.depth[cell]), int(self.cells.index[cell]), min(pulls, self.left)
+
+    def tell(self, cell: int, pulls: int, total: float, squares: float) -> None:
+        """Enter the sum and the sum of squares of `pulls` pulls."""
+        self.count[cell] += pulls
+        self.total[cell] += total
+        self.squares[cell] += squares
+        self.left -= pulls
+
+    def recommend(self) -> tuple[int, int]:
+        """Return depth and index of the cell with the best lower bound."""
+        mean, effective, variance = self._posterior(self._noise()[0])
+        radius = self._radius(variance, effective)
+        pulled = np.flatnonzero(self.count > 0)
+        best = pulled[elimination.recommend(mean[pulled], radius[pulled])]
+        return int(self.cells.depth[best]), int(self.cells.index[best])
+
+    def arrays(self) -> dict[str, Array | IntArray]:
+        """Return the whole state as arrays; `from_arrays` takes it back and goes on as if never stopped."""
+        size = self.cells.size
+        bonus = np.empty(0) if self._bonus is None else self._bonus
+        return {
+            "left": np.array([self.budget, self.left], dtype=np.int64),
+            "waiting": np.array(self.waiting, dtype=np.int64),
+            "bonus": bonus,
+            **{name: getattr(self.cells, name)[:size].copy() for name in TREE_ARRAYS},
+            **{name: getattr(self, name).copy() for name in OWN_ARRAYS},
+        }
+
+    @staticmethod
+    def from_arrays(options: RacingOptions, arrays: Mapping[str, Array | IntArray]) -> Search:
+        """Return the search that `arrays` was taken from."""
+        search = object.__new__(Search)
+        search.options = options
+        search.budget, search.left = (int(number) for number in arrays["left"])
+        search.waiting = arrays["waiting"].tolist()
+        search._bonus = np.array(arrays["bonus"], dtype=np.float64) if len(arrays["bonus"]) else None
+        tree = (np.array(arrays[name], dtype=np.int64) for name in TREE_ARRAYS)
+        search.cells = Cells(options, len(arrays["depth"]), *tree)
+        for name in OWN_ARRAYS:
+            setattr(search, name, np.array(arrays[name], dtype=np.float64))
+        return search
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _choose(self) -> tuple[int, int]:
+        options = self.options
+        variance, known = self._noise()
+        new_pulls = 1 if variance == 0.0 and known >= ENOUGH_PULLS else options.first_pulls
+        if self.waiting:
+            return self.waiting.pop(0), new_pulls
+        untouched = np.flatnonzero(self.count == 0)
+        if untouched.size:  # shared cells that this client never pulled
+            return int(untouched[0]), new_pulls
+        mean, effective, variance = self._posterior(variance)
+        cells, size = self.cells, self.cells.size
+        if self._bonus is None:
+            self._bonus = bonuses(cells, mean, variance / effective)
+            self._bonus[self._bonus * self.budget < NEGLIGIBLE * self._bonus[0]] = 0.0
+        radius = self._radius(variance, effective)
+        can_split = cells.leaves() & (cells.depth[:size] < options.max_depth)
+        can_split &= size + options.arity <= options.max_cells
+        bonus = np.where(can_split, self._bonus[cells.depth[:size]], 0.0)
+        cell = int(np.argmax(upper_bounds(cells, mean, radius, bonus)))
+        if bonus[cell] > 0 and radius[cell] <= bonus[cell]:
+            children = cells.split(cell, mean)
+            for name in ("count", "total", "squares"):
+                setattr(self, name, np.concatenate([getattr(self, name), np.zeros(options.arity)]))
+            self.waiting = list(children)
+            self._bonus = None
+            return self.waiting.pop(0), new_pulls
+        return cell, max(1, math.ceil(options.batch_growth * self.count[cell]))
+
+    def _noise(self) -> tuple[float, float]:
+        """Variance of one pull, pooled over cells and enlarged for what it is based on, and its degrees."""
+        seen = self.count > 0
+        degrees = float((self.count[seen] - 1).sum())
+        within = self.squares[seen] - self.total[seen] ** 2 / self.count[seen]
+        squares = float(np.maximum(within, 0.0).sum())
+        if degrees <= 0:
+            return 1.0, degrees  # nothing was repeated yet
+        if squares <= NO_NOISE * degrees:
+            return 0.0, degrees
+        return squares / degrees * (1 + 2 / math.sqrt(degrees)), degrees
+
+    def _posterior(self, variance: float) -> tuple[Array, Array, float]:
+        """Means `(size,)` with the others' pulls as a prior, the pulls they are worth, and the variance."""
+        n = len(self.prior_mean)
+        prior = np.zeros(len(self.count))
+        if variance > 0:
+            differ = np.maximum(self.prior_spread - variance / self.prior_pulls, 0.0)
+            differ *= 1 + 1 / np.maximum(1, self.prior_others)
+            error = variance / np.maximum(1e-300, self.prior_pulls * self.prior_others)
+            prior[:n] = np.where(self.prior_others > 0, variance / (differ + error), 0.0)
+        effective = self.count + prior
+        total = self.total.copy()
+        total[:n] += prior[:n] * self.prior_mean
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(total / effective, dtype=np.float64), effective, variance
+
+    def _radius(self, variance: float, effective: Array) -> Array:
+        with np.errstate(divide="ignore", invalid="ignore"):  # NaN where nothing is known, without noise
+            z = 3.0 * np.log(np.maximum(1.0, self.budget / (effective * max(1, self.cells.size // 2))))
+            z = np.maximum(1.0, z)
+            if self.options.nu is not None:
+                z = np.maximum(2.0 * math.log(self.budget), z)
+            return np.sqrt(variance * z / effective)
+
+    def _prior(self, shared: Shared) -> None:
+        """Leave the client's own pulls out of the merged means; pool the spread over each depth."""
+        size = shared.cells.size
+        took_part = self.count > 0
+        others = np.maximum(0, shared.num_clients - took_part)
+        own = np.where(took_part, self.total / np.maximum(1, self.count), 0.0)
+        rest = shared.num_clients * shared.mean - own
+        self.prior_others = others.astype(np.float64)
+        self.prior_mean = rest / np.maximum(1, others)
+        self.prior_pulls = np.maximum(1.0, shared.count)
+        depth = shared.cells.depth[:size]
+        number = np.maximum(1, np.bincount(depth))
+        self.prior_spread = (np.bincount(depth, weights=shared.spread) / number)[depth]

@@ -1,0 +1,243 @@
+"""Federated upper-confidence bandits over a fixed set of random arms: Fed1-UCB and FN-UCB.
+
+Fed1-UCB [Shi2021]: in phase `p` every client pulls every active arm `f(p)` times; the server averages over
+the `M` clients, and drops arms whose upper bound does not exceed the best lower bound,
+`B = sqrt(4 sigma^2 log T / (M F(p)))`, `F(p)` pulls per client so far. One arm left is played to the end.
+
+FN-UCB [Dai2023]: neural networks of one hidden layer. With gradients at the initial weights `g(x) (P,)`,
+`UCB^a = g^T theta + nu_a sqrt(lam g^T V^-1 g)`, `V = lam I + sum g g^T`, `theta = V^-1 sum r g` over the sums
+of all clients at the last exchange and the own ones since; `UCB^b = net(x; mean weights) + nu_b sqrt(lam
+g^T mean_m(V_m^-1) g)`; arms are chosen by `(1 - alpha_t) UCB^a + alpha_t UCB^b`. Clients exchange
+`sum g g^T`, `sum r g`, weights and `V_m^-1` when `(t - t_last) log(det V / det V_last) > threshold` for one.
+
+References
+----------
+[Shi2021] Shi, Shen. Federated multi-armed bandits. AAAI 2021.
+[Dai2023] Dai, Shu, Verma, Fan, Low, Jaillet. Federated neural bandits. ICLR 2023, and its published code.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
+
+ARMS_PER_DIMENSION = 20  # [Li2024, App. C.1], up to two dimensions
+ARMS_ABOVE = 1000
+
+
+def random_arms(dim: int, rng: np.random.Generator) -> Array:
+    """Return the arms `(K, D)`: all pairs of 20 uniform coordinates per axis; 1000 points for `D > 2`."""
+    if dim > 2:
+        return rng.random((ARMS_ABOVE, dim))
+    axes = rng.random((dim, ARMS_PER_DIMENSION))
+    return np.array(list(itertools.product(*axes)))
+
+
+def phase_length(budget: int) -> int:
+    """`f(p) = ceil(10 log T)`."""
+    return max(1, math.ceil(10 * math.log(budget)))
+
+
+def fed1_radius(count: IntArray, num_clients: int, budget: int, noise_stddev: float = 1.0) -> Array:
+    """`B = sqrt(4 sigma^2 log T / (M F))`, `(K,)`; `count` is `F`, pulls per client."""
+    return np.asarray(np.sqrt(4 * noise_stddev**2 * math.log(budget) / (num_clients * count)))
+
+
+def fed1_survivors(mean: Array, radius: Array) -> BoolArray:
+    """Return the arms whose upper bound exceeds the best lower bound, `(K,)`; the best arm always does."""
+    return np.asarray(mean + radius > (mean - radius).max(), dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class NeuralOptions:
+    """Constants of FN-UCB, the published code's.
+
+    Parameters
+    ----------
+    width : hidden units; one layer
+    regulariser : `lam`
+    nu_a, nu_b : of the two bounds
+    mix_from, mix_until : `alpha_t` is 0 before, grows linearly, and is 1 after
+    train_steps, learning_rate : gradient steps at an exchange, and their length
+    train_until : no training after that many pulls
+    threshold : of the exchange criterion; 0 exchanges in every round
+    """
+
+    width: int = 20
+    regulariser: float = 0.1
+    nu_a: float = 0.1
+    nu_b: float = 0.1
+    mix_from: int = 3
+    mix_until: int = 703
+    train_steps: int = 30
+    learning_rate: float = 0.01
+    train_until: int = 2000
+    threshold: float = 0.0
+
+    def alpha(self, t: int) -> float:
+        """Weight of `UCB^b` at pull `t`, from 0."""
+        return min(1.0, max(0.0, (t - self.mix_from) / (self.mix_until - self.mix_from)))
+
+
+@dataclass
+class NeuralState:
+    """All that FN-UCB knows, server and clients; changed in place by `neural_learn`.
+
+    Attributes
+    ----------
+    arms : `(K, D)`
+    gradients : `(K, P)`, `g` of each arm
+    weights : `(P,)`, mean weights of the networks
+    trained : `(M, P)`, each client's own network; training goes on where it stopped
+    v_inverse, response : `(M, P, P)` and `(M, P)`: `V^-1` and `sum r g` as client `m` sees them
+    own : `(M, P, P)`, `V_m` of the client's pulls alone
+    own_since : `(M, P)`, the client's `sum r g` since the last exchange
+    counts, totals : `(M, K)`, what the client's network is trained on
+    average_inverse : `(P, P)`, `mean_m(V_m^-1)` at the last exchange
+    """
+
+    options: NeuralOptions
+    arms: Array
+    gradients: Array
+    weights: Array
+    trained: Array
+    v_inverse: Array
+    response: Array
+    own: Array
+    own_since: Array
+    counts: Array
+    totals: Array
+    average_inverse: Array
+    log_growth: Array
+    last_exchange: int = -1
+    rounds: int = 0
+    floats_up: int = 0
+    floats_down: int = 0
+
+
+def network(weights: Array, x: Array, width: int) -> Array:
+    """`w2 relu(W1 x + b1) + b2`, `(n,)`."""
+    w1, b1, w2, b2 = _split(weights, x.shape[1], width)
+    return np.asarray(np.maximum(x @ w1.T + b1, 0.0) @ w2 + b2, dtype=np.float64)
+
+
+def network_gradients(weights: Array, x: Array, width: int) -> Array:
+    """Gradients of `network` in the weights, `(n, P)`."""
+    w1, b1, w2, _ = _split(weights, x.shape[1], width)
+    hidden = x @ w1.T + b1
+    slope = (hidden > 0) * w2  # d f / d (W1 x + b1)
+    w1_part = (slope[:, :, np.newaxis] * x[:, np.newaxis, :]).reshape(len(x), -1)
+    return np.concatenate([w1_part, slope, np.maximum(hidden, 0.0), np.ones((len(x), 1))], axis=1)
+
+
+def neural_start(
+    arms: Array, num_clients: int, options: NeuralOptions, rng: np.random.Generator
+) -> NeuralState:
+    """Draw the initial weights, standard normal as in the published code, and start from nothing."""
+    num_weights = options.width * (arms.shape[1] + 2) + 1
+    start = rng.standard_normal(num_weights)
+    gradients = network_gradients(start, arms, options.width)
+    inverse = np.eye(num_weights) / options.regulariser
+    m, k = num_clients, len(arms)
+    return NeuralState(
+        options,
+        arms,
+        gradients,
+        start,
+        np.repeat(start[np.newaxis], m, axis=0),
+        np.repeat(inverse[np.newaxis], m, axis=0),
+        np.zeros((m, num_weights)),
+        np.repeat(options.regulariser * np.eye(num_weights)[np.newaxis], m, axis=0),
+        np.zeros((m, num_weights)),
+        np.zeros((m, k)),
+        np.zeros((m, k)),
+        inverse.copy(),
+        np.zeros(m),
+    )
+
+
+def neural_choose(state: NeuralState, t: int) -> IntArray:
+    """Return the arm of each client at pull `t`, `(M,)`."""
+    options, g = state.options, state.gradients
+    alpha = options.alpha(t)
+    bound_b = 0.0
+    if alpha > 0:
+        spread = np.einsum("kp,pq,kq->k", g, state.average_inverse, g, optimize=True)
+        radius = options.nu_b * np.sqrt(options.regulariser * np.maximum(spread, 0.0))
+        bound_b = network(state.weights, state.arms, options.width) + radius
+    chosen = np.empty(len(state.counts), dtype=np.int64)
+    for m, inverse in enumerate(state.v_inverse):
+        projected = g @ inverse
+        radius = np.sqrt(options.regulariser * np.maximum((projected * g).sum(axis=1), 0.0))
+        bound_a = projected @ state.response[m] + options.nu_a * radius
+        chosen[m] = np.argmax((1 - alpha) * bound_a + alpha * bound_b)
+    return chosen
+
+
+def neural_learn(state: NeuralState, t: int, chosen: IntArray, rewards: Array) -> None:
+    """Enter one pull of each client, and exchange if one of them has seen enough."""
+    exchange = False
+    for m, (arm, reward) in enumerate(zip(chosen, rewards, strict=True)):
+        g = state.gradients[arm]
+        projected = state.v_inverse[m] @ g
+        gain = 1.0 + float(g @ projected)
+        state.v_inverse[m] -= np.outer(projected, projected) / gain  # Sherman-Morrison
+        state.log_growth[m] += math.log(gain)  # matrix determinant lemma
+        state.response[m] += reward * g
+        state.own[m] += np.outer(g, g)
+        state.own_since[m] += reward * g
+        state.counts[m, arm] += 1
+        state.totals[m, arm] += reward
+        exchange |= (t - state.last_exchange) * state.log_growth[m] > state.options.threshold
+    if exchange:
+        _exchange(state, t)
+
+
+def _exchange(state: NeuralState, t: int) -> None:
+    options, num_clients = state.options, len(state.counts)
+    num_weights = len(state.weights)
+    shared = options.regulariser * np.eye(num_weights)
+    shared += (state.own - options.regulariser * np.eye(num_weights)).sum(axis=0)
+    state.v_inverse[:] = np.linalg.inv(shared)
+    state.response[:] = (state.totals @ state.gradients).sum(axis=0)
+    state.own_since[:] = 0.0
+    up = num_weights**2 + num_weights
+    if options.alpha(t + 1) > 0:
+        state.average_inverse = np.linalg.inv(state.own).mean(axis=0)
+        up += num_weights**2
+        if t < options.train_until:
+            for m in range(num_clients):
+                state.trained[m] = _train(state, m)
+            state.weights = state.trained.mean(axis=0)
+            up += num_weights
+    state.log_growth[:] = 0.0
+    state.last_exchange = t
+    state.rounds += 1
+    state.floats_up += num_clients * up
+    state.floats_down += num_clients * up
+
+
+def _train(state: NeuralState, client: int) -> Array:
+    """Gradient steps from the client's last weights on `mean (net - reward)^2`, with decay `lam / n`."""
+    options, count = state.options, state.counts[client]
+    seen = np.flatnonzero(count)
+    x, n = state.arms[seen], count[seen]
+    y = state.totals[client, seen] / n
+    weights = state.trained[client].copy()
+    for _ in range(options.train_steps):
+        residual = n * (network(weights, x, options.width) - y)
+        slope = 2 * residual @ network_gradients(weights, x, options.width) / n.sum()
+        weights -= options.learning_rate * (slope + options.regulariser / n.sum() * weights)
+    return np.asarray(weights, dtype=np.float64)
+
+
+def _split(weights: Array, dim: int, width: int) -> tuple[Array, Array, Array, float]:
+    first = width * dim
+    w1 = weights[:first].reshape(width, dim)
+    b1, w2 = weights[first : first + width], weights[first + width : first + 2 * width]
+    return w1, b1, w2, float(weights[-1])

@@ -1,0 +1,267 @@
+"""Functions of the X-armed bandit literature, shifted per agent, with bounded noise and exact optima.
+
+Conventions [Li2024 leaves them open]: points `u` of the unit cube, `x = low + (high - low) u`. Agent `m` has
+`f_m(u) = f(clip(u - s_m, 0, 1))`, shifts `s = stddev * default_rng([seed, 1]).standard_normal((M, D))`. Its
+optimum `f_m*` is the maximum over what a point of the cube can reach, the box
+`[clip(-s_m, 0, 1), clip(1 - s_m, 0, 1)]`. Noise is uniform on `[-noise, noise]`, one draw per pull.
+
+References
+----------
+[Li2024] Li, Song, Honorio. Personalized federated X-armed bandit. AISTATS 2024, App. C.2.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem, number
+from fbo_flower.space import Float, SearchSpace
+
+_Function = Callable[[Array], Array]
+
+E1, E2 = -math.log2(0.3), -math.log2(0.8)  # of the lower and the upper envelope of DoubleSine
+ACKLEY_RANGE = abs(20 * math.exp(-0.2 * math.sqrt(0.5)) + math.exp(-1) - 20 - math.e)
+HIMMELBLAU_RANGE = 890.0
+
+
+@dataclass(frozen=True)
+class XArmed(Problem):
+    """A function on the unit cube, shifted by an agent's own vector.
+
+    Attributes
+    ----------
+    shift_stddev : of the shifts, in units of the cube; 0: one objective for all
+    noise : half the range of the uniform noise; 0: deterministic
+    """
+
+    shift_stddev: float = 0.05
+    noise: float = 0.1
+
+    metric: ClassVar[str] = "function value"
+    default_agents: ClassVar[int] = 10
+    dimension: ClassVar[int]
+    low: ClassVar[float]
+    high: ClassVar[float]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.expect("shift_stddev", self.shift_stddev >= 0, "a non-negative number")
+        self.expect("noise", self.noise >= 0, "a non-negative number")
+
+    @property
+    def space(self) -> SearchSpace:
+        return _unit_cube(self.dimension)
+
+    @classmethod
+    @abstractmethod
+    def function(cls, x: Array) -> Array:
+        """Return `f(x)`, `(n,)`, at points `(n, D)` of the function's own domain."""
+
+    @classmethod
+    @abstractmethod
+    def reachable_maximum(cls, low: Array, high: Array) -> float:
+        """Return the maximum over a box of the own domain, `low, high (D,)`, to 1e-9."""
+
+    def __call__(self, config: Config, context: EvaluationContext) -> float:
+        return float(self.repeated(config, context, 1)[0])
+
+    def repeated(self, config: Config, context: EvaluationContext, repeats: int) -> Array:
+        """Evaluate `config` many times, `(repeats,)`; the same draws as one evaluation after the other."""
+        noise = context.rng.uniform(-self.noise, self.noise, repeats)
+        return self.true_value(config, context.partition) + noise
+
+    def true_value(self, config: Config, partition: int) -> float:
+        point = np.array([[number(config, name) for name in self.space.names]])
+        return float(self.values(point, partition)[0])
+
+    def values(self, points: Array, partition: int) -> Array:
+        """Return `f_m` without noise, `(n,)`, at points `(n, D)` of the unit cube."""
+        self.check_partition(partition)
+        u = np.clip(np.asarray(points, dtype=np.float64) - shifts(self)[partition], 0.0, 1.0)
+        return self.function(self.low + (self.high - self.low) * u)
+
+    def optimum(self, partition: int) -> float:
+        self.check_partition(partition)
+        return _optimum(self, partition)
+
+
+class Garland(XArmed):
+    """`x (1 - x) (4 - sqrt|sin 60 x|)` on `[0, 1]`: cusps, the highest at pi/6 with value .99777."""
+
+    name: ClassVar[str] = "garland"
+    dimension: ClassVar[int] = 1
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        t = x[:, 0]
+        return np.asarray(t * (1 - t) * (4 - np.sqrt(np.abs(np.sin(60 * t)))), dtype=np.float64)
+
+    @classmethod
+    def reachable_maximum(cls, low: Array, high: Array) -> float:
+        # Cusps stand at multiples of pi/60, where the sine is 0; floats next to one miss its value by 1e-8.
+        a, b = float(low[0]), float(high[0])
+        cusps = np.pi / 60 * np.arange(np.ceil(a * 60 / np.pi), np.floor(b * 60 / np.pi) + 1)
+        between = _best_with_refinement(cls.function, a, b, cusps)
+        return max(between, float((4 * cusps * (1 - cusps)).max(initial=-math.inf)))
+
+
+class DoubleSine(XArmed):
+    """Two envelopes and a sine in `log2 |2 x - 1|`: value 1 at `x = 1/2`, steep on both sides."""
+
+    name: ClassVar[str] = "double-sine"
+    dimension: ClassVar[int] = 1
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        u = 2 * np.abs(x[:, 0] - 0.5)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = (np.sin(np.pi * np.log2(u)) + 1) / 2 * (u**E2 - u**E1) - u**E2 + 1
+        return np.where(u == 0.0, 1.0, values)
+
+    @classmethod
+    def reachable_maximum(cls, low: Array, high: Array) -> float:
+        a, b = float(low[0]), float(high[0])
+        return 1.0 if a <= 0.5 <= b else _best_with_refinement(cls.function, a, b, np.empty(0))
+
+
+class Himmelblau(XArmed):
+    """`1 - [(x1^2 + x2 - 11)^2 + (x1 + x2^2 - 7)^2] / 890` on `[-5, 5]^2`: four maxima of value 1."""
+
+    name: ClassVar[str] = "himmelblau"
+    dimension: ClassVar[int] = 2
+    low: ClassVar[float] = -5.0
+    high: ClassVar[float] = 5.0
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        a, b = x[:, 0], x[:, 1]
+        return np.asarray(
+            1 - ((a**2 + b - 11) ** 2 + (a + b**2 - 7) ** 2) / HIMMELBLAU_RANGE, dtype=np.float64
+        )
+
+    @classmethod
+    def reachable_maximum(cls, low: Array, high: Array) -> float:
+        return _best_by_closing_in(cls.function, low, high)
+
+
+class Ackley(XArmed):
+    """Ackley's function on `[-1, 1]^2`, turned over: a cone of value 1 at 0, 0 at (1, 1) / 2."""
+
+    name: ClassVar[str] = "ackley"
+    dimension: ClassVar[int] = 2
+    low: ClassVar[float] = -1.0
+    high: ClassVar[float] = 1.0
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        cone = 20 * np.exp(-0.2 * np.sqrt(0.5 * (x**2).sum(axis=1)))
+        waves = np.exp(0.5 * np.cos(2 * np.pi * x).sum(axis=1))
+        return np.asarray(1 + (cone + waves - math.e - 20) / ACKLEY_RANGE, dtype=np.float64)
+
+    @classmethod
+    def reachable_maximum(cls, low: Array, high: Array) -> float:
+        if (low <= 0).all() and (high >= 0).all():
+            return 1.0
+        return _best_by_closing_in(cls.function, low, high)
+
+
+class Rastrigin10D(XArmed):
+    """Rastrigin's function on `[-1, 1]^10`, turned over: 1 at 0, local maxima next to every integer."""
+
+    name: ClassVar[str] = "rastrigin-10d"
+    dimension: ClassVar[int] = 10
+    low: ClassVar[float] = -1.0
+    high: ClassVar[float] = 1.0
+
+    @classmethod
+    def function(cls, x: Array) -> Array:
+        return np.asarray(1 + _rastrigin_term(x).sum(axis=1) / (20 * x.shape[1]), dtype=np.float64)
+
+    @classmethod
+    def reachable_maximum(cls, low: Array, high: Array) -> float:
+        total = 0.0  # a sum over dimensions is maximised one by one
+        for a, b in zip(low, high, strict=True):
+            zero = np.zeros(1) if a <= 0 <= b else np.empty(0)
+            total += _best_with_refinement(lambda x: _rastrigin_term(x[:, 0]), float(a), float(b), zero)
+        return 1 + total / (20 * len(low))
+
+
+def _rastrigin_term(x: Array) -> Array:
+    return np.asarray(10 * np.cos(2 * np.pi * x) - x**2 - 10, dtype=np.float64)
+
+
+@lru_cache(maxsize=16)
+def _unit_cube(dimension: int) -> SearchSpace:
+    names = ("x",) if dimension == 1 else tuple(f"x{axis}" for axis in range(dimension))
+    return SearchSpace({name: Float(0.0, 1.0) for name in names})
+
+
+@lru_cache(maxsize=1024)
+def shifts(problem: XArmed) -> Array:
+    """Return every agent's shift, `(M, D)`, read-only.
+
+    The first agents of a smaller federation have the same shifts as in a larger one.
+    """
+    rng = np.random.default_rng([problem.seed, 1])
+    drawn = problem.shift_stddev * rng.standard_normal((problem.num_agents, problem.dimension))
+    drawn.setflags(write=False)
+    return drawn
+
+
+@lru_cache(maxsize=65536)
+def _optimum(problem: XArmed, partition: int) -> float:
+    shift = shifts(problem)[partition]
+    width = problem.high - problem.low
+    low = problem.low + width * np.clip(-shift, 0.0, 1.0)
+    high = problem.low + width * np.clip(1.0 - shift, 0.0, 1.0)
+    return problem.reachable_maximum(low, high)
+
+
+def _best_with_refinement(function: _Function, a: float, b: float, candidates: Array) -> float:
+    """Return the maximum over `[a, b]`: the best of `candidates`, the ends and a grid that closes in."""
+    best = -math.inf
+    for _ in range(12):  # a thousand points each time: the interval shrinks by 500
+        x = np.unique(np.concatenate([np.linspace(a, b, 1001), candidates, [a, b]]))
+        values = function(x[:, np.newaxis])
+        k = int(np.argmax(values))
+        best = max(best, float(values[k]))
+        a, b = float(x[max(k - 1, 0)]), float(x[min(k + 1, len(x) - 1)])
+        candidates = np.empty(0)
+        if b - a < 1e-15:
+            break
+    return best
+
+
+def _best_by_closing_in(function: _Function, low: Array, high: Array) -> float:
+    """Return the maximum over a box: grids that close in on the best points of a first grid."""
+    spacing = (high - low) / 40
+    points = _grid(low, high, 41)
+    values = function(points)
+    best = -math.inf
+    for k in np.argsort(-values)[:24]:  # basins are wider than the grid's spacing
+        point, step, value = points[k], spacing, float(values[k])
+        for _ in range(12):
+            finer = _grid(np.maximum(low, point - step), np.minimum(high, point + step), 21)
+            found = function(finer)
+            j = int(np.argmax(found))
+            point, value, step = finer[j], max(value, float(found[j])), step / 10
+        best = max(best, value)
+    return best
+
+
+def _grid(low: Array, high: Array, size: int) -> Array:
+    """Return a grid over a box, `(size^D, D)`."""
+    axes = [np.linspace(a, b, size) for a, b in zip(low, high, strict=True)]
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
