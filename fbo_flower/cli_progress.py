@@ -52,7 +52,7 @@ class Display:
         self._progress.stop()
         self._log.detach()
 
-    def announce(self, label: str, num_rounds: int) -> None:
+    def announce(self, label: str, num_rounds: int | None) -> None:
         """Begin the bar of the next algorithm."""
         if self._task is not None:
             self._progress.stop_task(self._task)
@@ -67,7 +67,7 @@ class Display:
         self._progress.update(
             self._task,
             completed=progress.server_round,
-            done=f"{progress.server_round}/{progress.num_rounds} best {_score(progress.best)} "
+            done=f"{progress.server_round}/{progress.num_rounds or '?'} best {_score(progress.best)} "
             f"mean {_score(progress.mean)} {self._replies} replies {self._failures} failures",
         )
 

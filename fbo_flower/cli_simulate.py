@@ -73,7 +73,13 @@ def run_simulate(
         ),
     ] = None,
     agents: Annotated[int | None, typer.Option(help="Number of agents; default: the problem's.")] = None,
-    rounds: Annotated[int, typer.Option(help="Number of rounds; the first is the initial design.")] = 25,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of rounds; the first is the initial design. Default: 25, or until the budget of an "
+            "algorithm that has one is spent.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything: the same seed, the same trials.")] = 0,
     engine: Annotated[str, typer.Option(help="flower (Flower's engine, on Ray) or inline.")] = "flower",
     option: Annotated[
@@ -113,15 +119,19 @@ def run_simulate(
     ]
     _check_labels(contestants)
     # everything that can be wrong is looked at before the first evaluation
-    check_number("rounds", rounds, 1, integer=True)
+    if rounds is not None:
+        check_number("rounds", rounds, 1, integer=True)
     check_number("prior_rounds", prior_rounds, 0, integer=True)
     check_number("fraction", fraction, 1e-9, 1.0)
     if engine not in ENGINES:
         raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {engine!r}")
     chosen = make_problem(problem, agents, seed, parse_options(problem_option or [], "--problem-option"))
     chosen.check_data()
+    num_rounds: dict[str, int | None] = {}
     for contestant in contestants:
-        make_algorithm(contestant.algorithm, contestant.options).check(chosen.space)
+        algorithm_made = make_algorithm(contestant.algorithm, contestant.options)
+        algorithm_made.check(chosen.space)
+        num_rounds[contestant.label] = rounds or (None if algorithm_made.finishes else 25)
     make_algorithm(prior_algorithm, {})
     directory = writable_directory(out or default_directory(problem, contestants, seed))
 
@@ -133,11 +143,11 @@ def run_simulate(
                 display.announce(f"prior {prior_algorithm}", prior_rounds)
                 prior = prior_study(chosen, prior_algorithm, prior_rounds, seed, engine)
             for contestant in contestants:
-                display.announce(contestant.label, rounds)
+                display.announce(contestant.label, num_rounds[contestant.label])
                 simulate(
                     chosen,
                     contestant.algorithm,
-                    num_rounds=rounds,
+                    num_rounds=num_rounds[contestant.label],
                     seed=seed,
                     engine=engine,
                     options=contestant.options,

@@ -32,7 +32,8 @@ def incumbents(trials: Table) -> tuple[list[str], npt.NDArray[np.float64]]:
     Parameters
     ----------
     trials : rows of one algorithm, columns as in `study_schema.TRIALS`, in any order; evaluation `k` of an
-        agent is its `k`-th trial, and a failed one keeps the incumbent
+        agent is its `k`-th trial, and a failed one keeps the incumbent; a row of several `pulls` counts as so
+        many evaluations and has their mean as its value
 
     Returns
     -------
@@ -53,9 +54,12 @@ def incumbents(trials: Table) -> tuple[list[str], npt.NDArray[np.float64]]:
     agents, agent = _ranks(trials["agent"])
     order = np.lexsort((trials["trial"], agent))
     agent, value = agent[order], trials["value"][order]
-    num_evaluations = np.bincount(agent, minlength=len(agents))  # (num_agents,)
+    pulls = trials["pulls"][order] if "pulls" in trials.columns else np.ones(len(agent), dtype=np.int64)
+    num_evaluations = np.bincount(agent, weights=pulls, minlength=len(agents)).astype(
+        np.int64
+    )  # (num_agents,)
     start = np.cumsum(num_evaluations) - num_evaluations
-    evaluation = np.arange(len(agent)) - start[agent]
+    evaluation = np.cumsum(pulls) - 1 - start[agent]  # a row's value is known after its last evaluation
     curves = np.full((len(agents), num_evaluations.max(initial=0)), -np.inf)
     curves[agent, evaluation] = np.where(np.isfinite(value), value, -np.inf)
     curves = np.maximum.accumulate(curves, axis=1)

@@ -18,6 +18,7 @@ TRIALS: dict[str, Kind] = {
     "agent": "text",
     "round": "integer",
     "trial": "integer",
+    "pulls": "integer",  # evaluations that the row stands for: bandits pull a cell many times
     "config": "config",
     "value": "real",  # NaN: failed
     "failure": "text",  # "": it did not fail

@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 
 from fbo_flower.algorithms.protocol import ArraySpec, Schema, canonical_json
-from fbo_flower.algorithms.records import AnyArray, Outcome, Phase, Report, Scalar, Task
+from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Phase, Report, Scalar, Task
 from fbo_flower.errors import WireError
 
 SCHEMA_VERSION = 1
@@ -54,10 +54,12 @@ class Disclosure:
     ----------
     trials : the evaluations of this task, with `disclose = "trials"`
     incumbent : best value so far, with "incumbent" and "trials"; NaN before the first success
+    recommendation : `(D,)`, what the agent would use, where that is not its best trial
     """
 
     trials: Outcome | None = None
     incumbent: float | None = None
+    recommendation: Array | None = None
 
 
 # -- tasks -------------------------------------------------------------------------------------
@@ -102,8 +104,12 @@ def pack_report(report: Report, task: Task, envelope: Envelope, disclosure: Disc
     if disclosure.trials is not None:
         extra["disclosed.points"] = disclosure.trials.points
         extra["disclosed.values"] = disclosure.trials.values
+        if disclosure.trials.spans is not None:
+            extra["disclosed.pulls"] = disclosure.trials.spans
         failures = {str(trial): reason for trial, reason in disclosure.trials.failures.items()}
         config["disclosed.failures"] = json.dumps(failures, separators=(",", ":"))
+    if disclosure.recommendation is not None:
+        extra["disclosed.recommendation"] = disclosure.recommendation
     if disclosure.incumbent is not None:
         config["disclosed.incumbent"] = float(disclosure.incumbent)
     return _with_arrays(config, {**report.arrays, **extra})
@@ -136,22 +142,26 @@ def unpack_report(
     disclosed = Schema(
         arrays={
             **schema.arrays,
-            "disclosed.points": ArraySpec((task.num_trials, dimension), low=0.0, high=1.0),
-            "disclosed.values": ArraySpec((task.num_trials,), low=-np.inf, high=np.inf),
+            "disclosed.points": ArraySpec((None, dimension), low=0.0, high=1.0, max_length=task.num_trials),
+            "disclosed.values": ArraySpec((None,), low=-np.inf, high=np.inf, max_length=task.num_trials),
+            "disclosed.pulls": ArraySpec((None,), "int64", 1, task.num_trials, task.num_trials),
+            "disclosed.recommendation": ArraySpec((dimension,), low=0.0, high=1.0),
         },
         values=schema.values,
     )
     named = _checked_arrays(arrays, config, disclosed)
     values = _checked_values(config, schema)
     trials = _disclosed_trials(named, config, task)
-    if trials is not None and len(trials.failures) != num_failed:
+    if trials is not None and trials.spans is None and len(trials.failures) != num_failed:
         raise WireError(f"num-failed: expected {len(trials.failures)} as disclosed, got {num_failed}")
     incumbent = config.get("disclosed.incumbent")
     if incumbent is not None and (not isinstance(incumbent, float) or np.isinf(incumbent)):
         raise WireError(f"disclosed.incumbent: expected a number, got {show(incumbent)}")
     kept = {name: array for name, array in named.items() if not name.startswith("disclosed.")}
     report = Report(task.trial, task.num_trials, num_failed, kept, values)
-    return report, Disclosure(trials, incumbent)
+    point = named.get("disclosed.recommendation")
+    recommendation = None if point is None else np.asarray(point, dtype=np.float64)
+    return report, Disclosure(trials, incumbent, recommendation)
 
 
 def _disclosed_trials(
@@ -161,21 +171,27 @@ def _disclosed_trials(
         return None
     if "disclosed.points" not in named or "disclosed.values" not in named:
         raise WireError("disclosed trials: expected points and values, got one of them")
+    points = np.asarray(named["disclosed.points"], dtype=np.float64)
     values = np.asarray(named["disclosed.values"], dtype=np.float64)
+    pulls = named.get("disclosed.pulls")
+    spans = np.ones(len(values), dtype=np.int64) if pulls is None else np.asarray(pulls, dtype=np.int64)
+    if not len(points) == len(values) == len(spans) or int(np.sum(spans)) != task.num_trials:
+        raise WireError(
+            f"disclosed trials: expected rows of {task.num_trials} trials, got {len(values)} rows"
+        )
+    first = task.trial + np.cumsum(spans) - spans
     failures = _json_object(config, "disclosed.failures")
-    failed = {str(task.trial + i) for i in np.flatnonzero(np.isnan(values))}
-    if np.isinf(values).any() or set(failures) != failed:
+    failed = {str(trial) for trial in first[np.isnan(values)]}
+    known = {str(trial) for trial in first}
+    # a row of several trials has a value and a reason when some of them failed
+    if np.isinf(values).any() or not failed <= set(failures) <= (failed if pulls is None else known):
         raise WireError(
             "disclosed.values: expected finite numbers, and NaN with a reason where a trial failed"
         )
     if not all(isinstance(reason, str) and len(reason) <= 1000 for reason in failures.values()):
         raise WireError("disclosed.failures: expected texts of at most 1000 characters")
-    return Outcome(
-        np.asarray(named["disclosed.points"], dtype=np.float64),
-        values,
-        np.arange(task.trial, task.end, dtype=np.int64),
-        {int(trial): cast(str, reason) for trial, reason in failures.items()},
-    )
+    reasons = {int(trial): cast(str, reason) for trial, reason in failures.items()}
+    return Outcome(points, values, first, reasons, spans=None if pulls is None else spans)
 
 
 # -- checks ------------------------------------------------------------------------------------

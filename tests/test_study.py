@@ -48,6 +48,7 @@ def trial(agent: str, number: int, value: float, algorithm: str = "ts", **config
         "agent": agent,
         "round": number + 1,
         "trial": number,
+        "pulls": 1,
         "config": config,
         "value": value,
         "failure": "diverged" if math.isnan(value) else "",

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fbo_flower.algorithms.fts import FTS
+from fbo_flower.algorithms.hct import HCT
+from fbo_flower.algorithms.pf_pne import PFPNE, FedPNE, LocalPNE
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.random_search import RandomSearch
 from fbo_flower.algorithms.thompson import ThompsonSampling
@@ -16,6 +18,10 @@ ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "random": RandomSearch,
     "ts": ThompsonSampling,
     "fts": FTS,
+    "pf-pne": PFPNE,
+    "fed-pne": FedPNE,
+    "local-pne": LocalPNE,
+    "hct": HCT,
 }
 
 
@@ -26,4 +32,15 @@ def make_algorithm(name: str, options: Mapping[str, object]) -> Algorithm[Any]:
     return ALGORITHMS[name].from_options(options)
 
 
-__all__ = ["ALGORITHMS", "FTS", "Algorithm", "RandomSearch", "ThompsonSampling", "make_algorithm"]
+__all__ = [
+    "ALGORITHMS",
+    "FTS",
+    "HCT",
+    "PFPNE",
+    "Algorithm",
+    "FedPNE",
+    "LocalPNE",
+    "RandomSearch",
+    "ThompsonSampling",
+    "make_algorithm",
+]

@@ -152,7 +152,7 @@ class FTS(FTSOptions):
     # -- the agent's half ----------------------------------------------------------------------
 
     def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
-        trial = notebook.history.next_trial
+        trial = notebook.next_trial
         if trial >= task.end:
             return None
         if trial < self.num_initial:

@@ -12,7 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -80,12 +80,29 @@ class Progress:
         return Progress({**self.next_trial, **{a: max(end, self.of(a)) for a, end in ends.items()}})
 
 
+class Session(Protocol):
+    """One task of an agent from its first evaluation to its last."""
+
+    def ask(self) -> Query | None:
+        """Return what to evaluate next, None when the task is done."""
+        ...
+
+    def tell(self, outcome: Outcome) -> None:
+        """Enter what came of it."""
+        ...
+
+    def close(self) -> Notebook:
+        """Return the notebook after all that was told."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(ABC, Generic[State]):
     """A federated optimiser. Subclasses are frozen dataclasses whose fields are their options."""
 
     name: ClassVar[str]
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN,)
+    finishes: ClassVar[bool] = False  # whether it ends by itself, when its budget is spent
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -109,6 +126,10 @@ class Algorithm(ABC, Generic[State]):
     def tell(self, state: State, phase: Phase, reports: Mapping[str, Report]) -> State:
         """Return the state after the reports of whoever answered, in natural order of agents."""
 
+    def finished(self, state: State) -> bool:
+        """Return whether there is nothing left to ask."""
+        return False
+
     # -- the agent's half ----------------------------------------------------------------------
 
     @abstractmethod
@@ -118,6 +139,14 @@ class Algorithm(ABC, Generic[State]):
     def learn(self, task: Task, notebook: Notebook, outcome: Outcome, rng: np.random.Generator) -> Notebook:
         """Return the notebook after an evaluation."""
         return notebook.learn(outcome)
+
+    def session(self, task: Task, notebook: Notebook) -> Session | None:
+        """Return the whole task as one conversation, in place of `propose` and `learn`.
+
+        For algorithms that decide after every single evaluation and draw nothing: what they remember is
+        then read and written once per task. None, the default: `propose` and `learn` it is.
+        """
+        return None
 
     def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
         """Return exactly the arrays that leave the agent."""
@@ -130,6 +159,11 @@ class Algorithm(ABC, Generic[State]):
             return None
         best: Array = notebook.history.points[int(np.nanargmax(values))]
         return best
+
+    def incumbent(self, notebook: Notebook) -> float:
+        """Return the best value of this study so far, NaN before the first success."""
+        values = notebook.history.values[notebook.history.trials >= 0]
+        return float(np.nanmax(values)) if np.isfinite(values).any() else float("nan")
 
     # -- what may cross the wire ---------------------------------------------------------------
 

@@ -56,7 +56,7 @@ class RandomSearch(Algorithm[Progress]):
         return state.advance(reports)
 
     def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
-        if notebook.history.next_trial >= task.end:
+        if notebook.next_trial >= task.end:
             return None
         return uniform_point(notebook, rng)
 

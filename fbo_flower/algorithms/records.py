@@ -100,27 +100,50 @@ class Report:
 
 @dataclass(frozen=True)
 class Query:
-    """Points that an agent wants evaluated next: `(q, D)` in the unit cube."""
+    """What an agent wants evaluated next.
+
+    Parameters
+    ----------
+    points : `(q, D)` in the unit cube
+    repeats : `(q,)`, how often each is evaluated in a row; None: once
+    """
 
     points: Array
+    repeats: IntArray | None = None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a query.
+    """What came of a query. A row stands for one evaluation, or for several of one point in a row.
 
     Parameters
     ----------
     points : `(q, D)`, as they were evaluated (snapped to the search space)
-    values : `(q,)`, NaN where the evaluation failed
-    trials : `(q,)`, trial ids
-    failures : trial id -> reason, for the failed ones
+    values : `(q,)`, mean over the row's evaluations; NaN where all of them failed
+    trials : `(q,)`, id of the row's first trial
+    failures : id of a row's first trial -> reason, where an evaluation failed
+    counts : `(q,)`, evaluations of the row that gave a value; None: one for every row
+    spans : `(q,)`, trials that the row stands for, failed ones included; None: one for every row
+    squares : `(q,)`, sum of the squared values; None where nobody asked for repeats
     """
 
     points: Array
     values: Array
     trials: IntArray
     failures: Mapping[int, str] = field(default_factory=dict)
+    counts: IntArray | None = None
+    spans: IntArray | None = None
+    squares: Array | None = None
+
+    @property
+    def pulls(self) -> IntArray:
+        """Trials that each row stands for, `(q,)`."""
+        return np.ones(len(self.trials), dtype=np.int64) if self.spans is None else self.spans
+
+    @property
+    def end(self) -> int:
+        """Id of the first trial after this outcome, 0 if it is empty."""
+        return int(self.trials[-1] + self.pulls[-1]) if len(self.trials) else 0
 
 
 @dataclass(frozen=True)
@@ -199,15 +222,26 @@ class Notebook:
     space : the search space
     history : observations
     arrays : the algorithm's own memory, small: in simulation it travels with every message
+    passed : id of the next trial, for algorithms that keep sums instead of a history
     """
 
     space: SearchSpace
     history: History
     arrays: Mapping[str, AnyArray] = field(default_factory=dict)
+    passed: int = 0
+
+    @property
+    def next_trial(self) -> int:
+        """Id of the trial after the last one of this study."""
+        return max(self.passed, self.history.next_trial)
 
     def learn(self, outcome: Outcome) -> Notebook:
         """Return this notebook with `outcome` added to the history."""
         return replace(self, history=self.history.extend(outcome))
+
+    def pass_over(self, outcome: Outcome) -> Notebook:
+        """Return this notebook after `outcome`, of which the algorithm keeps its own account."""
+        return replace(self, passed=outcome.end)
 
     def write(self, **arrays: AnyArray) -> Notebook:
         """Return this notebook with some of the algorithm's arrays replaced."""

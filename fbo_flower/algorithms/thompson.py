@@ -64,7 +64,7 @@ class LocalSurrogate(Algorithm[State]):
         """Add the outcome; refit the hyperparameters once the task is done and a refit is due."""
         notebook = notebook.learn(outcome)
         count = notebook.history.num_succeeded
-        if notebook.history.next_trial < task.end or count < 2:
+        if notebook.next_trial < task.end or count < 2:
             return notebook
         fitted = int(notebook.arrays["fitted_at"][0]) if "fitted_at" in notebook.arrays else 0
         # every observation up to 10, then after a fifth more
@@ -156,7 +156,7 @@ class ThompsonSampling(LocalSurrogate[Progress]):
         return state.advance(reports)
 
     def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
-        trial = notebook.history.next_trial
+        trial = notebook.next_trial
         if trial >= task.end:
             return None
         return (

@@ -27,11 +27,18 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Notebook,
     Outcome,
+    Query,
     Report,
     Scalar,
     Task,
 )
-from fbo_flower.clients.objective import Objective, ObjectiveContext, evaluate
+from fbo_flower.clients.objective import (
+    Objective,
+    ObjectiveContext,
+    can_repeat,
+    evaluate,
+    evaluate_repeatedly,
+)
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError
 from fbo_flower.frozen import freeze, thaw
 from fbo_flower.numerics.seeding import fresh_entropy, generator
@@ -150,61 +157,97 @@ class TuningAgent(NumPyClient):
             task = wire.unpack_task(parameters, config, algorithm.task_schema(self._space))
             memory = self._remember(envelope.study)
             notebook, entropy = memory.notebook, memory.entropy
-            if task.trial > notebook.history.next_trial:
-                raise WireError(f"trial: expected at most {notebook.history.next_trial}, got {task.trial}")
-            notebook = self._work(algorithm, task, notebook, entropy)
+            if task.trial > notebook.next_trial:
+                raise WireError(f"trial: expected at most {notebook.next_trial}, got {task.trial}")
+            notebook, outcomes = self._work(algorithm, task, notebook, entropy)
             self._keep(_Memory(envelope.study, entropy, notebook))
             rng = generator(
                 entropy, "agent", self._agent, "summarise", str(task.phase), task.trial, task.num_trials
             )
             arrays = algorithm.summarise(task, notebook, rng)
-        done = notebook.history.select(task.trial, task.end)
-        report = Report(task.trial, task.num_trials, len(done.failures), arrays)
+        kept = notebook.history.select(task.trial, task.end)
+        done = kept if len(kept.trials) or not outcomes else _joined(outcomes)
+        num_failed = int(np.sum(done.pulls)) - _num_succeeded(done)
+        report = Report(task.trial, task.num_trials, num_failed, arrays)
         log(DEBUG, "agent %s, round %d: sends %s", self._agent, task.round, _describe(arrays, self._disclose))
-        packed = wire.pack_report(report, task, envelope, self._disclosure(task, notebook, done))
-        return *packed, task
+        disclosure = self._disclosure(algorithm, task, notebook, done)
+        return *wire.pack_report(report, task, envelope, disclosure), task
 
-    def _work(self, algorithm: Algorithm[Any], task: Task, notebook: Notebook, entropy: int) -> Notebook:
+    def _work(
+        self, algorithm: Algorithm[Any], task: Task, notebook: Notebook, entropy: int
+    ) -> tuple[Notebook, list[Outcome]]:
         """Evaluate until the task is done. The draws of a trial depend on its id alone."""
+        outcomes: list[Outcome] = []
+        session = algorithm.session(task, notebook)
+        if session is not None:
+            trial = notebook.next_trial
+            while (query := session.ask()) is not None:
+                outcomes.append(self._evaluate(query, trial, task, entropy))
+                session.tell(outcomes[-1])
+                trial = outcomes[-1].end
+            return session.close(), outcomes
         while True:
-            trial = notebook.history.next_trial
+            trial = notebook.next_trial
             rng = generator(entropy, "agent", self._agent, "propose", str(task.phase), trial)
             query = algorithm.propose(task, notebook, rng)
             if query is None:
-                return notebook
-            outcome = self._evaluate(query.points, trial, task, entropy)
+                return notebook, outcomes
+            outcome = self._evaluate(query, trial, task, entropy)
             rng = generator(entropy, "agent", self._agent, "learn", str(task.phase), trial)
             notebook = algorithm.learn(task, notebook, outcome, rng)
+            outcomes.append(outcome)
 
-    def _evaluate(self, points: Array, first_trial: int, task: Task, entropy: int) -> Outcome:
-        points = self._space.snap(points)
-        values, failures = np.full(len(points), np.nan), {}
-        for i, point in enumerate(points):
-            trial = first_trial + i
+    def _evaluate(self, query: Query, first_trial: int, task: Task, entropy: int) -> Outcome:
+        points = self._space.snap(query.points)
+        spans = np.ones(len(points), dtype=np.int64) if query.repeats is None else query.repeats
+        trials = first_trial + np.cumsum(spans) - spans
+        values, squares = np.full(len(points), np.nan), np.zeros(len(points))
+        counts, failures = np.zeros(len(points), dtype=np.int64), {}
+        for i, (point, trial, span) in enumerate(zip(points, trials.tolist(), spans.tolist(), strict=True)):
+            observed, reason = self._evaluate_row(self._space.decode(point), trial, span, task, entropy)
+            if reason:
+                failures[trial] = reason
+                log(WARNING, "agent %s, trial %d failed: %s", self._agent, trial, reason)
+            counts[i] = len(observed)
+            if len(observed):
+                values[i], squares[i] = np.mean(observed), np.sum(np.square(observed))
+        if query.repeats is None:
+            return Outcome(points, values, trials, failures)
+        return Outcome(points, values, trials, failures, counts, spans, squares)
+
+    def _evaluate_row(
+        self, config: dict[str, Any], trial: int, span: int, task: Task, entropy: int
+    ) -> tuple[Array, str]:
+        """Return the values of evaluating a configuration `span` times, and why the first failure failed."""
+        observed, reason = [], ""
+        at_once = span > 1 and can_repeat(self._objective)
+        for k in range(1 if at_once else span):
             context = ObjectiveContext(
                 self._agent,
                 _partition(self._context),
-                trial,
+                trial + k,
                 task.round,
-                generator(entropy, "agent", self._agent, "objective", trial),
+                generator(entropy, "agent", self._agent, "objective", trial + k),
                 self._context.node_config,
                 self._context.run_config,
             )
             try:
-                values[i] = evaluate(self._objective, self._space.decode(point), context)
+                if at_once:
+                    return evaluate_repeatedly(self._objective, config, context, span), ""
+                observed.append(evaluate(self._objective, config, context))
             except ObjectiveError as error:
-                failures[trial] = str(error)
-                log(WARNING, "agent %s, trial %d failed: %s", self._agent, trial, error)
-        trials = np.arange(first_trial, first_trial + len(points), dtype=np.int64)
-        return Outcome(points, values, trials, failures)
+                reason = reason or str(error)
+        return np.array(observed, dtype=np.float64), reason
 
-    def _disclosure(self, task: Task, notebook: Notebook, done: Outcome) -> wire.Disclosure:
+    def _disclosure(
+        self, algorithm: Algorithm[Any], task: Task, notebook: Notebook, done: Outcome
+    ) -> wire.Disclosure:
         if self._disclose == "none":
             return wire.Disclosure()
-        values = notebook.history.values[notebook.history.trials >= 0]
-        best = float(np.nanmax(values)) if np.isfinite(values).any() else float("nan")
-        everything = self._disclose == "trials" and task.num_trials > 0
-        return wire.Disclosure(done if everything else None, best)
+        everything = self._disclose == "trials" and int(np.sum(done.pulls)) == task.num_trials > 0
+        best = algorithm.incumbent(notebook)
+        point = algorithm.recommend(notebook) if algorithm.finishes else None
+        return wire.Disclosure(done if everything else None, best, point)
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -219,7 +262,9 @@ class TuningAgent(NumPyClient):
                 history = History(
                     cast(Array, points), cast(Array, observed), cast(IntArray, trials), failures
                 )
-                return _Memory(study, values["entropy"], Notebook(self._space, history, arrays))
+                return _Memory(
+                    study, values["entropy"], Notebook(self._space, history, arrays, values["passed"])
+                )
         points, observed = self._prior.get(self._agent, (np.empty((0, self._space.dimension)), np.empty(0)))
         history = History.prior(self._space.snap(points), np.asarray(observed, dtype=np.float64))
         entropy = fresh_entropy() if self._seed is None else self._seed
@@ -233,10 +278,40 @@ class TuningAgent(NumPyClient):
             "space": self._space.digest,
             "entropy": memory.entropy,
             "failures": {str(trial): reason for trial, reason in history.failures.items()},
+            "passed": memory.notebook.passed,
         }
         self._context.state[STATE_KEY] = ConfigRecord(
             {"memory": freeze({**memory.notebook.arrays, **own}, values)}
         )
+
+
+def _joined(outcomes: list[Outcome]) -> Outcome:
+    """Return several outcomes of one task as one, a row per point in the order of first evaluations.
+
+    Bandits return to a cell again and again; its evaluations within one task become one row.
+    """
+    points = np.concatenate([o.points for o in outcomes])
+    _, first, row = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.argsort(order)[row.reshape(-1)]
+    spans = np.bincount(place, weights=np.concatenate([o.pulls for o in outcomes])).astype(np.int64)
+    each = [np.isfinite(o.values).astype(np.int64) if o.counts is None else o.counts for o in outcomes]
+    weights = np.concatenate(each)
+    counts = np.bincount(place, weights=weights).astype(np.int64)
+    values = np.nan_to_num(np.concatenate([o.values for o in outcomes]))
+    with np.errstate(invalid="ignore"):
+        means = np.bincount(place, weights=values * weights) / np.where(counts > 0, counts, np.nan)
+    trials = outcomes[0].trials[0] + np.cumsum(spans) - spans
+    reasons = {t: text for o in outcomes for t, text in o.failures.items()}
+    at = {int(t): int(p) for t, p in zip(np.concatenate([o.trials for o in outcomes]), place, strict=True)}
+    failures = {int(trials[at[t]]): reasons[t] for t in sorted(reasons, reverse=True)}  # the first one stays
+    return Outcome(points[first[order]], means, trials, failures, counts, spans)
+
+
+def _num_succeeded(outcome: Outcome) -> int:
+    """Return how many evaluations gave a value."""
+    counts = np.isfinite(outcome.values) if outcome.counts is None else outcome.counts
+    return int(np.sum(counts))
 
 
 def agent_id(context: Context) -> str:

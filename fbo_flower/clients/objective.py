@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fbo_flower.errors import ObjectiveError
 
@@ -74,3 +75,32 @@ def _shown(write: Callable[[object], str], value: object) -> str:
         return write(value)
     except Exception:
         return "..."
+
+
+def can_repeat(objective: Objective) -> bool:
+    """Return whether an objective has a method `repeated(config, context, repeats) -> (repeats,)` values.
+
+    It stands for as many evaluations one after the other, in one call and with one generator: bandits
+    evaluate a point thousands of times.
+    """
+    return callable(getattr(objective, "repeated", None))
+
+
+def evaluate_repeatedly(
+    objective: Objective, config: dict[str, Any], context: ObjectiveContext, repeats: int
+) -> npt.NDArray[np.float64]:
+    """Return the values of one call of `objective.repeated`, `(repeats,)`.
+
+    Raises
+    ------
+    ObjectiveError
+        If it raised or returned anything but finite numbers of that shape.
+    """
+    many: Any = objective  # has the method, see `can_repeat`
+    try:
+        values = np.asarray(many.repeated(config, context, repeats), dtype=np.float64)
+    except Exception as error:  # the user's code may raise anything
+        raise ObjectiveError(f"{type(error).__name__}: {_shown(str, error)}"[:MAX_REASON]) from error
+    if values.shape != (repeats,) or not np.isfinite(values).all():
+        raise ObjectiveError(f"repeated: returned shape {values.shape}, expected ({repeats},) finite numbers")
+    return values

@@ -33,7 +33,7 @@ def with_regret(study: Study, problem: Problem) -> Study:
         if value is not None and optimum is not None and not row["failure"]:
             row["regret"] = optimum - value
     trials = Table.from_rows(rows, TRIALS)
-    return Study(study.settings, trials, study.rounds, regret_table(trials))
+    return Study(study.settings, trials, study.rounds, regret_table(trials), study.recommendations)
 
 
 def regret_table(trials: Table) -> Table:
@@ -41,23 +41,23 @@ def regret_table(trials: Table) -> Table:
     rows: list[dict[str, Any]] = []
     names = list(dict.fromkeys(zip(trials["algorithm"].tolist(), trials["agent"].tolist(), strict=True)))
     for algorithm, agent in names:
-        regret = np.asarray(
-            trials["regret"][(trials["algorithm"] == algorithm) & (trials["agent"] == agent)],
-            dtype=np.float64,
-        )
+        of_agent = (trials["algorithm"] == algorithm) & (trials["agent"] == agent)
+        regret = np.asarray(trials["regret"][of_agent], dtype=np.float64)
+        pulls = trials["pulls"][of_agent]
         if not np.isfinite(regret).any():
             continue
-        paid = np.where(np.isfinite(regret), regret, np.nanmax(regret))
+        paid = np.where(np.isfinite(regret), regret, np.nanmax(regret)) * pulls
         simple = np.minimum.accumulate(np.where(np.isfinite(regret), regret, np.inf))
         simple = np.where(np.isfinite(simple), simple, np.nan)
+        columns = (np.cumsum(pulls).tolist(), np.cumsum(paid).tolist(), simple.tolist())
         rows += [
             {
                 "algorithm": algorithm,
                 "agent": agent,
-                "evaluations": i + 1,
+                "evaluations": done,
                 "cumulative": total,
                 "simple": least,
             }
-            for i, (total, least) in enumerate(zip(np.cumsum(paid).tolist(), simple.tolist(), strict=True))
+            for done, total, least in zip(*columns, strict=True)
         ]
     return Table.from_rows(rows, REGRET)

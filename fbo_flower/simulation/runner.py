@@ -43,7 +43,7 @@ def simulate(
     problem: str | Problem = "digits-svm",
     algorithm: str = "fts",
     num_agents: int | None = None,
-    num_rounds: int = 25,
+    num_rounds: int | None = 25,
     seed: int = 0,
     engine: str = "flower",
     options: Mapping[str, object] | None = None,
@@ -65,7 +65,7 @@ def simulate(
     problem : a name in `PROBLEMS`, or a problem of one's own
     algorithm : a name in `ALGORITHMS`
     num_agents : None: as many as the problem has
-    num_rounds : the first is the initial design
+    num_rounds : the first is the initial design; None: until the algorithm is finished
     seed : of everything; the same seed gives the same trials, bit for bit, on every engine
     engine : "inline" or "flower"
     options : the algorithm's
@@ -94,7 +94,8 @@ def simulate(
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {engine!r}")
-    check_number("num_rounds", num_rounds, 1, integer=True)
+    if num_rounds is not None:
+        check_number("num_rounds", num_rounds, 1, integer=True)
     check_number("prior_rounds", prior_rounds, 0, integer=True)
     if isinstance(problem, str):
         problem = make_problem(problem, num_agents, seed, problem_options or {})
@@ -142,7 +143,8 @@ def on_problem(study: Study, problem: Problem, **description: object) -> Study:
         "metric": problem.metric,
     }
     settings = {**study.settings, "runs": [{**run, **known, **description}]}
-    return with_regret(Study(settings, study.trials, study.rounds), problem)
+    study = Study(settings, study.trials, study.rounds, recommendations=study.recommendations)
+    return with_regret(study, problem)
 
 
 def prior_study(problem: Problem, algorithm: str, num_rounds: int, seed: int, engine: str) -> Study:
@@ -182,11 +184,11 @@ def writable_directory(path: str | os.PathLike[str]) -> Path:
 # -- engines -----------------------------------------------------------------------------------
 
 
-def _run_inline(strategy: TuningStrategy, app: ClientApp, num_agents: int, num_rounds: int) -> None:
+def _run_inline(strategy: TuningStrategy, app: ClientApp, num_agents: int, num_rounds: int | None) -> None:
     strategy.start(InProcessGrid(app, num_agents), num_rounds)
 
 
-def _run_flower(strategy: TuningStrategy, app: ClientApp, num_agents: int, num_rounds: int) -> None:
+def _run_flower(strategy: TuningStrategy, app: ClientApp, num_agents: int, num_rounds: int | None) -> None:
     """Run on Flower's simulation engine, which starts the ServerApp in a thread of its own."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -249,7 +251,7 @@ def _interruptible(strategy: TuningStrategy) -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-_ENGINES: dict[str, Callable[[TuningStrategy, ClientApp, int, int], None]] = {
+_ENGINES: dict[str, Callable[[TuningStrategy, ClientApp, int, int | None], None]] = {
     "inline": _run_inline,
     "flower": _run_flower,
 }

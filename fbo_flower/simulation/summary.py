@@ -205,7 +205,10 @@ def _row(
     run, rounds = study.run(algorithm), study.rounds.where(algorithm=algorithm)
     trials = target_rows(study, study.trials, algorithm)
     agents, own = curves[algorithm]
-    num_trials = Counter(trials["agent"].tolist()).values()
+    counter: Counter[str] = Counter()
+    for agent, pulls in zip(trials["agent"].tolist(), trials["pulls"].tolist(), strict=True):
+        counter[agent] += pulls
+    num_trials = counter.values()
     num_agents = int(run.get("num_agents") or len(agents))
     num_turns = num_agents * len(set(rounds["round"].tolist())) or math.nan  # of an agent in a round
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fbo_flower.strategies.base import TuningStrategy
 from fbo_flower.strategies.fts import FTS
+from fbo_flower.strategies.hct import HCT
+from fbo_flower.strategies.pf_pne import PFPNE, FedPNE, LocalPNE
 from fbo_flower.strategies.random_search import RandomSearch
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.thompson import ThompsonSampling
@@ -12,6 +14,21 @@ STRATEGIES: dict[str, type[TuningStrategy]] = {
     "random": RandomSearch,
     "ts": ThompsonSampling,
     "fts": FTS,
+    "pf-pne": PFPNE,
+    "fed-pne": FedPNE,
+    "local-pne": LocalPNE,
+    "hct": HCT,
 }
 
-__all__ = ["FTS", "STRATEGIES", "RandomSearch", "RoundProgress", "ThompsonSampling", "TuningStrategy"]
+__all__ = [
+    "FTS",
+    "HCT",
+    "PFPNE",
+    "STRATEGIES",
+    "FedPNE",
+    "LocalPNE",
+    "RandomSearch",
+    "RoundProgress",
+    "ThompsonSampling",
+    "TuningStrategy",
+]

@@ -135,32 +135,38 @@ class TuningStrategy(Strategy):
     # -- the run -------------------------------------------------------------------------------
 
     def start(  # type: ignore[override]  # a tuning run has no model to start from and returns a study
-        self, grid: Grid, num_rounds: int = 25
+        self, grid: Grid, num_rounds: int | None = 25
     ) -> Study:
         """Run the algorithm over the grid and return what was disclosed and measured.
 
         Parameters
         ----------
         grid : Flower's, in a ServerApp's main function
-        num_rounds : at least 1; the first round is the initial design
+        num_rounds : at least 1; None: until the algorithm is finished, for those that finish
 
         Raises
         ------
         ConfigError
             If `num_rounds` is not positive, too few agents came, or they disagree on the search space.
         """
-        check_number("num_rounds", num_rounds, 1, integer=True)
+        if num_rounds is not None:
+            check_number("num_rounds", num_rounds, 1, integer=True)
+        elif not self.algorithm.finishes:
+            raise ConfigError(f"num_rounds: expected an integer >= 1, {self.algorithm.name} never finishes")
         started, status = time.perf_counter(), "failed"
         self._run = self.study = None
         try:
             with single_thread():
                 self._run = self._begin(grid)
                 self.summary()
-                for server_round in range(1, num_rounds + 1):
+                server_round, last_work = 0, time.monotonic()
+                while server_round != num_rounds and not self.algorithm.finished(self._run.state):
+                    server_round += 1
                     progress = self._round(grid, server_round, num_rounds)
                     if self._on_round is not None:
                         self._on_round(progress)
-                self._half_round(grid, Phase.FINISH, num_rounds + 1)
+                    last_work = self._wait_for_work(last_work) if num_rounds is None else last_work
+                self._half_round(grid, Phase.FINISH, server_round + 1)
             status = "finished"
         except (KeyboardInterrupt, Stopped):
             status = "interrupted"
@@ -186,7 +192,7 @@ class TuningStrategy(Strategy):
         # an id that repeats with the seed would let two studies be taken for one
         return _Run(token_hex(8), roster, Recorder(self._label, roster.space), state, self._stop)
 
-    def _round(self, grid: Grid, server_round: int, num_rounds: int) -> RoundProgress:
+    def _round(self, grid: Grid, server_round: int, num_rounds: int | None) -> RoundProgress:
         run = self._current()
         run.recorder.open_round()
         connected = sorted(grid.get_node_ids())
@@ -195,11 +201,22 @@ class TuningStrategy(Strategy):
             self._half_round(grid, phase, server_round)
         progress = run.recorder.close_round(server_round, num_rounds)
         log(
-            INFO, "[round %d/%d] best %.4f, mean %.4f, %d replies, %d failures, %d refused",
-            server_round, num_rounds, progress.best, progress.mean,
+            INFO, "[round %d/%s] best %.4f, mean %.4f, %d replies, %d failures, %d refused",
+            server_round, num_rounds or "?", progress.best, progress.mean,
             progress.replies, progress.failures, progress.refused,
         )  # fmt: skip
         return progress
+
+    def _wait_for_work(self, last_work: float) -> float:
+        """Pause while nobody is there to do what is left; give up after the timeout of a round."""
+        if self._current().sent:
+            return time.monotonic()
+        if time.monotonic() - last_work > self._round_timeout:
+            raise ConfigError(
+                f"agents: expected those with budget left within {self._round_timeout:g} s, none came back"
+            )
+        self._stop.wait(min(1.0, self._round_timeout))
+        return last_work
 
     def _half_round(self, grid: Grid, phase: Phase, server_round: int) -> None:
         run = self._current()
@@ -312,7 +329,7 @@ class TuningStrategy(Strategy):
             raise ConfigError(f"{type(self).__name__}: expected start(grid, num_rounds=...) to be running")
         return self._run
 
-    def _settings(self, num_rounds: int, status: str, seconds: float) -> dict[str, Any]:
+    def _settings(self, num_rounds: int | None, status: str, seconds: float) -> dict[str, Any]:
         run = self._current()
         targets = getattr(self.algorithm, "targets", "all")
         return {
@@ -320,7 +337,7 @@ class TuningStrategy(Strategy):
             "label": self._label,
             "options": self.algorithm.options(),
             "num_agents": len(run.roster.nodes),
-            "num_rounds": num_rounds,
+            "num_rounds": num_rounds or len(run.recorder.rounds),
             "num_initial": getattr(self.algorithm, "num_initial", 0),
             "target_agents": None if targets == "all" else list(targets),
             "fraction": self._fraction,

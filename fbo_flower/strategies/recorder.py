@@ -15,7 +15,7 @@ import numpy as np
 
 from fbo_flower.space import SearchSpace
 from fbo_flower.study import Study
-from fbo_flower.study_schema import ROUNDS, SCHEMA, TRIALS
+from fbo_flower.study_schema import RECOMMENDATIONS, ROUNDS, SCHEMA, TRIALS
 from fbo_flower.table import Table
 from fbo_flower.wire import Disclosure
 
@@ -29,7 +29,7 @@ class RoundProgress:
 
     Parameters
     ----------
-    server_round, num_rounds : which of how many
+    server_round, num_rounds : which of how many; None: until the algorithm is finished
     best, mean : of the agents' best values so far; NaN where none is disclosed
     replies, failures, refused : tasks answered, tasks without an answer, replies that were malformed
     failed_trials : evaluations that gave no value, at agents that answered
@@ -37,7 +37,7 @@ class RoundProgress:
     """
 
     server_round: int
-    num_rounds: int
+    num_rounds: int | None
     best: float
     mean: float
     replies: int
@@ -56,6 +56,7 @@ class Recorder:
     trials: list[dict[str, Any]] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     incumbents: dict[str, float] = field(default_factory=dict)
+    recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
     _started: float = 0.0
 
@@ -73,16 +74,25 @@ class Recorder:
         """Write down what an agent let out beyond its report."""
         if disclosure.incumbent is not None and not math.isnan(disclosure.incumbent):
             self.incumbents[agent] = disclosure.incumbent
+        if disclosure.recommendation is not None:
+            self.recommended[agent] = {
+                "algorithm": self.label,
+                "agent": agent,
+                "value": self.incumbents.get(agent, math.nan),
+                "config": self.space.decode(disclosure.recommendation),
+            }
         if disclosure.trials is None:
             return
         outcome = disclosure.trials
-        for point, value, trial in zip(outcome.points, outcome.values, outcome.trials, strict=True):
+        rows = zip(outcome.points, outcome.values, outcome.trials, outcome.pulls, strict=True)
+        for point, value, trial, pulls in rows:
             self.trials.append(
                 {
                     "algorithm": self.label,
                     "agent": agent,
                     "round": server_round,
                     "trial": int(trial),
+                    "pulls": int(pulls),
                     "config": self.space.decode(point),
                     "value": float(value),
                     "failure": outcome.failures.get(int(trial), ""),
@@ -90,7 +100,7 @@ class Recorder:
                 }
             )
 
-    def close_round(self, server_round: int, num_rounds: int) -> RoundProgress:
+    def close_round(self, server_round: int, num_rounds: int | None) -> RoundProgress:
         """Write the round down and return it."""
         seconds = time.perf_counter() - self._started
         best = list(self.incumbents.values())
@@ -127,7 +137,13 @@ class Recorder:
             "versions": _versions(),
             "runs": [dict(run)],
         }
-        return Study(settings, Table.from_rows(self.trials, TRIALS), Table.from_rows(self.rounds, ROUNDS))
+        recommended = Table.from_rows(list(self.recommended.values()), RECOMMENDATIONS)
+        return Study(
+            settings,
+            Table.from_rows(self.trials, TRIALS),
+            Table.from_rows(self.rounds, ROUNDS),
+            recommendations=recommended if self.recommended else None,
+        )
 
 
 def _versions() -> dict[str, str]:

@@ -24,6 +24,7 @@ from fbo_flower.algorithms.records import (
     Notebook,
     Outcome,
     Phase,
+    Query,
     Report,
     Task,
     natural_key,
@@ -76,36 +77,73 @@ class Agent:
     seed: int
     notebook: Notebook
     num_evaluations: int = 0
+    log: History | None = None  # all that was evaluated, whatever the algorithm keeps of it
+
+    def __post_init__(self) -> None:
+        self.log = self.notebook.history
 
     def answer(self, algorithm: Algorithm[Any], task: Task) -> Report:
-        while True:
-            trial = self.notebook.history.next_trial
+        outcomes: list[Outcome] = []
+        session = algorithm.session(task, self.notebook)
+        if session is not None:
+            trial = self.notebook.next_trial
+            while (query := session.ask()) is not None:
+                outcomes.append(self.evaluate(query, trial, task))
+                session.tell(outcomes[-1])
+                trial = outcomes[-1].end
+            self.notebook = session.close()
+        while session is None:
+            trial = self.notebook.next_trial
             rng = generator(self.seed, "agent", self.name, "propose", str(task.phase), trial)
             query = algorithm.propose(task, self.notebook, rng)
             if query is None:
                 break
-            assert query.points.ndim == 2
-            assert query.points.shape[1] == self.space.dimension
-            assert ((query.points >= 0) & (query.points <= 1)).all(), "a proposal left the cube"
-            outcome = self.evaluate(self.space.snap(query.points), trial, task)
+            outcomes.append(self.evaluate(query, trial, task))
             rng = generator(self.seed, "agent", self.name, "learn", str(task.phase), trial)
-            self.notebook = algorithm.learn(task, self.notebook, outcome, rng)
+            self.notebook = algorithm.learn(task, self.notebook, outcomes[-1], rng)
         keys = ("summarise", str(task.phase), task.trial, task.num_trials)
         arrays = algorithm.summarise(task, self.notebook, generator(self.seed, "agent", self.name, *keys))
         done = self.notebook.history.select(task.trial, task.end)
-        return Report(task.trial, task.num_trials, len(done.failures), arrays)
+        num_failed = len(done.failures) + (0 if len(done.trials) else sum(self.failed(o) for o in outcomes))
+        return Report(task.trial, task.num_trials, num_failed, arrays)
 
-    def evaluate(self, points: np.ndarray, first: int, task: Task) -> Outcome:
-        values, failures = np.full(len(points), np.nan), {}
+    @staticmethod
+    def failed(outcome: Outcome) -> int:
+        counts = np.isfinite(outcome.values) if outcome.counts is None else outcome.counts
+        return int(np.sum(outcome.pulls) - np.sum(counts))
+
+    def evaluate(self, query: Query, first: int, task: Task) -> Outcome:
+        assert query.points.ndim == 2
+        assert query.points.shape[1] == self.space.dimension
+        assert ((query.points >= 0) & (query.points <= 1)).all(), "a proposal left the cube"
+        points = self.space.snap(query.points)
+        spans = np.ones(len(points), dtype=np.int64) if query.repeats is None else query.repeats
+        trials = first + np.cumsum(spans) - spans
+        values, squares, failures = np.full(len(points), np.nan), np.zeros(len(points)), {}
+        counts = np.zeros(len(points), dtype=np.int64)
+        every: list[tuple[np.ndarray, float, int]] = []
+        reasons: dict[int, str] = {}
         for i, point in enumerate(points):
-            self.num_evaluations += 1
-            rng = generator(self.seed, "agent", self.name, "objective", first + i)
-            context = ObjectiveContext(self.name, int(self.name), first + i, task.round, rng)
-            try:
-                values[i] = evaluate(self.objective, self.space.decode(point), context)
-            except ObjectiveError as error:
-                failures[first + i] = str(error)
-        return Outcome(points, values, np.arange(first, first + len(points), dtype=np.int64), failures)
+            seen = []
+            for trial in range(int(trials[i]), int(trials[i] + spans[i])):
+                self.num_evaluations += 1
+                rng = generator(self.seed, "agent", self.name, "objective", trial)
+                context = ObjectiveContext(self.name, int(self.name), trial, task.round, rng)
+                every.append((point, np.nan, trial))
+                try:
+                    seen.append(evaluate(self.objective, self.space.decode(point), context))
+                    every[-1] = (point, seen[-1], trial)
+                except ObjectiveError as error:
+                    reasons[trial] = str(error)
+                    failures.setdefault(int(trials[i]), str(error))
+            counts[i] = len(seen)
+            if seen:
+                values[i], squares[i] = np.mean(seen), np.sum(np.square(seen))
+        rows = (np.array(column) for column in zip(*every, strict=True))
+        self.log = self.log.extend(Outcome(*rows, reasons))
+        if query.repeats is None:
+            return Outcome(points, values, trials, failures)
+        return Outcome(points, values, trials, failures, counts, spans, squares)
 
 
 @dataclass
@@ -174,7 +212,7 @@ class Run:
                 assert task.phase is phase
                 report = agent.answer(self.algorithm, task)
                 kept = None if name in lost else report
-                history = agent.notebook.history
+                history = agent.log
                 self.exchanges.append(Exchange(phase, self.server_round, name, task, kept, history))
                 if kept is not None:
                     reports[name] = kept
@@ -188,7 +226,7 @@ class Run:
         return self
 
     def histories(self) -> dict[str, History]:
-        return {name: agent.notebook.history for name, agent in self.agents.items()}
+        return {name: agent.log for name, agent in self.agents.items()}
 
 
 def same(a: object, b: object) -> bool:  # noqa: PLR0911  # one return per kind of value
@@ -292,6 +330,14 @@ class AlgorithmContract:
         study = strategy.start(InProcessGrid(app, 3), self.num_rounds)
         for name, history in run.histories().items():
             mine = study.trials.where(agent=name)
+            assert mine["pulls"].sum() == len(history)
+            if algorithm.finishes:  # a bandit's row is the mean over a cell's pulls of one round
+                total = float(np.dot(mine["pulls"], mine["value"]))
+                assert total == pytest.approx(history.values.sum(), rel=1e-12)
+                assert {json.dumps(c) for c in mine["config"]} == {
+                    json.dumps(SQUARE.decode(p)) for p in history.points
+                }
+                continue
             np.testing.assert_array_equal(mine["value"], history.values)
             assert mine["config"].tolist() == [SQUARE.decode(p) for p in history.points]
 
@@ -351,7 +397,7 @@ class AlgorithmContract:
         run.step()
         assert any(e.report is None for e in run.exchanges)
         for name, agent in run.agents.items():
-            history = agent.notebook.history
+            history = agent.log
             assert history.trials.tolist() == list(range(len(history)))
             assert agent.num_evaluations == len(history)
             told = [e for e in run.exchanges if e.agent == name and e.report is not None]
@@ -360,7 +406,7 @@ class AlgorithmContract:
 
     def test_nobody_answering_leaves_the_algorithm_where_it_was(self):
         run = Run.begin(self.make()).steps(2, lost=("0", "1", "2"))
-        assert all(a.num_evaluations == len(a.notebook.history) for a in run.agents.values())
+        assert all(a.num_evaluations == len(a.log) for a in run.agents.values())
         first, again = run.exchanges[:3], run.exchanges[-3:]
         assert [e.task.trial for e in first] == [e.task.trial for e in again]
 
@@ -489,4 +535,4 @@ def thawed(notebook: Notebook) -> Notebook:
     )
     points, observed, trials = (arrays.pop(name) for name in ("points", "values", "trials"))
     failures = {int(t): reason for t, reason in values["failures"].items()}
-    return Notebook(notebook.space, History(points, observed, trials, failures), arrays)
+    return Notebook(notebook.space, History(points, observed, trials, failures), arrays, notebook.passed)

@@ -42,6 +42,7 @@ def a_study(
                     | {
                         "round": k,
                         "trial": k,
+                        "pulls": 1,
                         "config": {},
                         "value": value,
                         "failure": "",

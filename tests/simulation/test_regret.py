@@ -44,6 +44,7 @@ def row(agent, trial, x, value=0.0, failure="", algorithm="a", regret=NAN):
         "agent": agent,
         "round": trial + 1,
         "trial": trial,
+        "pulls": 1,
         "config": {"x": x},
         "value": value,
         "failure": failure,

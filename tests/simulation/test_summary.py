@@ -36,6 +36,7 @@ def a_study(values: dict[str, dict[str, list[float]]], *, num_rounds: int = 2, *
             "agent": agent,
             "round": k + 1,
             "trial": k,
+            "pulls": 1,
             "config": {"C": 1.0},
             "value": value,
             "failure": "diverged" if math.isnan(value) else "",
