@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -56,21 +57,21 @@ class _Parameter:
             object.__setattr__(self, name, value)
 
 
-class _Discrete(_Parameter):
+class _Discrete(_Parameter, ABC):
     """A parameter with finitely many values, in bins of equal width."""
 
     @property
+    @abstractmethod
     def num_values(self) -> int:
         """Number of values k."""
-        raise NotImplementedError
 
+    @abstractmethod
     def value_at(self, index: int) -> Choice:
         """Return the value of one bin."""
-        raise NotImplementedError
 
+    @abstractmethod
     def index_of(self, value: object, name: str) -> int:
         """Return the bin of `value`; `name` is for the error."""
-        raise NotImplementedError
 
     def edge_of(self, index: Indices) -> Array:
         """Return the lower edges of bins `(n,)`; `edge_of(k)` is 1."""

@@ -22,15 +22,13 @@ def uniform_point(notebook: Notebook, rng: np.random.Generator) -> Query:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomSearch(Algorithm[Progress]):
-    """Uniform random search.
+class Independent(Algorithm[Progress]):
+    """Every agent for itself: an initial design in one batch, then one trial a round; nothing travels.
 
     Parameters
     ----------
     num_initial : trials of the first round, one batch
     """
-
-    name: ClassVar[str] = "random"
 
     num_initial: int = 3
 
@@ -50,18 +48,23 @@ class RandomSearch(Algorithm[Progress]):
     ) -> tuple[Progress, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}
-        return state, {agent: next_task(state, agent, server_round, self.num_initial) for agent in present}
+        trials = {agent: state.of(agent) for agent in present}
+        return state, {
+            agent: Task(phase, server_round, trial, self.num_initial if trial == 0 else 1)
+            for agent, trial in trials.items()
+        }
 
     def tell(self, state: Progress, phase: Phase, reports: Mapping[str, Report]) -> Progress:
         return state.advance(reports)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSearch(Independent):
+    """Uniform random search; `Independent` explains its option."""
+
+    name: ClassVar[str] = "random"
 
     def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
         if notebook.next_trial >= task.end:
             return None
         return uniform_point(notebook, rng)
-
-
-def next_task(progress: Progress, agent: str, server_round: int, num_initial: int) -> Task:
-    """Return the task for the agent's next trial, or for its whole initial design."""
-    trial = progress.of(agent)
-    return Task(Phase.TRAIN, server_round, trial, num_initial if trial == 0 else 1)

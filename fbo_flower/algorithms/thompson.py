@@ -7,15 +7,14 @@ noise-free maximiser that is drawn twice teaches nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from fbo_flower.algorithms.protocol import Algorithm, Progress, check_choice, check_number
-from fbo_flower.algorithms.random_search import next_task, uniform_point
-from fbo_flower.algorithms.records import Array, Federation, Notebook, Outcome, Phase, Query, Report, Task
+from fbo_flower.algorithms.random_search import Independent, uniform_point
+from fbo_flower.algorithms.records import Array, Notebook, Outcome, Query, Task
 from fbo_flower.numerics import gp
 from fbo_flower.numerics.functions import ActiveOnly, Differentiable
 from fbo_flower.numerics.maximise import maximise
@@ -132,28 +131,10 @@ class LocalSurrogate(Algorithm[State]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThompsonSampling(LocalSurrogate[Progress]):
-    """Every agent for itself."""
+class ThompsonSampling(LocalSurrogate[Progress], Independent):
+    """Thompson sampling by every agent for itself."""
 
     name: ClassVar[str] = "ts"
-
-    def init(self, federation: Federation, rng: np.random.Generator) -> Progress:
-        return Progress()
-
-    def ask(
-        self,
-        state: Progress,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
-    ) -> tuple[Progress, dict[str, Task]]:
-        if phase is not Phase.TRAIN:
-            return state, {}
-        return state, {agent: next_task(state, agent, server_round, self.num_initial) for agent in present}
-
-    def tell(self, state: Progress, phase: Phase, reports: Mapping[str, Report]) -> Progress:
-        return state.advance(reports)
 
     def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
         trial = notebook.next_trial

@@ -210,7 +210,8 @@ class TuningAgent(NumPyClient):
                 log(WARNING, "agent %s, trial %d failed: %s", self._agent, trial, reason)
             counts[i] = len(observed)
             if len(observed):
-                values[i], squares[i] = np.mean(observed), np.sum(np.square(observed))
+                with np.errstate(over="ignore"):  # squares of huge values are of no use to anybody
+                    values[i], squares[i] = np.mean(observed), np.sum(np.square(observed))
         if query.repeats is None:
             return Outcome(points, values, trials, failures)
         return Outcome(points, values, trials, failures, counts, spans, squares)

@@ -138,7 +138,8 @@ class Agent:
                     failures.setdefault(int(trials[i]), str(error))
             counts[i] = len(seen)
             if seen:
-                values[i], squares[i] = np.mean(seen), np.sum(np.square(seen))
+                with np.errstate(over="ignore"):
+                    values[i], squares[i] = np.mean(seen), np.sum(np.square(seen))
         rows = (np.array(column) for column in zip(*every, strict=True))
         self.log = self.log.extend(Outcome(*rows, reasons))
         if query.repeats is None:
