@@ -80,6 +80,7 @@ def test_damaged_memory_is_a_wire_error(header):
 
 def test_flipped_bytes_of_a_memory_never_raise_anything_else():
     rng = np.random.default_rng(1)
+    refused = 0
     for _ in range(3000):
         data = bytearray(FROZEN)
         for _ in range(rng.integers(1, 4)):
@@ -87,4 +88,5 @@ def test_flipped_bytes_of_a_memory_never_raise_anything_else():
         try:
             thaw(bytes(data))
         except WireError:
-            continue
+            refused += 1
+    assert 0 < refused < 3000  # flipped values still read, flipped headers do not

@@ -14,13 +14,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import (
-    Algorithm,
-    Progress,
-    Session,
-    check_choice,
-    check_number,
-)
+from fbo_flower.algorithms.protocol import Progress, Session, check_number
 from fbo_flower.algorithms.records import (
     Array,
     Federation,
@@ -31,6 +25,7 @@ from fbo_flower.algorithms.records import (
     Report,
     Task,
 )
+from fbo_flower.algorithms.x_armed import XArmedBandit
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics import elimination, partition
 from fbo_flower.numerics.hct import HCTOptions, Tree, power_above
@@ -46,44 +41,27 @@ class HCTState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HCT(Algorithm[HCTState]):
-    """Optimistic tree search by every agent alone.
+class HCT(XArmedBandit[HCTState]):
+    """Optimistic tree search by every agent alone; `XArmedBandit` explains the other options.
 
     Parameters
     ----------
-    budget : `T`, evaluations of every agent
-    nu, rho : a cell of depth `h` holds nothing better than its centre by more than `nu rho^h`
-    c : of the confidence radius
     delta : probability of failure
-    arity : "binary": a depth halves one dimension; "full": every dimension, for `D <= 3`
-    max_evaluations_per_round : bound of one agent's work between two messages
     """
 
     name: ClassVar[str] = "hct"
-    finishes: ClassVar[bool] = True
 
-    budget: int = 20_000
-    nu: float = 1.0
-    rho: float = 0.5
-    c: float = 0.1
     delta: float = 0.01
-    arity: str = "binary"
     max_evaluations_per_round: int = 1_000
 
     def __post_init__(self) -> None:
-        check_number("budget", self.budget, 1, 10**9, integer=True)
-        check_number("nu", self.nu, 1e-12)
-        check_number("rho", self.rho, 1e-6, 1 - 1e-6)
-        check_number("c", self.c, 1e-12)
+        super().__post_init__()
         check_number("delta", self.delta, 1e-300, 1 - 1e-9)
-        check_choice("arity", self.arity, ("binary", "full"))
-        check_number("max_evaluations_per_round", self.max_evaluations_per_round, 1, 10**7, integer=True)
 
     def tree_options(self, space: SearchSpace) -> HCTOptions:
         """Return the constants of the search in this space."""
         dim = space.dimension
-        arity = 2 if self.arity == "binary" else 2**dim
-        return HCTOptions(dim, arity, self.nu, self.rho, self.c, self.delta)
+        return HCTOptions(dim, self.branching(dim), self.nu, self.rho, self.c, self.delta)
 
     def check(self, space: SearchSpace) -> None:
         self.tree_options(space)

@@ -21,7 +21,6 @@ import numpy as np
 
 from fbo_flower.algorithms import pne_search
 from fbo_flower.algorithms.protocol import (
-    Algorithm,
     ArraySpec,
     Progress,
     Schema,
@@ -41,6 +40,7 @@ from fbo_flower.algorithms.records import (
     Task,
     natural_key,
 )
+from fbo_flower.algorithms.x_armed import XArmedBandit
 from fbo_flower.numerics import elimination, partition
 from fbo_flower.space import SearchSpace
 
@@ -78,47 +78,31 @@ class PNEState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PFPNE(Algorithm[PNEState]):
-    """Personalised federated X-armed bandit with double elimination.
+class PFPNE(XArmedBandit[PNEState]):
+    """Personalised federated X-armed bandit; `XArmedBandit` explains the other options.
 
     Parameters
     ----------
-    budget : `T`, evaluations of every agent
     gap : `Delta`, how far the mean of the objectives may be from an agent's own at their optima
-    nu, rho : `nu1`, `rho`: a cell of depth `h` holds nothing better than its centre by more than `nu rho^h`
-    c, c1 : of the confidence radius `c sqrt(log(c1 T / delta) / n)`
+    c1 : of the confidence radius `c sqrt(log(c1 T / delta) / n)`
     delta : probability of failure; None: `1 / M`
     h0 : "literal": the deepest `h` with `nu rho^h >= Delta`; "ceil": the first with `nu rho^h <= Delta`
-    arity : "binary": a depth halves one dimension; "full": every dimension, for `D <= 3`
-    max_evaluations_per_round : bound of one agent's work between two messages
     """
 
     name: ClassVar[str] = "pf-pne"
-    finishes: ClassVar[bool] = True
 
-    budget: int = 20_000
     gap: float = 0.01
-    nu: float = 1.0
-    rho: float = 0.5
-    c: float = 0.1
     c1: float = 1.0
     delta: float | None = None
     h0: str = "literal"
-    arity: str = "binary"
-    max_evaluations_per_round: int = 10_000
 
     def __post_init__(self) -> None:
-        check_number("budget", self.budget, 1, 10**9, integer=True)
+        super().__post_init__()
         check_number("gap", self.gap, 0)
-        check_number("nu", self.nu, 1e-12)
-        check_number("rho", self.rho, 1e-6, 1 - 1e-6)
-        check_number("c", self.c, 1e-12)
         check_number("c1", self.c1, 1e-12)
         if self.delta is not None:
             check_number("delta", self.delta, 1e-300, 1)
         check_choice("h0", self.h0, ("literal", "ceil"))
-        check_choice("arity", self.arity, ("binary", "full"))
-        check_number("max_evaluations_per_round", self.max_evaluations_per_round, 1, 10**7, integer=True)
 
     def transition(self) -> int:
         """Return `H0`, the last depth that is explored together; -1 for none."""
@@ -128,10 +112,6 @@ class PFPNE(Algorithm[PNEState]):
         """Return what pulls and radii are made of."""
         delta = 1.0 / num_agents if self.delta is None else self.delta
         return elimination.Constants(self.budget, delta, self.nu, self.rho, self.c, self.c1)
-
-    def branching(self, dim: int) -> int:
-        """Return `k`, the children of a cell."""
-        return 2 if self.arity == "binary" else 2**dim
 
     def check(self, space: SearchSpace) -> None:
         partition.max_depth(space.dimension, self.branching(space.dimension))

@@ -23,6 +23,9 @@ def client_app(
 ) -> ClientApp:
     """Return a ClientApp whose node tunes `objective` over `space`.
 
+    Evaluations run with one BLAS and OpenMP thread, which makes runs repeat; an objective that wants more
+    opens its own `threadpoolctl.threadpool_limits` around its work.
+
     Parameters
     ----------
     objective : `objective(config, context) -> float`, larger is better; `context` is an

@@ -68,17 +68,6 @@ def kernel(name: str, x1: Array, x2: Array, lengthscales: Array) -> Array:
     return profile(name, squared_distances(x1, x2, lengthscales))
 
 
-def log_lengthscale_gradient(name: str, x: Array, lengthscales: Array) -> Array:
-    """`dk(x, x) / d log l`, of shape `(F, n, n)`, for `x (n, F)`.
-
-    `gp.py` contracts the same expression without forming it; this is the plain one.
-    """
-    _, slope = profile_and_slope(name, squared_distances(x, x, lengthscales))
-    scaled = (x / lengthscales).T  # (F, n)
-    gradient: Array = slope * (scaled[:, :, None] - scaled[:, None, :]) ** 2
-    return gradient
-
-
 def weighted_sum(name: str, z: Array, x: Array, lengthscales: Array, weights: Array) -> Array:
     """`k(z, x) weights`, of shape `(m,)`, for `z (m, F)`, `x (n, F)` and `weights (n,)`."""
     return profile(name, squared_distances(z, x, lengthscales)) @ weights

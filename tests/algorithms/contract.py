@@ -430,8 +430,10 @@ class AlgorithmContract:
 
     def test_finish_is_answered(self):
         run = Run.begin(self.make()).steps(2)
+        evaluated = {name: agent.num_evaluations for name, agent in run.agents.items()}
         run.half(Phase.FINISH)
         run.half(Phase.EVALUATE)
+        assert {name: agent.num_evaluations for name, agent in run.agents.items()} == evaluated
 
     # -- what crosses the wire -----------------------------------------------------------------
 
