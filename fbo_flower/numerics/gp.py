@@ -103,9 +103,7 @@ def log_marginal_likelihood(x: Array, y: Array, hyperparameters: Hyperparameters
 
 def log_prior(theta: Array) -> tuple[float, Array]:
     """Log density of the priors at `theta (F + 2,)`, up to a constant, and its gradient."""
-    mean, precision = _prior(len(theta) - 2)
-    gradient = (mean - theta) * precision
-    return 0.5 * float(gradient @ (theta - mean)), gradient
+    return _log_normal(theta, *_prior(len(theta) - 2))
 
 
 def fit(
@@ -115,6 +113,8 @@ def fit(
     rng: np.random.Generator,
     start: Hyperparameters | None = None,
     num_restarts: int = 1,
+    *,
+    isotropic: bool = False,
 ) -> Fit:
     """Find the hyperparameters at the mode of their posterior, by L-BFGS-B.
 
@@ -125,6 +125,7 @@ def fit(
     kernel : one of `kernels.KERNELS`
     start : where the first run begins, e.g. the last fit; the mode of the prior if None
     num_restarts : number of runs in all; those after the first begin at draws from the prior
+    isotropic : one lengthscale for all features, with the prior of one of them
     """
     kernels.check_kernel(kernel)
     num_dims = x.shape[-1]
@@ -132,18 +133,21 @@ def fit(
     if num_restarts < 1:
         raise ConfigError(f"num_restarts: expected at least 1, got {num_restarts}")
     differences = _squared_differences(x)
-    bounds = np.log([LENGTHSCALE_BOUNDS] * num_dims + [OUTPUTSCALE_BOUNDS, NOISE_BOUNDS])
-    mean, precision = _prior(num_dims)
+    if isotropic:  # one lengthscale sees the sum of the squared differences
+        differences = differences.sum(axis=0, keepdims=True)
+    num_scales = len(differences)
+    bounds = np.log([LENGTHSCALE_BOUNDS] * num_scales + [OUTPUTSCALE_BOUNDS, NOISE_BOUNDS])
+    mean, precision = (a[-num_scales - 2 :] for a in _prior(num_dims))
 
     def loss(theta: Array) -> tuple[float, Array]:
         value, gradient = _log_marginal_likelihood(differences, y, kernel, theta)
-        prior_value, prior_gradient = log_prior(theta)
+        prior_value, prior_gradient = _log_normal(theta, mean, precision)
         return -value - prior_value, -gradient - prior_gradient
 
     best: Fit | None = None
     for run in range(num_restarts):
         if run == 0:
-            theta = mean if start is None else start.to_array()
+            theta = mean if start is None else _isotropic(start.to_array(), num_scales)
         else:
             theta = mean + rng.standard_normal(len(mean)) / np.sqrt(precision)
         theta = np.clip(theta, bounds[:, 0], bounds[:, 1])
@@ -151,7 +155,8 @@ def fit(
             loss, theta, bounds=bounds, factr=1e9, pgtol=1e-3, maxiter=100
         )
         if best is None or -value > best.value:
-            found = Hyperparameters.from_array(kernel, mode)
+            theta = np.concatenate([np.broadcast_to(mode[:-2], (num_dims,)), mode[-2:]])
+            found = Hyperparameters.from_array(kernel, theta)
             best = Fit(found, -float(value), details["warnflag"] == 0, int(details["nit"]))
     assert best is not None
     return best
@@ -293,6 +298,19 @@ def _log_marginal_likelihood(differences: Array, y: Array, kernel: str, theta: A
     gradient[-2] = float(y @ alpha) - n - noise_part  # tr(A (K + s2 I)) = y^T alpha - n
     gradient[-1] = noise_part
     return value, 0.5 * gradient
+
+
+def _log_normal(theta: Array, mean: Array, precision: Array) -> tuple[float, Array]:
+    """Log density of independent normals, up to a constant, and its gradient."""
+    gradient = (mean - theta) * precision
+    return 0.5 * float(gradient @ (theta - mean)), gradient
+
+
+def _isotropic(theta: Array, num_scales: int) -> Array:
+    """Replace the logarithms of the lengthscales by their mean, unless each may have its own."""
+    if len(theta) == num_scales + 2:
+        return theta
+    return np.concatenate([[theta[:-2].mean()], theta[-2:]])
 
 
 def _squared_differences(x: Array) -> Array:

@@ -274,3 +274,30 @@ def test_malformed_hyperparameters_and_data_are_refused():
         gp.posterior(np.zeros((3, 2)), np.zeros(2), hyperparameters("rbf"))
     with pytest.raises(ConfigError, match="data"):
         gp.posterior(np.zeros((3, 4)), np.zeros(3), hyperparameters("rbf"))
+
+
+@NAMES
+def test_an_isotropic_fit_is_the_best_of_the_fits_with_equal_lengthscales(name):
+    x, y = data(15, num_dims=3, seed=4)
+    found = gp.fit(x, y, name, rng(2), num_restarts=3, isotropic=True)
+    assert len(set(found.hyperparameters.lengthscales.tolist())) == 1
+    centre, precision = np.log(0.3 * math.sqrt(3)), 0.75**-2
+
+    def value(h):
+        """Log likelihood with the prior of a single lengthscale."""
+        theta = h.to_array()
+        prior = gp.log_prior(theta)[0] + precision * (theta[0] - centre) ** 2  # three of them counted
+        return gp.log_marginal_likelihood(x, y, h)[0] + prior
+
+    assert found.value == pytest.approx(value(found.hyperparameters))
+    for shift in np.vstack([np.eye(3), -np.eye(3)]) * 0.05:
+        theta = found.hyperparameters.to_array() + shift[[0, 0, 0, 1, 2]]
+        assert value(gp.Hyperparameters.from_array(name, theta)) < found.value
+
+
+def test_an_isotropic_fit_may_start_from_different_lengthscales():
+    x, y = data(12)
+    start = gp.Hyperparameters("rbf", np.array([0.2, 0.8]), 1.0, 0.01)
+    one = gp.fit(x, y, "rbf", rng(0), start=start, isotropic=True)
+    two = gp.fit(x, y, "rbf", rng(0), isotropic=True)
+    assert one.value == pytest.approx(two.value, abs=1e-2)

@@ -1,0 +1,232 @@
+"""Choose one point per agent so that a central value of the batch plus the agents' own values is largest.
+
+`alpha(x) = central(x) + beta sum_n local_n(x_n)` over `x = (x_1, .., x_N)` of a finite set [Zhan2025, Eq. 6].
+The batch is built greedily, agent by agent, and improved by coordinate ascent: each agent in turn takes the
+best point given the others', until none wants to move. Then two agents may exchange their points; on sets so
+small that a step evaluates all points, two may also move together. Every step compares values of one fixed
+function of the batch, in the agents' own order, so the search ends.
+
+A central acquisition answers two questions: a cheap `guess` at the value of every point for one agent, and
+the `values` of a few. The points that are guessed best are evaluated; on small sets these are all points.
+
+References
+----------
+[Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
+barycenters. 2025.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import Array, IntArray
+
+SHORTLIST = 32  # points evaluated per step
+PAIRED = 0
+TOLERANCE = 1e-12  # relative; less is not worth a move
+PIVOT = 1e-12  # relative; less is rounding
+
+
+class BatchAcquisition(Protocol):
+    """A value of batches of up to `num_agents` points, indexes into a set of `num_points`."""
+
+    @property
+    def num_points(self) -> int:
+        """`S`."""
+        ...
+
+    @property
+    def num_agents(self) -> int:
+        """`N`, the longest batch."""
+        ...
+
+    def guess(self, design: IntArray, agent: int) -> Array:
+        """Return about what `values` gives for every point, `(S,)`, up to a constant."""
+        ...
+
+    def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
+        """Return the value of the batch `design (n,)`, entry `agent` replaced by each candidate, `(C,)`."""
+        ...
+
+
+@dataclass(frozen=True)
+class JointMaximum:
+    """The best batch that was found.
+
+    Attributes
+    ----------
+    index : `(N,)`, the agents' points
+    value : `central + beta sum_n local_n(x_n)`
+    central : the batch's value under the central acquisition
+    starts : value that each start ended at
+    updates : searches over one agent's points, all starts together
+    """
+
+    index: IntArray
+    value: float
+    central: float
+    starts: Array
+    updates: int
+
+
+def maximise_batch(
+    acquisition: BatchAcquisition,
+    local: Array,
+    beta: float,
+    num_starts: int,
+    rng: np.random.Generator,
+) -> JointMaximum:
+    """Maximise `acquisition(x) + beta sum_n local_n(x_n)` over batches of one point per agent.
+
+    Parameters
+    ----------
+    acquisition : central value, `S` points
+    local : `(N, S)`, what every point is worth to each agent alone
+    beta : weight of the agents' own values, not negative
+    num_starts : the first is greedy from scratch, every other from two random points and greedy from there
+    """
+    num_agents, num_points = local.shape
+    if num_points != acquisition.num_points or not 1 <= num_agents <= acquisition.num_agents:
+        raise ConfigError(
+            f"local: expected up to {acquisition.num_agents} agents and {acquisition.num_points} points, "
+            f"got {local.shape}"
+        )
+    if not beta >= 0 or num_starts < 1:
+        raise ConfigError(f"expected beta >= 0 and at least one start, got {beta} and {num_starts}")
+    search = _Search(acquisition, beta * local)
+    ends = []
+    for start in range(num_starts):
+        fixed = np.zeros(0, dtype=np.int64)
+        if start:
+            fixed = rng.integers(num_points, size=min(2, num_agents))
+        ends.append(search.run(fixed))
+    design, value = max(ends, key=lambda end: end[1])
+    own = float(search.own[np.arange(num_agents), design].sum())
+    return JointMaximum(design, value, value - own, np.array([end[1] for end in ends]), search.updates)
+
+
+class _Search:
+    """Moves of one agent at a time, and how many were looked for."""
+
+    def __init__(self, acquisition: BatchAcquisition, own: Array) -> None:
+        self.acquisition, self.own = acquisition, own
+        self.updates = 0
+
+    def run(self, fixed: IntArray) -> tuple[IntArray, float]:
+        """Complete a batch greedily and improve it; return it with its value."""
+        design, value = fixed, -np.inf
+        for agent in range(len(fixed), len(self.own)):
+            design, value = self.best(np.append(design, 0), agent, -np.inf)
+        if len(fixed) == len(self.own):
+            value = self.value(design)
+        design, value = self.ascend(design, value, resting=int(len(fixed) < len(self.own)))
+        while True:
+            moved, better = self.swap(design, value)
+            if moved is design:
+                moved, better = self.pair(design, value)
+            if moved is design:
+                return design, value
+            design, value = self.ascend(moved, better)
+
+    def value(self, design: IntArray) -> float:
+        """`alpha` of a batch."""
+        central = self.acquisition.values(design, 0, design[:1])[0]
+        return float(central + self.own[np.arange(len(design)), design].sum())
+
+    def shortlist(self, design: IntArray, agent: int) -> tuple[IntArray, Array]:
+        """Evaluate the points that are guessed best for an agent: points, best first, and values."""
+        self.updates += 1
+        num_points, own = self.own.shape[1], self.own[agent]
+        if num_points <= SHORTLIST:
+            points = np.arange(num_points)
+        else:
+            guess = self.acquisition.guess(design, agent) + own
+            points = np.argpartition(-guess, SHORTLIST)[:SHORTLIST]
+        others = np.delete(np.arange(len(design)), agent)
+        rest = self.own[others, design[others]].sum()
+        values = self.acquisition.values(design, agent, points) + own[points] + rest
+        order = np.argsort(-values, kind="stable")
+        return points[order], values[order]
+
+    def best(self, design: IntArray, agent: int, value: float) -> tuple[IntArray, float]:
+        """Move one agent to its best point if that is better than `value`."""
+        points, values = self.shortlist(design, agent)
+        if not values[0] - TOLERANCE * abs(values[0]) > value:
+            return design, value
+        moved = design.copy()
+        moved[agent] = points[0]
+        return moved, float(values[0])
+
+    def ascend(self, design: IntArray, value: float, resting: int = 0) -> tuple[IntArray, float]:
+        """Move agents in turn until nobody gains; the last `resting` of them are known not to."""
+        agent = 0
+        while resting < len(design):
+            moved, better = self.best(design, agent, value)
+            resting = resting + 1 if moved is design else 1
+            design, value = moved, better
+            agent = (agent + 1) % len(design)
+        return design, value
+
+    def swap(self, design: IntArray, value: float) -> tuple[IntArray, float]:
+        """Exchange the points of the two agents that gain most by it."""
+        best = design, value
+        for first, second in itertools.combinations(range(len(design)), 2):
+            if design[first] != design[second]:
+                moved = design.copy()
+                moved[[first, second]] = design[[second, first]]
+                better = self.value(moved)
+                if better - TOLERANCE * abs(better) > best[1]:
+                    best = moved, better
+        return best
+
+    def pair(self, design: IntArray, value: float) -> tuple[IntArray, float]:
+        """On a small set: move an agent anywhere and another to its best point then, up to the first gain."""
+        num_points = self.own.shape[1]
+        if num_points > SHORTLIST:
+            return design, value
+        for first, second in itertools.permutations(range(len(design)), 2):
+            points, _ = self.shortlist(design, first)
+            for point in points[points != design[first]]:
+                moved = design.copy()
+                moved[first] = point
+                moved, better = self.best(moved, second, value)
+                if better > value:
+                    return moved, better
+        return design, value
+
+
+def replaced(design: IntArray, agent: int, candidates: IntArray) -> IntArray:
+    """Return the batches `(C, n)` that have each candidate in the place of `design[agent]`."""
+    designs = np.repeat(design[np.newaxis], len(candidates), axis=0)
+    designs[:, agent] = candidates
+    return designs
+
+
+def batch_covariances(factor: Array, design: IntArray, agent: int, candidates: IntArray) -> Array:
+    """`K(x, x)` of every batch of `replaced`, `(C, n, n)`, of the covariance `factor factor^T`."""
+    cross = factor[candidates] @ factor[design].T  # (C, n)
+    own = factor[candidates]
+    covariances = np.repeat((factor[design] @ factor[design].T)[np.newaxis], len(candidates), axis=0)
+    covariances[:, agent, :] = covariances[:, :, agent] = cross
+    covariances[:, agent, agent] = np.einsum("cr,cr->c", own, own)
+    return covariances
+
+
+def stacked_cholesky(matrices: Array) -> Array:
+    """Lower factors of positive semi-definite `(C, n, n)`, all together; certain directions get zeros.
+
+    A pivot below `1e-12` of its diagonal entry counts as zero: duplicated points stay duplicates.
+    """
+    lower = np.zeros_like(matrices)
+    diagonal = np.einsum("cii->ci", matrices)
+    for j in range(matrices.shape[1]):
+        rest = matrices[:, j:, j] - np.einsum("cik,ck->ci", lower[:, j:, :j], lower[:, j, :j])
+        pivot = rest[:, 0]
+        positive = (pivot > PIVOT * diagonal[:, j])[:, np.newaxis]
+        np.divide(rest, np.sqrt(np.abs(pivot))[:, np.newaxis], out=lower[:, j:, j], where=positive)
+    return lower
