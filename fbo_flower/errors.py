@@ -5,8 +5,10 @@
     FBOError
     ├── ConfigError      a setting, an option or a search space is wrong; nothing was started
     ├── WireError        a message is malformed, of another version or not for this study
+    │   └── ModelError   a model that came over the wire is refused, or failed in its sandbox
     ├── NumericalError   a matrix or an iteration failed beyond repair
-    └── ObjectiveError   an evaluation of the user's objective failed
+    ├── ObjectiveError   an evaluation of the user's objective failed
+    └── JournalError     a journal is in use, damaged, of another version or of another study
 
 Each message names the thing, what was expected and what came, in one line.
 """
@@ -26,9 +28,17 @@ class WireError(FBOError, ValueError):
     """What came over the wire cannot be trusted or understood."""
 
 
+class ModelError(WireError):
+    """A model that came over the wire is refused, or did not predict within its limits."""
+
+
 class NumericalError(FBOError, ArithmeticError):
     """A computation failed although its input was well-formed."""
 
 
 class ObjectiveError(FBOError, RuntimeError):
     """An objective raised, or returned something that is not a finite number."""
+
+
+class JournalError(FBOError, OSError):
+    """A journal cannot be used."""

@@ -1,0 +1,132 @@
+"""The zip archive of a model, read with suspicion: its parts as bytes, or an error before they are inflated.
+
+An archive in skops' format is `schema.json` and arrays in `npy` files. What is declared is checked first, and
+only as much is inflated as was declared. Readers that come later get a new archive written from the checked
+parts, so that nothing they might read otherwise (a second directory, a length that lies) reaches them.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import math
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib import format as npy
+
+from fbo_flower.errors import ModelError
+from fbo_flower.models.limits import Limits
+
+AnyArray = npt.NDArray[np.generic]
+
+SCHEMA = "schema.json"
+ARRAY_NAME = re.compile(r"[0-9]{1,20}\.npy")
+MAX_HEADER = 4096  # characters of an npy header; that of a tree's nodes has 330
+MAX_DIMENSIONS = 8
+EPOCH = (1980, 1, 1, 0, 0, 0)  # of every entry: equal models are equal bytes
+ENCRYPTED = 0x1
+
+
+def read_archive(data: bytes, limits: Limits) -> dict[str, bytes]:
+    """Return the parts of an archive by name.
+
+    Raises
+    ------
+    ModelError
+        If it is no zip archive, holds anything but a schema and arrays, or is larger than the limits.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = archive.infolist()
+            _check_directory(entries, len(data), limits)
+            return {entry.filename: _inflate(archive, entry) for entry in entries}
+    except ModelError:
+        raise
+    except Exception as error:  # whatever zipfile's parsers raise: BadZipFile, struct.error, zlib.error
+        raise ModelError(f"archive: expected a zip archive of a model ({reason(error)})") from error
+
+
+def write_archive(parts: Mapping[str, bytes], level: int) -> bytes:
+    """Return an archive of parts, deflated at a level from 1 to 9 or stored at level 0."""
+    buffer = io.BytesIO()
+    method = zipfile.ZIP_DEFLATED if level else zipfile.ZIP_STORED
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(zipfile.ZipInfo(name, EPOCH), content, method, level or None)
+    return buffer.getvalue()
+
+
+def read_array(name: str, data: bytes) -> AnyArray:
+    """Return the array of an npy file of numbers, truth values or texts; never an object, never a pickle.
+
+    Raises
+    ------
+    ModelError
+        If it is no such file, or its length is not what its header says.
+    """
+    try:
+        shape, fortran, dtype, offset = _header(data[: npy.MAGIC_LEN + 4 + MAX_HEADER])
+        expected = math.prod(shape) * dtype.itemsize
+        if len(data) - offset != expected:
+            raise ValueError(f"{len(data) - offset} bytes for {expected}")
+    except Exception as error:  # a header is parsed as a literal and may fail in many ways
+        raise ModelError(f"{name}: expected an array without objects ({reason(error)})") from error
+    flat = np.frombuffer(data, dtype, math.prod(shape), offset)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def reason(error: BaseException) -> str:
+    """Return an error as one short line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
+
+
+def _check_directory(entries: Sequence[zipfile.ZipInfo], num_bytes: int, limits: Limits) -> None:
+    if len(entries) > limits.max_entries:
+        raise ModelError(f"archive: expected up to {limits.max_entries} entries, got {len(entries)}")
+    names = [entry.filename for entry in entries]
+    if len(set(names)) != len(names) or SCHEMA not in names:
+        raise ModelError(f"archive: expected one {SCHEMA} and different names, got {len(names)} entries")
+    for entry in entries:
+        if entry.filename != SCHEMA and ARRAY_NAME.fullmatch(entry.filename) is None:
+            raise ModelError(f"archive: expected {SCHEMA} and arrays, got {entry.filename[:80]!r}")
+        if entry.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED} or (
+            entry.flag_bits & ENCRYPTED
+        ):
+            raise ModelError(f"archive: expected {entry.filename} stored or deflated, got another method")
+    total, allowed = sum(entry.file_size for entry in entries), limits.inflated(num_bytes)
+    if total > allowed:
+        raise ModelError(f"archive: expected up to {allowed} bytes inflated from {num_bytes}, got {total}")
+
+
+def _inflate(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    with archive.open(entry) as file:
+        content = file.read(entry.file_size + 1)  # inflates no more than it returns
+    if len(content) != entry.file_size:
+        raise ModelError(f"{entry.filename}: expected {entry.file_size} bytes, got {len(content)}")
+    return content
+
+
+def _header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return shape, Fortran order, dtype and length of an npy file's header."""
+    version = npy.read_magic(io.BytesIO(start))
+    if version != (1, 0):
+        raise ValueError(f"npy version {version}")
+    offset = npy.MAGIC_LEN + 2 + int.from_bytes(start[npy.MAGIC_LEN : npy.MAGIC_LEN + 2], "little")
+    return *_parsed(start[npy.MAGIC_LEN : offset]), offset
+
+
+@functools.lru_cache(maxsize=256)  # a forest has few different ones
+def _parsed(text: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    shape, fortran, dtype = npy.read_array_header_1_0(io.BytesIO(text), max_header_size=MAX_HEADER)
+    if len(shape) > MAX_DIMENSIONS or any(type(length) is not int or length < 0 for length in shape):
+        raise ValueError(f"shape {shape}")
+    kinds = {dtype[field].kind for field in dtype.names} if dtype.names else {dtype.kind}
+    if dtype.hasobject or not kinds <= set("biufU") or dtype.itemsize == 0:
+        raise ValueError(f"dtype {dtype}")
+    return shape, fortran, dtype

@@ -1,0 +1,142 @@
+"""Which parts of a model are rows of the data it was trained on.
+
+A support vector is a patient. So are the neighbours of a neighbours' model, the inducing points of a
+Gaussian process, the centroid of a class with one member. Single cells travel more widely: a tree's
+thresholds lie half way between two values, a quantile transformer and an encoder keep values as they are;
+those are not reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fbo_flower.models.archive import AnyArray
+from fbo_flower.models.consistency import children
+
+Array = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+# attributes of scikit-learn's estimators that hold training rows (or, KDTree and BallTree, are made of them)
+ROW_ATTRIBUTES = frozenset(
+    [".support_vectors_", "._fit_X", ".X_train_", ".X_fit_", ".X_", ".X_thresholds_", "._BaseLibSVM__Xfit"]
+)
+ROW_TYPES = frozenset({"KDTree", "BallTree", "KDTree32", "BallTree32", "KDTree64", "BallTree64"})
+TOLERANCE = 1e-6  # of a column's largest value: wide enough for float32
+
+
+def carries_rows(model: Any, rows: Any = None) -> list[str]:
+    """Name the parts of a fitted model that hold training rows, e.g. `.steps[2][1].support_vectors_`.
+
+    Parts are known by their name. With `rows` every array of the model is also compared with the rows
+    themselves and with what the steps of its pipelines make of them; rows whose numbers are all the same are
+    no evidence. Short rows of few distinct values may be found by chance: the operator decides.
+
+    Parameters
+    ----------
+    model : a fitted estimator
+    rows : `(n, d)`, what it was trained on, as `fit` was given it
+    """
+    stages = (
+        [] if rows is None else [stage for stage in map(_numbers, _stages(model, rows)) if stage is not None]
+    )
+    found = []
+    for name, part in _named_parts(model):
+        known = any(name.endswith(attribute) for attribute in ROW_ATTRIBUTES) and np.size(_dense(part)) > 0
+        if known or type(part).__name__ in ROW_TYPES or any(_holds(part, stage) for stage in stages):
+            found.append(name)
+    return found
+
+
+def _named_parts(model: Any) -> Iterator[tuple[str, Any]]:
+    seen: set[int] = set()
+    todo: list[tuple[str, Any]] = [("", model)]
+    while todo:
+        name, part = todo.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield name, part
+        todo.extend(reversed([(name + key, child) for key, child in children(part)]))
+
+
+def _stages(model: Any, rows: Any) -> Iterator[Any]:
+    """The rows as every step of every pipeline sees them."""
+    from sklearn.compose import TransformedTargetRegressor
+    from sklearn.pipeline import FeatureUnion, Pipeline
+
+    yield rows
+    if isinstance(model, Pipeline):
+        for _, step in model.steps:
+            if step is None or isinstance(step, str):
+                continue
+            yield from _stages(step, rows)
+            if step is not model.steps[-1][1]:
+                rows = step.transform(rows)
+        return
+    inner: list[tuple[Any, Any]] = []
+    if isinstance(model, FeatureUnion):
+        inner = [(step, rows) for _, step in model.transformer_list]
+    elif isinstance(model, TransformedTargetRegressor):
+        inner = [(model.regressor_, rows)]
+    elif hasattr(model, "transformers_"):
+        from sklearn.utils import _safe_indexing
+
+        inner = [
+            (step, _safe_indexing(rows, columns, axis=1))
+            for _, step, columns in model.transformers_
+            if not isinstance(step, str)
+        ]
+    elif hasattr(model, "estimators_") and not hasattr(model, "estimators_features_"):
+        inner = [(part, rows) for part in model.estimators_ if isinstance(part, Pipeline)]
+    for step, its_rows in inner:
+        yield from _stages(step, its_rows)
+
+
+def _dense(part: Any) -> Any:
+    return part.toarray() if hasattr(part, "toarray") else part
+
+
+def _numbers(rows: Any) -> Array | None:
+    """Rows as float64 `(n, d)`, missing ones as 0; None if they are not numbers."""
+    try:
+        numbers = np.asarray(_dense(rows), dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    return np.nan_to_num(numbers) if numbers.ndim == 2 and numbers.size else None
+
+
+def _holds(part: Any, rows: Array) -> bool:
+    """Whether an array has one of the rows, as a row or, transposed, as a column."""
+    array: AnyArray = _dense(part)
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.ndim < 2 or not array.size:
+        return False
+    numbers = np.nan_to_num(array.astype(np.float64))
+    width = rows.shape[1]
+    views = [numbers.reshape(-1, numbers.shape[-1])]
+    if numbers.ndim == 2:
+        views.append(numbers.T)
+    return any(view.shape[1] == width and bool(_equal_rows(view, rows).any()) for view in views)
+
+
+def _equal_rows(candidates: Array, rows: Array) -> BoolArray:
+    """Which `candidates (m, d)` equal one of `rows (n, d)` to the tolerance, `(m,)`.
+
+    Both are put on a line by one and the same uneven direction; equal rows are neighbours there.
+    """
+    scale = np.abs(rows).max(axis=0)
+    scale[scale == 0] = 1.0
+    rows, candidates = rows / scale, candidates / scale
+    direction = np.cos(np.arange(1.0, rows.shape[1] + 1.0) ** 2)
+    order = np.argsort(rows @ direction, kind="stable")
+    rows = rows[order]
+    after = np.searchsorted(rows @ direction, candidates @ direction)
+    equal = np.zeros(len(candidates), dtype=np.bool_)
+    for neighbour in (after - 1, after):
+        nearest = rows[np.clip(neighbour, 0, len(rows) - 1)]
+        equal |= np.all(np.abs(nearest - candidates) <= TOLERANCE, axis=1)
+    varied = np.ptp(candidates * scale, axis=1) > 0
+    return np.asarray(equal & varied, dtype=np.bool_)

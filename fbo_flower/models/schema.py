@@ -1,0 +1,269 @@
+"""What `schema.json` may say: known loaders, known types, arrays that exist, trees that end.
+
+skops trusts every public estimator of scikit-learn and NumPy's functions, among them brute-force neighbours,
+which carry their training rows, and transformers that call what they were given. Here nothing is trusted
+that is not on a list: for each kind of node in the schema, the types that it may build. The site's operator
+extends the list for objects; nobody else does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fbo_flower.errors import ModelError
+from fbo_flower.models.archive import SCHEMA, AnyArray, read_array, reason
+from fbo_flower.models.trees import check_tree
+from fbo_flower.models.trusted import ESTIMATORS, NUMBERS, PRIMITIVES
+
+MAX_DEPTH = 100  # of nodes within nodes; a pipeline of forests has 20
+OLDEST_PROTOCOL = 2  # of skops; the loaders of earlier ones are older code
+
+Node = dict[str, Any]
+
+# loader -> the types that it may build; loaders that are not here are refused
+BUILDS: dict[str, frozenset[str]] = {
+    "DictNode": frozenset({"builtins.dict"}),
+    "ListNode": frozenset({"builtins.list"}),
+    "TupleNode": frozenset({"builtins.tuple"}),
+    "SliceNode": frozenset({"builtins.slice"}),
+    "JsonNode": frozenset({"builtins.str"}),
+    "TypeNode": PRIMITIVES | NUMBERS,
+    "DTypeNode": frozenset({"numpy.dtype"}),
+    "NdArrayNode": NUMBERS | {"numpy.ndarray", "numpy.str_"},
+    "ObjectNode": ESTIMATORS,
+    "TreeNode": frozenset({"sklearn.tree._tree.Tree"}),
+}
+EXTENDED = ("ObjectNode", "TypeNode", "FunctionNode", "LossNode", "RandomStateNode")  # by the operator
+
+
+@dataclass
+class Walk:
+    """The nodes of a schema, one after the other, and what was learned on the way.
+
+    Attributes
+    ----------
+    parts : the files of the archive
+    trusted : types beyond our own
+    num_bytes : of all arrays that nodes ask for, one that is asked for twice counted twice
+    arrays : those that were asked for, by file
+    names : of all types
+    """
+
+    parts: Mapping[str, bytes]
+    trusted: frozenset[str]
+    max_bytes: int
+    num_bytes: int = 0
+    arrays: dict[str, AnyArray] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+
+    def visit(self, node: object) -> Iterator[Node]:
+        """Check one node by itself; yield its children."""
+        if not isinstance(node, dict):
+            raise ModelError(f"{SCHEMA}: expected a node, got {type(node).__name__}")
+        loader, name = _text(node, "__loader__"), f"{_text(node, '__module__')}.{_text(node, '__class__')}"
+        own = name in BUILDS.get(loader, ())
+        if not own and not (loader in EXTENDED and name in self.trusted):
+            raise ModelError(f"model: expected trusted types only, got {name[:120]} ({loader[:40]})")
+        if "__id__" in node:  # skops would build another node with this id in its place
+            raise ModelError(f"{SCHEMA}: expected nodes without ids, as `pack` writes them")
+        self.names.add(name)
+        yield from _CHILDREN[loader](self, node)
+
+    def array(self, node: Node) -> AnyArray:
+        """Return the array that a node asks for."""
+        if node.get("type") != "numpy":
+            raise ModelError(f"{SCHEMA}: expected an array of numbers, got {str(node.get('type'))[:40]!r}")
+        name = _text(node, "file")
+        if name not in self.parts or name == SCHEMA:
+            raise ModelError(f"{SCHEMA}: expected a file of the archive, got {name[:80]!r}")
+        if name not in self.arrays:
+            self.arrays[name] = read_array(name, self.parts[name])
+        return self.arrays[name]
+
+    def count(self, num_bytes: int) -> None:
+        """Add to what will be loaded."""
+        self.num_bytes += num_bytes
+        if self.num_bytes > self.max_bytes:
+            raise ModelError(f"model: expected up to {self.max_bytes} bytes in arrays, got more")
+
+
+def check_schema(parts: Mapping[str, bytes], trusted: frozenset[str], max_bytes: int) -> set[str]:
+    """Refuse a model whose schema names anything untrusted, or whose arrays are not what they should be.
+
+    Parameters
+    ----------
+    parts : as from `read_archive`
+    trusted : full names of types that the operator trusts beside the built-in list
+    max_bytes : of all arrays
+
+    Returns
+    -------
+    The names of the types in it, all trusted.
+
+    Raises
+    ------
+    ModelError
+        With what was found.
+    """
+    try:
+        root = json.loads(parts[SCHEMA])
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{SCHEMA}: expected JSON ({reason(error)})") from error
+    protocol = root.get("protocol") if isinstance(root, dict) else None
+    if type(protocol) is not int or protocol < OLDEST_PROTOCOL:
+        raise ModelError(f"{SCHEMA}: expected protocol {OLDEST_PROTOCOL} or later, got {str(protocol)[:40]}")
+    walk = Walk(parts, trusted, max_bytes)
+    todo: list[tuple[object, int]] = [(root, 0)]
+    while todo:
+        node, depth = todo.pop()
+        if depth > MAX_DEPTH:
+            raise ModelError(f"{SCHEMA}: expected up to {MAX_DEPTH} nodes within each other, got more")
+        todo.extend((child, depth + 1) for child in walk.visit(node))
+    unused = set(parts) - set(walk.arrays) - {SCHEMA}
+    if unused:
+        raise ModelError(f"archive: expected arrays that the schema names, got {min(unused)}")
+    return walk.names
+
+
+def scalar(node: object) -> object:
+    """Return the value of a node that holds a text, a number, a truth value or nothing."""
+    if not isinstance(node, dict) or node.get("__loader__") != "JsonNode":
+        raise ModelError(f"{SCHEMA}: expected a plain value")
+    try:
+        value = json.loads(_text(node, "content"))
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{SCHEMA}: expected a plain value ({reason(error)})") from error
+    if isinstance(value, list | dict):
+        raise ModelError(f"{SCHEMA}: expected a plain value, got a {type(value).__name__}")
+    return value
+
+
+# -- the children of each kind of node -----------------------------------------------------------
+
+
+def _of_dict(walk: Walk, node: Node) -> Iterator[Node]:
+    content = node.get("content")
+    if not isinstance(content, dict):
+        raise ModelError(f"{SCHEMA}: expected the items of a dict")
+    keys = _child(node, "key_types")
+    if keys.get("__loader__") != "ListNode" or len(_items(keys)) != len(content):
+        raise ModelError(f"{SCHEMA}: expected a type of every key")  # skops drops what has none
+    if any(key.get("__loader__") != "TypeNode" for key in _items(keys)):
+        raise ModelError(f"{SCHEMA}: expected types of keys")
+    yield from content.values()
+    yield keys
+
+
+def _of_list(walk: Walk, node: Node) -> Iterator[Node]:
+    yield from _items(node)
+
+
+def _of_slice(walk: Walk, node: Node) -> Iterator[Node]:
+    bounds = _child(node, "content")
+    for key in ("start", "stop", "step"):
+        if not isinstance(bounds.get(key), int | str | None):
+            raise ModelError(f"{SCHEMA}: expected the {key} of a slice")
+    return iter(())
+
+
+def _of_json(walk: Walk, node: Node) -> Iterator[Node]:
+    scalar(node)
+    return iter(())
+
+
+def _of_array(walk: Walk, node: Node) -> Iterator[Node]:
+    if node.get("type") == "json":  # an array of objects: its items are nodes
+        yield from _of_list(walk, node)
+        yield _child(node, "shape")
+    else:
+        walk.count(walk.array(node).nbytes)
+
+
+def _of_object(walk: Walk, node: Node) -> Iterator[Node]:
+    if node.get("content") is not None:
+        yield _child(node, "content")
+
+
+def _of_reduce(walk: Walk, node: Node) -> Iterator[Node]:
+    yield _child(node, "content")
+    yield _child(_child(node, "__reduce__"), "args")
+
+
+def _of_tree(walk: Walk, node: Node) -> Iterator[Node]:
+    args, content = _child(_child(node, "__reduce__"), "args"), _child(_child(node, "content"), "content")
+    items = args.get("content")
+    if args.get("__loader__") != "TupleNode" or not isinstance(items, list) or len(items) != 3:
+        raise ModelError("tree: expected features, classes and outputs")
+    if _child(node, "content").get("__loader__") != "DictNode" or set(content) != {
+        "max_depth",
+        "node_count",
+        "nodes",
+        "values",
+    }:
+        raise ModelError("tree: expected nodes and values")
+    check_tree(
+        num_features=scalar(items[0]),
+        num_classes=_plain_array(walk, items[1]),
+        num_outputs=scalar(items[2]),
+        max_depth=scalar(content["max_depth"]),
+        node_count=scalar(content["node_count"]),
+        nodes=_plain_array(walk, content["nodes"]),
+        values=_plain_array(walk, content["values"]),
+    )
+    yield from _of_reduce(walk, node)
+
+
+def _of_content(walk: Walk, node: Node) -> Iterator[Node]:
+    yield _child(node, "content")
+
+
+def _of_nothing(walk: Walk, node: Node) -> Iterator[Node]:
+    return iter(())
+
+
+_CHILDREN: dict[str, Callable[[Walk, Node], Iterator[Node]]] = {
+    "DictNode": _of_dict,
+    "ListNode": _of_list,
+    "TupleNode": _of_list,
+    "SliceNode": _of_slice,
+    "JsonNode": _of_json,
+    "TypeNode": _of_nothing,
+    "FunctionNode": _of_nothing,
+    "DTypeNode": _of_content,
+    "NdArrayNode": _of_array,
+    "ObjectNode": _of_object,
+    "TreeNode": _of_tree,
+    "LossNode": _of_reduce,
+    "RandomStateNode": _of_content,
+}
+
+
+def _plain_array(walk: Walk, node: object) -> AnyArray:
+    is_array = isinstance(node, dict) and node.get("__loader__") == "NdArrayNode"
+    if not is_array or not isinstance(node, dict) or node.get("__class__") != "ndarray":
+        raise ModelError(f"{SCHEMA}: expected an array")
+    return walk.array(node)
+
+
+def _items(node: Node) -> list[Node]:
+    content = node.get("content")
+    if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
+        raise ModelError(f"{SCHEMA}: expected the items of a list")
+    return content
+
+
+def _child(node: Node, key: str) -> Node:
+    child = node.get(key)
+    if not isinstance(child, dict):
+        raise ModelError(f"{SCHEMA}: expected {key} of a node")
+    return child
+
+
+def _text(node: Node, key: str) -> str:
+    value = node.get(key)
+    if not isinstance(value, str):
+        raise ModelError(f"{SCHEMA}: expected {key} of a node to be a text")
+    return value

@@ -1,0 +1,163 @@
+"""The child process in which models of others are loaded and predict; started by `sandbox`, never by hand.
+
+On its standard input comes one request after the other: the lengths of three parts, then a header as JSON,
+the model, and the rows as an npy file. On its standard output goes one answer each: the lengths of two
+parts, then a header as JSON and the predictions as an npy file. Nothing is pickled. Whatever a model prints
+goes nowhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+import json
+import math
+import os
+import struct
+import sys
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fbo_flower.errors import ModelError
+from fbo_flower.models.archive import AnyArray, read_array, reason
+from fbo_flower.models.consistency import num_features
+from fbo_flower.models.limits import Limits
+from fbo_flower.models.packing import payload_bytes, unpack
+
+REQUEST, ANSWER = struct.Struct("<QQQ"), struct.Struct("<QQ")
+METHODS = ("predict", "predict_proba", "decision_function", "classes_")
+MAX_FILES = 64
+PRELOADED = ("skops.io", "sklearn.pipeline", "sklearn.ensemble", "sklearn.linear_model", "sklearn.svm")
+OUT_OF_MEMORY = "memory"
+
+
+def run(
+    payload: npt.NDArray[Any], x: AnyArray, method: str, trusted: Sequence[str] | None, limits: Limits
+) -> AnyArray:
+    """Load a model and return what it says of `x (n, d)`; ModelError for whatever goes wrong.
+
+    Parameters
+    ----------
+    method : one of `METHODS`; "classes_" gives the classes of a classifier and looks at no row
+    """
+    model = _unpacked(payload_bytes(payload, limits), tuple(trusted or ()), limits)
+    try:
+        if num_features(model) != x.shape[1]:
+            raise ModelError(
+                f"model: expected {x.shape[1]} features as in this site's rows, got {num_features(model)}"
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            answer = getattr(model, method)
+            result = np.asarray(answer if method == "classes_" else answer(x))
+        if result.dtype == object and all(isinstance(label, str) for label in result.ravel()):
+            result = result.astype(np.str_)
+        return result
+    except (MemoryError, ModelError):
+        raise
+    except Exception as error:  # the model's attributes are what somebody sent
+        raise ModelError(f"model: {method} failed ({reason(error)})") from error
+
+
+@functools.lru_cache(maxsize=1)  # the next question is often about the same model
+def _unpacked(data: bytes, trusted: tuple[str, ...], limits: Limits) -> Any:
+    return unpack(np.frombuffer(data, dtype=np.uint8), trusted, limits)
+
+
+def dump_array(array: AnyArray) -> bytes:
+    """Return an array of numbers or texts as an npy file."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def main() -> None:
+    """Answer requests until the standard input ends."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    for name in PRELOADED:  # the seconds that every later request is spared
+        importlib.import_module(name)
+    base_memory = _virtual_memory()
+    _limit_once()
+    _send(answers, {"ready": True})
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    while True:
+        head = requests.read(REQUEST.size)
+        if len(head) < REQUEST.size:
+            return
+        header, payload, rows = (_read(requests, length) for length in REQUEST.unpack(head))
+        try:
+            result = _answer(json.loads(header), payload, rows, base_memory)
+        except MemoryError:
+            _send(answers, {"failed": OUT_OF_MEMORY})
+            return  # what is left of the heap is no place for the next model
+        except ModelError as error:
+            _send(answers, {"refused": str(error)})
+        else:
+            _send(answers, {}, result)
+
+
+def _answer(header: dict[str, Any], payload: bytes, rows: bytes, base_memory: int | None) -> bytes:
+    limits = Limits(**header["limits"])
+    _limit_request(limits, base_memory)
+    x = read_array("rows", rows)
+    result = run(np.frombuffer(payload, dtype=np.uint8), x, header["method"], header["trusted"], limits)
+    if result.dtype.kind not in "biufU":
+        raise ModelError(f"model: expected numbers or texts as predictions, got {str(result.dtype)[:40]}")
+    return dump_array(result)
+
+
+def _read(stream: IO[bytes], length: int) -> bytes:
+    content = stream.read(length)
+    if len(content) != length:
+        sys.exit(0)  # the parent has gone
+    return content
+
+
+def _send(stream: IO[bytes], header: dict[str, Any], content: bytes = b"") -> None:
+    text = json.dumps(header).encode()
+    stream.write(ANSWER.pack(len(text), len(content)) + text + content)
+    stream.flush()
+
+
+def _limit_once() -> None:
+    """No files written, no memory dumped, few files open; where the system has no such limits, nothing."""
+    try:
+        import resource
+    except ImportError:
+        return
+    for name, value in (("RLIMIT_FSIZE", 0), ("RLIMIT_CORE", 0), ("RLIMIT_NOFILE", MAX_FILES)):
+        with suppress(ValueError, OSError, AttributeError):
+            resource.setrlimit(getattr(resource, name), (value, value))
+
+
+def _limit_request(limits: Limits, base_memory: int | None) -> None:
+    """Seconds of the processor and bytes of memory for this request, counted from where the process is."""
+    try:
+        import resource
+    except ImportError:
+        return
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = math.ceil(usage.ru_utime + usage.ru_stime + limits.seconds) + 1
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    if base_memory is not None:
+        allowed = base_memory + limits.memory_bytes
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_AS, (allowed, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def _virtual_memory() -> int | None:
+    """Bytes of this process's address space; None where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return None

@@ -1,0 +1,338 @@
+"""The child process: what it refuses, how it ends, and that its parent goes on."""
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from crafted_models import X, Y, as_payload, forest, linear, svm, tree, wild_child, with_tree_array
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.svm import SVC, SVR
+
+from fbo_flower.errors import ConfigError, ModelError
+from fbo_flower.models import Limits, pack, predict, sandbox, worker
+
+BOOT = sandbox.BOOT.rsplit(";", 1)[0]
+UNCHECKED = (
+    f"{BOOT}; from fbo_flower.models import schema; schema.check_tree = lambda **all: None; worker.main()"
+)
+QUICK = {"seconds": 60.0}
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    """A pool of its own, whose child runs other code."""
+    made = []
+
+    def start(boot=sandbox.BOOT):
+        made.append(sandbox.Pool(boot))
+        monkeypatch.setattr(sandbox, "_POOL", made[-1])
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("make", [tree, forest, linear, svm])
+def test_the_child_predicts_what_the_model_does(make):
+    model = make()
+    payload = pack(model)
+    np.testing.assert_array_equal(predict(payload, X), model.predict(X))
+    np.testing.assert_array_equal(predict(payload, X, in_process=True), model.predict(X))
+    np.testing.assert_array_equal(predict(payload, X, method="classes_"), model.classes_)
+
+
+def test_probabilities_decisions_and_texts_come_back():
+    y = np.array(["ill", "well"], dtype=object)[Y]
+    model = RandomForestClassifier(5, random_state=0).fit(X, y)
+    assert predict(pack(model), X).tolist() == model.predict(X).tolist()
+    assert predict(pack(model), X, method="classes_").tolist() == ["ill", "well"]
+    np.testing.assert_array_equal(predict(pack(model), X, method="predict_proba"), model.predict_proba(X))
+    other = SVC().fit(X, np.digitize(X[:, 0], [-0.5, 0.5]))
+    np.testing.assert_array_equal(
+        predict(pack(other), X, method="decision_function"), other.decision_function(X)
+    )
+
+
+def test_rows_with_missing_values_and_of_other_types_arrive(pool):
+    pool()
+    holes = X.copy()
+    holes[::9, 2] = np.nan
+    model = RandomForestClassifier(5, random_state=0).fit(holes, Y)
+    np.testing.assert_array_equal(predict(pack(model), holes), model.predict(holes))
+    model = tree()
+    whole = X.round().astype(np.int64)
+    np.testing.assert_array_equal(predict(pack(model), whole), model.predict(whole))
+    np.testing.assert_array_equal(predict(pack(model), np.asfortranarray(X)[::2]), model.predict(X[::2]))
+
+
+def test_one_child_serves_many_models(pool):
+    mine = pool()
+    pids = set()
+    for model in (tree(), linear(), svm(), tree()):
+        predict(pack(model), X)
+        pids.add(mine.child.process.pid)
+    assert len(pids) == 1
+
+
+def test_a_refused_model_costs_nothing_but_itself(pool):
+    mine = pool()
+    predict(pack(tree()), X)
+    pid = mine.child.process.pid
+    with pytest.raises(ModelError, match="archive: expected"):
+        predict(as_payload(b"nothing"), X)
+    with pytest.raises(ModelError, match="left_child of node 0"):
+        predict(with_tree_array(tree(), "nodes", wild_child), X)
+    with pytest.raises(ModelError, match="4 features"):
+        predict(pack(tree()), X[:, :4])
+    assert predict(pack(tree()), X).shape == (120,)
+    assert mine.child.process.pid == pid
+
+
+# -- crashes and limits ---------------------------------------------------------------------------
+
+
+def test_a_wild_tree_that_no_check_stops_ends_the_child_and_not_its_parent(pool):
+    mine = pool(UNCHECKED)
+    with pytest.raises(ModelError, match=r"worker was ended by SIG(SEGV|BUS|ABRT) while predicting"):
+        predict(with_tree_array(tree(), "nodes", wild_child), X)
+    assert mine.child is None or not mine.child.alive
+    np.testing.assert_array_equal(predict(pack(tree()), X), tree().predict(X))  # by a new child
+
+
+def test_a_walk_without_end_is_ended(pool):
+    pool(UNCHECKED)
+
+    def circle(nodes):
+        nodes["left_child"][0] = nodes["right_child"][0] = 0
+        return nodes
+
+    with pytest.raises(ModelError, match=r"took longer than 1.5 s while predicting"):
+        predict(with_tree_array(tree(), "nodes", circle), X, Limits(seconds=1.5))
+    assert predict(pack(tree()), X).shape == (120,)
+
+
+def test_the_processor_time_of_a_request_is_limited_in_the_child(pool):
+    boot = BOOT + "; worker._limit_request(worker.Limits(seconds=0.1), None)\nwhile True: pass"
+    with pytest.raises(ModelError, match="ended by SIGXCPU while starting"):
+        pool(boot).ask({}, b"", X)
+
+
+def test_memory_beyond_the_limit_is_refused_and_the_next_model_gets_a_new_child(pool):
+    mine = pool()
+    rows = np.random.default_rng(0).standard_normal((20_000, 5))
+    model = make_pipeline(PolynomialFeatures(8), tree()).fit(X, Y)  # 1287 columns: 206 MB
+    with pytest.raises(ModelError, match="need at most 67108864 bytes"):
+        predict(pack(model), rows, Limits(memory_bytes=64 * 2**20))
+    assert predict(pack(model), rows[:50], Limits(memory_bytes=512 * 2**20)).shape == (50,)
+    assert mine.child.alive
+
+
+def test_a_child_that_is_killed_between_two_models_is_replaced(pool):
+    mine = pool()
+    predict(pack(tree()), X)
+    mine.child.process.kill()
+    mine.child.process.wait()
+    assert predict(pack(tree()), X).shape == (120,)
+
+
+def test_children_are_not_started_for_ever(pool, monkeypatch):
+    monkeypatch.setattr(sandbox, "MAX_LOSSES", 2)
+    mine = pool("import sys; sys.exit('no scikit-learn here')")
+    for _ in range(2):
+        with pytest.raises(ModelError, match=r"ended with status 1 .no scikit-learn here. while starting"):
+            predict(pack(tree()), X)
+    with pytest.raises(ModelError, match="lost 2 times in a row"):
+        predict(pack(tree()), X)
+    assert mine.child is None
+
+
+def test_an_answer_forgives_earlier_losses(pool, monkeypatch):
+    monkeypatch.setattr(sandbox, "MAX_LOSSES", 2)
+    pool()
+    for _ in range(4):
+        predict(pack(tree()), X)
+        sandbox._POOL.child.kill()
+
+
+# -- what comes back ------------------------------------------------------------------------------
+
+
+def answering(header, content=b"", sizes=None):
+    """Code of a child that is ready and then answers anything with this."""
+    text = header if isinstance(header, bytes) else header.encode()
+    first, second = sizes or (len(text), len(content))
+    ready = struct.pack("<QQ", 15, 0) + b'{"ready": true}'
+    answer = struct.pack("<QQ", first, second) + text + content
+    return (
+        f"import sys, threading; o = sys.stdout.buffer; o.write({ready!r}); o.flush()\n"
+        f"sys.stdin.buffer.read(1); o.write({answer!r}); o.flush()\n"
+        "sys.stdin.buffer.read()"
+    )
+
+
+@pytest.mark.parametrize(
+    ("boot", "match"),
+    [
+        (answering("{}", b"pickled"), "predictions: expected an array"),
+        (answering("{}", worker.dump_array(np.zeros(7))), "predictions of 120 rows"),
+        (answering("{}", worker.dump_array(np.zeros((120, 2, 2)))), "predictions of 120 rows"),
+        (answering("{}", worker.dump_array(np.zeros(120, dtype="S3"))), "predictions"),
+        (answering("{}", worker.dump_array(np.full(120, np.nan))), "finite"),
+        (answering("{}", sizes=(2, 2**40)), "short answer"),
+        (answering("{}", sizes=(2**40, 0)), "short answer"),
+        (answering("nonsense"), "JSON"),
+        (answering("[1]"), "JSON object"),
+        (answering('{"refused": "two\\nlines\\u001b[31m"}'), r"^twolines\[31m$"),
+    ],
+)
+def test_an_answer_that_is_none_is_an_error(pool, boot, match):
+    pool(boot)
+    with pytest.raises(ModelError, match=match):
+        predict(pack(tree()), X, Limits(seconds=20))
+
+
+def test_predictions_that_are_not_finite_are_refused():
+    model = SVR().fit(X, X[:, 0])
+    model._intercept_ = model._intercept_ + np.array([1e308])
+    model._dual_coef_ = model._dual_coef_ * 1e308
+    for in_process in (True, False):
+        with pytest.raises(ModelError, match="finite"), np.errstate(all="ignore"):
+            predict(pack(model), X, in_process=in_process)
+
+
+# -- the child's surroundings ------------------------------------------------------------------
+
+
+def probe(code):
+    """What the child prints to its answer when it starts with `code` run in it."""
+    text = f"{BOOT}\nimport json, os, struct, sys\n{code}\n"
+    text += "t = json.dumps({'refused': str(said)}).encode(); o = sys.stdout.buffer\n"
+    text += "o.write(struct.pack('<QQ', 15, 0) + b'{\"ready\": true}' + struct.pack('<QQ', len(t), 0) + t)\n"
+    text += "o.flush(); sys.stdin.buffer.read()"
+    return text
+
+
+def test_the_child_inherits_no_secrets_and_one_thread(pool, monkeypatch):
+    monkeypatch.setenv("A_SECRET", "x")
+    pool(probe("said = sorted(os.environ)"))
+    with pytest.raises(ModelError) as caught:
+        predict(pack(tree()), X)
+    assert "A_SECRET" not in str(caught.value)
+    assert "HOME" not in str(caught.value)
+    assert "OPENBLAS_NUM_THREADS" in str(caught.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of other systems differ")
+def test_the_child_writes_no_file_and_dumps_no_memory(pool):
+    code = "import resource; worker._limit_once(); said = [resource.getrlimit(n)[0] for n in "
+    pool(probe(code + "(resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_NOFILE)]"))
+    with pytest.raises(ModelError, match=r"\[0, 0, 64\]"):
+        predict(pack(tree()), X)
+
+
+def test_what_a_model_prints_does_not_disturb_the_answer(pool):
+    model = RandomForestClassifier(5, random_state=0, verbose=3).fit(X, Y)
+    pool()
+    np.testing.assert_array_equal(predict(pack(model), X), model.predict(X))
+
+
+def test_threads_share_the_child_one_after_the_other(pool):
+    pool()
+    payloads = {name: (pack(model), model.predict(X)) for name, model in (("a", tree()), ("b", linear()))}
+    wrong = []
+
+    def work(name):
+        for _ in range(5):
+            payload, expected = payloads[name]
+            if not np.array_equal(predict(payload, X), expected):
+                wrong.append(name)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_takes_a_child_of_its_own_and_leaves_its_parents_alone():
+    code = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from crafted_models import X, pack, tree
+from fbo_flower.models import predict, sandbox
+predict(pack(tree()), X)
+before = sandbox._POOL.child.process.pid
+child = os.fork()
+if child == 0:
+    predict(pack(tree()), X)
+    assert sandbox._POOL.child.process.pid != before
+    sandbox._POOL.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+predict(pack(tree()), X)
+assert sandbox._POOL.child.process.pid == before
+print("fine")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, os.path.dirname(__file__)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "fine\n", done.stderr
+
+
+def test_the_child_ends_with_its_parent():
+    code = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from crafted_models import X, pack, tree
+from fbo_flower.models import predict, sandbox
+predict(pack(tree()), X)
+print(sandbox._POOL.child.process.pid, flush=True)
+import os; os._exit(0)  # without any clean-up
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, os.path.dirname(__file__)], capture_output=True, text=True, check=True
+    )
+    pid, gone = int(done.stdout), threading.Event()
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            gone.set()
+            break
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            if file.read().split()[2] == "Z":  # ended, and nobody has asked
+                gone.set()
+                break
+        threading.Event().wait(0.1)
+    if not gone.is_set():
+        os.kill(pid, signal.SIGKILL)
+    assert gone.is_set()
+
+
+def test_the_callers_own_mistakes_are_named():
+    with pytest.raises(ConfigError, match="method"):
+        predict(pack(tree()), X, method="fit")
+    with pytest.raises(ConfigError, match="rows"):
+        predict(pack(tree()), X[0])
+    with pytest.raises(ConfigError, match="rows"):
+        predict(pack(tree()), X.astype(object))
+    for options in ({"max_bytes": 0}, {"seconds": -1.0}, {"seconds": np.inf}, {"memory_bytes": 1.5}):
+        with pytest.raises(ConfigError, match=next(iter(options))):
+            Limits(**options)
+
+
+def test_the_wire_limit_holds_before_anything_is_sent(pool):
+    mine = pool("raise SystemExit")
+    with pytest.raises(ModelError, match="1 to 10 bytes"):
+        predict(pack(tree()), X, Limits(max_bytes=10))
+    assert mine.child is None
