@@ -1,25 +1,30 @@
-"""Own time per pull of the X-armed bandits, beside PyXAB's HCT. Run with `OPENBLAS_NUM_THREADS=1`.
+"""Own time per pull of the X-armed bandits, beside PyXAB. Run with `OPENBLAS_NUM_THREADS=1`.
 
-The objective is evaluated once per cell and client, so what is left is the algorithms' own work and the
-noise. PyXAB (MIT, `pip install fbo-flower[bench]`) is optional: without it its columns are left out. Its
-binary partition splits a random axis; here it gets ours, and an `expand` that does not throw subtrees away:
-both then make the same pulls, which is checked.
+Left out is what an objective costs: its values at the centres of cells, and where a few pulls are made at a
+time (`racing`) their noise. What stays is the algorithms' own work, the drawing of many pulls' noise at once
+(its column shows how much that is) and the driver's record.
+PyXAB (MIT, `pip install fbo-flower[bench]`) is optional: without it its columns are left out. Its binary
+partition splits a random axis; here it gets ours, and an `expand` that does not throw subtrees away: both
+then make the same pulls, which is checked. Its other algorithms run as they are, and shortly, as their time
+per pull grows.
 """
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fbo_flower.numerics import elimination, hct, partition
+from fbo_flower.numerics import hct, partition
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.experiments import pne_reference as reference
-from fbo_flower.simulation.experiments.pne_client import Shifted
+from fbo_flower.simulation.experiments.pne_client import Client, Run, Shifted
 from fbo_flower.simulation.problems.xarmed import (
     Ackley,
     DoubleSine,
@@ -30,14 +35,60 @@ from fbo_flower.simulation.problems.xarmed import (
 )
 
 PROBLEMS = (Garland, DoubleSine, Himmelblau, Ackley, Rastrigin10D)
-BUDGET, PEER_BUDGET, SEED = 100_000, 3_000, 0
+BUDGETS, NUM_CLIENTS, SEED = (20_000, 100_000), 10, 0
+OTHER_PULLS = 4000
+ALGORITHMS = ("pf-pne", "fed-pne", "local-pne", "racing", "hct")
 
 
-def microseconds(function: Callable[[], object], pulls: int) -> float:
-    """CPU time of one call per pull."""
+class Watch:
+    """CPU time spent in methods of `Client` that stand for the objective."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth = 0
+
+    @contextmanager
+    def watching(self, *names: str) -> Iterator[None]:
+        """Count the time of these methods, once where they call each other."""
+        plain = {name: getattr(Client, name) for name in names}
+        for name, method in plain.items():
+            setattr(Client, name, self._timed(method))
+        try:
+            yield
+        finally:
+            for name, method in plain.items():
+                setattr(Client, name, method)
+
+    def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:
+            begin = time.process_time()
+            self._depth += 1
+            try:
+                return method(*arguments)
+            finally:
+                self._depth -= 1
+                if self._depth == 0:
+                    self.seconds += time.process_time() - begin
+
+        return timed
+
+
+def own_microseconds(run: Callable[[], Run], pulls: int) -> float:
+    """CPU time of a run per pull, without the objective."""
+    watch = Watch()
+    with watch.watching("cell_values", "observe"):
+        begin = time.process_time()
+        run()
+        return 1e6 * (time.process_time() - begin - watch.seconds) / pulls
+
+
+def noise_microseconds(budget: int) -> float:
+    """CPU time of drawing one client's noise, per pull."""
+    rng = np.random.default_rng(SEED)
     begin = time.process_time()
-    function()
-    return 1e6 * (time.process_time() - begin) / pulls
+    for _ in range(NUM_CLIENTS):
+        rng.uniform(-0.1, 0.1, budget)
+    return 1e6 * (time.process_time() - begin) / (NUM_CLIENTS * budget)
 
 
 def pyxab_hct(dim: int) -> Any:
@@ -75,11 +126,8 @@ def pyxab_hct(dim: int) -> Any:
     return LeafOnlyHCT(domain=[[0, 1]] * dim, partition=CyclicPartition)
 
 
-def peer_time(problem: XArmed, noise: Array) -> tuple[float, float] | None:
-    """Microseconds per pull of PyXAB's HCT, and its regret over `noise`'s pulls; None without PyXAB."""
-    algorithm = pyxab_hct(problem.dimension)
-    if algorithm is None:
-        return None
+def peer_microseconds(algorithm: Any, problem: XArmed, noise: Array) -> tuple[float, float]:
+    """CPU time per pull of one of PyXAB's algorithms, and its regret over `noise`'s pulls."""
     known: dict[tuple[float, ...], float] = {}
     elapsed, regret = 0.0, 0.0
     for t, e in enumerate(noise.tolist(), start=1):
@@ -96,48 +144,66 @@ def peer_time(problem: XArmed, noise: Array) -> tuple[float, float] | None:
     return 1e6 * elapsed / len(noise), regret
 
 
-def own_hct(problem: XArmed, noise: Array) -> tuple[float, float]:
-    """The same of ours."""
+def own_regret(problem: XArmed, noise: Array) -> float:
+    """Regret of our HCT over the same pulls."""
 
     def value(depth: int, index: int) -> float:
         return float(problem.values(partition.centre(depth, [index], problem.dimension), 0)[0])
 
     tree = hct.Tree(hct.HCTOptions(problem.dimension))
-    begin = time.process_time()
     cells = hct.pull_many(tree, len(noise), value, noise)
-    elapsed = time.process_time() - begin
     values = np.array([value(h, i) for h, i in zip(tree.depth, tree.index, strict=True)])
-    return 1e6 * elapsed / len(noise), float((problem.optimum(0) - values[cells]).sum())
+    return float((problem.optimum(0) - values[cells]).sum())
+
+
+def print_others() -> None:
+    """Print the time per pull of PyXAB's other algorithms for noisy objectives."""
+    from PyXAB.algos.HOO import T_HOO  # type: ignore[import-not-found]  # optional, without types
+    from PyXAB.algos.StoSOO import StoSOO  # type: ignore[import-not-found]
+    from PyXAB.algos.VHCT import VHCT  # type: ignore[import-not-found]
+    from PyXAB.partition.BinaryPartition import BinaryPartition
+
+    problem = Himmelblau(1, SEED)
+    where = {"domain": [[0, 1]] * problem.dimension, "partition": BinaryPartition}
+    noise = np.random.default_rng(SEED).uniform(-0.1, 0.1, OTHER_PULLS)
+    for name, algorithm in (
+        ("VHCT", VHCT(**where)),
+        ("T-HOO", T_HOO(rounds=OTHER_PULLS, **where)),
+        ("StoSOO", StoSOO(n=OTHER_PULLS, **where)),
+    ):
+        elapsed, _ = peer_microseconds(algorithm, problem, noise)
+        print(f"PyXAB {name}, {problem.name}, T={OTHER_PULLS}: {elapsed:.0f}")
 
 
 def main() -> None:
-    """Print the table."""
-    if pyxab_hct(1) is None:
+    """Print the tables."""
+    has_peer = pyxab_hct(1) is not None
+    if not has_peer:
         print("PyXAB is not installed: its columns are left out; `pip install fbo-flower[bench]` adds them")
-    print(f"microseconds of CPU time per pull, T={BUDGET} (10 clients), PyXAB T={PEER_BUDGET} (one client)")
-    names = ("noise", "PF-PNE", "Fed-PNE", "LocalPNE", "racing", "HCT", "HCT, short", "PyXAB", "ratio")
-    print(f"{'':<15}" + "".join(f"{name:>11}" for name in names))
-    for problem_class in PROBLEMS:
-        problem = problem_class(10, SEED)
-        surface = Shifted(problem)
-        pulls = BUDGET * problem.num_agents
-        for agent in range(problem.num_agents):
-            problem.optimum(agent)
-        rng = np.random.default_rng(SEED)
-        row = [microseconds(lambda rng=rng: rng.uniform(-0.1, 0.1, BUDGET), BUDGET)]  # type: ignore[misc]
-        for transition in (6, elimination.NEVER, -1):
-            row.append(microseconds(lambda s=surface, h=transition: reference.pne(s, BUDGET, SEED, h), pulls))  # type: ignore[misc]
-        row.append(microseconds(lambda s=surface: reference.racing_pne(s, BUDGET, SEED), pulls))  # type: ignore[misc]
-        row.append(microseconds(lambda s=surface: reference.local_hct(s, BUDGET, SEED), pulls))  # type: ignore[misc]
-        noise = np.random.default_rng(SEED).uniform(-0.1, 0.1, PEER_BUDGET)
-        own, regret = own_hct(problem, noise)
-        cells = [f"{value:11.2f}" for value in [*row, own]]
-        peer = peer_time(problem, noise)
-        if peer is not None:
-            cells += [f"{peer[0]:11.1f}", f"{peer[0] / own:11.1f}"]
-            if abs(peer[1] - regret) > 1e-6:
-                cells.append(f"  regrets differ: {regret:.6f}, {peer[1]:.6f}")
-        print(f"{problem.name:<15}" + "".join(cells), flush=True)
+    print(f"own CPU time in microseconds per pull; {NUM_CLIENTS} clients, PyXAB one")
+    head = ("T", "noise", *ALGORITHMS, *(("PyXAB HCT", "ratio") if has_peer else ()))
+    print(f"{'':<15}" + "".join(f"{name:>11}" for name in head))
+    runs = reference.algorithms()
+    for budget in BUDGETS:
+        for problem_class in PROBLEMS:
+            problem = problem_class(NUM_CLIENTS, SEED)
+            surface = Shifted(problem)
+            for agent in range(NUM_CLIENTS):
+                problem.optimum(agent)  # found once and kept
+            own = {
+                name: own_microseconds(partial(runs[name], surface, budget, SEED), NUM_CLIENTS * budget)
+                for name in ALGORITHMS
+            }
+            cells = [f"{budget:11d}", *(f"{t:11.3f}" for t in (noise_microseconds(budget), *own.values()))]
+            if has_peer:
+                noise = np.random.default_rng(SEED).uniform(-0.1, 0.1, budget)
+                peer, regret = peer_microseconds(pyxab_hct(problem.dimension), problem, noise)
+                cells += [f"{peer:11.1f}", f"{peer / own['hct']:11.0f}"]
+                if abs(regret - own_regret(problem, noise)) > 1e-6:
+                    cells.append(f"  regrets differ: {own_regret(problem, noise):.6f}, {regret:.6f}")
+            print(f"{problem.name:<15}" + "".join(cells), flush=True)
+    if has_peer:
+        print_others()
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ class AppConfig:
     quorum: float
     label: str | None
     out: Path | None
+    journal: Path | None
+    resume: bool
 
     @staticmethod
     def read(run_config: Mapping[str, Any]) -> AppConfig:
@@ -46,12 +48,9 @@ class AppConfig:
             If a key is missing or a value cannot be used.
         """
         num_agents = _number(run_config, "num-agents", 0, integer=True)
-        out = _text(run_config, "out")
-        if out and not Path(out).expanduser().is_absolute():
-            raise ConfigError(
-                f"out: expected an absolute directory, because the app does not run where `flwr run` "
-                f"was called, got {out!r}"
-            )
+        resume, journal = _flag(run_config, "resume"), _path(run_config, "journal", "file")
+        if resume and journal is None:
+            raise ConfigError("resume: expected a journal to resume from, got journal = ''")
         return AppConfig(
             problem=_text(run_config, "problem"),
             problem_options=_options(run_config, "problem-options"),
@@ -65,7 +64,9 @@ class AppConfig:
             round_timeout=_number(run_config, "round-timeout", 0.0),
             quorum=_number(run_config, "quorum", 1e-9, 1.0),
             label=_text(run_config, "label") or None,
-            out=Path(out).expanduser() if out else None,
+            out=_path(run_config, "out", "directory"),
+            journal=journal,
+            resume=resume,
         )
 
     def directory(self, run_id: int) -> Path:
@@ -96,6 +97,24 @@ def _text(run_config: Mapping[str, Any], key: str) -> str:
     value = _get(run_config, key)
     if not isinstance(value, str):
         raise ConfigError(f"{key}: expected a text, got {value!r}")
+    return value
+
+
+def _path(run_config: Mapping[str, Any], key: str, kind: str) -> Path | None:
+    text = _text(run_config, key)
+    path = Path(text).expanduser() if text else None
+    if path is not None and not path.is_absolute():
+        raise ConfigError(
+            f"{key}: expected an absolute {kind}, because the app does not run where `flwr run` was called, "
+            f"got {text!r}"
+        )
+    return path
+
+
+def _flag(run_config: Mapping[str, Any], key: str) -> bool:
+    value = _get(run_config, key)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key}: expected true or false, got {value!r}")
     return value
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 from rich.console import Console
 
+from fbo_flower.cli_plan import JOURNALS, Contestant, Plan, parse_options, slug
 from fbo_flower.errors import ConfigError, ObjectiveError
 
 if TYPE_CHECKING:
@@ -37,32 +36,8 @@ class Interrupted(Exception):  # noqa: N818  # not an error: someone pressed Ctr
     """Says what was written until then; typer would swallow a KeyboardInterrupt."""
 
 
-@dataclass(frozen=True)
-class Contestant:
-    """An algorithm with options, under its name in tables and pictures."""
-
-    label: str
-    algorithm: str
-    options: dict[str, Any] = field(default_factory=dict)
-
-    @staticmethod
-    def parse(text: str) -> Contestant:
-        """Read `--compare`.
-
-        >>> Contestant.parse("fts advice=portfolio label='fts portfolio'")
-        Contestant(label='fts portfolio', algorithm='fts', options={'advice': 'portfolio'})
-        """
-        try:
-            words = shlex.split(text)
-        except ValueError as error:
-            raise ConfigError(f"--compare: {error}, got {text!r}") from error
-        if not words:
-            raise ConfigError("--compare: expected an algorithm and its options, got nothing")
-        options = parse_options(words[1:], "--compare")
-        return Contestant(str(options.pop("label", " ".join(words))), words[0], options)
-
-
 def run_simulate(
+    context: typer.Context,
     problem: Annotated[str, typer.Option(help="See `fbo-flower problems`.")] = "digits-svm",
     algorithm: Annotated[str, typer.Option(help="See `fbo-flower algorithms`.")] = "fts",
     compare: Annotated[
@@ -81,7 +56,13 @@ def run_simulate(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything: the same seed, the same trials.")] = 0,
-    engine: Annotated[str, typer.Option(help="flower (Flower's engine, on Ray) or inline.")] = "flower",
+    engine: Annotated[
+        str,
+        typer.Option(help="ray (batches, on all cores), inline (in this process) or flower (Flower's own)."),
+    ] = "ray",
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster for engine ray; auto: the one of this machine.")
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(help="key=value for --algorithm, the value as JSON or text; repeatable."),
@@ -91,12 +72,32 @@ def run_simulate(
     ] = None,
     prior_rounds: Annotated[int, typer.Option(help="Rounds for which agents tune alone before.")] = 0,
     prior_algorithm: Annotated[str, typer.Option(help="How they do it.")] = "ts",
+    site_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="key=value of every site, for algorithms with roles: what operators decide; repeatable."
+        ),
+    ] = None,
     fraction: Annotated[float, typer.Option(help="Share of agents that get a task in a round.")] = 1.0,
     label: Annotated[
         str | None, typer.Option(help="Name of --algorithm in tables and pictures; default: its own.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory of the study; default: runs/PROBLEM-ALGORITHMS-seedSEED.")
+    ] = None,
+    journal: Annotated[
+        bool,
+        typer.Option(
+            "--journal",
+            help="Keep every task, reply and evaluation on disk, so that a run that dies can be resumed.",
+        ),
+    ] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="Go on with the run with --journal in this directory, with its settings; beside it only "
+            "--engine, --address, --quiet and --debug may be given."
+        ),
     ] = None,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -107,55 +108,77 @@ def run_simulate(
 
     After Ctrl-C they hold what was done until then.
     """
-    from fbo_flower.algorithms import make_algorithm
-    from fbo_flower.algorithms.protocol import check_number
+    if resume is None:
+        plan = Plan(
+            problem, parse_options(problem_option or [], "--problem-option"), agents, seed,
+            (
+                Contestant(label or algorithm, algorithm, parse_options(option or [], "--option")),
+                *map(Contestant.parse, compare or []),
+            ),
+            rounds, engine, prior_rounds, prior_algorithm, fraction,
+            parse_options(site_option or [], "--site-option"),
+        )  # fmt: skip
+    else:
+        given = _given(context) - {"resume", "engine", "address", "quiet", "debug"}
+        if given:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given))
+            raise ConfigError(f"--resume: expected the settings of {resume} alone, got {names} as well")
+        plan = Plan.load(resume)
+        if "engine" in _given(context):
+            plan = replace(plan, engine=engine)
+    _run(plan, resume or out, address, journal or resume is not None, resume is not None, quiet, debug)
+
+
+def _given(context: typer.Context) -> set[str]:
+    """Return the names of the options that stand on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
+def _run(
+    plan: Plan, out: Path | None, address: str | None, journal: bool, resume: bool, quiet: bool, debug: bool
+) -> None:
     from fbo_flower.cli_progress import Display
-    from fbo_flower.simulation.problems import make_problem
-    from fbo_flower.simulation.runner import ENGINES, prior_study, simulate, writable_directory
+    from fbo_flower.simulation.ray_grid import ray_running
+    from fbo_flower.simulation.runner import prior_study, simulate, writable_directory
 
-    contestants = [
-        Contestant(label or algorithm, algorithm, parse_options(option or [], "--option")),
-        *map(Contestant.parse, compare or []),
-    ]
-    _check_labels(contestants)
-    # everything that can be wrong is looked at before the first evaluation
-    if rounds is not None:
-        check_number("rounds", rounds, 1, integer=True)
-    check_number("prior_rounds", prior_rounds, 0, integer=True)
-    check_number("fraction", fraction, 1e-9, 1.0)
-    if engine not in ENGINES:
-        raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {engine!r}")
-    chosen = make_problem(problem, agents, seed, parse_options(problem_option or [], "--problem-option"))
-    chosen.check_data()
-    num_rounds: dict[str, int | None] = {}
-    for contestant in contestants:
-        algorithm_made = make_algorithm(contestant.algorithm, contestant.options)
-        algorithm_made.check(chosen.space)
-        num_rounds[contestant.label] = rounds or (None if algorithm_made.finishes else 25)
-    make_algorithm(prior_algorithm, {})
-    directory = writable_directory(out or default_directory(problem, contestants, seed))
+    problem, num_rounds = plan.check()  # everything that can be wrong, before the first evaluation
+    directory = writable_directory(out or plan.directory())
+    journals = directory / JOURNALS if journal else None
+    if journals is not None and not resume:
+        if journals.exists():
+            raise ConfigError(f"--journal: {directory} holds journals; go on with --resume {directory}")
+        plan.save(directory)
 
-    record = _Record(directory)
-    with Display(quiet=quiet, debug=debug) as display:
+    record = _Record(directory, journal)
+    with ExitStack() as stack:
+        display = stack.enter_context(Display(quiet=quiet, debug=debug))
         try:
+            if plan.engine == "ray":
+                stack.enter_context(ray_running(address))
             prior = None
-            if prior_rounds:
-                display.announce(f"prior {prior_algorithm}", prior_rounds)
-                prior = prior_study(chosen, prior_algorithm, prior_rounds, seed, engine)
-            for contestant in contestants:
+            if plan.prior_rounds:
+                display.announce(f"prior {plan.prior_algorithm}", plan.prior_rounds)
+                earlier = journals / "prior" if journals is not None else None
+                settings = plan.prior_algorithm, plan.prior_rounds, plan.seed, plan.engine
+                prior = prior_study(problem, *settings, earlier, resume)
+            for number, contestant in enumerate(plan.contestants, 1):
                 display.announce(contestant.label, num_rounds[contestant.label])
                 simulate(
-                    chosen,
+                    problem,
                     contestant.algorithm,
                     num_rounds=num_rounds[contestant.label],
-                    seed=seed,
-                    engine=engine,
+                    seed=plan.seed,
+                    engine=plan.engine,
                     options=contestant.options,
                     label=contestant.label,
-                    fraction=fraction,
+                    fraction=plan.fraction,
                     prior=prior,
+                    site_options={"models": str(directory / "models"), **plan.site_options},
                     on_round=display.advance,
                     on_study=record.add,
+                    journals=None if journals is None else journals / f"{number}-{slug(contestant.label)}",
+                    resume=resume,
                 )
         except KeyboardInterrupt as error:
             raise Interrupted(record.close()) from error
@@ -167,6 +190,7 @@ def run_simulate(
         from fbo_flower.simulation.summary import summarise
 
         print_table(summarise(record.study))
+        print_selections(record.study)
         if no_picture:
             typer.echo(f"No picture: {no_picture}")
         typer.echo(f"Results: {directory}")
@@ -176,8 +200,9 @@ def run_simulate(
 class _Record:
     """The study so far, saved after every algorithm, so that nothing that was done is lost."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, journal: bool) -> None:
         self.directory = directory
+        self.journal = journal
         self.studies: list[Study] = []
 
     @property
@@ -204,33 +229,8 @@ class _Record:
             f"{name} {_plural(len(set(self.study.rounds.where(algorithm=name)['round'].tolist())), 'round')}"
             for name in self.study.algorithms
         ]
-        return f"{self.directory} holds what was done: {', '.join(parts)}"
-
-
-def parse_options(pairs: Iterable[str], source: str) -> dict[str, Any]:
-    """Read `key=value` pairs; a value is JSON, and text if it is not.
-
-    >>> parse_options(["advice=portfolio", "num-features=50"], "--option")
-    {'advice': 'portfolio', 'num_features': 50}
-    """
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"{source}: expected key=value, got {pair!r}")
-        try:
-            parsed = json.loads(value)
-        except (ValueError, RecursionError):
-            parsed = value
-        options[key.strip().replace("-", "_")] = parsed
-    return options
-
-
-def default_directory(problem: str, contestants: Sequence[Contestant], seed: int) -> Path:
-    """Return `runs/PROBLEM-ALGORITHMS-seedSEED`."""
-    names = "-".join(contestant.label for contestant in contestants)
-    slug = re.sub(r"[^a-z0-9.]+", "-", f"{problem}-{names}".lower()).strip("-.")
-    return Path("runs") / f"{slug[:100]}-seed{seed}"
+        text = f"{self.directory} holds what was done: {', '.join(parts)}"
+        return f"{text}; go on with --resume {self.directory}" if self.journal else text
 
 
 def print_table(rows: Sequence[SummaryRow], console: Console | None = None) -> None:
@@ -249,14 +249,18 @@ def print_table(rows: Sequence[SummaryRow], console: Console | None = None) -> N
         start = stop
 
 
-def _check_labels(contestants: Sequence[Contestant]) -> None:
-    labels = [contestant.label for contestant in contestants]
-    twice = sorted({name for name in labels if labels.count(name) > 1})
-    if twice:
-        raise ConfigError(
-            f"label: expected a different one for every algorithm, got {', '.join(twice)} twice; "
-            "name them with --label and label=..."
-        )
+def print_selections(study: Study, *, markdown: bool = False) -> None:
+    """Print what came of the runs that exchanged models, if there are any."""
+    from fbo_flower.simulation.selection import selection_cells, selections
+    from fbo_flower.simulation.summary import markdown_table, render_cells
+
+    rows = selections(study)
+    if rows and markdown:
+        typer.echo("\n" + markdown_table(selection_cells(rows)), nl=False)
+    elif rows:
+        console = Console(highlight=False)
+        console.width = console.width if console.is_terminal else 10_000
+        console.print(render_cells(selection_cells(rows)))
 
 
 def _check_success(study: Study) -> None:

@@ -25,7 +25,20 @@ class ConfigError(FBOError, ValueError):
 
 
 class WireError(FBOError, ValueError):
-    """What came over the wire cannot be trusted or understood."""
+    """What came over the wire cannot be trusted or understood.
+
+    Parameters
+    ----------
+    message : names the thing, the expectation and the value
+    reason : one word, by which a study counts what was refused: "schema", "study", "agent", "space", "phase",
+        "round", "trial", "num-trials" and "num-failed" for that entry of a message, "content", "size", "encoding",
+        "names", "dtype", "shape", "not-finite", "bounds", "values" and "disclosed" for its form, "covariance"
+        and "report" for a content that makes no sense
+    """
+
+    def __init__(self, message: str, reason: str = "report") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class ModelError(WireError):

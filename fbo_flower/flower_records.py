@@ -25,11 +25,21 @@ MAX_ARRAYS = 32
 MAX_AXES = 8
 
 
-def to_records(packed: Packed) -> RecordDict:
-    """Return a Flower message's content: record `arrays` with every array under its name, and `config`."""
+def to_records(packed: Packed, seen: dict[int, FlowerArray] | None = None) -> RecordDict:
+    """Return a Flower message's content: record `arrays` with every array under its name, and `config`.
+
+    Parameters
+    ----------
+    seen : id of an array -> what it became, filled here: messages of one half-round share arrays, which are
+        then written once. It must not outlive the arrays
+    """
     arrays, config = packed
     names = str(config["names"]).split(",") if arrays else []
-    record = ArrayRecord({name: FlowerArray(array) for name, array in zip(names, arrays, strict=True)})
+    seen = {} if seen is None else seen
+    for array in arrays:
+        if id(array) not in seen:
+            seen[id(array)] = FlowerArray(array)
+    record = ArrayRecord({name: seen[id(array)] for name, array in zip(names, arrays, strict=True)})
     return RecordDict({"arrays": record, "config": ConfigRecord(cast(dict[str, Any], config))})
 
 
@@ -37,14 +47,17 @@ def from_records(content: RecordDict) -> Packed:
     """Return the arrays and scalars of a Flower message; WireError before anything large is allocated."""
     record, config = content.get("arrays"), content.get("config")
     if not isinstance(record, ArrayRecord) or not isinstance(config, ConfigRecord):
-        raise WireError(f"content: expected records 'arrays' and 'config', got {show(sorted(content))}")
+        found = show(sorted(content))
+        raise WireError(f"content: expected records 'arrays' and 'config', got {found}", "content")
     if len(record) > MAX_ARRAYS or sum(len(a.data) for a in record.values()) > MAX_BYTES:
-        raise WireError(f"arrays: expected at most {MAX_ARRAYS} of {MAX_BYTES} bytes together")
+        raise WireError(f"arrays: expected at most {MAX_ARRAYS} of {MAX_BYTES} bytes together", "size")
     if not all(isinstance(value, bool | int | float | str) for value in config.values()):
-        raise WireError("config: expected numbers and texts only")
+        raise WireError("config: expected numbers and texts only", "content")
     scalars = cast(dict[str, Scalar], dict(config))
     if ",".join(record) != scalars.get("names", ""):
-        raise WireError(f"names: expected {show(','.join(record))}, got {show(scalars.get('names'))}")
+        raise WireError(
+            f"names: expected {show(','.join(record))}, got {show(scalars.get('names'))}", "names"
+        )
     return [_decode_array(name, array) for name, array in record.items()], scalars
 
 
@@ -77,13 +90,17 @@ def _decode_array(name: str, array: FlowerArray) -> AnyArray:
         version = np.lib.format.read_magic(stream)
         shape, fortran, dtype = readers[version](stream)
     except Exception as error:  # NumPy raises several kinds on malformed headers
-        raise WireError(f"{name[:80]}: expected an array in npy format") from error
+        raise WireError(f"{name[:80]}: expected an array in npy format", "encoding") from error
     if len(shape) > MAX_AXES or any(type(n) is not int or not 0 <= n <= MAX_BYTES for n in shape):
-        raise WireError(f"{name[:80]}: expected an array of at most {MAX_AXES} axes, got {show(shape)}")
+        raise WireError(
+            f"{name[:80]}: expected an array of at most {MAX_AXES} axes, got {show(shape)}", "shape"
+        )
     size = math.prod(shape)  # Python integers: cannot overflow
     if array.stype != "numpy.ndarray" or dtype.kind not in "fiub":
-        raise WireError(f"{name[:80]}: expected plain numbers, got {dtype}")
+        raise WireError(f"{name[:80]}: expected plain numbers, got {dtype}", "dtype")
     if size * dtype.itemsize != len(array.data) - stream.tell():
-        raise WireError(f"{name[:80]}: expected {size * dtype.itemsize} bytes for shape {shape}")
+        raise WireError(
+            f"{name[:80]}: expected {size * dtype.itemsize} bytes for shape {show(shape)}", "size"
+        )
     flat = np.frombuffer(array.data, dtype=dtype, offset=stream.tell())
     return cast(AnyArray, flat.reshape(shape, order="F" if fortran else "C"))

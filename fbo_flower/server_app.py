@@ -16,6 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.app_config import AppConfig
 from fbo_flower.errors import FBOError
+from fbo_flower.simulation.agents import check_roles
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.simulation.report import save_with_picture
 from fbo_flower.simulation.runner import on_problem, writable_directory
@@ -29,8 +30,9 @@ def main(grid: Grid, context: Context) -> None:
     """Run the algorithm and write the study; what goes wrong is said in one line and ends the run."""
     try:
         config = AppConfig.read(context.run_config)
-        make_algorithm(config.algorithm, config.options)
-        make_problem(config.problem, config.num_agents, config.seed, config.problem_options)
+        algorithm = make_algorithm(config.algorithm, config.options)
+        problem = make_problem(config.problem, config.num_agents, config.seed, config.problem_options)
+        check_roles(problem, algorithm, {"allow_models_with_data": True} if algorithm.roles else None)
         directory = writable_directory(config.directory(context.run_id))
         log(INFO, "Results go to %s", directory)
         tune(grid, config, directory)
@@ -53,7 +55,7 @@ def tune(grid: Grid, config: AppConfig, directory: Path) -> None:
         **config.options,
     )
     try:
-        strategy.start(grid, config.num_rounds)
+        strategy.start(grid, config.num_rounds, journal=config.journal, resume=config.resume)
     finally:
         if strategy.study is not None:
             (run,) = strategy.study.settings["runs"]

@@ -5,9 +5,12 @@ directory of plain files::
 
     study.json    settings, and the kinds and lengths of the tables below
     trials.csv    one row per evaluation: algorithm, agent, round, trial, config.*, value, failure, regret
-    rounds.csv    one row per round: time, traffic, who answered, mean incumbent
+    rounds.csv    one row per round: time, traffic (the last exchanges' with the last round), who answered,
+                  mean incumbent
     best.json     algorithm -> agent -> its best configuration and value
     regret.csv    cumulative and simple regret by evaluations, where the optimum is known
+    models.csv    one row per model, where one site trains and others judge: losses, who is on the front
+    judgements.csv    one row per model and site that judged it
 
 Equal studies are saved as the same bytes. Everything is maximised; a failed trial has the value NaN and says
 why.
@@ -26,6 +29,8 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.ranking import best_rows, natural_order, sorted_rows
 from fbo_flower.study_files import read_study, write_study
 from fbo_flower.study_schema import (
+    JUDGEMENTS,
+    MODELS,
     RECOMMENDATIONS,
     REGRET,
     ROUNDS,
@@ -52,6 +57,7 @@ class Study:
     regret : columns as in `REGRET`; none if the optimum is unknown
     recommendations : columns as in `RECOMMENDATIONS`, what each agent would use; its best trial by default.
         An agent without a finite value has no recommendation.
+    models, judgements : columns as in `MODELS` and `JUDGEMENTS`; none where no models are exchanged
 
     Tables are sorted on arrival by algorithm (in order of appearance), agent ("2" < "10") and trial.
 
@@ -61,7 +67,7 @@ class Study:
         If the settings are not JSON of this schema, or a table has other columns.
     """
 
-    __slots__ = ("recommendations", "regret", "rounds", "settings", "trials")
+    __slots__ = ("judgements", "models", "recommendations", "regret", "rounds", "settings", "trials")
 
     def __init__(
         self,
@@ -70,24 +76,34 @@ class Study:
         rounds: Table,
         regret: Table | None = None,
         recommendations: Table | None = None,
+        models: Table | None = None,
+        judgements: Table | None = None,
     ) -> None:
         regret = Table.from_rows([], REGRET) if regret is None else regret
+        models = Table.from_rows([], MODELS) if models is None else models
+        judgements = Table.from_rows([], JUDGEMENTS) if judgements is None else judgements
         for name, table, columns in (
             ("trials", trials, TRIALS),
             ("rounds", rounds, ROUNDS),
             ("regret", regret, REGRET),
             ("recommendations", recommendations, RECOMMENDATIONS),
+            ("models", models, MODELS),
+            ("judgements", judgements, JUDGEMENTS),
         ):
             if table is not None:
                 check_columns(name, table, columns)
         self.settings: Final = checked_settings(settings)
-        tables = [trials, rounds, regret] + ([] if recommendations is None else [recommendations])
+        tables = [trials, rounds, regret, models, judgements] + (
+            [] if recommendations is None else [recommendations]
+        )
         labels = [label(run) for run in self.settings["runs"]]
         labels += [name for table in tables for name in table["algorithm"].tolist()]
         order = {name: rank for rank, name in enumerate(dict.fromkeys(labels))}
         self.trials: Final = sorted_rows(trials, order, "trial")
         self.rounds: Final = sorted_rows(rounds, order, "round")
         self.regret: Final = sorted_rows(regret, order, "evaluations")
+        self.models: Final = sorted_rows(models, order, "trial")
+        self.judgements: Final = sorted_rows(judgements, order, "trial")
         recommendations = self.trials if recommendations is None else recommendations
         self.recommendations: Final = sorted_rows(best_rows(recommendations), order)
 
@@ -168,7 +184,7 @@ class Study:
         ConfigError
             If a file cannot be written; the message names it.
         """
-        names = ("trials", "rounds", "regret", "recommendations")
+        names = ("trials", "rounds", "regret", "recommendations", "models", "judgements")
         write_study(Path(directory), self.settings, dict(zip(names, self._tables, strict=True)))
 
     @classmethod
@@ -189,8 +205,8 @@ class Study:
             raise ConfigError(message if str(directory) in message else f"{path}: {message}") from error
 
     @property
-    def _tables(self) -> tuple[Table, Table, Table, Table]:
-        return self.trials, self.rounds, self.regret, self.recommendations
+    def _tables(self) -> tuple[Table, ...]:
+        return self.trials, self.rounds, self.regret, self.recommendations, self.models, self.judgements
 
     __hash__ = None  # type: ignore[assignment]  # equal by value, too large to hash
 

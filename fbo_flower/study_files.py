@@ -1,4 +1,4 @@
-"""A study's directory: three tables as CSV, settings and recommendations as JSON.
+"""A study's directory: tables as CSV, settings and recommendations as JSON.
 
 `study.json` is written last, with the kinds and lengths of the tables: it vouches for the other files.
 """
@@ -12,10 +12,19 @@ from typing import Any
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.files import atomic_file
-from fbo_flower.study_schema import RECOMMENDATIONS, as_json, check_schema, expect
+from fbo_flower.study_schema import (
+    READABLE,
+    RECOMMENDATIONS,
+    SCHEMA,
+    as_json,
+    check_schema,
+    expect,
+    upgraded_rounds,
+)
 from fbo_flower.table import Table
 
-_FILES = ("trials", "rounds", "regret")
+_FILES = ("trials", "rounds", "regret", "models", "judgements")
+_OPTIONAL = ("regret", "models", "judgements")  # no file without rows
 
 
 def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[str, Table]) -> None:
@@ -25,7 +34,8 @@ def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[st
     ----------
     directory : made if need be
     settings : plain JSON
-    tables : `trials`, `rounds`, `regret` and `recommendations`; no file for a `regret` without rows
+    tables : `trials`, `rounds`, `regret`, `models`, `judgements` and `recommendations`; no file for one of
+        the inner three without rows
 
     Raises
     ------
@@ -35,7 +45,7 @@ def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[st
     layouts: dict[str, Any] = {}
     for name in _FILES:
         table, path = tables[name], directory / f"{name}.csv"
-        if name != "regret" or len(table):
+        if name not in _OPTIONAL or len(table):
             layouts[name] = {"rows": len(table), "columns": table.write_csv(path)}
         else:
             _remove(path)  # of an earlier study in this directory
@@ -52,8 +62,8 @@ def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
 
     Returns
     -------
-    settings : of this schema, otherwise as they are in the file
-    tables : `trials`, `rounds`, `recommendations`, and `regret` if it was written
+    settings : of this schema, otherwise as they are in the file; a study of schema 1 is brought up to date
+    tables : `trials`, `rounds`, `recommendations`, and the others if they were written
 
     Raises
     ------
@@ -62,15 +72,16 @@ def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
         except where it is about an entry of `study.json`.
     """
     settings = _read_json(directory / "study.json")
-    check_schema(settings)
+    check_schema(settings, READABLE)
     layouts = expect(settings.pop("tables", None), dict, "tables")
     tables = {}
     for name in _FILES:
-        if name != "regret" or name in layouts:
+        if name not in _OPTIONAL or name in layouts:
             layout = expect(layouts.get(name), dict, f"tables.{name}")
             columns = expect(layout.get("columns"), dict, f"tables.{name}.columns")
             rows = expect(layout.get("rows"), int, f"tables.{name}.rows")
             tables[name] = _read_table(directory / f"{name}.csv", columns, rows)
+    settings["schema"], tables["rounds"] = SCHEMA, upgraded_rounds(tables["rounds"])
     tables["recommendations"] = _read_best(directory / "best.json")
     return settings, tables
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.table import Kind, Table
 
-SCHEMA = 1
+SCHEMA = 2  # since 2, rounds count floats, and name reasons
+READABLE = (1, SCHEMA)  # what a directory may hold
 
 TRIALS: dict[str, Kind] = {
     "algorithm": "text",
@@ -30,6 +31,8 @@ ROUNDS: dict[str, Kind] = {
     "seconds": "real",
     "bytes_down": "integer",
     "bytes_up": "integer",
+    "floats_down": "real",  # numbers in the algorithm's own arrays, 8 bytes each; NaN: not counted
+    "floats_up": "real",
     "tasks": "integer",
     "replies": "integer",
     "failures": "integer",
@@ -37,6 +40,7 @@ ROUNDS: dict[str, Kind] = {
     "failed_trials": "integer",
     "mean_incumbent": "real",
     "best": "real",
+    "reasons": "text",  # of failures and refused replies, with their numbers: "late:1 shape:2"
 }
 REGRET: dict[str, Kind] = {
     "algorithm": "text",
@@ -44,6 +48,32 @@ REGRET: dict[str, Kind] = {
     "evaluations": "integer",
     "cumulative": "real",
     "simple": "real",
+}
+MODELS: dict[str, Kind] = {  # where agents train and judge models; losses, NaN: unknown
+    "algorithm": "text",
+    "trial": "integer",
+    "round": "integer",
+    "config": "config",
+    "failure": "text",  # "": it did not fail
+    "local_loss": "real",  # where it was trained, cross-validated
+    "remote_loss": "real",  # at the sites that judged it, mean by rows
+    "on_front": "boolean",  # not dominated in these two
+    "shipped": "boolean",
+    "model": "text",  # SHA-256 of the packed model, where it was kept
+    "openbox_outbag": "real",  # at the end, on rows that were not used before
+    "curators_outbag": "real",  # mean by rows
+    "lockbox": "real",  # mean by rows
+}
+JUDGEMENTS: dict[str, Kind] = {  # what each site said of each model
+    "algorithm": "text",
+    "agent": "text",
+    "role": "text",
+    "trial": "integer",
+    "split": "text",  # "inbag" or "outbag"
+    "loss": "real",
+    "num_rows": "integer",
+    "failure": "text",
+    "epsilon": "real",  # spent by the site on these rows so far; 0: it adds no noise
 }
 RECOMMENDATIONS: dict[str, Kind] = {"algorithm": "text", "agent": "text", "value": "real", "config": "config"}
 
@@ -81,13 +111,23 @@ def checked_settings(settings: Any) -> dict[str, Any]:
     return dict(settings)
 
 
-def check_schema(settings: Any) -> None:
-    """Raise ConfigError unless the settings are of this version."""
+def check_schema(settings: Any, readable: Sequence[int] = (SCHEMA,)) -> None:
+    """Raise ConfigError unless the settings are of a version that is `readable`."""
     schema = expect(settings, dict, "settings").get("schema")
-    if schema != SCHEMA:
+    if type(schema) is not int or schema not in readable:
+        expected = " or ".join(map(str, readable))
         raise ConfigError(
-            f"study: expected schema {SCHEMA}, got {schema!r}; was it saved by another version?"
+            f"study: expected schema {expected}, got {schema!r}; was it saved by another version?"
         )
+
+
+def upgraded_rounds(rounds: Table) -> Table:
+    """Return the rounds of an older study with the columns that came later, as unknown."""
+    later = {name for name in ("floats_down", "floats_up", "reasons") if name not in rounds.columns}
+    if not later or rounds.columns != tuple(name for name in ROUNDS if name not in later):
+        return rounds  # of today, or not of an older study either: `check_columns` says what is wrong
+    unknown = {"real": np.full(len(rounds), np.nan), "text": [""] * len(rounds)}
+    return Table({n: unknown[kind] if n in later else rounds[n] for n, kind in ROUNDS.items()}, ROUNDS)
 
 
 def expect(value: Any, type_: type, name: str) -> Any:

@@ -23,6 +23,7 @@ from fbo_flower.errors import WireError
 SCHEMA_VERSION = 1
 MAX_TEXT = 2**20  # characters of one text
 MAX_TRIALS = 2**53
+MAX_TASK = 10**7  # trials that one task may ask for
 
 Packed = tuple[list[AnyArray], dict[str, Scalar]]
 
@@ -82,12 +83,15 @@ def unpack_task(arrays: Sequence[AnyArray], config: Mapping[str, Scalar], schema
     unpack_envelope(config)
     phase = _text(config, "phase")
     if phase not in tuple(Phase):
-        raise WireError(f"phase: expected one of {', '.join(Phase)}, got {show(phase)}")
+        raise WireError(f"phase: expected one of {', '.join(Phase)}, got {show(phase)}", "phase")
+    num_trials = _count(config, "num-trials")
+    if num_trials > MAX_TASK:
+        raise WireError(f"num-trials: expected at most {MAX_TASK}, got {num_trials}", "num-trials")
     return Task(
         Phase(phase),
         _count(config, "round"),
         _count(config, "trial"),
-        _count(config, "num-trials"),
+        num_trials,
         _checked_arrays(arrays, config, schema),
         _checked_values(config, schema),
     )
@@ -115,6 +119,12 @@ def pack_report(report: Report, task: Task, envelope: Envelope, disclosure: Disc
     return _with_arrays(config, {**report.arrays, **extra})
 
 
+def readdress(packed: Packed, task: Task) -> Packed:
+    """Return a report that was packed before as the answer to the same task in another round."""
+    arrays, config = packed
+    return arrays, config | {"round": task.round}
+
+
 def unpack_report(
     arrays: Sequence[AnyArray],
     config: Mapping[str, Scalar],
@@ -135,10 +145,10 @@ def unpack_report(
     for key, expected in _header(envelope, task).items():
         got = config.get(key)
         if key != "values" and (type(got) is not type(expected) or got != expected):
-            raise WireError(f"{key}: expected {show(expected)}, got {show(got)}")
+            raise WireError(f"{key}: expected {show(expected)}, got {show(got)}", key)
     num_failed = _count(config, "num-failed")
     if num_failed > task.num_trials:
-        raise WireError(f"num-failed: expected at most {task.num_trials}, got {num_failed}")
+        raise WireError(f"num-failed: expected at most {task.num_trials}, got {num_failed}", "num-failed")
     disclosed = Schema(
         arrays={
             **schema.arrays,
@@ -153,10 +163,12 @@ def unpack_report(
     values = _checked_values(config, schema)
     trials = _disclosed_trials(named, config, task)
     if trials is not None and trials.spans is None and len(trials.failures) != num_failed:
-        raise WireError(f"num-failed: expected {len(trials.failures)} as disclosed, got {num_failed}")
+        raise WireError(
+            f"num-failed: expected {len(trials.failures)} as disclosed, got {num_failed}", "num-failed"
+        )
     incumbent = config.get("disclosed.incumbent")
     if incumbent is not None and (not isinstance(incumbent, float) or np.isinf(incumbent)):
-        raise WireError(f"disclosed.incumbent: expected a number, got {show(incumbent)}")
+        raise WireError(f"disclosed.incumbent: expected a number, got {show(incumbent)}", "disclosed")
     kept = {name: array for name, array in named.items() if not name.startswith("disclosed.")}
     report = Report(task.trial, task.num_trials, num_failed, kept, values)
     point = named.get("disclosed.recommendation")
@@ -170,14 +182,15 @@ def _disclosed_trials(
     if "disclosed.points" not in named and "disclosed.values" not in named:
         return None
     if "disclosed.points" not in named or "disclosed.values" not in named:
-        raise WireError("disclosed trials: expected points and values, got one of them")
+        raise WireError("disclosed trials: expected points and values, got one of them", "disclosed")
     points = np.asarray(named["disclosed.points"], dtype=np.float64)
     values = np.asarray(named["disclosed.values"], dtype=np.float64)
     pulls = named.get("disclosed.pulls")
     spans = np.ones(len(values), dtype=np.int64) if pulls is None else np.asarray(pulls, dtype=np.int64)
     if not len(points) == len(values) == len(spans) or int(np.sum(spans)) != task.num_trials:
         raise WireError(
-            f"disclosed trials: expected rows of {task.num_trials} trials, got {len(values)} rows"
+            f"disclosed trials: expected rows of {task.num_trials} trials, got {len(values)} rows",
+            "disclosed",
         )
     first = task.trial + np.cumsum(spans) - spans
     failures = _json_object(config, "disclosed.failures")
@@ -186,10 +199,11 @@ def _disclosed_trials(
     # a row of several trials has a value and a reason when some of them failed
     if np.isinf(values).any() or not failed <= set(failures) <= (failed if pulls is None else known):
         raise WireError(
-            "disclosed.values: expected finite numbers, and NaN with a reason where a trial failed"
+            "disclosed.values: expected finite numbers, and NaN with a reason where a trial failed",
+            "disclosed",
         )
     if not all(isinstance(reason, str) and len(reason) <= 1000 for reason in failures.values()):
-        raise WireError("disclosed.failures: expected texts of at most 1000 characters")
+        raise WireError("disclosed.failures: expected texts of at most 1000 characters", "disclosed")
     reasons = {int(trial): cast(str, reason) for trial, reason in failures.items()}
     return Outcome(points, values, first, reasons, spans=None if pulls is None else spans)
 
@@ -218,7 +232,7 @@ def _with_arrays(config: dict[str, Scalar], arrays: Mapping[str, AnyArray]) -> P
 def _check_version(config: Mapping[str, Scalar]) -> None:
     version = config.get("schema")
     if type(version) is not int or version != SCHEMA_VERSION:
-        raise WireError(f"schema: expected version {SCHEMA_VERSION}, got {show(version)}")
+        raise WireError(f"schema: expected version {SCHEMA_VERSION}, got {show(version)}", "schema")
 
 
 def _checked_arrays(
@@ -227,25 +241,34 @@ def _checked_arrays(
     text = _text(config, "names")
     names = text.split(",") if text else []
     if len(names) != len(arrays) or len(set(names)) != len(names):
-        raise WireError(f"names: expected {len(arrays)} different names, got {show(text)}")
+        raise WireError(f"names: expected {len(arrays)} different names, got {show(text)}", "names")
     return {name: _checked_array(name, a, schema) for name, a in zip(names, arrays, strict=True)}
 
 
 def _checked_array(name: str, array: AnyArray, schema: Schema) -> AnyArray:
     spec = schema.arrays.get(name)
     if spec is None:
-        raise WireError(f"arrays: expected only {', '.join(schema.arrays) or 'none'}, got {show(name)}")
+        known = ", ".join(schema.arrays) or "none"
+        raise WireError(f"arrays: expected only {known}, got {show(name)}", "names")
     fits = len(array.shape) == len(spec.shape) and all(
         length <= spec.max_length if expected is None else length == expected
         for length, expected in zip(array.shape, spec.shape, strict=True)
     )
     if str(array.dtype) != spec.dtype or not fits:
-        raise WireError(f"{name}: expected {spec.shape} {spec.dtype}, got {array.shape} {array.dtype}")
+        raise WireError(
+            f"{name}: expected {spec.shape} {spec.dtype}, got {show(array.shape)} {array.dtype}",
+            "shape" if str(array.dtype) == spec.dtype else "dtype",
+        )
+    if array.dtype == np.uint8:
+        return array  # bytes of a model: all of them are within bounds
     numbers = np.asarray(array, dtype=np.float64)
     if np.isinf(spec.low) and np.isinf(spec.high):
         return array  # its reader decides what NaN means
     if array.size and not (np.min(numbers) >= spec.low and np.max(numbers) <= spec.high):
-        raise WireError(f"{name}: expected finite numbers between {spec.low:g} and {spec.high:g}")
+        raise WireError(
+            f"{name}: expected finite numbers between {spec.low:g} and {spec.high:g}",
+            "bounds" if np.isfinite(numbers).all() else "not-finite",
+        )
     return array
 
 
@@ -254,9 +277,11 @@ def _checked_values(config: Mapping[str, Scalar], schema: Schema) -> dict[str, S
     for name, value in values.items():
         kind = schema.values.get(name)
         if kind is None or type(value) is not kind:
-            raise WireError(f"values: expected {show(sorted(schema.values))}, got {show({name: value})}")
+            raise WireError(
+                f"values: expected {show(sorted(schema.values))}, got {show({name: value})}", "values"
+            )
         if isinstance(value, float) and not math.isfinite(value):  # JSON has no infinity, but it has 1e999
-            raise WireError(f"values: expected finite numbers, got {show({name: value})}")
+            raise WireError(f"values: expected finite numbers, got {show({name: value})}", "not-finite")
     return cast(dict[str, Scalar], values)
 
 
@@ -264,9 +289,9 @@ def _json_object(config: Mapping[str, Scalar], key: str) -> dict[str, object]:
     try:
         parsed = json.loads(_text(config, key), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise WireError(f"{key}: expected a JSON object, got {show(config.get(key))}") from error
+        raise WireError(f"{key}: expected a JSON object, got {show(config.get(key))}", _word(key)) from error
     if not isinstance(parsed, dict):
-        raise WireError(f"{key}: expected a JSON object, got {show(parsed)}")
+        raise WireError(f"{key}: expected a JSON object, got {show(parsed)}", _word(key))
     return parsed
 
 
@@ -277,15 +302,21 @@ def _refuse_constant(text: str) -> object:
 def _text(config: Mapping[str, Scalar], key: str) -> str:
     value = config.get(key)
     if not isinstance(value, str) or len(value) > MAX_TEXT:
-        raise WireError(f"{key}: expected a text of at most {MAX_TEXT} characters, got {show(value)}")
+        raise WireError(
+            f"{key}: expected a text of at most {MAX_TEXT} characters, got {show(value)}", _word(key)
+        )
     return value
 
 
 def _count(config: Mapping[str, Scalar], key: str) -> int:
     value = config.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TRIALS:
-        raise WireError(f"{key}: expected a count, got {show(value)}")
+        raise WireError(f"{key}: expected a count, got {show(value)}", key)
     return value
+
+
+def _word(key: str) -> str:
+    return "disclosed" if key.startswith("disclosed.") else key
 
 
 def show(value: object) -> str:

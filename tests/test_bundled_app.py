@@ -68,6 +68,9 @@ def test_the_defaults_are_those_of_simulate() -> None:
         ({"problem_options": "[1]"}, ["problem-options", "JSON object", "[1]"]),
         ({"out": "runs/x"}, ["out", "absolute", "'runs/x'"]),
         ({"label": 3}, ["label", "text", "3"]),
+        ({"journal": "x.db"}, ["journal", "absolute file", "'x.db'"]),
+        ({"resume": 1}, ["resume", "true or false", "1"]),
+        ({"resume": True}, ["resume", "journal", "''"]),
         ({"problem": "nope"}, ["problem", "expected one of", "'nope'"]),
         ({"algorithm": "nope"}, ["algorithm", "expected one of", "'nope'"]),
         ({"options": '{"nope": 1}'}, ["nope", "num_initial"]),
@@ -116,6 +119,19 @@ def test_the_app_runs_what_simulate_runs(tmp_path: Path) -> None:
     assert (tmp_path / "report.png").exists()
 
 
+def test_a_run_that_is_over_is_resumed_for_more_rounds(tmp_path: Path) -> None:
+    changes = {"problem": "gp-samples", "seed": 5, "journal": str(tmp_path / "study.db"), "resume": True}
+    grid: InProcessGrid | None = None
+    for num_rounds in (2, 4):
+        config = run_config(**changes, num_rounds=num_rounds, out=str(tmp_path / "out"))
+        grid = grid or InProcessGrid(client_app.app, 3, run_config=config)
+        server_app.app(grid, Context(1, 0, {}, RecordDict(), config))
+    expected = simulate("gp-samples", "fts", 3, 4, 5, "inline")
+    assert Study.load(tmp_path / "out").trials == expected.trials
+    with pytest.raises(ConfigError, match="journal: expected a new file, or resume=True"):
+        run_in_process(3, **{**changes, "resume": False}, out=str(tmp_path / "x"))
+
+
 def test_regret_is_known_where_the_problem_knows_its_optimum(tmp_path: Path) -> None:
     run_in_process(2, out=str(tmp_path), num_rounds=2, problem="gp-samples", algorithm="random")
     assert len(Study.load(tmp_path).regret) == 8
@@ -124,6 +140,18 @@ def test_regret_is_known_where_the_problem_knows_its_optimum(tmp_path: Path) -> 
 def test_an_operator_may_keep_the_trials_at_home(tmp_path: Path) -> None:
     run_in_process(2, {0: {"disclose": "none"}}, out=str(tmp_path), num_rounds=2)
     assert set(Study.load(tmp_path).trials["agent"].tolist()) == {"1"}
+
+
+@pytest.mark.parametrize(("at_device", "leaves"), [("none", set()), ("incumbent", set()), ("trials", {"0"})])
+def test_what_a_device_discloses_is_set_at_the_device_alone(
+    at_device: str, leaves: set[str], tmp_path: Path
+) -> None:
+    """Nothing in the run config, which is the server's, raises it: there is no such key."""
+    assert not any("disclose" in key for key in DEFAULTS)
+    config = {**run_config(num_rounds=2, problem="gp-samples", out=str(tmp_path)), "disclose": "trials"}
+    grid = InProcessGrid(client_app.app, 1, run_config=config, node_configs={0: {"disclose": at_device}})
+    server_app.app(grid, Context(1, 0, {}, RecordDict(), config))
+    assert set(Study.load(tmp_path).trials["agent"].tolist()) == leaves
 
 
 def test_a_node_without_a_partition_is_refused_with_the_reason() -> None:

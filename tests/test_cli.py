@@ -19,8 +19,9 @@ from rich.console import Console
 from fbo_flower import __version__
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.cli import run
+from fbo_flower.cli_plan import Contestant, default_directory
 from fbo_flower.cli_progress import Display
-from fbo_flower.cli_simulate import Contestant, default_directory, print_table
+from fbo_flower.cli_simulate import print_table
 from fbo_flower.errors import NumericalError
 from fbo_flower.simulation import PROBLEMS, runner, simulate
 from fbo_flower.simulation.problems import DigitsSVM

@@ -32,30 +32,45 @@ ROOMS: dict[str, tuple[str, str]] = {
     "numerics": ("errors", "numpy scipy threadpoolctl"),
     "algorithms": ("errors parameters space numerics", "numpy"),
     "frozen": ("errors", "numpy"),
+    "models": ("errors", "numpy sklearn skops"),
     "wire": ("errors algorithms", "numpy"),
     "flower_records": ("errors algorithms wire", "numpy flwr"),
-    "journal": ("errors space algorithms", "numpy"),
+    "journal": ("errors algorithms frozen", "numpy"),
     "strategies": (
-        "errors space numerics table study_schema study algorithms wire flower_records journal",
+        "__init__ errors space numerics table study_schema study algorithms wire flower_records journal",
         "numpy flwr",
     ),
-    "clients": ("errors space numerics algorithms frozen wire flower_records journal", "numpy flwr"),
+    "clients": (
+        "__init__ errors files space numerics algorithms frozen wire flower_records journal models",
+        "numpy flwr",
+    ),
     "simulation": (
         "errors parameters space files table study_schema ranking study numerics algorithms wire strategies "
         "clients",
         "numpy scipy flwr sklearn ray moocore matplotlib rich",
     ),
     "app_config": ("errors algorithms", ""),
-    "client_app": ("errors app_config clients simulation", "flwr"),
+    "client_app": ("errors app_config algorithms clients simulation", "flwr"),
     "server_app": ("errors app_config algorithms strategies simulation", "flwr"),
     "cli_progress": ("strategies", "flwr rich"),
+    "cli_plan": ("errors files algorithms simulation", ""),
     "cli_simulate": (
-        "errors table study algorithms simulation strategies cli_progress",
+        "errors table study algorithms simulation strategies cli_progress cli_plan",
         "numpy typer rich",
     ),
-    "cli": ("__init__ errors study algorithms simulation cli_simulate cli_progress", "click typer rich"),
+    "scaffold": ("__init__ errors", ""),
+    "flower_cli": ("__init__ errors", "packaging"),
+    "diagnosis": ("__init__", ""),
+    "cli_new": ("errors scaffold", "typer"),
+    "cli_run": ("errors cli_simulate flower_cli", "typer"),
+    "cli_doctor": ("__init__ errors cli_simulate diagnosis flower_cli", "flwr tomli_w typer rich"),
+    "cli": (
+        "__init__ errors study algorithms simulation cli_simulate cli_progress cli_new cli_run cli_doctor",
+        "click typer rich",
+    ),
 }
-LATE = {"ray", "moocore", "matplotlib", "sklearn", "scipy.stats", "ConfigSpace"}  # never at import time
+# never at import time
+LATE = {"ray", "moocore", "matplotlib", "sklearn", "skops", "scipy.stats", "ConfigSpace"}
 
 
 def room_of(module: str) -> str:
@@ -160,7 +175,7 @@ def test_imports_for_types_alone_are_free() -> None:
     ("module", "heavy"),
     [
         ("fbo_flower", LATE | {"scipy", "flwr", "rich"}),
-        ("fbo_flower.clients", LATE | {"pandas"}),
+        ("fbo_flower.clients", LATE | {"pandas", "scipy", "sqlite3"}),
         ("fbo_flower.strategies", LATE | {"pandas"}),
         ("fbo_flower.client_app", LATE | {"pandas"}),
         ("fbo_flower.simulation", LATE | {"pandas"}),
@@ -169,6 +184,27 @@ def test_imports_for_types_alone_are_free() -> None:
 )
 def test_importing_a_side_stays_light(module: str, heavy: set[str]) -> None:
     assert loaded_by(f"import {module}") & heavy == set()
+
+
+def test_a_device_imports_no_algorithm_before_it_is_asked_for_one() -> None:
+    loaded = loaded_by("import fbo_flower.clients")
+    assert "fbo_flower.algorithms.fts" not in loaded
+    assert "fbo_flower.algorithms.co_kg" not in loaded
+    assert "fbo_flower.algorithms.fts" in loaded_by("from fbo_flower.algorithms import FTS")
+
+
+def test_the_first_tasks_of_an_agent_stay_light() -> None:
+    code = (
+        "from fbo_flower import Float, SearchSpace\n"
+        "from fbo_flower.clients import client_app\n"
+        "from fbo_flower.simulation.grids import InProcessGrid\n"
+        "from fbo_flower.strategies import FTS\n"
+        "app = client_app(lambda config, context: config['x'], SearchSpace({'x': Float(0, 1)}), seed=1)\n"
+        "FTS(num_agents=2, seed=1).start(InProcessGrid(app, 2), 3)"
+    )
+    loaded = loaded_by(code)
+    assert loaded & (LATE | {"pandas", "sqlite3"}) == set()
+    assert "scipy.linalg" in loaded
 
 
 def test_a_heavy_import_is_found() -> None:

@@ -60,18 +60,20 @@ def a_round(number: int, algorithm: str = "ts", **changes: Any) -> dict[str, Any
     counts = {
         "bytes_down": 100,
         "bytes_up": 50,
+        "floats_down": 8.0,
+        "floats_up": 4.5,
         "tasks": 2,
         "replies": 2,
         "failures": 0,
         "refused": 0,
         "failed_trials": 0,
     }
-    means = {"seconds": 0.5, "mean_incumbent": 0.25, "best": 0.75}
+    means = {"seconds": 0.5, "mean_incumbent": 0.25, "best": 0.75, "reasons": ""}
     return {"algorithm": algorithm, "round": number, **counts, **means, **changes}
 
 
 def a_study(trials: list[dict[str, Any]], *, algorithm: str = "ts", **run: Any) -> Study:
-    meta = {"schema": 1, "name": "a study", "created": "2025-01-01", "versions": {"numpy": "2"}}
+    meta = {"schema": 2, "name": "a study", "created": "2025-01-01", "versions": {"numpy": "2"}}
     return Study(
         {**meta, "runs": [{"algorithm": algorithm, "status": "finished", **run}]},
         Table.from_rows(trials, TRIALS),
@@ -278,7 +280,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Pat
 
 def test_trials_are_sorted_by_algorithm_agent_and_trial() -> None:
     study = Study(
-        {"schema": 1, "runs": [{"algorithm": "ts"}, {"algorithm": "fts"}]},
+        {"schema": 2, "runs": [{"algorithm": "ts"}, {"algorithm": "fts"}]},
         Table.from_rows(
             [trial("10", 1, 0.1), trial("2", 0, 0.2, "fts"), trial("10", 0, 0.3), trial("2", 0, 0.4)], TRIALS
         ),
@@ -314,7 +316,7 @@ def test_the_best_of_each_agent_is_its_first_best_trial(study: Study) -> None:
 def test_a_recommendation_may_come_without_trials(tmp_path: Path) -> None:
     recommendations = Table({"algorithm": ["ts"], "agent": ["1"], "value": [0.5], "config": [{"C": 1}]})
     none = Table.from_rows([], TRIALS)
-    study = Study({"schema": 1, "runs": []}, none, Table.from_rows([], ROUNDS), None, recommendations)
+    study = Study({"schema": 2, "runs": []}, none, Table.from_rows([], ROUNDS), None, recommendations)
     study.save(tmp_path)
     assert Study.load(tmp_path).best == {"1": {"config": {"C": 1}, "value": 0.5, "algorithm": "ts"}}
 
@@ -355,7 +357,7 @@ def test_every_study_survives_its_directory(
     trials = [trial(agent, i, value, label, **{}) for i, (agent, label, value, _) in enumerate(rows)]
     for row, (_, _, _, config) in zip(trials, rows, strict=True):
         row["config"] = config
-    meta = {"schema": 1, "name": name, "runs": []}
+    meta = {"schema": 2, "name": name, "runs": []}
     study = Study(meta, Table.from_rows(trials, TRIALS), Table.from_rows([], ROUNDS))
     study.save(directory)
     loaded = Study.load(directory)
@@ -399,8 +401,9 @@ def test_two_runs_of_one_algorithm_merge_under_two_labels(study: Study, tmp_path
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schema": 2}, "expected schema 1, got 2"),
-        ({"schema": True, "runs": 3}, "runs: expected a list"),
+        ({"schema": 1}, "expected schema 2, got 1"),
+        ({"schema": True}, "expected schema 2, got True"),
+        ({"runs": 3}, "runs: expected a list"),
         ({"runs": [{}]}, r"runs\[0\].algorithm: expected a str"),
         ({"runs": [{"algorithm": "ts", "status": "fine"}]}, "status: expected one of"),
         ({"runs": [{"algorithm": "ts"}, {"algorithm": "ts"}]}, "different labels"),
@@ -438,11 +441,11 @@ def test_a_missing_file_is_named(study: Study, tmp_path: Path, name: str) -> Non
         ("study.json", "{", "expected JSON"),
         ("study.json", "[]", "settings: expected a dict, got list"),
         ("study.json", "[" * 100_000, "expected JSON"),
-        ("study.json", '{"schema": 7}', "expected schema 1, got 7"),
-        ("study.json", '{"schema": 1, "runs": []}', "tables: expected a dict"),
+        ("study.json", '{"schema": 7}', "expected schema 1 or 2, got 7"),
+        ("study.json", '{"schema": 2, "runs": []}', "tables: expected a dict"),
         (
             "study.json",
-            '{"schema": 1, "runs": [], "tables": {"trials": 3}}',
+            '{"schema": 2, "runs": [], "tables": {"trials": 3}}',
             "tables.trials: expected a dict",
         ),
         ("best.json", "[]", "best: expected a dict"),
@@ -459,6 +462,49 @@ def test_a_malformed_study_is_refused_by_name(
     with pytest.raises(ConfigError, match=message) as caught:
         Study.load(tmp_path)
     assert str(tmp_path / name) in str(caught.value)
+
+
+def of_schema_1(study: Study, directory: Path) -> None:
+    """Save a study as it was saved before floats were counted."""
+    study.save(directory)
+    settings = json.loads((directory / "study.json").read_text())
+    settings["schema"] = 1
+    layout = settings["tables"]["rounds"]["columns"]
+    later = ("floats_down", "floats_up", "reasons")
+    place = [list(layout).index(name) for name in later]
+    settings["tables"]["rounds"]["columns"] = {n: k for n, k in layout.items() if n not in later}
+    (directory / "study.json").write_text(json.dumps(settings))
+    lines = (directory / "rounds.csv").read_text().splitlines()
+    kept = [[cell for i, cell in enumerate(line.split(",")) if i not in place] for line in lines]
+    (directory / "rounds.csv").write_text("".join(",".join(line) + "\n" for line in kept))
+
+
+def test_a_study_from_before_floats_were_counted_is_read_as_not_having_counted_them(
+    study: Study, tmp_path: Path
+) -> None:
+    of_schema_1(study, tmp_path)
+    assert "floats" not in (tmp_path / "rounds.csv").read_text()
+    old = Study.load(tmp_path)
+    assert np.isnan(old.rounds["floats_down"]).all()
+    assert np.isnan(old.rounds["floats_up"]).all()
+    assert old.rounds["reasons"].tolist() == [""] * len(study.rounds)
+    assert old.rounds["bytes_up"].tolist() == study.rounds["bytes_up"].tolist()
+    assert old.trials == study.trials
+    assert old.settings == study.settings  # of the schema of today, also when saved again
+    assert Study.merge([old, study.relabel("ts", "new")]).algorithms == ["ts", "new"]
+
+
+def test_rounds_of_schema_1_with_other_columns_are_refused(study: Study, tmp_path: Path) -> None:
+    study.save(tmp_path)
+    settings = json.loads((tmp_path / "study.json").read_text())
+    del settings["tables"]["rounds"]["columns"]["bytes_up"]
+    (tmp_path / "study.json").write_text(json.dumps({**settings, "schema": 1}))
+    header, *lines = (tmp_path / "rounds.csv").read_text().splitlines()
+    place = header.split(",").index("bytes_up")
+    kept = [[c for i, c in enumerate(line.split(",")) if i != place] for line in (header, *lines)]
+    (tmp_path / "rounds.csv").write_text("".join(",".join(line) + "\n" for line in kept))
+    with pytest.raises(ConfigError, match="rounds: expected the columns"):
+        Study.load(tmp_path)
 
 
 def test_a_truncated_table_is_noticed(study: Study, tmp_path: Path) -> None:

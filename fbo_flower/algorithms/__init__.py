@@ -1,28 +1,48 @@
-"""The algorithms: each a frozen dataclass of options with the server's half and the agent's half."""
+"""The algorithms: each a frozen dataclass of options with the server's half and the agent's half.
+
+An algorithm is imported when it is asked for: a device imports this package anew for every message.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fbo_flower.algorithms.fts import FTS
-from fbo_flower.algorithms.hct import HCT
-from fbo_flower.algorithms.pf_pne import PFPNE, FedPNE, LocalPNE
+from fbo_flower.algorithms.catalogue import Catalogue
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.random_search import RandomSearch
-from fbo_flower.algorithms.thompson import ThompsonSampling
 from fbo_flower.errors import ConfigError
 
+if TYPE_CHECKING:
+    from fbo_flower.algorithms.co_kg import CoKG
+    from fbo_flower.algorithms.fed1_ucb import Fed1UCB
+    from fbo_flower.algorithms.fn_ucb import FNUCB
+    from fbo_flower.algorithms.fts import FTS
+    from fbo_flower.algorithms.hct import HCT
+    from fbo_flower.algorithms.pf_pne import PFPNE, FedPNE, LocalPNE
+    from fbo_flower.algorithms.random_search import RandomSearch
+    from fbo_flower.algorithms.rfms import RFMS
+    from fbo_flower.algorithms.thompson import ThompsonSampling
+
 # State is the algorithm's own business: nobody outside looks into it.
-ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
-    "random": RandomSearch,
-    "ts": ThompsonSampling,
-    "fts": FTS,
-    "pf-pne": PFPNE,
-    "fed-pne": FedPNE,
-    "local-pne": LocalPNE,
-    "hct": HCT,
-}
+ALGORITHMS = Catalogue(
+    {
+        "random": "random_search:RandomSearch",
+        "ts": "thompson:ThompsonSampling",
+        "fts": "fts:FTS",
+        "pf-pne": "pf_pne:PFPNE",
+        "fed-pne": "pf_pne:FedPNE",
+        "local-pne": "pf_pne:LocalPNE",
+        "hct": "hct:HCT",
+        "co-kg": "co_kg:CoKG",
+        "fed1-ucb": "fed1_ucb:Fed1UCB",
+        "fn-ucb": "fn_ucb:FNUCB",
+        "rfms": "rfms:RFMS",
+    }
+)
+
+
+def __getattr__(name: str) -> type[Algorithm[Any]]:
+    return ALGORITHMS.find(name)
 
 
 def make_algorithm(name: str, options: Mapping[str, object]) -> Algorithm[Any]:
@@ -34,10 +54,14 @@ def make_algorithm(name: str, options: Mapping[str, object]) -> Algorithm[Any]:
 
 __all__ = [
     "ALGORITHMS",
+    "FNUCB",
     "FTS",
     "HCT",
     "PFPNE",
+    "RFMS",
     "Algorithm",
+    "CoKG",
+    "Fed1UCB",
     "FedPNE",
     "LocalPNE",
     "RandomSearch",

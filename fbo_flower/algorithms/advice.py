@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fbo_flower.algorithms.fts_options import FTSOptions, FTSState
-from fbo_flower.algorithms.records import AnyArray, Array, natural_key
+from fbo_flower.algorithms.records import AnyArray, Array, IntArray, natural_key
 from fbo_flower.algorithms.schedules import own_probability
 from fbo_flower.numerics.portfolio import cube_points, next_point, rank_agreement, standardise_columns
 
@@ -26,7 +26,7 @@ class Desk:
     weights: Array  # (N, M), one row per sender
     used: dict[str, tuple[str, ...]]
     advised: dict[str, Array]
-    informed: list[str]
+    informed: set[str]
     points: Array  # (S, D), where messages are looked at
     mean: Array  # (N,), of each message over the points
     stddev: Array  # (N,), infinite for a constant one
@@ -49,7 +49,7 @@ class Desk:
             mean, stddev, z = raw.mean(axis=0), raw.std(axis=0), standardise_columns(raw)
             stddev[stddev <= 1e-12] = np.inf
         return Desk(
-            options, state, senders, weights, dict(state.used), dict(state.advised), list(state.informed),
+            options, state, senders, weights, dict(state.used), dict(state.advised), set(state.informed),
             points, mean, stddev, z, {a: i for i, a in enumerate(senders)},
         )  # fmt: skip
 
@@ -68,21 +68,25 @@ class Desk:
 
     def _single_message(self, agent: str, iteration: int, rng: np.random.Generator) -> dict[str, AnyArray]:
         """Draw `n ~ P_N` and return its message [Alg. 1, line 6]."""
-        gone = {agent, *self.used.get(agent, ())}
-        rows = [i for i, sender in enumerate(self.senders) if sender not in gone]
-        if not rows:
+        gone = sorted(self.rows[a] for a in {agent, *self.used.get(agent, ())} if a in self.rows)
+        num_rows = len(self.senders) - len(gone)
+        if num_rows == 0:
             return {}
-        cumulative = np.cumsum(self._preferences(agent, rows, iteration))
-        place = np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")
-        row = rows[min(int(place), len(rows) - 1)]
+        if self.options.preferences == "uniform" or agent not in self.rows:
+            row = min(int(rng.random() * num_rows), num_rows - 1)
+            for taken in gone:  # count on past those that are not to be had
+                row += row >= taken
+        else:
+            rows = np.delete(np.arange(len(self.senders)), gone)
+            cumulative = np.cumsum(self._preferences(agent, rows, iteration))
+            place = np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")
+            row = int(rows[min(int(place), num_rows - 1)])
         if self.options.communication == "once":
             self.used[agent] = (*self.used.get(agent, ()), self.senders[row])
         return {"weights": self.weights[row]}
 
-    def _preferences(self, agent: str, rows: list[int], iteration: int) -> Array:
-        """Return `P_N` over `rows`, not normalised."""
-        if self.options.preferences == "uniform" or agent not in self.rows:
-            return np.ones(len(rows))
+    def _preferences(self, agent: str, rows: IntArray, iteration: int) -> Array:
+        """Return the learned `P_N` over `rows`, not normalised."""
         agreement = rank_agreement(self.z[:, rows], self.z[:, self.rows[agent]])
         exponent = self.options.learning_rate * (self.options.num_initial + iteration - 1) * agreement
         return np.asarray(np.exp(exponent - exponent.max()), dtype=np.float64)
@@ -114,5 +118,5 @@ class Desk:
         if len(rows) > self.options.mixture_messages:
             rows = sorted(rng.choice(rows, self.options.mixture_messages, replace=False).tolist())
         if once:
-            self.informed.append(agent)
+            self.informed.add(agent)
         return {"messages": self.weights[rows]}

@@ -101,7 +101,7 @@ class FTS(FTSOptions):
                 arrays["phases"] = state.features.phases
             if num_trials or values:
                 tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
-        informed = tuple(desk.informed)
+        informed = frozenset(desk.informed)
         return replace(state, used=desk.used, advised=desk.advised, informed=informed, sent=sent), tasks
 
     def tell(self, state: FTSState, phase: Phase, reports: Mapping[str, Report]) -> FTSState:
@@ -119,7 +119,7 @@ class FTS(FTSOptions):
             progress=state.progress.advance(reports),
             messages=messages,
             log_likelihoods=likelihoods,
-            answered=tuple(dict.fromkeys((*state.answered, *gave))),
+            answered=state.answered.union(gave),
         )
 
     def _draw_features(

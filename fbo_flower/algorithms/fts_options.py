@@ -39,10 +39,10 @@ class FTSState:
     progress: Progress = field(default_factory=Progress)
     features: RandomFeatures | None = None
     messages: Mapping[str, Array] = field(default_factory=dict)
-    answered: tuple[str, ...] = ()
+    answered: frozenset[str] = frozenset()
     used: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     advised: Mapping[str, Array] = field(default_factory=dict)
-    informed: tuple[str, ...] = ()
+    informed: frozenset[str] = frozenset()
     sent: Mapping[str, tuple[int, Mapping[str, AnyArray]]] = field(default_factory=dict)
     log_likelihoods: Mapping[str, Array] = field(default_factory=dict)
 

@@ -1,12 +1,7 @@
 """PF-PNE, personalised federated X-armed bandit with double elimination, and its two halves [Li2024].
 
-Stage 1, the server: all agents pull the active cells of one depth; their means are averaged and cells that
-cannot hold the optimum of the mean are eliminated, down to the transition depth `H0`. Stage 2, each agent
-alone, from the root again: the survivors of stage 1 are protected and keep the server's statistics, all other
-cells are pulled and eliminated by the agent's own. A cell is gone when both have eliminated it.
-
-`FedPNE` is stage 1 for ever, `LocalPNE` stage 2 alone. The mathematics is in `numerics.elimination`; the
-agent's half of stage 2 in `pne_search.py`. `docs/errata.md` lists the misprints that are mended.
+`PFPNE` is one of two algorithms by its option `variant`: the paper's (`pne_phased.py`), or the racing one
+(`pne_racing.py`), which learns what the paper wants to be told.
 
 [Li2024] Li, Song, Honorio. Personalized federated X-armed bandit. AISTATS 2024 (arXiv 2310.16323).
 """
@@ -14,267 +9,134 @@ agent's half of stage 2 in `pne_search.py`. `docs/errata.md` lists the misprints
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms import pne_search
-from fbo_flower.algorithms.protocol import (
-    ArraySpec,
-    Progress,
-    Schema,
-    check_choice,
-    check_number,
-)
+from fbo_flower.algorithms.pne_phased import PhasedPNE
+from fbo_flower.algorithms.pne_racing import RacingPNE
+from fbo_flower.algorithms.protocol import Schema, Session, check_choice
 from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
     Federation,
-    IntArray,
     Notebook,
-    Outcome,
     Phase,
     Query,
     Report,
     Task,
-    natural_key,
 )
-from fbo_flower.algorithms.x_armed import XArmedBandit
-from fbo_flower.numerics import elimination, partition
+from fbo_flower.algorithms.x_armed import Bandit
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics import elimination
 from fbo_flower.space import SearchSpace
 
-MAX_CELLS = 2**20  # of one depth
-MAX_INDEX = 2.0**62
-
-
-@dataclass(frozen=True)
-class PNEState:
-    """What the server knows.
-
-    Parameters
-    ----------
-    dim : `D`
-    agents : `M` of them at the start
-    depth, active : `h` of stage 1, and `K^h` ascending
-    wanted : pulls of each active cell that an agent owes at this depth
-    means, counts : agent -> its statistics of the active cells, all its pulls at this depth
-    shared : what stage 1 found, all depths one after the other
-    parted : whether stage 1 is over
-    told : agents that hold `shared`
-    """
-
-    dim: int
-    agents: tuple[str, ...]
-    progress: Progress = field(default_factory=Progress)
-    depth: int = 0
-    active: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    wanted: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    means: Mapping[str, Array] = field(default_factory=dict)
-    counts: Mapping[str, IntArray] = field(default_factory=dict)
-    shared: pne_search.Shared = field(default_factory=pne_search.Shared.nothing)
-    parted: bool = False
-    told: tuple[str, ...] = ()
+_LITERAL_ONLY = ("gap", "c", "c1", "delta", "h0", "aggregate", "trim")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PFPNE(XArmedBandit[PNEState]):
-    """Personalised federated X-armed bandit; `XArmedBandit` explains the other options.
+class PFPNE(Bandit[Any]):
+    """Personalised federated X-armed bandit; `Bandit` explains the other options.
 
     Parameters
     ----------
-    gap : `Delta`, how far the mean of the objectives may be from an agent's own at their optima
-    c1 : of the confidence radius `c sqrt(log(c1 T / delta) / n)`
-    delta : probability of failure; None: `1 / M`
+    variant : "literal": the paper's; "racing": cells chosen by upper bound, without parameters
+    nu, rho : a cell of depth `h` holds nothing better than its centre by more than `nu rho^h`; None: 1 and
+        1/2 for "literal"; learned by "racing", for which given ones are a lower bound
+    gap : `Delta`, how far the mean of the objectives may be from an agent's own at their optima; "literal"
+    c, c1 : of the confidence radius `c sqrt(log(c1 T / delta) / n)`; "literal"
+    delta : probability of failure; None: `1 / M`; "literal"
     h0 : "literal": the deepest `h` with `nu rho^h >= Delta`; "ceil": the first with `nu rho^h <= Delta`
+    aggregate : of the agents' means of a cell: "mean" (the paper's), or, where some may lie, "median" or
+        "trimmed", which take more pulls; "literal"
+    trim : share of the agents that "trimmed" leaves out on either side; "literal"
+    arity : "binary": a depth halves one dimension; "full": every dimension, for `D <= 3`
+    max_evaluations_per_round : bound of one agent's work between two messages
     """
 
     name: ClassVar[str] = "pf-pne"
 
+    variant: str = "literal"
+    nu: float | None = None
+    rho: float | None = None
     gap: float = 0.01
+    c: float = 0.1
     c1: float = 1.0
     delta: float | None = None
     h0: str = "literal"
+    aggregate: str = "mean"
+    trim: float = 0.2
+    arity: str = "binary"
+    max_evaluations_per_round: int = 10_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("gap", self.gap, 0)
-        check_number("c1", self.c1, 1e-12)
-        if self.delta is not None:
-            check_number("delta", self.delta, 1e-300, 1)
-        check_choice("h0", self.h0, ("literal", "ceil"))
+        check_choice("variant", self.variant, ("literal", "racing"))
+        for name in _LITERAL_ONLY if self.variant == "racing" else ():
+            if getattr(self, name) != self.option_defaults()[name]:
+                raise ConfigError(f"{name}: expected none with variant racing, got {getattr(self, name)!r}")
+        self.method()
 
-    def transition(self) -> int:
-        """Return `H0`, the last depth that is explored together; -1 for none."""
-        return elimination.transition_depth(self.nu, self.rho, self.gap, self.h0)
+    def method(self) -> PhasedPNE | RacingPNE:
+        """Return the algorithm that these options stand for."""
+        common: dict[str, Any] = {
+            "budget": self.budget,
+            "deterministic": self.deterministic,
+            "arity": self.arity,
+            "max_evaluations_per_round": self.max_evaluations_per_round,
+        }
+        if self.variant == "racing":
+            return RacingPNE(**common, nu=self.nu, rho=self.rho)
+        smoothness: dict[str, Any] = {
+            name: value for name, value in (("nu", self.nu), ("rho", self.rho)) if value is not None
+        }
+        own = {name: getattr(self, name) for name in _LITERAL_ONLY}
+        return PhasedPNE(**common, **smoothness, **own)
 
-    def constants(self, num_agents: int) -> elimination.Constants:
-        """Return what pulls and radii are made of."""
-        delta = 1.0 / num_agents if self.delta is None else self.delta
-        return elimination.Constants(self.budget, delta, self.nu, self.rho, self.c, self.c1)
+    # -- all of it is the method's -------------------------------------------------------------
 
     def check(self, space: SearchSpace) -> None:
-        partition.max_depth(space.dimension, self.branching(space.dimension))
+        self.method().check(space)
 
-    # -- the server's half ---------------------------------------------------------------------
-
-    def init(self, federation: Federation, rng: np.random.Generator) -> PNEState:
-        state = PNEState(federation.space.dimension, federation.agents, parted=self.transition() < 0)
-        return self._open_depth(state)
+    def init(self, federation: Federation, rng: np.random.Generator) -> Any:
+        return self.method().init(federation, rng)
 
     def ask(
-        self,
-        state: PNEState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
-    ) -> tuple[PNEState, dict[str, Task]]:
-        if phase is not Phase.TRAIN:
-            return state, {}
-        state = self._close_depth(state, present)
-        tasks = {}
-        for agent in present:
-            left = self.budget - state.progress.of(agent)
-            if left > 0:
-                task = self._task(state, agent, server_round, left)
-                if task is not None:
-                    tasks[agent] = task
-        return state, tasks
+        self, state: Any, phase: Phase, server_round: int, present: Sequence[str], rng: np.random.Generator
+    ) -> tuple[Any, dict[str, Task]]:
+        return self.method().ask(state, phase, server_round, present, rng)
 
-    def tell(self, state: PNEState, phase: Phase, reports: Mapping[str, Report]) -> PNEState:
-        means, counts = dict(state.means), dict(state.counts)
-        for agent, report in reports.items():
-            # a report of another number of cells says nothing about these
-            if "counts" in report.arrays and report.arrays["counts"].shape == state.active.shape:
-                means[agent] = np.asarray(report.arrays["means"], dtype=np.float64)
-                counts[agent] = np.asarray(report.arrays["counts"], dtype=np.int64)
-        told = (*state.told, *reports) if state.parted else state.told
-        progress = state.progress.advance(reports)
-        return replace(state, progress=progress, means=means, counts=counts, told=tuple(dict.fromkeys(told)))
+    def tell(self, state: Any, phase: Phase, reports: Mapping[str, Report]) -> Any:
+        return self.method().tell(state, phase, reports)
 
-    def finished(self, state: PNEState) -> bool:
-        return all(state.progress.of(agent) >= self.budget for agent in state.agents)
+    def finished(self, state: Any) -> bool:
+        return self.method().finished(state)
 
-    def _task(self, state: PNEState, agent: str, server_round: int, left: int) -> Task | None:
-        trial, most = state.progress.of(agent), min(left, self.max_evaluations_per_round)
-        arrays: dict[str, AnyArray] = {}
-        if state.parted:
-            if agent not in state.told:
-                arrays = state.shared.to_arrays()
-            values = {"agents": len(state.agents), "depth": -1}
-            return Task(Phase.TRAIN, server_round, trial, most, arrays, values)
-        owed = int(np.sum(self._owed(state, agent)))
-        if owed == 0:
-            return None  # waits for the others
-        arrays = {"cells": state.active, "pulls": state.wanted}
-        values = {"agents": len(state.agents), "depth": state.depth}
-        return Task(Phase.TRAIN, server_round, trial, min(owed, most), arrays, values)
-
-    def _owed(self, state: PNEState, agent: str) -> IntArray:
-        done = state.counts.get(agent, np.zeros(len(state.active), dtype=np.int64))
-        owed: IntArray = np.maximum(0, state.wanted - done)
-        return owed
-
-    def _open_depth(self, state: PNEState) -> PNEState:
-        pulls = self.constants(len(state.agents)).pulls_per_client(state.depth, len(state.agents))
-        wanted = np.full(len(state.active), min(pulls, self.budget), dtype=np.int64)
-        return replace(state, wanted=wanted, means={}, counts={})
-
-    def _close_depth(self, state: PNEState, present: Sequence[str]) -> PNEState:
-        """Eliminate, once everybody who is there has pulled what was wanted [Li2024, Alg. 1]."""
-        waiting = [a for a in present if state.progress.of(a) < self.budget]
-        if state.parted or not state.counts or any(np.any(self._owed(state, a)) for a in waiting):
-            return state
-        constants = self.constants(len(state.agents))
-        agents = sorted(state.counts, key=natural_key)
-        merged = elimination.merge([state.means[a] for a in agents], [state.counts[a] for a in agents])
-        missing = elimination.missing_pulls(merged.count, constants.pulls(state.depth), len(waiting))
-        if np.any(missing):  # some were left out: those who are there owe the rest
-            return replace(state, wanted=state.wanted + missing) if waiting else state
-        radius = constants.radius(merged.count)
-        stays = ~elimination.eliminated(merged.mean, radius, constants.variation(state.depth))
-        shared = state.shared.add(state.depth, state.active[stays], merged.mean[stays], radius[stays])
-        arity = self.branching(state.dim)
-        last = min(self.transition(), partition.max_depth(state.dim, arity))
-        if state.depth >= last:
-            return replace(state, shared=shared, parted=self.transition() != elimination.NEVER)
-        children = partition.children(state.active[stays], arity)
-        return self._open_depth(replace(state, shared=shared, depth=state.depth + 1, active=children))
-
-    # -- the agent's half ----------------------------------------------------------------------
+    def session(self, task: Task, notebook: Notebook) -> Session:
+        return self.method().session(task, notebook)
 
     def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
-        left = task.end - notebook.next_trial
-        if left <= 0:
-            return None
-        work = self._work(task, notebook, left)
-        if len(work.index) == 0:
-            return None
-        dim = notebook.space.dimension
-        centres = partition.centre(work.depth, work.index, dim, self.branching(dim))
-        return Query(notebook.space.snap(centres), work.pulls)
-
-    def learn(self, task: Task, notebook: Notebook, outcome: Outcome, rng: np.random.Generator) -> Notebook:
-        work = self._work(task, notebook, task.end - notebook.next_trial)
-        assert outcome.counts is not None
-        sums = np.where(outcome.counts > 0, outcome.values * outcome.counts, 0.0)
-        levels = pne_search.Levels.read(notebook).add(work.depth, work.index, outcome.counts, sums)
-        return pne_search.write(notebook.pass_over(outcome), levels, work.search)
+        return self.method().propose(task, notebook, rng)
 
     def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
-        if "cells" not in task.arrays:
-            return {}
-        cells = np.asarray(task.arrays["cells"], dtype=np.int64)
-        count, total = pne_search.Levels.read(notebook).of(int(task.values["depth"]), cells)
-        return {"means": total / np.maximum(count, 1), "counts": count}
+        return self.method().summarise(task, notebook, rng)
 
     def recommend(self, notebook: Notebook) -> Array | None:
-        best = self._best(notebook)
-        if best is None:
-            return None
-        dim = notebook.space.dimension
-        point: Array = partition.centre(best[0], np.array([best[1]]), dim, self.branching(dim))[0]
-        return point
+        return self.method().recommend(notebook)
 
     def incumbent(self, notebook: Notebook) -> float:
-        best = self._best(notebook)
-        return float("nan") if best is None else best[2]
-
-    def _best(self, notebook: Notebook) -> tuple[int, int, float] | None:
-        num_agents = notebook.arrays.get("agents")
-        if num_agents is None:
-            return None
-        return pne_search.recommend(notebook, self.constants(int(np.asarray(num_agents)[0])))
-
-    def _work(self, task: Task, notebook: Notebook, left: int) -> pne_search.Work:
-        """Return the cells to pull next, in ascending order, as far as `left` trials go."""
-        num_agents = int(task.values["agents"])
-        if "cells" in task.arrays:
-            cells = np.asarray(task.arrays["cells"], dtype=np.int64)
-            wanted = np.asarray(task.arrays["pulls"], dtype=np.int64)
-            search = pne_search.Search.read(notebook, num_agents)
-            return pne_search.together(notebook, int(task.values["depth"]), cells, wanted, left, search)
-        search = pne_search.Search.read(notebook, num_agents, task)
-        arity = self.branching(notebook.space.dimension)
-        return pne_search.alone(notebook, search, self.constants(num_agents), arity, left)
-
-    # -- what may cross the wire ---------------------------------------------------------------
+        return self.method().incumbent(notebook)
 
     def task_schema(self, space: SearchSpace) -> Schema:
-        index = ArraySpec((None,), "int64", 0, MAX_INDEX, MAX_CELLS)
-        real = ArraySpec((None,), max_length=MAX_CELLS)
-        pulls = ArraySpec((None,), "int64", 0, 1e9, MAX_CELLS)
-        shared = {"shared.depth": index, "shared.index": index, "shared.mean": real, "shared.radius": real}
-        return Schema({"cells": index, "pulls": pulls, **shared}, {"depth": int, "agents": int})
+        return self.method().task_schema(space)
 
     def report_schema(self, space: SearchSpace) -> Schema:
-        counts = ArraySpec((None,), "int64", 0, 1e9, MAX_CELLS)
-        return Schema({"means": ArraySpec((None,), max_length=MAX_CELLS), "counts": counts})
+        return self.method().report_schema(space)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedPNE(PFPNE):
+class FedPNE(PhasedPNE):
     """Phased elimination of the mean objective: stage 1 of `PFPNE` for ever; `gap` has no meaning."""
 
     name: ClassVar[str] = "fed-pne"
@@ -284,7 +146,7 @@ class FedPNE(PFPNE):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalPNE(PFPNE):
+class LocalPNE(PhasedPNE):
     """Phased elimination by every agent alone: stage 2 of `PFPNE` from the root, no communication."""
 
     name: ClassVar[str] = "local-pne"

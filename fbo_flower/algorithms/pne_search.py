@@ -6,11 +6,12 @@ All of it lives in the notebook's arrays: sums per cell, never a row per pull.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.algorithms.records import AnyArray, Array, IntArray, Notebook, Task
+from fbo_flower.algorithms.records import AnyArray, Array, IntArray, Notebook, Outcome, Query, Task
 from fbo_flower.numerics import elimination, partition
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -31,11 +32,10 @@ class Shared:
         return Shared(_NONE, _NONE, np.empty(0), np.empty(0))
 
     @staticmethod
-    def from_arrays(arrays: object) -> Shared | None:
-        """Read what `to_arrays` wrote; None if it is not there."""
-        assert isinstance(arrays, dict)
+    def from_arrays(arrays: Mapping[str, AnyArray]) -> Shared:
+        """Read what `to_arrays` wrote; nothing if it is not there."""
         if "shared.depth" not in arrays:
-            return None
+            return Shared.nothing()
         depth, index = (np.asarray(arrays[f"shared.{n}"], dtype=np.int64) for n in ("depth", "index"))
         mean, radius = (np.asarray(arrays[f"shared.{n}"], dtype=np.float64) for n in ("mean", "radius"))
         return Shared(depth, index, mean, radius)
@@ -51,6 +51,20 @@ class Shared:
             np.concatenate([self.index, index]),
             np.concatenate([self.mean, mean]),
             np.concatenate([self.radius, radius]),
+        )
+
+    def after(self, rows: int) -> Shared:
+        """Return this without its first rows."""
+        return Shared(self.depth[rows:], self.index[rows:], self.mean[rows:], self.radius[rows:])
+
+    def join(self, news: Shared) -> Shared:
+        """Return this with the depths of `news` behind it that were not known yet."""
+        rows = ~np.isin(news.depth, self.depth)
+        return Shared(
+            np.concatenate([self.depth, news.depth[rows]]),
+            np.concatenate([self.index, news.index[rows]]),
+            np.concatenate([self.mean, news.mean[rows]]),
+            np.concatenate([self.radius, news.radius[rows]]),
         )
 
     def at(self, depth: int) -> tuple[IntArray, Array, Array]:
@@ -111,14 +125,49 @@ class Search:
     shared: Shared
 
     @staticmethod
-    def read(notebook: Notebook, num_agents: int, task: Task | None = None) -> Search:
+    def read(notebook: Notebook, num_agents: int, task: Task) -> Search:
         """Return what the notebook holds, with what the task tells of stage 1."""
-        arrays = dict(notebook.arrays)
-        shared = Shared.from_arrays(dict(task.arrays)) if task is not None else None
-        shared = shared or Shared.from_arrays(arrays) or Shared.nothing()
+        arrays = notebook.arrays
+        shared = Shared.from_arrays(arrays).join(Shared.from_arrays(task.arrays))
         depth = int(np.asarray(arrays["search.depth"])[0]) if "search.depth" in arrays else 0
         active = np.asarray(arrays.get("search.active", np.zeros(1, dtype=np.int64)), dtype=np.int64)
         return Search(num_agents, depth, active, shared)
+
+
+class Turn:
+    """One task of an agent: it takes in what the server tells, pulls what is wanted, and keeps sums."""
+
+    def __init__(self, task: Task, notebook: Notebook, constants: elimination.Constants, arity: int) -> None:
+        self._task, self._constants, self._arity = task, constants, arity
+        search = Search.read(notebook, int(task.values["agents"]), task)
+        self._notebook = write(notebook, Levels.read(notebook), search)
+        self._work = Work(0, _NONE, _NONE, search)
+
+    def ask(self) -> Query | None:
+        left, search = self._task.end - self._notebook.next_trial, self._work.search
+        if left <= 0:
+            return None
+        if "cells" in self._task.arrays:
+            cells = np.asarray(self._task.arrays["cells"], dtype=np.int64)
+            wanted = np.asarray(self._task.arrays["pulls"], dtype=np.int64)
+            depth = int(self._task.values["depth"])
+            self._work = together(self._notebook, depth, cells, wanted, left, search)
+        else:
+            self._work = alone(self._notebook, search, self._constants, self._arity, left)
+        if len(self._work.index) == 0:
+            return None
+        space = self._notebook.space
+        centres = partition.centre(self._work.depth, self._work.index, space.dimension, self._arity)
+        return Query(space.snap(centres), self._work.pulls)
+
+    def tell(self, outcome: Outcome) -> None:
+        assert outcome.counts is not None
+        sums = np.where(outcome.counts > 0, outcome.values * outcome.counts, 0.0)
+        levels = Levels.read(self._notebook).add(self._work.depth, self._work.index, outcome.counts, sums)
+        self._notebook = write(self._notebook.pass_over(outcome), levels, self._work.search)
+
+    def close(self) -> Notebook:
+        return self._notebook
 
 
 @dataclass(frozen=True)
@@ -182,7 +231,7 @@ def recommend(notebook: Notebook, constants: elimination.Constants) -> tuple[int
     Cells that survived stage 1 count with the server's statistics.
     """
     levels = Levels.read(notebook)
-    shared = Shared.from_arrays(dict(notebook.arrays)) or Shared.nothing()
+    shared = Shared.from_arrays(notebook.arrays)
     pulled = levels.count > 0
     if not pulled.any():
         return None

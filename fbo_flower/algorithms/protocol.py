@@ -80,6 +80,22 @@ class Progress:
         return Progress({**self.next_trial, **{a: max(end, self.of(a)) for a, end in ends.items()}})
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What a server holds at the end of a study, as rows of the study's tables.
+
+    Parameters
+    ----------
+    models : columns of `study_schema.MODELS` but for `algorithm`
+    judgements : columns of `study_schema.JUDGEMENTS` but for `algorithm`
+    recommendations : agent -> `(point (D,), value)`, in place of the agent's own best
+    """
+
+    models: Sequence[Mapping[str, object]] = ()
+    judgements: Sequence[Mapping[str, object]] = ()
+    recommendations: Mapping[str, tuple[Array, float]] = field(default_factory=dict)
+
+
 class Session(Protocol):
     """One task of an agent from its first evaluation to its last."""
 
@@ -103,6 +119,9 @@ class Algorithm(ABC, Generic[State]):
     name: ClassVar[str]
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN,)
     finishes: ClassVar[bool] = False  # whether it ends by itself, when its budget is spent
+    roles: ClassVar[tuple[str, ...]] = ()  # of the sites it works with; none: agents that are all alike
+    skips: ClassVar[bool] = False  # whether an agent may be asked for a trial without those before it
+    max_final_exchanges: ClassVar[int] = 1  # of the phase FINISH; it ends once nothing is asked
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -152,6 +171,18 @@ class Algorithm(ABC, Generic[State]):
         """Return exactly the arrays that leave the agent."""
         return {}
 
+    def remarks(self, task: Task, notebook: Notebook) -> dict[str, Scalar]:
+        """Return exactly the scalars that leave the agent; Flower's EVALUATE lets nothing else back."""
+        return {}
+
+    def reuses_values(self) -> bool:
+        """Return whether an agent evaluates a point once and answers with that value from then on."""
+        return False
+
+    def reports_trials(self) -> bool:
+        """Return whether reports hold points and values: asked only of agents that disclose their trials."""
+        return False
+
     def recommend(self, notebook: Notebook) -> Array | None:
         """Return the agent's own best point `(D,)`, None before the first success."""
         values = notebook.history.values
@@ -174,6 +205,16 @@ class Algorithm(ABC, Generic[State]):
     def report_schema(self, space: SearchSpace) -> Schema:
         """Return what a report may carry."""
         return Schema()
+
+    def check_report(self, task: Task, report: Report) -> None:
+        """Raise WireError unless a report that fits the schema is an answer to the task."""
+        return
+
+    # -- what the server knows at the end --------------------------------------------------------
+
+    def findings(self, state: State) -> Findings | None:
+        """Return what the server found out, beyond the trials that agents disclose; None: nothing."""
+        return None
 
     # -- options -------------------------------------------------------------------------------
 
@@ -230,6 +271,7 @@ def check_number(
 __all__ = [
     "Algorithm",
     "ArraySpec",
+    "Findings",
     "Progress",
     "Scalar",
     "Schema",

@@ -106,10 +106,13 @@ class Query:
     ----------
     points : `(q, D)` in the unit cube
     repeats : `(q,)`, how often each is evaluated in a row; None: once
+    artifact : `(n,)` uint8, a packed model to judge instead of training the configuration, which is then one
+        point; None: train
     """
 
     points: Array
     repeats: IntArray | None = None
+    artifact: AnyArray | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,8 @@ class Outcome:
     counts : `(q,)`, evaluations of the row that gave a value; None: one for every row
     spans : `(q,)`, trials that the row stands for, failed ones included; None: one for every row
     squares : `(q,)`, sum of the squared values; None where nobody asked for repeats
+    measures : name -> `(q,)`, what else was measured: the number of rows, for instance
+    artifact : `(n,)` uint8, the packed model that one trained point gave; None: none
     """
 
     points: Array
@@ -134,6 +139,8 @@ class Outcome:
     counts: IntArray | None = None
     spans: IntArray | None = None
     squares: Array | None = None
+    measures: Mapping[str, Array] = field(default_factory=dict)
+    artifact: AnyArray | None = None
 
     @property
     def pulls(self) -> IntArray:
@@ -238,6 +245,10 @@ class Notebook:
     def learn(self, outcome: Outcome) -> Notebook:
         """Return this notebook with `outcome` added to the history."""
         return replace(self, history=self.history.extend(outcome))
+
+    def skip_to(self, trial: int) -> Notebook:
+        """Return this notebook without the trials before `trial` that nobody asked this agent for."""
+        return replace(self, passed=max(self.passed, trial))
 
     def pass_over(self, outcome: Outcome) -> Notebook:
         """Return this notebook after `outcome`, of which the algorithm keeps its own account."""

@@ -15,10 +15,9 @@ import numpy as np
 from fbo_flower.algorithms.protocol import Algorithm, Progress, check_choice, check_number
 from fbo_flower.algorithms.random_search import Independent, uniform_point
 from fbo_flower.algorithms.records import Array, Notebook, Outcome, Query, Task
+from fbo_flower.algorithms.search import maximiser
 from fbo_flower.numerics import gp
-from fbo_flower.numerics.functions import ActiveOnly, Differentiable
-from fbo_flower.numerics.maximise import maximise
-from fbo_flower.numerics.sobol import sobol
+from fbo_flower.numerics.functions import Differentiable
 from fbo_flower.numerics.transforms import Y_TRANSFORMS, transform
 
 State = TypeVar("State")
@@ -111,23 +110,8 @@ class LocalSurrogate(Algorithm[State]):
 
     def maximiser(self, function: Differentiable, notebook: Notebook, rng: np.random.Generator) -> Query:
         """Return the point that maximises a function of the features, away from all earlier points."""
-        space = notebook.space
-        candidates = space.snap(sobol(self.num_candidates, space.dimension, rng))
-        axes, columns = space.continuous
-        features = space.features(candidates)
-        active = space.active(candidates)[:, axes]
-        if not active.all():
-            function = ActiveOnly(function, columns, features, active)
-        best = maximise(
-            function,
-            features,
-            columns,
-            avoid=space.features(notebook.history.points),
-            min_distance=self.distance(notebook),
-        )
-        point = candidates[best.start].copy()
-        point[axes] = best.x[columns]
-        return Query(space.snap(point[None, :]))
+        space, seen = notebook.space, notebook.history.points
+        return Query(maximiser(function, space, seen, self.num_candidates, self.distance(notebook), rng))
 
 
 @dataclass(frozen=True, kw_only=True)

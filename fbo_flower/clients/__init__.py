@@ -1,7 +1,20 @@
-"""The agent's side: `TuningAgent`, and `client_app` to make a whole ClientApp of an objective."""
+"""The agent's side: `client_app` makes a ClientApp of an objective, `site_app` of a learner, `add_tuning` adds to one."""
 
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.clients.app import client_app
+from fbo_flower.clients.app import add_tuning, client_app
 from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.site import Bag, SiteData, SiteObjective
+from fbo_flower.clients.site_agent import SiteAgent
+from fbo_flower.clients.site_app import site_app
 
-__all__ = ["ObjectiveContext", "TuningAgent", "client_app"]
+__all__ = [
+    "Bag",
+    "ObjectiveContext",
+    "SiteAgent",
+    "SiteData",
+    "SiteObjective",
+    "TuningAgent",
+    "add_tuning",
+    "client_app",
+    "site_app",
+]

@@ -8,29 +8,41 @@ with what the algorithm lets travel. `fit` and `evaluate` take and return the pa
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import closing
+from functools import partial
 from logging import DEBUG, WARNING
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context
+from flwr.app import Context
 from flwr.client import NumPyClient
 from flwr.common.logger import log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm, make_algorithm
+from fbo_flower.algorithms.protocol import check_number
 from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
     History,
-    IntArray,
     Notebook,
     Outcome,
+    Phase,
     Query,
     Report,
     Scalar,
     Task,
+)
+from fbo_flower.clients.about import about
+from fbo_flower.clients.first_values import FirstValues
+from fbo_flower.clients.memory import Memory, open_memory
+from fbo_flower.clients.notebooks import (
+    notebook_from_bytes,
+    notebook_to_bytes,
+    packed_from_bytes,
+    packed_to_bytes,
 )
 from fbo_flower.clients.objective import (
     Objective,
@@ -39,25 +51,16 @@ from fbo_flower.clients.objective import (
     evaluate,
     evaluate_repeatedly,
 )
+from fbo_flower.clients.outcomes import joined, num_succeeded
+from fbo_flower.clients.pages import Pages
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError
-from fbo_flower.frozen import freeze, thaw
+from fbo_flower.journal.agent_journal import Evaluation, task_key
 from fbo_flower.numerics.seeding import fresh_entropy, generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space import SearchSpace
 
 DISCLOSURES = ("none", "incumbent", "trials")
-STATE_KEY = "fbo-flower"
-_HISTORY = ("points", "values", "trials")
 Prior = Mapping[str, tuple[Array, Array]]
-
-
-@dataclass(frozen=True)
-class _Memory:
-    """What an agent keeps between two messages."""
-
-    study: str
-    entropy: int
-    notebook: Notebook
 
 
 class TuningAgent(NumPyClient):
@@ -68,17 +71,21 @@ class TuningAgent(NumPyClient):
     objective : `objective(config, context) -> float`, larger is better
     space : the search space, the same at every agent
     context : Flower's context of this node; `node_config` names the agent (`agent`, else
-        `partition-id`) and may set `disclose` and `role`; `state` holds the agent's memory
+        `partition-id`) and may set `disclose`, `role`, `max_trials`, evaluations in all studies together
+        after which the agent declines, and `journal`, the file of its memory; without one `state` holds it,
+        for as long as Flower does
     seed : seed of the agent's draws. None (on devices): entropy of its own, which the server cannot
         know. In simulation the study's seed, so that runs repeat
     disclose : what may leave beyond the algorithm's report: "none", "incumbent" (the best value so
         far) or "trials" (all points and values). The operator's `node_config` comes first
     prior : agent -> `(points (n, D), values (n,))` observed before this study
+    journals : directory for the journals of agents whose `node_config` names none; None: what they remember
+        stays in Flower's state
 
     Raises
     ------
     ConfigError
-        If the node has no name or `disclose` is unknown.
+        If the node has no name, `disclose` is unknown or `max_trials` is no number.
     """
 
     def __init__(
@@ -90,6 +97,7 @@ class TuningAgent(NumPyClient):
         seed: int | None = None,
         disclose: str = "none",
         prior: Prior | None = None,
+        journals: str | os.PathLike[str] | None = None,
     ) -> None:
         self._objective = objective
         self._space = space
@@ -99,19 +107,29 @@ class TuningAgent(NumPyClient):
         self._disclose = str(context.node_config.get("disclose", disclose))
         if self._disclose not in DISCLOSURES:
             raise ConfigError(f"disclose: expected one of {', '.join(DISCLOSURES)}, got {self._disclose!r}")
+        self._max_trials = context.node_config.get("max_trials", 0)  # 0: no bound
+        check_number("max_trials", self._max_trials, 0, integer=True)
         self._agent = agent_id(context)
+        self._journals = journals
+        self._memory: Memory  # of the message at hand
+        self._pages: Pages  # of the task at hand
+        self._first: FirstValues | None = None  # of the task at hand, where values are reused
 
     # -- Flower's interface --------------------------------------------------------------------
 
     def get_properties(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Answer the roll-call: who this agent is and what it searches."""
+        with closing(self._open_memory()) as memory:
+            incarnation = memory.incarnation
         return {
+            "incarnation": incarnation,
             "schema": wire.SCHEMA_VERSION,
             "agent": self._agent,
             "space": self._space.to_json(),
             "digest": self._space.digest,
             "role": str(self._context.node_config.get("role", "")),
             "disclose": self._disclose,
+            **about(self._context),
         }
 
     def fit(
@@ -155,23 +173,90 @@ class TuningAgent(NumPyClient):
             algorithm = make_algorithm(envelope.algorithm, _options(envelope.options))
             algorithm.check(self._space)
             task = wire.unpack_task(parameters, config, algorithm.task_schema(self._space))
-            memory = self._remember(envelope.study)
-            notebook, entropy = memory.notebook, memory.entropy
-            if task.trial > notebook.next_trial:
+            return self._remembering(algorithm, task, envelope)
+
+    def _remembering(
+        self, algorithm: Algorithm[Any], task: Task, envelope: wire.Envelope
+    ) -> tuple[list[AnyArray], dict[str, Scalar], Task]:
+        """Answer a task once: what was answered is answered again, what was evaluated stays evaluated."""
+        study, key = envelope.study, task_key(task)
+        with closing(self._open_memory()) as memory:
+            self._memory = memory
+            answer = f"{key} {self._disclose}"  # an operator may since have chosen to disclose less
+            answered = memory.report(study, answer)
+            if answered is not None:
+                return *wire.readdress(packed_from_bytes(answered), task), task
+            entropy, notebook = self._recall(memory, study)
+            if task.trial > notebook.next_trial and not algorithm.skips:
                 raise WireError(f"trial: expected at most {notebook.next_trial}, got {task.trial}")
+            self._admit(algorithm, task, notebook)
+            self._charge(memory, f"{study} {key}", task)
+            memory.begin(study, entropy, notebook_to_bytes(notebook))  # once; later calls change nothing
+            if task.num_trials and task.trial > notebook.next_trial:
+                notebook = notebook.skip_to(task.trial)
+            self._first = FirstValues.read(notebook.arrays) if algorithm.reuses_values() else None
+            self._pages = Pages(memory, study, key)
             notebook, outcomes = self._work(algorithm, task, notebook, entropy)
-            self._keep(_Memory(envelope.study, entropy, notebook))
-            rng = generator(
-                entropy, "agent", self._agent, "summarise", str(task.phase), task.trial, task.num_trials
-            )
-            arrays = algorithm.summarise(task, notebook, rng)
+            if self._first is not None:
+                notebook = notebook.write(**self._first.arrays(self._space.dimension))
+            packed = self._report(algorithm, task, envelope, notebook, outcomes, entropy)
+            memory.finish(study, answer, task.round, notebook_to_bytes(notebook), packed_to_bytes(packed))
+        return *packed, task
+
+    def _report(
+        self,
+        algorithm: Algorithm[Any],
+        task: Task,
+        envelope: wire.Envelope,
+        notebook: Notebook,
+        outcomes: list[Outcome],
+        entropy: int,
+    ) -> wire.Packed:
+        """Return exactly what leaves this agent."""
+        rng = generator(
+            entropy, "agent", self._agent, "summarise", str(task.phase), task.trial, task.num_trials
+        )
+        arrays = algorithm.summarise(task, notebook, rng)
         kept = notebook.history.select(task.trial, task.end)
-        done = kept if len(kept.trials) or not outcomes else _joined(outcomes)
-        num_failed = int(np.sum(done.pulls)) - _num_succeeded(done)
-        report = Report(task.trial, task.num_trials, num_failed, arrays)
-        log(DEBUG, "agent %s, round %d: sends %s", self._agent, task.round, _describe(arrays, self._disclose))
+        done = kept if len(kept.trials) or not outcomes else joined(outcomes)
+        num_failed = int(np.sum(done.pulls)) - num_succeeded(done) if task.num_trials else 0
+        report = Report(task.trial, task.num_trials, num_failed, arrays, algorithm.remarks(task, notebook))
+        told = "incumbent" if (self._disclose, task.phase) == ("trials", Phase.EVALUATE) else self._disclose
+        log(DEBUG, "agent %s, round %d: sends %s", self._agent, task.round, _describe(report, told))
         disclosure = self._disclosure(algorithm, task, notebook, done)
-        return *wire.pack_report(report, task, envelope, disclosure), task
+        return wire.pack_report(report, task, envelope, disclosure)
+
+    def _admit(self, algorithm: Algorithm[Any], task: Task, notebook: Notebook) -> None:
+        """Raise ConfigError or WireError unless this agent takes part in such tasks."""
+        if algorithm.roles:
+            raise ConfigError(
+                f"algorithm: {algorithm.name} expects sites with a role ({', '.join(algorithm.roles)}); this "
+                "agent has an objective, see `site_app`"
+            )
+        if algorithm.reports_trials() and self._disclose != "trials":
+            raise ConfigError(
+                f"disclose: expected 'trials' for {algorithm.name} with these options, which send every "
+                f"trial to the server, got {self._disclose!r}; this agent does not take part"
+            )
+
+    def _charge(self, memory: Memory, key: str, task: Task) -> None:
+        """Count a task's trials against what the operator allows; WireError if that is used up.
+
+        They are counted before the first is made, and once, however often the agent is cut off.
+        """
+        if not self._max_trials or not task.num_trials:
+            return
+        spent = memory.note("trials")
+        if spent.get("task") == key:
+            return
+        total = int(str(spent.get("total", 0))) + task.num_trials
+        if total > int(self._max_trials):
+            raise WireError(
+                f"num-trials: expected at most {self._max_trials} in all studies, as max_trials in node_config "
+                f"says, got {total}; this agent does not take part any more",
+                "num-trials",
+            )
+        memory.put_note("trials", {"total": total, "task": key})
 
     def _work(
         self, algorithm: Algorithm[Any], task: Task, notebook: Notebook, entropy: int
@@ -204,34 +289,40 @@ class TuningAgent(NumPyClient):
         values, squares = np.full(len(points), np.nan), np.zeros(len(points))
         counts, failures = np.zeros(len(points), dtype=np.int64), {}
         for i, (point, trial, span) in enumerate(zip(points, trials.tolist(), spans.tolist(), strict=True)):
-            observed, reason = self._evaluate_row(self._space.decode(point), trial, span, task, entropy)
-            if reason:
-                failures[trial] = reason
-                log(WARNING, "agent %s, trial %d failed: %s", self._agent, trial, reason)
-            counts[i] = len(observed)
-            if len(observed):
-                with np.errstate(over="ignore"):  # squares of huge values are of no use to anybody
-                    values[i], squares[i] = np.mean(observed), np.sum(np.square(observed))
+            row = self._pages.take(trial, point, span)
+            if row is None:
+                row = self._evaluate_row(point, trial, span, task, entropy)
+                self._pages.enter(row)
+            elif self._first is not None:
+                self._first.recall(point, row.value)
+            if row.failure:
+                failures[trial] = row.failure
+                log(WARNING, "agent %s, trial %d failed: %s", self._agent, trial, row.failure)
+            values[i], counts[i], squares[i] = row.value, row.count, row.square
         if query.repeats is None:
             return Outcome(points, values, trials, failures)
         return Outcome(points, values, trials, failures, counts, spans, squares)
 
-    def _evaluate_row(
+    def _evaluate_row(self, point: Array, trial: int, span: int, task: Task, entropy: int) -> Evaluation:
+        row = partial(self._observe, self._space.decode(point), trial, task=task, entropy=entropy)
+        if self._first is None:
+            observed, reason = row(span)
+        else:
+            observed, reason = self._first.repeat(point, span, partial(row, 1))
+        if len(observed) == 0:
+            return Evaluation(trial, point, float("nan"), 0, span, 0.0, reason)
+        with np.errstate(over="ignore"):  # squares of huge values are of no use to anybody
+            value, square = float(np.mean(observed)) + 0.0, float(np.sum(np.square(observed)))  # no -0.0
+        return Evaluation(trial, point, value, len(observed), span, square, reason)
+
+    def _observe(
         self, config: dict[str, Any], trial: int, span: int, task: Task, entropy: int
     ) -> tuple[Array, str]:
         """Return the values of evaluating a configuration `span` times, and why the first failure failed."""
         observed, reason = [], ""
         at_once = span > 1 and can_repeat(self._objective)
         for k in range(1 if at_once else span):
-            context = ObjectiveContext(
-                self._agent,
-                _partition(self._context),
-                trial + k,
-                task.round,
-                generator(entropy, "agent", self._agent, "objective", trial + k),
-                self._context.node_config,
-                self._context.run_config,
-            )
+            context = self._objective_context(trial + k, task, entropy)
             try:
                 if at_once:
                     return evaluate_repeatedly(self._objective, config, context, span), ""
@@ -240,79 +331,43 @@ class TuningAgent(NumPyClient):
                 reason = reason or str(error)
         return np.array(observed, dtype=np.float64), reason
 
+    def _objective_context(self, trial: int, task: Task, entropy: int) -> ObjectiveContext:
+        return ObjectiveContext(
+            self._agent,
+            _partition(self._context),
+            trial,
+            task.round,
+            generator(entropy, "agent", self._agent, "objective", trial),
+            self._context.node_config,
+            self._context.run_config,
+        )
+
     def _disclosure(
         self, algorithm: Algorithm[Any], task: Task, notebook: Notebook, done: Outcome
     ) -> wire.Disclosure:
         if self._disclose == "none":
             return wire.Disclosure()
-        everything = self._disclose == "trials" and int(np.sum(done.pulls)) == task.num_trials > 0
         best = algorithm.incumbent(notebook)
+        if task.phase is Phase.EVALUATE:  # Flower lets no arrays back
+            return wire.Disclosure(incumbent=best)
+        everything = self._disclose == "trials" and int(np.sum(done.pulls)) == task.num_trials > 0
         point = algorithm.recommend(notebook) if algorithm.finishes else None
         return wire.Disclosure(done if everything else None, best, point)
 
     # -- memory --------------------------------------------------------------------------------
 
-    def _remember(self, study: str) -> _Memory:
-        """Return this agent's memory of the study; a new study starts a new one."""
-        record = self._context.state.get(STATE_KEY)
-        if isinstance(record, ConfigRecord):
-            arrays, values = thaw(cast(bytes, record["memory"]))
-            if values["study"] == study and values["space"] == self._space.digest:
-                points, observed, trials = (arrays.pop(f"history.{name}") for name in _HISTORY)
-                failures = {int(trial): reason for trial, reason in values["failures"].items()}
-                history = History(
-                    cast(Array, points), cast(Array, observed), cast(IntArray, trials), failures
-                )
-                return _Memory(
-                    study, values["entropy"], Notebook(self._space, history, arrays, values["passed"])
-                )
+    def _open_memory(self) -> Memory:
+        return open_memory(self._context, self._agent, self._journals)
+
+    def _recall(self, memory: Memory, study: str) -> tuple[int, Notebook]:
+        """Return this agent's entropy and notebook in a study; a new study starts with a new notebook."""
+        known = memory.study(study)
+        if known is not None:
+            entropy, data = known
+            return entropy, notebook_from_bytes(data, self._space)
         points, observed = self._prior.get(self._agent, (np.empty((0, self._space.dimension)), np.empty(0)))
         history = History.prior(self._space.snap(points), np.asarray(observed, dtype=np.float64))
-        entropy = fresh_entropy() if self._seed is None else self._seed
-        return _Memory(study, entropy, Notebook(self._space, history))
-
-    def _keep(self, memory: _Memory) -> None:
-        history = memory.notebook.history
-        own = {f"history.{name}": getattr(history, name) for name in _HISTORY}
-        values = {
-            "study": memory.study,
-            "space": self._space.digest,
-            "entropy": memory.entropy,
-            "failures": {str(trial): reason for trial, reason in history.failures.items()},
-            "passed": memory.notebook.passed,
-        }
-        self._context.state[STATE_KEY] = ConfigRecord(
-            {"memory": freeze({**memory.notebook.arrays, **own}, values)}
-        )
-
-
-def _joined(outcomes: list[Outcome]) -> Outcome:
-    """Return several outcomes of one task as one, a row per point in the order of first evaluations.
-
-    Bandits return to a cell again and again; its evaluations within one task become one row.
-    """
-    points = np.concatenate([o.points for o in outcomes])
-    _, first, row = np.unique(points, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.argsort(order)[row.reshape(-1)]
-    spans = np.bincount(place, weights=np.concatenate([o.pulls for o in outcomes])).astype(np.int64)
-    each = [np.isfinite(o.values).astype(np.int64) if o.counts is None else o.counts for o in outcomes]
-    weights = np.concatenate(each)
-    counts = np.bincount(place, weights=weights).astype(np.int64)
-    values = np.nan_to_num(np.concatenate([o.values for o in outcomes]))
-    with np.errstate(invalid="ignore"):
-        means = np.bincount(place, weights=values * weights) / np.where(counts > 0, counts, np.nan)
-    trials = outcomes[0].trials[0] + np.cumsum(spans) - spans
-    reasons = {t: text for o in outcomes for t, text in o.failures.items()}
-    at = {int(t): int(p) for t, p in zip(np.concatenate([o.trials for o in outcomes]), place, strict=True)}
-    failures = {int(trials[at[t]]): reasons[t] for t in sorted(reasons, reverse=True)}  # the first one stays
-    return Outcome(points[first[order]], means, trials, failures, counts, spans)
-
-
-def _num_succeeded(outcome: Outcome) -> int:
-    """Return how many evaluations gave a value."""
-    counts = np.isfinite(outcome.values) if outcome.counts is None else outcome.counts
-    return int(np.sum(counts))
+        return fresh_entropy() if self._seed is None else self._seed, Notebook(self._space, history)
 
 
 def agent_id(context: Context) -> str:
@@ -341,7 +396,7 @@ def _options(text: str) -> dict[str, object]:
     return options
 
 
-def _describe(arrays: Mapping[str, AnyArray], disclose: str) -> str:
-    named = [f"{name} {array.shape}" for name, array in arrays.items()]
+def _describe(report: Report, disclose: str) -> str:
+    named = [f"{name} {array.shape}" for name, array in report.arrays.items()] + list(report.values)
     extra = {"none": [], "incumbent": ["its best value"], "trials": ["its trials"]}[disclose]
     return ", ".join(named + extra) or "nothing but the number of trials"

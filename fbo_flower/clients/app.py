@@ -1,4 +1,4 @@
-"""`client_app`: a complete Flower ClientApp from an objective and a search space."""
+"""`client_app`: a complete Flower ClientApp from an objective and a search space; `add_tuning`: beside one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.objective import Objective
 from fbo_flower.flower_records import from_records, to_records
 from fbo_flower.space import SearchSpace
+
+DEFAULT_ACTION = "default"  # Flower's name for messages without one
 
 
 def client_app(
@@ -33,30 +35,65 @@ def client_app(
     space : the same at every agent; the roll-call compares digests
     seed, disclose, prior : see `TuningAgent`
     """
+    return agent_app(_maker(objective, space, seed, disclose, prior))
 
-    def agent(context: Context) -> TuningAgent:
-        return TuningAgent(objective, space, context, seed=seed, disclose=disclose, prior=prior)
 
-    return agent_app(agent)
+def add_tuning(
+    app: ClientApp,
+    objective: Objective,
+    space: SearchSpace,
+    *,
+    action: str = "tune",
+    seed: int | None = None,
+    disclose: str = "none",
+    prior: Prior | None = None,
+) -> None:
+    """Let a ClientApp that exists tune as well; its own functions stay as they are.
+
+    Parameters
+    ----------
+    app : a decorated ClientApp
+    objective, space, seed, disclose, prior : see `client_app`
+    action : name of the messages for tuning; a strategy with the same `action` sends them
+
+    Raises
+    ------
+    ValueError
+        If the app has functions of that action already, or was made with `client_fn`.
+    """
+    route(app, _maker(objective, space, seed, disclose, prior), action)
 
 
 def agent_app(agent: Callable[[Context], TuningAgent]) -> ClientApp:
     """Return a ClientApp whose node answers with the agent that is made for its context."""
     app = ClientApp()
+    route(app, agent)
+    return app
 
-    @app.query()
+
+def route(app: ClientApp, agent: Callable[[Context], TuningAgent], action: str = DEFAULT_ACTION) -> None:
+    """Let the agent that is made for a node's context answer the app's messages of an action."""
+
+    @app.query(action)
     def query(message: Message, context: Context) -> Message:
         properties = agent(context).get_properties({})
         return Message(RecordDict({"config": ConfigRecord(properties)}), reply_to=message)
 
-    @app.train()
+    @app.train(action)
     def train(message: Message, context: Context) -> Message:
         arrays, _, config = agent(context).fit(*from_records(message.content))
         return Message(to_records((arrays, config)), reply_to=message)
 
-    @app.evaluate()
+    @app.evaluate(action)
     def evaluate(message: Message, context: Context) -> Message:
         _, _, config = agent(context).evaluate(*from_records(message.content))
         return Message(to_records(([], config)), reply_to=message)
 
-    return app
+
+def _maker(
+    objective: Objective, space: SearchSpace, seed: int | None, disclose: str, prior: Prior | None
+) -> Callable[[Context], TuningAgent]:
+    def agent(context: Context) -> TuningAgent:
+        return TuningAgent(objective, space, context, seed=seed, disclose=disclose, prior=prior)
+
+    return agent

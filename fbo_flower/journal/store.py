@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 import time
 from pathlib import Path
 from typing import IO
@@ -44,6 +43,8 @@ class Store:
     def __init__(
         self, path: str | os.PathLike[str], application: str, version: int, tables: str, wait_seconds: float
     ) -> None:
+        import sqlite3  # a device without a journal has no use for it
+
         self.path = Path(path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

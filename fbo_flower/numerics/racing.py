@@ -32,7 +32,7 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -47,6 +47,8 @@ from fbo_flower.numerics.racing_cells import (
     first_tree,
     upper_bounds,
 )
+
+STAGE_ONE_PART = 20  # stage 1 may take one pull of that many
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Gathering:
         differ = np.sqrt(np.maximum(spread, pooled))
         chosen = np.flatnonzero((bound >= (merged.mean - noise).max()) & (bonus > differ))
         chosen = chosen[np.argsort(-bound[chosen], kind="stable")][: options.splits_per_round]
-        chosen = chosen[: pulls_left // (options.arity * options.first_pulls)]
+        chosen = chosen[: max(0, pulls_left) // (options.arity * options.first_pulls)]
         before = cells.size
         for cell in chosen:
             cells.split(int(cell), merged.mean)
@@ -121,7 +123,13 @@ class Gathering:
         return cells.depth[new].copy(), cells.index[new].copy()
 
     def hear(self, means: Array, counts: IntArray) -> None:
-        """Enter the clients' means and counts `(M, n)` of the cells last asked for."""
+        """Enter the clients' means and counts `(M, n)` of the cells last asked for.
+
+        Clients that have joined since stand behind the others; they have said nothing so far.
+        """
+        late = ((0, len(means) - len(self.means)), (0, 0))
+        if self.cells is not None and late[0][1] > 0:
+            self.means, self.counts = np.pad(self.means, late), np.pad(self.counts, late)
         if self.cells is None:
             self.means, self.counts = np.array(means), np.array(counts)
             self.cells = first_tree(self.options, elimination.merge(means, counts).mean)
@@ -129,6 +137,10 @@ class Gathering:
             self.means = np.concatenate([self.means, means], axis=1)
             self.counts = np.concatenate([self.counts, counts], axis=1)
         self.rounds += 1
+
+    def copy(self) -> Gathering:
+        """Return a server that goes on by itself; arrays of answers are never changed in place."""
+        return replace(self, cells=None if self.cells is None else self.cells.copy())
 
     def result(self) -> Shared:
         """Return what every client is told at the end of stage 1."""

@@ -28,6 +28,7 @@ from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 
 ARMS_PER_DIMENSION = 20  # [Li2024, App. C.1], up to two dimensions
 ARMS_ABOVE = 1000
+REFRESH = 100  # exchanges between two inversions from scratch: rank-1 updates add up rounding errors
 
 
 def random_arms(dim: int, rng: np.random.Generator) -> Array:
@@ -43,7 +44,7 @@ def phase_length(budget: int) -> int:
     return max(1, math.ceil(10 * math.log(budget)))
 
 
-def fed1_radius(count: IntArray, num_clients: int, budget: int, noise_stddev: float = 1.0) -> Array:
+def fed1_radius(count: IntArray | Array, num_clients: int, budget: int, noise_stddev: float = 1.0) -> Array:
     """`B = sqrt(4 sigma^2 log T / (M F))`, `(K,)`; `count` is `F`, pulls per client."""
     return np.asarray(np.sqrt(4 * noise_stddev**2 * math.log(budget) / (num_clients * count)))
 
@@ -95,7 +96,7 @@ class NeuralState:
     weights : `(P,)`, mean weights of the networks
     trained : `(M, P)`, each client's own network; training goes on where it stopped
     v_inverse, response : `(M, P, P)` and `(M, P)`: `V^-1` and `sum r g` as client `m` sees them
-    own : `(M, P, P)`, `V_m` of the client's pulls alone
+    own, own_inverse : `(M, P, P)`, `V_m` of the client's pulls alone
     own_since : `(M, P)`, the client's `sum r g` since the last exchange
     counts, totals : `(M, K)`, what the client's network is trained on
     average_inverse : `(P, P)`, `mean_m(V_m^-1)` at the last exchange
@@ -109,6 +110,7 @@ class NeuralState:
     v_inverse: Array
     response: Array
     own: Array
+    own_inverse: Array
     own_since: Array
     counts: Array
     totals: Array
@@ -142,7 +144,8 @@ def neural_start(
     num_weights = options.width * (arms.shape[1] + 2) + 1
     start = rng.standard_normal(num_weights)
     gradients = network_gradients(start, arms, options.width)
-    inverse = np.eye(num_weights) / options.regulariser
+    identity = np.eye(num_weights)
+    inverse = identity / options.regulariser
     m, k = num_clients, len(arms)
     return NeuralState(
         options,
@@ -152,7 +155,8 @@ def neural_start(
         np.repeat(start[np.newaxis], m, axis=0),
         np.repeat(inverse[np.newaxis], m, axis=0),
         np.zeros((m, num_weights)),
-        np.repeat(options.regulariser * np.eye(num_weights)[np.newaxis], m, axis=0),
+        np.repeat(options.regulariser * identity[np.newaxis], m, axis=0),
+        np.repeat(inverse[np.newaxis], m, axis=0),
         np.zeros((m, num_weights)),
         np.zeros((m, k)),
         np.zeros((m, k)),
@@ -163,56 +167,74 @@ def neural_start(
 
 def neural_choose(state: NeuralState, t: int) -> IntArray:
     """Return the arm of each client at pull `t`, `(M,)`."""
-    options, g = state.options, state.gradients
+    options, num_clients = state.options, len(state.counts)
     alpha = options.alpha(t)
-    bound_b = 0.0
+    bound_b: Array | float = 0.0
     if alpha > 0:
-        spread = np.einsum("kp,pq,kq->k", g, state.average_inverse, g, optimize=True)
-        radius = options.nu_b * np.sqrt(options.regulariser * np.maximum(spread, 0.0))
-        bound_b = network(state.weights, state.arms, options.width) + radius
-    chosen = np.empty(len(state.counts), dtype=np.int64)
-    for m, inverse in enumerate(state.v_inverse):
-        projected = g @ inverse
-        radius = np.sqrt(options.regulariser * np.maximum((projected * g).sum(axis=1), 0.0))
+        _, radius = _projected(state, state.average_inverse)
+        bound_b = network(state.weights, state.arms, options.width) + options.nu_b * radius
+    chosen = np.empty(num_clients, dtype=np.int64)
+    alike = state.last_exchange == t - 1  # nothing was pulled since: all clients know the same
+    for m in range(1 if alike else num_clients):
+        projected, radius = _projected(state, state.v_inverse[m])
         bound_a = projected @ state.response[m] + options.nu_a * radius
         chosen[m] = np.argmax((1 - alpha) * bound_a + alpha * bound_b)
+    if alike:
+        chosen[1:] = chosen[0]
     return chosen
 
 
 def neural_learn(state: NeuralState, t: int, chosen: IntArray, rewards: Array) -> None:
     """Enter one pull of each client, and exchange if one of them has seen enough."""
-    exchange = False
-    for m, (arm, reward) in enumerate(zip(chosen, rewards, strict=True)):
-        g = state.gradients[arm]
-        projected = state.v_inverse[m] @ g
-        gain = 1.0 + float(g @ projected)
-        state.v_inverse[m] -= np.outer(projected, projected) / gain  # Sherman-Morrison
-        state.log_growth[m] += math.log(gain)  # matrix determinant lemma
-        state.response[m] += reward * g
-        state.own[m] += np.outer(g, g)
-        state.own_since[m] += reward * g
-        state.counts[m, arm] += 1
-        state.totals[m, arm] += reward
-        exchange |= (t - state.last_exchange) * state.log_growth[m] > state.options.threshold
-    if exchange:
+    g = state.gradients[chosen]  # (M, P)
+    _add_squares(state.own_inverse, g)
+    state.own += g[:, :, np.newaxis] * g[:, np.newaxis, :]
+    clients = np.arange(len(chosen))
+    state.counts[clients, chosen] += 1
+    state.totals[clients, chosen] += rewards
+    state.log_growth += np.log(_gain(state.v_inverse, g)[1])  # matrix determinant lemma
+    if ((t - state.last_exchange) * state.log_growth > state.options.threshold).any():
         _exchange(state, t)
+        return
+    _add_squares(state.v_inverse, g)
+    state.response += rewards[:, np.newaxis] * g
+    state.own_since += rewards[:, np.newaxis] * g
+
+
+def _projected(state: NeuralState, inverse: Array) -> tuple[Array, Array]:
+    """Return `g^T V^-1`, `(K, P)`, and `sqrt(lam g^T V^-1 g)`, `(K,)`."""
+    projected = state.gradients @ inverse
+    spread = np.einsum("kp,kp->k", projected, state.gradients)
+    return projected, np.sqrt(state.options.regulariser * np.maximum(spread, 0.0))
+
+
+def _gain(inverses: Array, g: Array) -> tuple[Array, Array]:
+    """Return `V_m^-1 g_m`, `(M, P)`, and `1 + g_m^T V_m^-1 g_m`, `(M,)`."""
+    projected = np.matmul(inverses, g[:, :, np.newaxis])[:, :, 0]
+    return projected, 1.0 + np.einsum("mp,mp->m", projected, g)
+
+
+def _add_squares(inverses: Array, g: Array) -> None:
+    """Turn `V_m^-1 (M, P, P)` into `(V_m + g_m g_m^T)^-1`, in place; Sherman and Morrison."""
+    projected, gain = _gain(inverses, g)
+    inverses -= (projected / gain[:, np.newaxis])[:, :, np.newaxis] * projected[:, np.newaxis, :]
 
 
 def _exchange(state: NeuralState, t: int) -> None:
     options, num_clients = state.options, len(state.counts)
     num_weights = len(state.weights)
-    shared = options.regulariser * np.eye(num_weights)
-    shared += (state.own - options.regulariser * np.eye(num_weights)).sum(axis=0)
+    shared = state.own.sum(axis=0) - (num_clients - 1) * options.regulariser * np.eye(num_weights)
     state.v_inverse[:] = np.linalg.inv(shared)
-    state.response[:] = (state.totals @ state.gradients).sum(axis=0)
+    state.response[:] = state.totals.sum(axis=0) @ state.gradients
     state.own_since[:] = 0.0
     up = num_weights**2 + num_weights
     if options.alpha(t + 1) > 0:
-        state.average_inverse = np.linalg.inv(state.own).mean(axis=0)
+        if state.rounds % REFRESH == 0:
+            state.own_inverse[:] = np.linalg.inv(state.own)
+        state.average_inverse = state.own_inverse.mean(axis=0)
         up += num_weights**2
         if t < options.train_until:
-            for m in range(num_clients):
-                state.trained[m] = _train(state, m)
+            state.trained = neural_train(state)
             state.weights = state.trained.mean(axis=0)
             up += num_weights
     state.log_growth[:] = 0.0
@@ -222,18 +244,39 @@ def _exchange(state: NeuralState, t: int) -> None:
     state.floats_down += num_clients * up
 
 
-def _train(state: NeuralState, client: int) -> Array:
-    """Gradient steps from the client's last weights on `mean (net - reward)^2`, with decay `lam / n`."""
-    options, count = state.options, state.counts[client]
-    seen = np.flatnonzero(count)
-    x, n = state.arms[seen], count[seen]
-    y = state.totals[client, seen] / n
-    weights = state.trained[client].copy()
+def neural_train(state: NeuralState) -> Array:
+    """Gradient steps of every client on `mean (net - reward)^2`, with decay `lam / n`; `(M, P)`.
+
+    Training goes on from the client's last weights. All clients take their steps at once, on the arms that
+    one of them has pulled: arms that a client has not pulled weigh nothing. Inside, `(arms, M, width)`.
+    """
+    options, num_clients, width = state.options, len(state.counts), state.options.width
+    seen = np.flatnonzero(state.counts.any(axis=0))
+    n = state.counts[:, seen].T  # (arms, M)
+    y = state.totals[:, seen].T / np.maximum(1, n)
+    x = np.concatenate([state.arms[seen], np.ones((len(seen), 1))], axis=1)  # with a one for the offsets
+    inputs = x.shape[1]
+    parts = [_split(weights, inputs - 1, width) for weights in state.trained]
+    first = np.stack([np.column_stack([w1, b1]) for w1, b1, _, _ in parts])  # (M, width, D + 1)
+    first = first.transpose(2, 0, 1).reshape(inputs, num_clients * width)
+    second, offset = np.stack([w2 for _, _, w2, _ in parts]), np.array([b2 for *_, b2 in parts])
+    shape = (len(seen), num_clients, width)
+    rate = options.learning_rate
+    pulls = np.maximum(1.0, n.sum(axis=0))
+    keep = 1.0 - rate * options.regulariser / pulls  # decay, (M,)
+    keep_first = np.repeat(keep, width)
+    scaled = 2.0 * rate * n / pulls
     for _ in range(options.train_steps):
-        residual = n * (network(weights, x, options.width) - y)
-        slope = 2 * residual @ network_gradients(weights, x, options.width) / n.sum()
-        weights -= options.learning_rate * (slope + options.regulariser / n.sum() * weights)
-    return np.asarray(weights, dtype=np.float64)
+        hidden = (x @ first).reshape(shape)
+        active = np.maximum(hidden, 0.0)
+        residual = scaled * (np.einsum("amw,mw->am", active, second) + offset - y)
+        slope = (hidden > 0) * (residual[:, :, np.newaxis] * second)
+        first = keep_first * first - x.T @ slope.reshape(len(seen), -1)
+        second = keep[:, np.newaxis] * second - np.einsum("am,amw->mw", residual, active)
+        offset = keep * offset - residual.sum(axis=0)
+    w1 = first.reshape(inputs, num_clients, width).transpose(1, 2, 0)  # (M, width, D + 1)
+    flat = w1[:, :, :-1].reshape(num_clients, -1)
+    return np.concatenate([flat, w1[:, :, -1], second, offset[:, np.newaxis]], axis=1)
 
 
 def _split(weights: Array, dim: int, width: int) -> tuple[Array, Array, Array, float]:

@@ -18,10 +18,22 @@ DATA_VARIABLE = "FBO_FLOWER_DATA"
 LANDMINE_FILE = "landmine_authors_split.npz"
 NUM_LANDMINE_FIELDS = 29
 PARKINSONS_FILE = "parkinsons_updrs.csv.gz"
+CALIFORNIA_FILE = "california_housing.csv.gz"
+HEART_FILE = "heart_disease_4sites.csv"
+MADELON_FILE = "madelon.npz"
+FRI_FILE = "fri_c4_1000_100.npz"
+SEMEION_FILE = "semeion.npz"
+GRAVIER_FILE = "gravier_breast.npz"
 
 RECIPES = {
     LANDMINE_FILE: "make it with `fbo-flower data landmine LandmineData.mat`",
     PARKINSONS_FILE: "gzip `parkinsons_updrs.data` of UCI data set 189 under this name",
+    CALIFORNIA_FILE: "put a header line of its nine columns before StatLib's `cal_housing.data` and gzip it",
+    HEART_FILE: "join the four `processed.*.data` of UCI data set 45 under a column `site`",
+    MADELON_FILE: "save the 2000 training rows of UCI data set 171 as the arrays X and y, 0 or 1",
+    FRI_FILE: "save OpenML data set 588 as the arrays X and y_binary, whether its target exceeds the mean",
+    SEMEION_FILE: "save UCI data set 178 as the arrays X, 256 pixels, and y_parity, whether the digit is odd",
+    GRAVIER_FILE: "save `gravier` of the R package datamicroarray as the arrays X and y, 1: poor outcome",
 }
 
 

@@ -18,8 +18,9 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-_RUN_ID = 1
-_FIRST_NODE = 1001  # node ids are not partition ids: nobody may confuse them
+RUN_ID = 1
+FIRST_NODE = 1001  # node ids are not partition ids: nobody may confuse them
+Scalar = bool | int | float | str
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,86 @@ class Fault:
         return self.rounds is None or server_round in self.rounds
 
 
-class InProcessGrid(Grid):
+class LocalGrid(Grid):
+    """The nodes of one ClientApp on this machine, and what is the same wherever they run.
+
+    Parameters
+    ----------
+    num_nodes : node `i` has the `node_config` of a simulated node: `partition-id` i, `num-partitions`
+    run_config : of every node's context
+    node_configs : partition -> further entries of its `node_config`
+    """
+
+    def __init__(
+        self,
+        num_nodes: int,
+        run_config: Mapping[str, Scalar] | None = None,
+        node_configs: Mapping[int, Mapping[str, Scalar]] | None = None,
+    ) -> None:
+        self.contexts: dict[int, Context] = {}
+        for partition in range(num_nodes):
+            own = (node_configs or {}).get(partition, {})
+            config = {"partition-id": partition, "num-partitions": num_nodes, **own}
+            node = FIRST_NODE + partition
+            self.contexts[node] = Context(RUN_ID, node, config, RecordDict(), dict(run_config or {}))
+        identify()
+
+    def set_run(self, run: Run) -> None:
+        """Do nothing: there is one run."""
+
+    @property
+    def run(self) -> Run:
+        """Return the one run."""
+        return Run.create_empty(RUN_ID)
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Return a message to a node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> list[int]:
+        """Return the ids of all nodes."""
+        return list(self.contexts)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Push messages and return the replies that are there at once or within `timeout`."""
+        waiting = set(self.push_messages(messages))
+        deadline = time.monotonic() + (60.0 if timeout is None else timeout)
+        replies: list[Message] = []
+        while waiting and time.monotonic() < deadline:
+            new = list(self.pull_messages(waiting))
+            replies += new
+            waiting -= {reply.metadata.reply_to_message_id for reply in new}
+            if not self.awaits(waiting):
+                break  # nothing more will come
+            time.sleep(0.001)
+        return replies
+
+    def awaits(self, message_ids: Iterable[str]) -> bool:
+        """Return whether a reply to one of these messages may still come."""
+        return True
+
+
+def identify() -> None:
+    """Tell Flower who this process is: the one internal that it takes to build a Message outside a run."""
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = RUN_ID, 0, 0
+
+
+def answer(app: ClientApp, message: Message, context: Context) -> Message:
+    """Return the ClientApp's reply; as in Flower, one that fails answers with an error."""
+    try:
+        return app(message, context)
+    except Exception as error:
+        return Message(Error(code=2, reason=f"{type(error).__name__}: {error}"), reply_to=message)
+
+
+class InProcessGrid(LocalGrid):
     """Nodes of one ClientApp in this process.
 
     Parameters
@@ -64,44 +144,18 @@ class InProcessGrid(Grid):
         app: ClientApp,
         num_nodes: int,
         *,
-        run_config: Mapping[str, bool | int | float | str] | None = None,
+        run_config: Mapping[str, Scalar] | None = None,
         faults: Mapping[int, Fault] | None = None,
-        node_configs: Mapping[int, Mapping[str, bool | int | float | str]] | None = None,
+        node_configs: Mapping[int, Mapping[str, Scalar]] | None = None,
     ) -> None:
+        super().__init__(num_nodes, run_config, node_configs)
         self._app = app
         self._faults = faults or {}
         self._next_round = 0  # 0: the roll-call
         self._replies: dict[str, tuple[float, Message]] = {}
         self._num_messages = 0
-        self.contexts: dict[int, Context] = {}
-        for partition in range(num_nodes):
-            own = (node_configs or {}).get(partition, {})
-            config = {"partition-id": partition, "num-partitions": num_nodes, **own}
-            node = _FIRST_NODE + partition
-            self.contexts[node] = Context(_RUN_ID, node, config, RecordDict(), dict(run_config or {}))
-        # the one internal of Flower that is needed to build a Message outside a run of Flower's own
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = _RUN_ID, 0, 0
 
     # -- Flower's interface --------------------------------------------------------------------
-
-    def set_run(self, run: Run) -> None:
-        """Do nothing: there is one run."""
-
-    @property
-    def run(self) -> Run:
-        """Return the one run."""
-        return Run.create_empty(_RUN_ID)
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Return a message to a node."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> list[int]:
         """Return the ids of the nodes that are connected now, before the next round."""
@@ -128,24 +182,14 @@ class InProcessGrid(Grid):
         ready = [i for i, (due, _) in self._replies.items() if i in wanted and due <= now]
         return [self._replies.pop(i)[1] for i in ready]
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Push messages and return the replies that are there at once or within `timeout`."""
-        waiting = set(self.push_messages(messages))
-        deadline = time.monotonic() + (60.0 if timeout is None else timeout)
-        replies: list[Message] = []
-        while waiting and time.monotonic() < deadline:
-            new = self.pull_messages(waiting)
-            replies += new
-            waiting -= {reply.metadata.reply_to_message_id for reply in new}
-            if not any(i in self._replies for i in waiting):
-                break  # nothing more will come
-            time.sleep(0.001)
-        return replies
+    def awaits(self, message_ids: Iterable[str]) -> bool:
+        """Return whether a reply to one of these messages is under way."""
+        return any(message_id in self._replies for message_id in message_ids)
 
     # -- one node ------------------------------------------------------------------------------
 
     def _strikes(self, node: int, kind: str, server_round: int) -> bool:
-        fault = self._faults.get(node - _FIRST_NODE)
+        fault = self._faults.get(node - FIRST_NODE)
         return fault is not None and fault.kind == kind and fault.strikes(server_round)
 
     def _deliver(self, message_id: str, message: Message, server_round: int) -> None:
@@ -156,13 +200,11 @@ class InProcessGrid(Grid):
             gone = Message(Error(code=ErrorCode.NODE_UNAVAILABLE, reason="planted fault"), reply_to=message)
             self._replies[message_id] = (0.0, gone)
             return
-        try:
-            if self._strikes(node, "raising", server_round):
-                raise RuntimeError("planted fault")
-            reply = self._app(message, self.contexts[node])
-        except Exception as error:  # as Flower does: a failing ClientApp answers with an error
-            reply = Message(Error(code=2, reason=f"{type(error).__name__}: {error}"), reply_to=message)
-        fault = self._faults.get(node - _FIRST_NODE)
+        if self._strikes(node, "raising", server_round):
+            reply = Message(Error(code=2, reason="RuntimeError: planted fault"), reply_to=message)
+        else:
+            reply = answer(self._app, message, self.contexts[node])
+        fault = self._faults.get(node - FIRST_NODE)
         if fault is not None and fault.change is not None and self._strikes(node, "malformed", server_round):
             reply = Message(fault.change(reply.content), reply_to=message)
         slow = fault is not None and self._strikes(node, "slow", server_round)

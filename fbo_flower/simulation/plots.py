@@ -1,5 +1,7 @@
 """A study as one figure: what each algorithm reaches, after how many evaluations, and for how much traffic.
 
+Floats exchanged against rounds are shown where there are any.
+
 Lines are means over agents, bands are one standard error to either side. Where the optimum is known the
 figure shows simple regret (logarithmic) and cumulative regret, else the incumbents; the axis then starts near
 the end of the initial design, whose values are often awful. Colours are those of Okabe and Ito, told apart by
@@ -18,8 +20,8 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.files import atomic_file
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.simulation.front_axes import draw_selections
 from fbo_flower.simulation.line_axes import (
-    GREY,
     Line,
     Style,
     draw_lines,
@@ -31,11 +33,11 @@ from fbo_flower.simulation.line_axes import (
 )
 from fbo_flower.simulation.summary import (
     agent_curves,
-    format_bytes,
     mean_and_stderr,
     summarise,
     target_rows,
 )
+from fbo_flower.simulation.traffic_axes import draw_bytes, draw_communication, floats_by_round
 from fbo_flower.study import Study
 from fbo_flower.table import Table
 
@@ -101,29 +103,38 @@ def figure(study: Study, *, title: str | None = None) -> Figure:
             "plots: matplotlib is not installed; try `pip install 'fbo-flower[simulation]'`"
         ) from error
     styles = _styles(study)
+    if len(study.models):
+        drawing = Figure(layout="constrained", facecolor="white")
+        draw_selections(drawing, study, styles)
+        _write_title(drawing, _title(study) if title is None else title)
+        return drawing
     traffic = {row.algorithm: (row.bytes_down, row.bytes_up) for row in summarise(study)}
     has_traffic = any(down + up > 0 for down, up in traffic.values())
     has_regret = len(study.regret) > 0
-    num_lines = 2 if has_regret else 1
+    has_floats = any(total[-1] > 0 for _, total, _ in floats_by_round(study).values())
 
-    widths = [4.3 if has_regret else 5.2] * num_lines + [2.2] * has_traffic
-    drawing = Figure(figsize=(sum(widths) + 0.8 * num_lines, 3.9), layout="constrained", facecolor="white")
-    axes = drawing.subplots(1, len(widths), width_ratios=widths, squeeze=False)[0]
+    num_lines = (2 if has_regret else 1) + has_floats
+    widths = [4.3 if has_regret or has_floats else 5.2] * num_lines + [2.2] * has_traffic
+    rows = 2 if len(widths) > 3 else 1  # four panels stand in a square
+    widths = widths[:2] if rows == 2 else widths
+    size = (sum(widths) + 0.8 * min(num_lines, len(widths)), 3.9 * rows)
+    drawing = Figure(figsize=size, facecolor="white")
+    drawing.set_layout_engine("constrained", h_pad=0.1 if rows == 2 else 0.04)
+    axes = list(drawing.subplots(rows, len(widths), width_ratios=widths, squeeze=False).ravel())
     if has_regret:
-        _draw_regret(axes[0], axes[1], study, styles)
+        _draw_regret(axes.pop(0), axes.pop(0), study, styles)
     else:
-        _draw_incumbents(axes[0], study, styles)
+        _draw_incumbents(axes.pop(0), study, styles)
+    if has_floats:
+        draw_communication(axes.pop(0), study, styles)
     if has_traffic:
-        _draw_traffic(axes[-1], traffic, styles)
-    drawing.suptitle(
-        title if title is not None else _title(study),
-        x=0.01,
-        ha="left",
-        fontsize=12,
-        fontweight="bold",
-        parse_math=False,
-    )
+        draw_bytes(axes.pop(0), traffic, styles)
+    _write_title(drawing, _title(study) if title is None else title)
     return drawing
+
+
+def _write_title(drawing: Figure, title: str) -> None:
+    drawing.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", parse_math=False)
 
 
 def _draw_incumbents(ax: Axes, study: Study, styles: dict[str, Style]) -> None:
@@ -175,26 +186,6 @@ def _draw_regret(simple: Axes, cumulative: Axes, study: Study, styles: dict[str,
         ax.set_ylabel(name)
         mark_initial_design(ax, _num_initial(study))
         label_ends(ax, lines, styles)
-
-
-def _draw_traffic(ax: Axes, traffic: dict[str, tuple[float, float]], styles: dict[str, Style]) -> None:
-    """Draw bytes per agent and round as bars."""
-    names = list(traffic)
-    down, up = np.nan_to_num([traffic[name] for name in names]).T
-    place = np.arange(len(names))
-    colours = [styles[name][0] for name in names]
-    ax.barh(place, down, color=colours, height=0.5)
-    ax.barh(place, up, left=down, color=colours, alpha=0.4, height=0.5)
-    for y, name, total in zip(place.tolist(), names, (down + up).tolist(), strict=True):
-        ax.text(0, y - 0.3, name, color=styles[name][0], fontsize=9, fontweight="bold", parse_math=False)
-        ax.text(total, y, f" {format_bytes(total)}", va="center", fontsize=9)
-    ax.set_ylim(max(len(names), 3) - 0.4, -0.7)
-    ax.set_xlim(0, 1.35 * max((down + up).max(), 1.0))
-    ax.set_title("Bytes per agent and round", fontsize=10, loc="left")
-    ax.set_xlabel("full: to the agent, light: from it", fontsize=8, color=GREY, loc="left")
-    ax.set_xticks([])
-    ax.set_yticks([])
-    ax.spines[:].set_visible(False)
 
 
 def _steps(rows: Table, column: str) -> tuple[Array, Array]:

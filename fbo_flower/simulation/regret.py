@@ -33,7 +33,15 @@ def with_regret(study: Study, problem: Problem) -> Study:
         if value is not None and optimum is not None and not row["failure"]:
             row["regret"] = optimum - value
     trials = Table.from_rows(rows, TRIALS)
-    return Study(study.settings, trials, study.rounds, regret_table(trials), study.recommendations)
+    return Study(
+        study.settings,
+        trials,
+        study.rounds,
+        regret_table(trials),
+        study.recommendations,
+        study.models,
+        study.judgements,
+    )
 
 
 def regret_table(trials: Table) -> Table:

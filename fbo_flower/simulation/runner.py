@@ -3,6 +3,7 @@
 The strategy and the ClientApp are those that run on devices; only the grid between them differs:
 
 - `inline`: in this process, one agent after the other;
+- `ray`: on Ray workers that take messages in batches, one per CPU, or on a Ray cluster;
 - `flower`: Flower's own simulation engine, on Ray.
 """
 
@@ -13,6 +14,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,17 +26,19 @@ from flwr.serverapp import Grid, ServerApp
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.protocol import check_number
-from fbo_flower.clients import client_app
 from fbo_flower.clients.agent import Prior
 from fbo_flower.errors import ConfigError, FBOError
+from fbo_flower.simulation.agents import check_roles, problem_app
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.simulation.problems import Problem, make_problem
+from fbo_flower.simulation.ray_grid import RayGrid
 from fbo_flower.simulation.regret import with_regret
+from fbo_flower.simulation.selection import selections
 from fbo_flower.strategies import STRATEGIES, RoundProgress, TuningStrategy
 from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.study import Study
 
-ENGINES = ("inline", "flower")
+ENGINES = ("ray", "inline", "flower")
 OnRound = Callable[[RoundProgress], None]
 OnStudy = Callable[[Study], None]
 
@@ -45,7 +49,7 @@ def simulate(
     num_agents: int | None = None,
     num_rounds: int | None = 25,
     seed: int = 0,
-    engine: str = "flower",
+    engine: str = "ray",
     options: Mapping[str, object] | None = None,
     problem_options: Mapping[str, object] | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -55,8 +59,12 @@ def simulate(
     prior_rounds: int = 0,
     prior_algorithm: str = "ts",
     prior: Study | Prior | None = None,
+    site_options: Mapping[str, object] | None = None,
     on_round: OnRound | None = None,
     on_study: OnStudy | None = None,
+    engine_options: Mapping[str, object] | None = None,
+    journals: str | os.PathLike[str] | None = None,
+    resume: bool = False,
 ) -> Study:
     """Run a federated optimisation with simulated agents.
 
@@ -67,7 +75,7 @@ def simulate(
     num_agents : None: as many as the problem has
     num_rounds : the first is the initial design; None: until the algorithm is finished
     seed : of everything; the same seed gives the same trials, bit for bit, on every engine
-    engine : "inline" or "flower"
+    engine : "ray", "inline" or "flower"
     options : the algorithm's
     problem_options : the problem's; None, as num_agents, with a problem that was made already
     out : directory for the study's files, written also when the run is interrupted
@@ -77,8 +85,15 @@ def simulate(
         list of `targets` the targets start from nothing and only the others hold observations
     prior : a study whose trials the agents hold before this one begins, instead of `prior_rounds`; or
         agent -> `(points (n, D), values (n,))`
+    site_options : of every site, for an algorithm with roles: what operators set in `node_config` on devices,
+        see `clients.site_options`
     on_round : called after every round
     on_study : called with the study once the run has ended, also when it was interrupted or failed
+    engine_options : of the engine "ray": `num_workers`, `address` of a cluster, `timeout` of one message, see
+        `RayGrid`
+    journals : directory for the journals of the study and of every agent, so that a run that dies can be
+        resumed; it costs some milliseconds per agent and round
+    resume : go on where the study in `journals` was cut off; what it holds is not evaluated again
 
     Returns
     -------
@@ -89,6 +104,8 @@ def simulate(
     ------
     ConfigError
         If a setting, option, problem, algorithm or engine is unknown or out of bounds.
+    JournalError
+        If the study in `journals` had other settings.
     KeyboardInterrupt
         After Ctrl-C, once the files of what was done are written.
     """
@@ -103,10 +120,14 @@ def simulate(
         raise ConfigError("num_agents, problem_options: expected None with a problem that was made already")
     problem.check_data()
     options = dict(options or {})
-    targets = getattr(make_algorithm(algorithm, options), "targets", "all")
+    made = make_algorithm(algorithm, options)
+    targets = getattr(made, "targets", "all")
     without: tuple[str, ...] = () if targets == "all" else tuple(targets)
     if algorithm not in STRATEGIES:
         raise ConfigError(f"algorithm: expected one of {', '.join(STRATEGIES)}, got {algorithm!r}")
+    check_roles(problem, made, site_options)
+    if made.roles and (prior is not None or prior_rounds):
+        raise ConfigError(f"prior: expected none with {algorithm}, whose sites begin with nothing")
     settings: dict[str, Any] = options  # their types are the algorithm's to check
     strategy = STRATEGIES[algorithm](
         num_agents=problem.num_agents,
@@ -118,12 +139,17 @@ def simulate(
     )
     directory = None if out is None else writable_directory(out)
     if prior is None and prior_rounds > 0:
-        prior = prior_study(problem, prior_algorithm, prior_rounds, seed, engine)
+        earlier = None if journals is None else Path(journals) / "prior"
+        prior = prior_study(problem, prior_algorithm, prior_rounds, seed, engine, earlier, resume)
     held: Prior = observations(prior, problem, without) if isinstance(prior, Study) else prior or {}
-    app = client_app(problem, problem.space, seed=seed, disclose="trials", prior=held)
+    if made.roles and directory is not None:
+        site_options = {"models": str(directory / "models"), **(site_options or {})}
+    agents, book = (None, None) if journals is None else _journals(journals)
+    app = problem_app(problem, made, seed, held, site_options, agents)
     prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
     try:
-        _ENGINES[engine](strategy, app, problem.num_agents, num_rounds)
+        start = partial(strategy.start, num_rounds=num_rounds, journal=book, resume=resume)
+        _ENGINES[engine](strategy, start, app, problem.num_agents, dict(engine_options or {}))
     finally:
         if strategy.study is not None:
             study = on_problem(strategy.study, problem, engine=engine, prior_trials=prior_trials)
@@ -137,20 +163,44 @@ def simulate(
 def on_problem(study: Study, problem: Problem, **description: object) -> Study:
     """Return the study of one run with what its strategy did not know: the problem, and regret."""
     (run,) = study.settings["runs"]
-    known = {
+    known: dict[str, Any] = {
         "problem": problem.name,
         "problem_options": {name: getattr(problem, name) for name in problem.options()},
         "metric": problem.metric,
     }
+    if len(study.models):
+        volumes = selections(study)[0].volumes
+        known["hypervolume"] = {name: v if np.isfinite(v) else None for name, v in volumes.items()}
     settings = {**study.settings, "runs": [{**run, **known, **description}]}
-    study = Study(settings, study.trials, study.rounds, recommendations=study.recommendations)
+    study = Study(
+        settings,
+        study.trials,
+        study.rounds,
+        recommendations=study.recommendations,
+        models=study.models,
+        judgements=study.judgements,
+    )
     return with_regret(study, problem)
 
 
-def prior_study(problem: Problem, algorithm: str, num_rounds: int, seed: int, engine: str) -> Study:
+def prior_study(
+    problem: Problem,
+    algorithm: str,
+    num_rounds: int,
+    seed: int,
+    engine: str,
+    journals: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+) -> Study:
     """Let the agents tune before a study with this seed begins; the draws are not those of the study."""
     own_seed = int(np.random.SeedSequence([seed, 0x70726965]).generate_state(1)[0])
-    return simulate(problem, algorithm, None, num_rounds, own_seed, engine)
+    return simulate(problem, algorithm, None, num_rounds, own_seed, engine, journals=journals, resume=resume)
+
+
+def _journals(directory: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """Return the directory of the agents' journals, and the study's journal."""
+    path = writable_directory(directory)
+    return path / "agents", path / "study.db"
 
 
 def observations(study: Study, problem: Problem, without: tuple[str, ...] = ()) -> Prior:
@@ -184,12 +234,37 @@ def writable_directory(path: str | os.PathLike[str]) -> Path:
 # -- engines -----------------------------------------------------------------------------------
 
 
-def _run_inline(strategy: TuningStrategy, app: ClientApp, num_agents: int, num_rounds: int | None) -> None:
-    strategy.start(InProcessGrid(app, num_agents), num_rounds)
+_Options = dict[str, Any]
+_Start = Callable[[Grid], Study]
 
 
-def _run_flower(strategy: TuningStrategy, app: ClientApp, num_agents: int, num_rounds: int | None) -> None:
+def _run_inline(
+    strategy: TuningStrategy, start: _Start, app: ClientApp, num_agents: int, options: _Options
+) -> None:
+    _expect_options("inline", options, ())
+    start(InProcessGrid(app, num_agents))
+
+
+def _run_ray(
+    strategy: TuningStrategy, start: _Start, app: ClientApp, num_agents: int, options: _Options
+) -> None:
+    _expect_options("ray", options, ("num_workers", "address", "timeout"))
+    with RayGrid(app, num_agents, **options) as grid:
+        start(grid)
+
+
+def _expect_options(engine: str, options: _Options, known: tuple[str, ...]) -> None:
+    for name in options:
+        if name not in known:
+            listing = ", ".join(known) or "none"
+            raise ConfigError(f"engine_options: {engine} has no option {name!r}; expected {listing}")
+
+
+def _run_flower(
+    strategy: TuningStrategy, start: _Start, app: ClientApp, num_agents: int, options: _Options
+) -> None:
     """Run on Flower's simulation engine, which starts the ServerApp in a thread of its own."""
+    _expect_options("flower", options, ())
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray  # noqa: F401  # Flower ends the process without it
@@ -205,7 +280,7 @@ def _run_flower(strategy: TuningStrategy, app: ClientApp, num_agents: int, num_r
     def main(grid: Grid, context: Context) -> None:
         idle.clear()
         try:
-            strategy.start(grid, num_rounds)
+            start(grid)
         except (FBOError, Stopped) as error:  # Flower would wrap it in a traceback of its own
             failure.append(error)
         finally:
@@ -251,7 +326,8 @@ def _interruptible(strategy: TuningStrategy) -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-_ENGINES: dict[str, Callable[[TuningStrategy, ClientApp, int, int | None], None]] = {
+_ENGINES: dict[str, Callable[[TuningStrategy, _Start, ClientApp, int, _Options], None]] = {
+    "ray": _run_ray,
     "inline": _run_inline,
     "flower": _run_flower,
 }

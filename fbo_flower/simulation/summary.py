@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -68,9 +68,14 @@ class SummaryRow:
     evaluations_to_most: int | None  # the same to 95 % of the reference's gain since its initial design
     bytes_down: float  # per agent and round
     bytes_up: float
+    floats_per_agent: (
+        float  # to and from it in the whole run, of the algorithm's own arrays; NaN: not counted
+    )
     seconds: float
     failed_evaluations: int
+    evaluations_made: int | None  # of all agents, where they reuse the first value of a point
     failed_replies: int
+    reasons: Mapping[str, int]  # of these, in one word each
 
 
 def summarise(
@@ -155,23 +160,32 @@ def estimate(values: Array) -> Estimate:
 
 def render_table(rows: Sequence[SummaryRow]) -> rich.table.Table:
     """Lay the summary out for a terminal: a column per algorithm; three fit into 80 characters."""
+    return render_cells(_cells(rows))
+
+
+def render_cells(cells: Mapping[str, Sequence[str]]) -> rich.table.Table:
+    """Lay cells out for a terminal; those of the first heading are the columns."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    cells = _cells(rows)
+    (_, names), *others = cells.items()
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("", no_wrap=True)
-    for name in cells.pop("algorithm"):
+    for name in names:
         table.add_column(Text(name, style="bold"), justify="right", no_wrap=True)  # Text: no markup
-    for name, values in cells.items():
+    for name, values in others:
         table.add_row(Text(name), *map(Text, values))
     return table
 
 
 def to_markdown(rows: Sequence[SummaryRow]) -> str:
     """Lay the summary out as a table of a Markdown document."""
-    cells = _cells(rows)
+    return markdown_table(_cells(rows))
+
+
+def markdown_table(cells: Mapping[str, Sequence[str]]) -> str:
+    """Lay cells out as a table of a Markdown document, given by column."""
     lines = [list(cells), ["---" if number == 0 else "---:" for number in range(len(cells))]]
     lines += map(list, zip(*cells.values(), strict=True))
     lines = [[" ".join(cell.split()).replace("|", "\\|") for cell in line] for line in lines]
@@ -244,10 +258,24 @@ def _row(
         evaluations_to_most=to_most,
         bytes_down=float(rounds["bytes_down"].sum() / num_turns),
         bytes_up=float(rounds["bytes_up"].sum() / num_turns),
+        floats_per_agent=float((rounds["floats_down"] + rounds["floats_up"]).sum() / num_agents)
+        if num_agents and len(rounds)
+        else math.nan,
         seconds=float(run.get("seconds") or rounds["seconds"].sum()),
         failed_evaluations=int((~np.isfinite(trials["value"])).sum()),
+        evaluations_made=sum(run["evaluations"].values()) if "evaluations" in run else None,
         failed_replies=int(rounds["failures"].sum() + rounds["refused"].sum()),
+        reasons=_reasons(rounds),
     )
+
+
+def _reasons(rounds: Table) -> dict[str, int]:
+    """Add up the reasons of all rounds."""
+    total: Counter[str] = Counter()
+    for entry in " ".join(rounds["reasons"].tolist()).split():
+        reason, _, number = entry.rpartition(":")
+        total[reason] += int(number)
+    return dict(total)
 
 
 def _evaluations_to(curves: Array, level: float) -> int | None:
@@ -297,11 +325,19 @@ def _cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
         cells[f"to {MOST:.0%} of its gain"] = [str(row.evaluations_to_most or "not reached") for row in rows]
     cells["down per agent-round"] = [format_bytes(row.bytes_down) for row in rows]
     cells["up per agent-round"] = [format_bytes(row.bytes_up) for row in rows]
+    cells["floats per agent"] = [
+        "-" if math.isnan(row.floats_per_agent) else f"{row.floats_per_agent:,.0f}" for row in rows
+    ]
     cells["seconds"] = [f"{row.seconds:.{0 if row.seconds >= 10 else 1}f}" for row in rows]
+    if any(row.evaluations_made is not None for row in rows):
+        made = [row.evaluations_made for row in rows]
+        cells["evaluations really made"] = ["all" if number is None else str(number) for number in made]
     if any(row.failed_evaluations for row in rows):
         cells["failed evaluations"] = [str(row.failed_evaluations) for row in rows]
     if any(row.failed_replies for row in rows):
         cells["failed replies"] = [str(row.failed_replies) for row in rows]
+    for reason in sorted({reason for row in rows for reason in row.reasons}):
+        cells[f"  {reason}"] = [str(row.reasons.get(reason, 0)) for row in rows]
     return cells
 
 

@@ -7,51 +7,35 @@ answered. An agent that fails, lies in form, stays silent or comes late costs it
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from logging import INFO, WARNING
+from contextlib import ExitStack
+from logging import INFO
 from secrets import token_hex
 from typing import Any, ClassVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.protocol import canonical_json, check_number
-from fbo_flower.algorithms.records import Federation, Phase, Report, Task, natural_key
-from fbo_flower.errors import ConfigError, WireError
-from fbo_flower.flower_records import count_bytes, from_records, to_records
+from fbo_flower.algorithms.protocol import check_number
+from fbo_flower.algorithms.records import Federation, Phase
+from fbo_flower.errors import ConfigError
+from fbo_flower.journal import StudyJournal
 from fbo_flower.numerics.seeding import fresh_entropy, generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space import SearchSpace
+from fbo_flower.strategies.answers import SILENCE, read_reply
 from fbo_flower.strategies.exchange import Stopped, exchange
 from fbo_flower.strategies.recorder import Recorder, RoundProgress
 from fbo_flower.strategies.roll_call import Roster
+from fbo_flower.strategies.run import Run, first_event, from_first_event
 from fbo_flower.study import Study
-
-_MESSAGE_TYPES = {
-    Phase.TRAIN: MessageType.TRAIN,
-    Phase.EVALUATE: MessageType.EVALUATE,
-    Phase.FINISH: MessageType.TRAIN,
-}
-
-
-@dataclass
-class _Run:
-    """One run of the strategy: all that changes."""
-
-    study: str
-    roster: Roster
-    recorder: Recorder
-    state: Any  # the algorithm's own
-    stop: threading.Event
-    sent: list[tuple[str, Task, wire.Envelope]] = field(default_factory=list)
 
 
 class TuningStrategy(Strategy):
@@ -105,7 +89,7 @@ class TuningStrategy(Strategy):
         check_number("round_timeout", round_timeout, 0.0)
         self.algorithm = self.algorithm_class.from_options(options)
         self._num_agents = num_agents
-        self._seed = fresh_entropy() if seed is None else seed
+        self._seed = seed
         self._fraction = fraction
         self._wait_seconds = wait_seconds
         self._round_timeout = round_timeout
@@ -115,7 +99,7 @@ class TuningStrategy(Strategy):
         self._label = label or self.algorithm.name
         self._on_round = on_round
         self._stop = threading.Event()
-        self._run: _Run | None = None
+        self._run: Run | None = None
         self.study: Study | None = None  # of the run so far, also after an interruption
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -135,7 +119,12 @@ class TuningStrategy(Strategy):
     # -- the run -------------------------------------------------------------------------------
 
     def start(  # type: ignore[override]  # a tuning run has no model to start from and returns a study
-        self, grid: Grid, num_rounds: int | None = 25
+        self,
+        grid: Grid,
+        num_rounds: int | None = 25,
+        *,
+        journal: str | os.PathLike[str] | None = None,
+        resume: bool = False,
     ) -> Study:
         """Run the algorithm over the grid and return what was disclosed and measured.
 
@@ -143,63 +132,108 @@ class TuningStrategy(Strategy):
         ----------
         grid : Flower's, in a ServerApp's main function
         num_rounds : at least 1; None: until the algorithm is finished, for those that finish
+        journal : file that keeps every task and reply, so that a run that dies can be resumed
+        resume : go on where the study in `journal` was cut off, in a new Flower run and with new node ids;
+            an empty journal begins a study. `num_rounds` may be larger than before
 
         Raises
         ------
         ConfigError
             If `num_rounds` is not positive, too few agents came, or they disagree on the search space.
+        JournalError
+            If the journal is in use, or of a study with other settings; the differences are listed.
         """
         if num_rounds is not None:
             check_number("num_rounds", num_rounds, 1, integer=True)
         elif not self.algorithm.finishes:
             raise ConfigError(f"num_rounds: expected an integer >= 1, {self.algorithm.name} never finishes")
+        if resume and journal is None:
+            raise ConfigError("resume: expected a journal to resume from, got none")
         started, status = time.perf_counter(), "failed"
         self._run = self.study = None
-        try:
-            with single_thread():
-                self._run = self._begin(grid)
-                self.summary()
-                server_round, last_work = 0, time.monotonic()
-                while server_round != num_rounds and not self.algorithm.finished(self._run.state):
-                    server_round += 1
-                    progress = self._round(grid, server_round, num_rounds)
-                    if self._on_round is not None:
-                        self._on_round(progress)
-                    last_work = self._wait_for_work(last_work) if num_rounds is None else last_work
-                self._half_round(grid, Phase.FINISH, server_round + 1)
-            status = "finished"
-        except (KeyboardInterrupt, Stopped):
-            status = "interrupted"
-            raise
-        finally:
-            self._stop.clear()  # heard; it does not stop the next run
-            if self._run is not None:
-                settings = self._settings(num_rounds, status, time.perf_counter() - started)
-                self.study = self._run.recorder.study(settings)
+        with ExitStack() as stack:
+            book = None if journal is None else stack.enter_context(StudyJournal(journal))
+            try:
+                with single_thread():
+                    self._run = self._begin(grid, book, resume)
+                    self.summary()
+                    self._rounds(grid, num_rounds)
+                status = "finished"
+            except (KeyboardInterrupt, Stopped):
+                status = "interrupted"
+                raise
+            finally:
+                self._stop.clear()  # heard; it does not stop the next run
+                if self._run is not None:
+                    settings = self._settings(num_rounds, status, time.perf_counter() - started)
+                    findings = self.algorithm.findings(self._run.state)
+                    self.study = self._run.recorder.study(settings, findings)
         return self.study
 
     def stop(self) -> None:
         """Make a running `start` end at its next look for replies, from another thread."""
         self._stop.set()
 
-    def _begin(self, grid: Grid) -> _Run:
+    def _begin(self, grid: Grid, journal: StudyJournal | None, resume: bool) -> Run:
+        events = [] if journal is None else list(journal.events())
+        if events and not resume:
+            raise ConfigError(f"journal: expected a new file, or resume=True to go on, got {journal!r}")
+        if journal is not None:
+            begun = journal.settings
+            if self._seed is None and begun is not None:
+                self._seed = int(str(begun["seed"]))
+            journal.begin(self._identity())
         roster = Roster(self._space, self._suffix)
-        roster.first_call(grid, self._num_agents, self._wait_seconds, self._stop)
-        assert roster.space is not None
-        self.algorithm.check(roster.space)
-        federation = Federation(roster.space, tuple(roster.nodes), roster.roles)
-        state = self.algorithm.init(federation, generator(self._seed, "server", "init"))
-        # an id that repeats with the seed would let two studies be taken for one
-        return _Run(token_hex(8), roster, Recorder(self._label, roster.space), state, self._stop)
+        if events:
+            study, federation = from_first_event(events[0])
+            roster.space = federation.space
+        else:
+            roster.first_call(grid, self._num_agents, self._wait_seconds, self._stop)
+            assert roster.space is not None
+            self.algorithm.check(roster.space)
+            # an id that repeats with the seed would let two studies be taken for one
+            study = token_hex(8)
+            federation = Federation(roster.space, tuple(roster.nodes), roster.roles)
+        seed = self._seed_now()
+        state = self.algorithm.init(federation, generator(seed, "server", "init"))
+        recorder = Recorder(self._label, federation.space)
+        run = Run(self.algorithm, seed, study, roster, recorder, state, journal)
+        if events:
+            run.replay(events[1:])
+            run.seconds_before = sum(row["seconds"] for row in recorder.rounds)
+            roster.first_call(grid, self._num_agents, self._wait_seconds, self._stop)
+            log(INFO, "Resumed after round %d", len(recorder.rounds))
+        elif journal is not None:
+            journal.write([first_event(study, federation)])
+        run.write_agents()
+        return run
+
+    def _rounds(self, grid: Grid, num_rounds: int | None) -> None:
+        """Do what is left of the study."""
+        run, last_work = self._current(), time.monotonic()
+        server_round = len(run.recorder.rounds)
+        finishing = run.reopened is not None and run.reopened[0] is Phase.FINISH
+        ended = finishing or any(asked for (phase, _), asked in run.past.items() if phase is Phase.FINISH)
+        while run.open_round or not (
+            ended or server_round == num_rounds or self.algorithm.finished(run.state)
+        ):
+            server_round += 1
+            progress = self._round(grid, server_round, num_rounds)
+            if self._on_round is not None:
+                self._on_round(progress)
+            last_work = self._wait_for_work(last_work) if num_rounds is None else last_work
+        self._finish(grid, server_round)
 
     def _round(self, grid: Grid, server_round: int, num_rounds: int | None) -> RoundProgress:
         run = self._current()
-        run.recorder.open_round()
-        connected = sorted(grid.get_node_ids())
-        run.roster.late_call(grid, connected, run.stop)
+        run.begin_round(server_round)
+        known = dict(run.roster.incarnations)
+        run.roster.late_call(grid, sorted(grid.get_node_ids()), self._stop, min(30.0, self._round_timeout))
+        if run.roster.incarnations != known:
+            run.write_agents()
         for phase in self.algorithm.phases:
             self._half_round(grid, phase, server_round)
-        progress = run.recorder.close_round(server_round, num_rounds)
+        progress = run.end_round(server_round, num_rounds)
         log(
             INFO, "[round %d/%s] best %.4f, mean %.4f, %d replies, %d failures, %d refused",
             server_round, num_rounds or "?", progress.best, progress.mean,
@@ -209,7 +243,7 @@ class TuningStrategy(Strategy):
 
     def _wait_for_work(self, last_work: float) -> float:
         """Pause while nobody is there to do what is left; give up after the timeout of a round."""
-        if self._current().sent:
+        if self._current().busy:
             return time.monotonic()
         if time.monotonic() - last_work > self._round_timeout:
             raise ConfigError(
@@ -218,74 +252,47 @@ class TuningStrategy(Strategy):
         self._stop.wait(min(1.0, self._round_timeout))
         return last_work
 
-    def _half_round(self, grid: Grid, phase: Phase, server_round: int) -> None:
-        run = self._current()
-        messages = self._configure(phase, server_round, grid)
-        if not messages:
-            return
-        quorum = int(np.ceil(self._quorum * len(messages)))
-        replies = exchange(grid, messages, self._round_timeout, run.stop, quorum)
-        self._aggregate(phase, server_round, replies)
+    def _finish(self, grid: Grid, server_round: int) -> None:
+        """Hold the last exchanges, until the algorithm asks for no more; each has a round of its own."""
+        for number in range(1, self.algorithm.max_final_exchanges + 1):
+            if not self._half_round(grid, Phase.FINISH, server_round + number):
+                return
 
-    # -- both halves of a half-round -----------------------------------------------------------
-
-    def _configure(self, phase: Phase, server_round: int, grid: Grid) -> list[Message]:
-        """Ask the algorithm for tasks and pack them."""
+    def _half_round(self, grid: Grid, phase: Phase, server_round: int) -> bool:
+        """Ask and tell; return whether anything was asked. One that is past is left alone."""
         run = self._current()
-        present = run.roster.present(grid.get_node_ids())
+        if (phase, server_round) in run.past:
+            return run.past[phase, server_round]
+        if run.reopened != (phase, server_round):
+            run.ask(phase, server_round, self._cohort(grid, server_round))
+        if not run.sent:
+            return False
+        messages = run.messages(phase, server_round, self._suffix)
+        quorum = int(np.ceil(self._quorum * len(run.sent))) - len(run.known)
+        agents = list(messages)
+
+        def hear(replies: Mapping[int, Message]) -> None:
+            run.hear(phase, server_round, {agents[i]: read_reply(reply) for i, reply in replies.items()})
+
+        exchange(grid, list(messages.values()), self._round_timeout, self._stop, max(quorum, 0), hear)
+        self._tell(phase, server_round)
+        return True
+
+    def _cohort(self, grid: Grid, server_round: int) -> list[str]:
+        """Return who is asked: all that are there, or a share of them drawn anew each round."""
+        present = self._current().roster.present(grid.get_node_ids())
         if self._fraction < 1.0 and present:
-            rng = generator(self._seed, "server", "cohort", server_round)
+            rng = generator(self._seed_now(), "server", "cohort", server_round)
             size = max(1, round(self._fraction * len(present)))
             present = [present[i] for i in np.sort(rng.choice(len(present), size, replace=False))]
-        rng = generator(self._seed, "server", "ask", str(phase), server_round)
-        run.state, tasks = self.algorithm.ask(run.state, phase, server_round, present, rng)
-        options, digest = canonical_json(self.algorithm.options()), run.recorder.space.digest
-        run.sent, messages = [], []
-        for agent in sorted(tasks, key=natural_key):
-            envelope = wire.Envelope(run.study, agent, digest, self.algorithm.name, options)
-            content = to_records(wire.pack_task(tasks[agent], envelope))
-            run.recorder.count(tasks=1, bytes_down=count_bytes(content))
-            run.sent.append((agent, tasks[agent], envelope))
-            kind = _MESSAGE_TYPES[phase] + self._suffix
-            messages.append(Message(content, run.roster.nodes[agent], kind, group_id=str(server_round)))
-        return messages
+        return present
 
-    def _aggregate(self, phase: Phase, server_round: int, replies: Mapping[int, Message]) -> None:
-        """Check the replies and tell the algorithm."""
+    def _tell(self, phase: Phase, server_round: int) -> None:
         run = self._current()
-        reports: dict[str, Report] = {}
-        for position, (agent, task, envelope) in enumerate(run.sent):
-            reply = replies.get(position)
-            report = self._read(agent, task, envelope, server_round, reply)
-            if report is not None:
-                reports[agent] = report
-        run.state = self.algorithm.tell(run.state, phase, reports)
-
-    def _read(
-        self, agent: str, task: Task, envelope: wire.Envelope, server_round: int, reply: Message | None
-    ) -> Report | None:
-        """Return an agent's report; None, counted and logged once, if there is none to trust."""
-        run = self._current()
-        if reply is None or reply.has_error():
-            reason = (
-                "no reply in time" if reply is None else f"error {reply.error.code}: {reply.error.reason}"
-            )
-            log(WARNING, "Round %d, agent %s: %s", server_round, agent, reason)
-            run.recorder.count(failures=1)
-            return None
-        try:
-            run.recorder.count(bytes_up=count_bytes(reply.content))
-            arrays, config = from_records(reply.content)
-            schema = self.algorithm.report_schema(run.recorder.space)
-            dimension = run.recorder.space.dimension
-            report, disclosure = wire.unpack_report(arrays, config, task, envelope, schema, dimension)
-        except WireError as error:
-            log(WARNING, "Round %d, agent %s: refused: %s", server_round, agent, error)
-            run.recorder.count(refused=1)
-            return None
-        run.recorder.count(replies=1, failed_trials=report.num_failed)
-        run.recorder.disclose(agent, server_round, disclosure)
-        return report
+        failed = [agent for agent, a in run.known.items() if a.packed is None and not a.refused]
+        run.tell(phase, server_round, SILENCE)
+        for agent in failed:
+            run.roster.doubt(agent)
 
     # -- Flower's interface --------------------------------------------------------------------
 
@@ -299,7 +306,7 @@ class TuningStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Tell the algorithm what came back; there is no model to return."""
-        self._aggregate(Phase.TRAIN, server_round, self._by_position(replies))
+        self._aggregate(Phase.TRAIN, server_round, replies)
         return None, None
 
     def configure_evaluate(
@@ -310,24 +317,47 @@ class TuningStrategy(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Tell the algorithm what came back."""
-        self._aggregate(Phase.EVALUATE, server_round, self._by_position(replies))
+        self._aggregate(Phase.EVALUATE, server_round, replies)
         return None
+
+    def _configure(self, phase: Phase, server_round: int, grid: Grid) -> list[Message]:
+        run = self._current()
+        run.ask(phase, server_round, self._cohort(grid, server_round))
+        return list(run.messages(phase, server_round, self._suffix).values())
+
+    def _aggregate(self, phase: Phase, server_round: int, replies: Iterable[Message]) -> None:
+        run = self._current()
+        agents = {run.roster.nodes[sent.agent]: sent.agent for sent in run.sent}
+        found = {r.metadata.src_node_id: r for r in replies}
+        answers = {agents[node]: read_reply(reply) for node, reply in found.items() if node in agents}
+        run.hear(phase, server_round, answers)
+        self._tell(phase, server_round)
 
     def summary(self) -> None:
         """Log what is about to run."""
         options = ", ".join(f"{name}={value!r}" for name, value in self.algorithm.options().items())
         log(INFO, "%s: %s", self._label, options)
 
-    def _by_position(self, replies: Iterable[Message]) -> dict[int, Message]:
-        run = self._current()
-        positions = {run.roster.nodes[agent]: i for i, (agent, _, _) in enumerate(run.sent)}
-        found = {r.metadata.src_node_id: r for r in replies}
-        return {positions[node]: reply for node, reply in found.items() if node in positions}
-
-    def _current(self) -> _Run:
+    def _current(self) -> Run:
         if self._run is None:
             raise ConfigError(f"{type(self).__name__}: expected start(grid, num_rounds=...) to be running")
         return self._run
+
+    def _seed_now(self) -> int:
+        """Return the seed of the study; fresh entropy where none was given, kept for the rest of it."""
+        if self._seed is None:
+            self._seed = fresh_entropy()
+        return self._seed
+
+    def _identity(self) -> dict[str, object]:
+        """Return the settings that a resumed study must share with its beginning."""
+        return {
+            "algorithm": self.algorithm.name,
+            "options": self.algorithm.options(),
+            "seed": str(self._seed_now()),
+            "fraction": self._fraction,
+            "label": self._label,
+        }
 
     def _settings(self, num_rounds: int | None, status: str, seconds: float) -> dict[str, Any]:
         run = self._current()
@@ -341,9 +371,10 @@ class TuningStrategy(Strategy):
             "num_initial": getattr(self.algorithm, "num_initial", 0),
             "target_agents": None if targets == "all" else list(targets),
             "fraction": self._fraction,
-            "seed": self._seed,
+            "seed": self._seed_now(),
             "study": run.study,
             "space": run.recorder.space.to_json(),
+            **({"evaluations": dict(run.recorder.evaluations)} if run.recorder.evaluations else {}),
             "status": status,
-            "seconds": seconds,
+            "seconds": run.seconds_before + seconds,
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from logging import WARNING
 
 from flwr.app import Message
@@ -19,7 +19,12 @@ class Stopped(Exception):  # noqa: N818  # not an error: someone asked for it
 
 
 def exchange(
-    grid: Grid, messages: Sequence[Message], timeout: float, stop: threading.Event, quorum: int | None = None
+    grid: Grid,
+    messages: Sequence[Message],
+    timeout: float,
+    stop: threading.Event,
+    quorum: int | None = None,
+    on_replies: Callable[[Mapping[int, Message]], None] | None = None,
 ) -> dict[int, Message]:
     """Send messages and return the replies that came in time, by the position of their message.
 
@@ -27,6 +32,7 @@ def exchange(
     ----------
     timeout : seconds; later replies are dropped
     quorum : return as soon as so many have answered; None waits for all
+    on_replies : called with replies as they come, by the position of their message
 
     Raises
     ------
@@ -43,13 +49,15 @@ def exchange(
     while positions and len(replies) < wanted:
         if stop.is_set():
             raise Stopped
-        received = False
+        received: dict[int, Message] = {}
         for reply in grid.pull_messages(list(positions)):
             # the source node of an error may be the SuperLink itself; only the message id is reliable
             position = positions.pop(reply.metadata.reply_to_message_id, None)
             if position is not None:
-                replies[position] = reply
-                received = True
+                received[position] = reply
+        replies |= received
+        if received and on_replies is not None:
+            on_replies(received)
         if len(replies) >= wanted or time.monotonic() >= deadline:
             break
         wait = _FIRST_WAIT if received else min(wait * _GROWTH, _LAST_WAIT)

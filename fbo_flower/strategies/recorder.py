@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -13,14 +14,35 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms.protocol import Findings
+from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.space import SearchSpace
 from fbo_flower.study import Study
-from fbo_flower.study_schema import RECOMMENDATIONS, ROUNDS, SCHEMA, TRIALS
-from fbo_flower.table import Table
+from fbo_flower.study_schema import JUDGEMENTS, MODELS, RECOMMENDATIONS, ROUNDS, SCHEMA, TRIALS
+from fbo_flower.table import Kind, Table
 from fbo_flower.wire import Disclosure
 
-_COUNTS = ("tasks", "replies", "failures", "refused", "failed_trials", "bytes_down", "bytes_up")
+_TRAFFIC = ("bytes_down", "bytes_up", "floats_down", "floats_up")
+_COUNTS = ("tasks", "replies", "failures", "refused", "failed_trials", *_TRAFFIC)
 _PACKAGES = ("fbo-flower", "flwr", "numpy", "scipy", "scikit-learn")
+
+
+def count_floats(arrays: Mapping[str, AnyArray]) -> float:
+    """Return the numbers in arrays, 8 bytes each; packed bytes count as the floats that they could hold.
+
+    >>> count_floats({"means": np.zeros(3), "cells": np.arange(3), "model": np.zeros(20, dtype=np.uint8)})
+    8.5
+    """
+    return sum(array.nbytes for array in arrays.values()) / 8
+
+
+def tally(reasons: Mapping[str, int]) -> str:
+    """Return counts by reason in one line.
+
+    >>> tally({"shape": 2, "late": 1})
+    'late:1 shape:2'
+    """
+    return " ".join(f"{reason}:{number}" for reason, number in sorted(reasons.items()))
 
 
 @dataclass(frozen=True)
@@ -56,31 +78,45 @@ class Recorder:
     trials: list[dict[str, Any]] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     incumbents: dict[str, float] = field(default_factory=dict)
+    evaluations: dict[str, int] = field(default_factory=dict)  # really made, where agents reuse values
     recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _counts: dict[str, int] = field(default_factory=dict)
+    _counts: dict[str, int | float] = field(default_factory=dict)
+    _reasons: Counter[str] = field(default_factory=Counter)
     _started: float = 0.0
+    _open: bool = False
 
     def open_round(self) -> None:
         """Start counting."""
-        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._counts = dict.fromkeys(_COUNTS, 0) | {"floats_down": 0.0, "floats_up": 0.0}
+        self._reasons = Counter()
         self._started = time.perf_counter()
+        self._open = True
 
-    def count(self, **increments: int) -> None:
-        """Add to the counts of this round."""
+    def count(self, **increments: int | float) -> None:
+        """Add to the counts of this round; after the last one, to what its row says of traffic."""
         for name, increment in increments.items():
-            self._counts[name] += increment
+            if self._open:
+                self._counts[name] += increment
+            elif self.rounds and name in _TRAFFIC:
+                self.rounds[-1][name] += increment
+
+    def count_unused(self, column: str, reason: str) -> None:
+        """Count a task without a reply ("failures") or a reply of no use ("refused"), and why, in one word.
+
+        One of the last exchanges counts in the row of the last round.
+        """
+        self._reasons[reason] += 1
+        row = self._counts if self._open else self.rounds[-1] if self.rounds else {column: 0}
+        row[column] += 1
+        if not self._open and self.rounds:
+            row["reasons"] = tally(self._reasons)
 
     def disclose(self, agent: str, server_round: int, disclosure: Disclosure) -> None:
         """Write down what an agent let out beyond its report."""
         if disclosure.incumbent is not None and not math.isnan(disclosure.incumbent):
             self.incumbents[agent] = disclosure.incumbent
         if disclosure.recommendation is not None:
-            self.recommended[agent] = {
-                "algorithm": self.label,
-                "agent": agent,
-                "value": self.incumbents.get(agent, math.nan),
-                "config": self.space.decode(disclosure.recommendation),
-            }
+            self._recommend(agent, disclosure.recommendation, self.incumbents.get(agent, math.nan))
         if disclosure.trials is None:
             return
         outcome = disclosure.trials
@@ -100,9 +136,12 @@ class Recorder:
                 }
             )
 
-    def close_round(self, server_round: int, num_rounds: int | None) -> RoundProgress:
-        """Write the round down and return it."""
-        seconds = time.perf_counter() - self._started
+    def close_round(
+        self, server_round: int, num_rounds: int | None, seconds: float | None = None
+    ) -> RoundProgress:
+        """Write the round down and return it; `seconds` where it was held before this process began."""
+        seconds = time.perf_counter() - self._started if seconds is None else seconds
+        self._open = False
         best = list(self.incumbents.values())
         mean, top = (float(np.mean(best)), max(best)) if best else (math.nan, math.nan)
         self.rounds.append(
@@ -112,24 +151,22 @@ class Recorder:
                 "seconds": seconds,
                 "mean_incumbent": mean,
                 "best": top,
+                "reasons": tally(self._reasons),
             }
             | self._counts
         )
-        counts = self._counts
+        replies, failures, refused, failed_trials = (
+            int(self._counts[name]) for name in ("replies", "failures", "refused", "failed_trials")
+        )
         return RoundProgress(
-            server_round,
-            num_rounds,
-            top,
-            mean,
-            counts["replies"],
-            counts["failures"],
-            counts["refused"],
-            counts["failed_trials"],
-            seconds,
+            server_round, num_rounds, top, mean, replies, failures, refused, failed_trials, seconds
         )
 
-    def study(self, run: Mapping[str, Any]) -> Study:
-        """Return everything written down so far as a study."""
+    def study(self, run: Mapping[str, Any], findings: Findings | None = None) -> Study:
+        """Return everything written down so far as a study, and what the server found out itself."""
+        findings = findings or Findings()
+        for agent, (point, value) in findings.recommendations.items():
+            self._recommend(agent, point, value)
         settings = {
             "schema": SCHEMA,
             "name": self.label,
@@ -143,7 +180,20 @@ class Recorder:
             Table.from_rows(self.trials, TRIALS),
             Table.from_rows(self.rounds, ROUNDS),
             recommendations=recommended if self.recommended else None,
+            models=self._rows(findings.models, MODELS),
+            judgements=self._rows(findings.judgements, JUDGEMENTS),
         )
+
+    def _rows(self, rows: Sequence[Mapping[str, object]], columns: Mapping[str, Kind]) -> Table:
+        return Table.from_rows([{"algorithm": self.label, **row} for row in rows], columns)
+
+    def _recommend(self, agent: str, point: Array, value: float) -> None:
+        self.recommended[agent] = {
+            "algorithm": self.label,
+            "agent": agent,
+            "value": value,
+            "config": self.space.decode(point),
+        }
 
 
 def _versions() -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 Before the first costly evaluation every node answers a QUERY with its agent's id, the version of its
 wire and its search space. An id belongs to the node that claimed it first; another node may take it
-over only once the first is gone.
+over only once the first is gone. An agent that comes back without its memory is another incarnation: it
+cannot go on where it was, so it takes part under an id of its own.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class _Answer:
     digest: str
     space: str
     role: str
+    incarnation: str
 
 
 @dataclass
@@ -48,6 +50,9 @@ class Roster:
     space : of all agents; None until the first roll-call
     nodes : agent -> node id
     roles : agent -> role, where it has one
+    incarnations : agent -> token of its memory, "" for an agent that names none
+    own_names : agent -> what it calls itself; another incarnation of "3" is "3~2" here
+    doubted : node ids whose agents failed, to be asked again who they are
     refused : node id -> why it does not take part
     pauses : node id that is connected but not admitted -> how often it was asked in vain, and for how
         many rounds it is left in peace; a node that never answers must not hold up every round
@@ -57,6 +62,9 @@ class Roster:
     suffix: str = ""
     nodes: dict[str, int] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
+    incarnations: dict[str, str] = field(default_factory=dict)
+    own_names: dict[str, str] = field(default_factory=dict)
+    doubted: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     pauses: dict[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -98,8 +106,9 @@ class Roster:
     def late_call(
         self, grid: Grid, connected: list[int], stop: threading.Event, seconds: float = 30.0
     ) -> None:
-        """Admit nodes that were not there before, or could not be admitted then."""
-        admitted = set(self.nodes.values())
+        """Admit nodes that were not there before, could not be admitted then, or have failed since."""
+        admitted = set(self.nodes.values()) - self.doubted
+        self.doubted.clear()
         new = []
         for node in connected:
             if node not in admitted:
@@ -163,18 +172,41 @@ class Roster:
                 f"got {shown[:12]} at {_shorten(others)}"
             )
 
+    def doubt(self, agent: str) -> None:
+        """Ask an agent that failed who it is before the next round."""
+        self.doubted.add(self.nodes[agent])
+
     def _admit(self, answer: _Answer, connected: Iterable[int]) -> None:
-        holder = self.nodes.get(answer.agent)
-        if holder is not None and holder != answer.node and holder in set(connected):
-            self._refuse(answer.node, f"agent {answer.agent!r} is node {holder} already")
+        others = {a: node for a, node in self.nodes.items() if self.own_names.get(a, a) == answer.agent}
+        holders = [node for node in others.values() if node != answer.node and node in set(connected)]
+        if holders:
+            self._refuse(answer.node, f"agent {answer.agent!r} is node {holders[0]} already")
             return
-        if holder is not None and holder != answer.node:
-            log(INFO, "Agent %s is back as node %d", answer.agent, answer.node)
-        self.nodes[answer.agent] = answer.node
+        agent = self._id_of(answer)
+        if agent not in self.incarnations and agent != answer.agent:
+            log(WARNING, "Agent %s has lost its memory and takes part as %s", answer.agent, agent)
+        elif self.nodes.get(agent, answer.node) != answer.node:
+            log(INFO, "Agent %s is back as node %d", agent, answer.node)
+        for former in [a for a, node in self.nodes.items() if node == answer.node and a != agent]:
+            del self.nodes[former]
+        self.nodes[agent] = answer.node
+        self.incarnations[agent], self.own_names[agent] = answer.incarnation, answer.agent
         self.refused.pop(answer.node, None)
         self.pauses.pop(answer.node, None)
         if answer.role:
-            self.roles[answer.agent] = answer.role
+            self.roles[agent] = answer.role
+
+    def _id_of(self, answer: _Answer) -> str:
+        """Return the id under which this incarnation of an agent takes part."""
+        known = [a for a, own in self.own_names.items() if own == answer.agent]
+        for agent in known:
+            if self.incarnations[agent] == answer.incarnation:
+                return agent
+        agent, number = answer.agent, len(known)
+        while agent in self.incarnations:
+            number += 1
+            agent = f"{answer.agent}~{number}"
+        return agent
 
     def _refuse(self, node: int, reason: str) -> None:
         if self.refused.get(node) != reason:  # it may be asked again, and say the same
@@ -206,7 +238,10 @@ def _read_answer(node: int, content: RecordDict) -> _Answer:
         raise ConfigError(f"schema: expected version {wire.SCHEMA_VERSION}, got {config.get('schema')!r}")
     if not all(isinstance(text, str) and len(text) <= wire.MAX_TEXT for text in texts.values()):
         raise ConfigError(f"roll-call: expected texts for {', '.join(texts)}")
-    answer = _Answer(node, *(str(texts[key]) for key in ("agent", "digest", "space", "role")))
+    texts["incarnation"] = config.get("incarnation", "")
+    if not isinstance(texts["incarnation"], str) or len(texts["incarnation"]) > 100:
+        raise ConfigError("roll-call: expected an incarnation of at most 100 characters")
+    answer = _Answer(node, *map(str, texts.values()))
     if not 0 < len(answer.agent) <= 100 or not answer.agent.isprintable():
         raise ConfigError(f"agent: expected 1 to 100 printable characters, got {answer.agent[:100]!r}")
     if SearchSpace.from_json(answer.space).digest != answer.digest:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from flwr.clientapp import ClientApp
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
@@ -67,6 +68,16 @@ def hills(space: SearchSpace, noise: float = 0.05) -> Objective:
     return objective
 
 
+def packed(point: np.ndarray) -> np.ndarray:
+    """What a site's model of a point is where there are no models."""
+    return np.frombuffer(point.tobytes(), dtype=np.uint8)
+
+
+def roles_of(names: Iterable[str]) -> dict[str, str]:
+    """The first is the openbox, the others are curators."""
+    return {name: "curator" if place else "openbox" for place, name in enumerate(names)}
+
+
 @dataclass
 class Agent:
     """An agent as `TuningAgent` is one, without messages."""
@@ -76,6 +87,7 @@ class Agent:
     objective: Objective
     seed: int
     notebook: Notebook
+    is_site: bool = False  # trains models where others have an objective
     num_evaluations: int = 0
     log: History | None = None  # all that was evaluated, whatever the algorithm keeps of it
 
@@ -84,6 +96,8 @@ class Agent:
 
     def answer(self, algorithm: Algorithm[Any], task: Task) -> Report:
         outcomes: list[Outcome] = []
+        if algorithm.skips and task.num_trials and task.trial > self.notebook.next_trial:
+            self.notebook = self.notebook.skip_to(task.trial)
         session = algorithm.session(task, self.notebook)
         if session is not None:
             trial = self.notebook.next_trial
@@ -105,7 +119,8 @@ class Agent:
         arrays = algorithm.summarise(task, self.notebook, generator(self.seed, "agent", self.name, *keys))
         done = self.notebook.history.select(task.trial, task.end)
         num_failed = len(done.failures) + (0 if len(done.trials) else sum(self.failed(o) for o in outcomes))
-        return Report(task.trial, task.num_trials, num_failed, arrays)
+        remarks = algorithm.remarks(task, self.notebook)
+        return Report(task.trial, task.num_trials, num_failed if task.num_trials else 0, arrays, remarks)
 
     @staticmethod
     def failed(outcome: Outcome) -> int:
@@ -141,7 +156,12 @@ class Agent:
                 with np.errstate(over="ignore"):
                     values[i], squares[i] = np.mean(seen), np.sum(np.square(seen))
         rows = (np.array(column) for column in zip(*every, strict=True))
-        self.log = self.log.extend(Outcome(*rows, reasons))
+        if task.num_trials:
+            self.log = self.log.extend(Outcome(*rows, reasons))
+        if self.is_site:
+            model = None if query.artifact is not None or failures else packed(points)
+            measures = {"num_rows": np.full(len(points), 10.0 + int(self.name))}
+            return Outcome(points, values, trials, failures, measures=measures, artifact=model)
         if query.repeats is None:
             return Outcome(points, values, trials, failures)
         return Outcome(points, values, trials, failures, counts, spans, squares)
@@ -184,10 +204,18 @@ class Run:
         names = [str(i) for i in range(num_agents)]
         empty = History.empty(space.dimension)
         agents = {
-            n: Agent(n, space, objective or hills(space), seed, Notebook(space, (prior or {}).get(n, empty)))
+            n: Agent(
+                n,
+                space,
+                objective or hills(space),
+                seed,
+                Notebook(space, (prior or {}).get(n, empty)),
+                bool(algorithm.roles),
+            )
             for n in names
         }
-        federation = Federation(space, tuple(n for n in names if n not in late))
+        roles = roles_of(names) if algorithm.roles else {}
+        federation = Federation(space, tuple(n for n in names if n not in late), roles)
         algorithm.check(space)
         state = algorithm.init(federation, generator(seed, "server", "init"))
         return Run(algorithm, agents, state, seed)
@@ -293,6 +321,10 @@ class AlgorithmContract:
     def make(self) -> Algorithm[Any]:
         raise NotImplementedError
 
+    def app(self, seed: int) -> ClientApp:
+        """Return a ClientApp of three agents on the hills."""
+        return client_app(hills(SQUARE), SQUARE, seed=seed, disclose="trials")
+
     # -- points and randomness -----------------------------------------------------------------
 
     @pytest.mark.parametrize("space", [SQUARE, MIXED, FINITE], ids=["square", "mixed", "finite"])
@@ -326,7 +358,7 @@ class AlgorithmContract:
             algorithm_class = type(algorithm)
 
         options = {k: getattr(algorithm, k) for k in algorithm.options()}
-        app = client_app(hills(SQUARE), SQUARE, seed=run.seed, disclose="trials")
+        app = self.app(run.seed)
         strategy = Strategy(num_agents=3, seed=run.seed, **options)
         study = strategy.start(InProcessGrid(app, 3), self.num_rounds)
         for name, history in run.histories().items():
@@ -450,6 +482,7 @@ class AlgorithmContract:
             arrays, config = from_records(to_records(wire.pack_report(report, task, envelope, nothing)))
             schema = algorithm.report_schema(space)
             got, disclosed = wire.unpack_report(arrays, config, task, envelope, schema, space.dimension)
+            algorithm.check_report(task, got)
             assert same(got, report)
             assert disclosed == nothing
 

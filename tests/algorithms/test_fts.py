@@ -499,7 +499,7 @@ def test_a_portfolio_looks_at_a_sample_of_very_many_messages():
     names = tuple(str(i) for i in range(300))
     state = told(algorithm)
     messages = {name: np.random.default_rng(int(name)).standard_normal(24) for name in names}
-    state = type(state)(SQUARE, state.progress, state.features, messages, names)
+    state = type(state)(SQUARE, state.progress, state.features, messages, frozenset(names))
     state = algorithm.tell(state, Phase.TRAIN, {name: Report(0, 3) for name in names})
     _, tasks = algorithm.ask(state, Phase.TRAIN, 2, names, generator(0))
     assert all("point" in task.arrays for task in tasks.values())

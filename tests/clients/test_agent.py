@@ -1,5 +1,6 @@
 import json
 import struct
+import time
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
+import fbo_flower
 from fbo_flower import wire
 from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling
 from fbo_flower.algorithms.protocol import canonical_json
@@ -78,7 +80,7 @@ def all_bytes(arrays, config):
 
 def secrets(objective, context):
     """Every form in which the agent's points and values might stand in a message."""
-    arrays, _ = thaw(context.state["fbo-flower"]["memory"])
+    arrays, _ = thaw(context.state["fbo-flower.memory"]["data"])
     numbers = [*arrays["history.points"].ravel(), *arrays["history.values"].ravel()]
     assert len(numbers) >= 9
     forms = []
@@ -93,7 +95,11 @@ def secrets(objective, context):
 
 def test_roll_call_says_who_and_what():
     answer = agent(context=node(role="lead", disclose="incumbent")).get_properties({})
+    assert len(answer.pop("incarnation")) == 16
+    assert {answer.pop(key) for key in ("version", "flwr", "python")} >= {fbo_flower.__version__}
+    assert abs(answer.pop("time") - time.time()) < 60
     assert answer == {
+        "journal": "none",
         "schema": wire.SCHEMA_VERSION,
         "agent": "3",
         "space": SPACE.to_json(),
@@ -158,8 +164,10 @@ def test_evaluate_returns_scalars_only():
     loss, count, config = agent(disclose="incumbent").evaluate(*simple(phase=Phase.EVALUATE))
     assert (loss, count) == (0.0, 3)
     assert config["disclosed.incumbent"] == pytest.approx(3 * CANARY)
+    _, _, everything = agent(disclose="trials").evaluate(*simple(phase=Phase.EVALUATE))
+    assert everything == config, "trials are arrays, which cannot travel"
     with pytest.raises(WireError, match="scalars"):
-        agent(disclose="trials").evaluate(*simple(phase=Phase.EVALUATE))
+        agent().evaluate(*task(phase=Phase.EVALUATE))
 
 
 # -- what it does not disclose -----------------------------------------------------------------
@@ -359,15 +367,16 @@ def test_memory_survives_bytes():
     objective, context = Objective(), node()
     whole = agent(objective, context)
     whole.fit(*task())
-    memory = bytes(context.state["fbo-flower"]["memory"])
-    later = node(RecordDict({"fbo-flower": ConfigRecord({"memory": memory})}))
+    memory = dict(context.state["fbo-flower.memory"])
+    later = node(RecordDict({"fbo-flower.memory": ConfigRecord(memory)}))
     one, two = whole.fit(*task(3, 1)), agent(objective, later).fit(*task(3, 1))
     assert all_bytes(one[0], one[2]) == all_bytes(two[0], two[2])
 
 
 def test_damaged_memory_is_a_wire_error_and_nothing_is_evaluated():
     objective = Objective()
-    later = node(RecordDict({"fbo-flower": ConfigRecord({"memory": b"\x00" * 40})}))
+    study = json.dumps({"study": "s1", "entropy": "4"})
+    later = node(RecordDict({"fbo-flower.memory": ConfigRecord({"data": b"\x00" * 40, "values": study})}))
     with pytest.raises(WireError, match="stored state"):
         agent(objective, later).fit(*task())
     assert not objective.calls
@@ -474,4 +483,4 @@ def test_agent_works_as_a_client_of_the_legacy_app():
     for got, expected in zip(parameters_to_ndarrays(result.parameters), direct[0], strict=True):
         np.testing.assert_array_equal(got, expected)
     assert len(objective.calls) == 3
-    assert "fbo-flower" in context.state
+    assert "fbo-flower.memory" in context.state

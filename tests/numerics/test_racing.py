@@ -123,6 +123,60 @@ def test_the_search_ends_at_its_own_peak(noise, arity):
         assert np.mean(late) < 0.05
 
 
+def plain_choice(search):
+    """Variance of a pull, and the cell with the best upper bound, from nothing but the statistics."""
+    options, cells, size = search.options, search.cells, search.cells.size
+    seen = search.count > 0
+    degrees = (search.count[seen] - 1).sum()
+    within = np.maximum(search.squares[seen] - search.total[seen] ** 2 / search.count[seen], 0).sum()
+    noiseless = within <= 1e-13 * degrees
+    variance = 0.0 if noiseless else within / degrees * (1 + 2 / np.sqrt(degrees))
+    if not seen.all():
+        return variance, None
+    n, prior = len(search.prior_mean), np.zeros(size)
+    if variance > 0:
+        differ = np.maximum(search.prior_spread - variance / search.prior_pulls, 0)
+        differ = differ * (1 + 1 / np.maximum(1, search.prior_others))
+        error = variance / np.maximum(1e-300, search.prior_pulls * search.prior_others)
+        prior[:n] = np.where(search.prior_others > 0, variance / (differ + error), 0)
+    effective = search.count + prior
+    total = search.total.copy()
+    total[:n] += prior[:n] * search.prior_mean
+    mean = total / effective
+    table = search._bonus
+    if table is None:
+        table = racing_cells.bonuses(cells, mean, variance / effective)
+        table = np.where(table * search.budget < 10 * table[0], 0.0, table)
+    room = cells.leaves() & (cells.depth[:size] < options.max_depth) & (size + 2 <= options.max_cells)
+    bonus = np.where(room, table[cells.depth[:size]], 0.0)
+    z = np.maximum(1, 3 * np.log(np.maximum(1, search.budget / (effective * max(1, size // 2)))))
+    bounds = racing_cells.upper_bounds(cells, mean, np.sqrt(variance * z / effective), bonus)
+    return variance, int(np.argmax(bounds))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_what_is_kept_between_questions_gives_the_plain_bounds(noise):
+    server, counts, sums, squares = gather(PEAKS, RacingOptions(2), noise)
+    search = Search(3000, server.result(), counts[0], sums[0], squares[0])
+    rng = np.random.default_rng(5)
+    compared = 0
+    while search.left > 0:
+        waiting, size = len(search.waiting), search.cells.size
+        variance, best = plain_choice(search)
+        assert search._noise()[0] == pytest.approx(variance, rel=1e-12, abs=0)
+        cell, depth, index, pulls = search.ask()
+        if not waiting and best is not None and search.cells.size == size:
+            assert cell == best
+            compared += 1
+        elif best is not None and search.cells.size > size:
+            assert search.cells.parent[cell] == best  # the best region was split
+            compared += 1
+        value = cone(partition.centre(depth, [index], 2), PEAKS[0])[0]
+        draws = value + rng.uniform(-noise, noise, pulls)
+        search.tell(cell, pulls, draws.sum(), (draws**2).sum())
+    assert compared > 20
+
+
 def test_deterministic_objectives_are_found_out():
     _, questions = race(PEAKS, 0, RacingOptions(2), noise=0.0, budget=400)
     new = {}

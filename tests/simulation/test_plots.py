@@ -28,6 +28,7 @@ def a_study(
     num_evaluations: int = 12,
     with_regret: bool = False,
     num_bytes: int = 1000,
+    floats: float = 40.0,
     **run: Any,
 ) -> Study:
     rng = np.random.default_rng(0)
@@ -55,11 +56,12 @@ def a_study(
             ("tasks", "replies", "failures", "refused", "failed_trials"), 0
         )
         traffic = {"bytes_down": num_bytes, "bytes_up": num_bytes, "seconds": 1.0}
-        means: dict[str, Any] = {"mean_incumbent": 0.5, "best": 0.9}
+        traffic |= {"floats_down": floats, "floats_up": floats}
+        means: dict[str, Any] = {"mean_incumbent": 0.5, "best": 0.9, "reasons": ""}
         rounds += [{"algorithm": algorithm, "round": k} | counts | traffic | means for k in (1, 2)]
     described = {"problem": "digits", "num_agents": num_agents, "num_initial": 3, "metric": "accuracy"} | run
     return Study(
-        {"schema": 1, "runs": [{"algorithm": algorithm, **described} for algorithm in algorithms]},
+        {"schema": 2, "runs": [{"algorithm": algorithm, **described} for algorithm in algorithms]},
         Table.from_rows(trials, TRIALS),
         Table.from_rows(rounds, ROUNDS),
         Table.from_rows(regret if with_regret else [], REGRET),
@@ -110,7 +112,7 @@ def test_awful_first_evaluations_do_not_flatten_the_curves() -> None:
 
 
 def test_known_regret_is_shown_on_a_logarithmic_axis() -> None:
-    simple, cumulative, _ = figure(a_study(with_regret=True)).axes
+    simple, cumulative, *_ = figure(a_study(with_regret=True)).axes
     assert (simple.get_yscale(), cumulative.get_yscale()) == ("log", "linear")
     assert (len(simple.lines), len(cumulative.lines)) == (3, 3)
     assert cumulative.get_ylabel() == "Cumulative regret"
@@ -127,8 +129,47 @@ def test_regret_of_zero_does_not_break_the_logarithm(tmp_path: Path) -> None:
 
 
 def test_traffic_is_shown_if_there_is_any() -> None:
-    assert len(figure(a_study()).axes) == 2
-    assert len(figure(a_study(num_bytes=0)).axes) == 1
+    assert len(figure(a_study()).axes) == 3
+    assert len(figure(a_study(floats=0.0)).axes) == 2
+    assert len(figure(a_study(num_bytes=0, floats=0.0)).axes) == 1
+    assert len(figure(a_study(with_regret=True)).axes) == 4
+
+
+def with_floats(study: Study, floats: dict[str, list[float]]) -> Study:
+    """Return the study with other floats in the rounds of each algorithm, half of them each way."""
+    rows = [
+        {**row, **dict.fromkeys(("floats_down", "floats_up"), floats[row["algorithm"]][row["round"] - 1] / 2)}
+        for row in study.rounds
+    ]
+    return Study(study.settings, study.trials, Table.from_rows(rows, ROUNDS))
+
+
+def test_floats_are_added_up_by_round_over_all_agents_and_both_ways() -> None:
+    study = with_floats(a_study(), {"ts": [0.0, 0.0], "fts": [20.0, 30.0], "rgpe": [6.0, 0.0]})
+    ax = figure(study).axes[1]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Round", "Floats exchanged, all agents")
+    assert [line.get_label() for line in ax.lines] == ["fts", "rgpe"]
+    assert [np.asarray(line.get_ydata()).tolist() for line in ax.lines] == [[20.0, 50.0], [6.0, 6.0]]
+    assert np.asarray(ax.lines[0].get_xdata()).tolist() == [1.0, 2.0]
+    assert ax.get_yscale() == "linear"
+
+
+def test_algorithms_without_floats_are_named_in_a_note() -> None:
+    known = {"ts": [0.0, 0.0], "fts": [20.0, 30.0], "rgpe": [math.nan, math.nan]}
+    texts = [text.get_text() for text in figure(with_floats(a_study(), known)).axes[1].texts]
+    assert "nothing exchanged: ts\nnot counted: rgpe" in texts
+
+
+def test_floats_that_are_far_apart_are_shown_on_a_logarithmic_axis() -> None:
+    study = with_floats(a_study(), {"ts": [0.0, 0.0], "fts": [2e5, 3e5], "rgpe": [0.0, 8.0]})
+    ax = figure(study).axes[1]
+    assert ax.get_yscale() == "log"
+    np.testing.assert_array_equal(np.asarray(ax.lines[1].get_ydata()), [math.nan, 8.0])
+
+
+def test_without_any_count_of_floats_there_is_no_such_picture() -> None:
+    unknown = {name: [math.nan, math.nan] for name in ("ts", "fts", "rgpe")}
+    assert len(figure(with_floats(a_study(), unknown)).axes) == 2
 
 
 def test_a_single_agent_has_a_line_without_a_band() -> None:

@@ -30,10 +30,10 @@ from fbo_flower.simulation.problems.landmine_svm import roc_auc
 from fbo_flower.simulation.problems.parkinsons_lr import fit_logistic_regression
 
 needs_data = pytest.mark.skipif(not os.environ.get(DATA_VARIABLE), reason=f"{DATA_VARIABLE} is not set")
-ALL = [
-    pytest.param(name, marks=needs_data if name in ("landmine-svm", "parkinsons-lr") else ())
-    for name in PROBLEMS
-]
+FIVE_SITES = ("breast-cancer-5sites", "madelon-5sites", "fri-5sites", "semeion-5sites", "gravier-5sites")
+NEED_DATA = ("landmine-svm", "parkinsons-lr", "california-mlp", "heart-4sites", *FIVE_SITES[1:])
+OPTIONS = {name: {"split": "srs"} for name in FIVE_SITES}  # each site has both classes, at once
+ALL = [pytest.param(name, marks=needs_data if name in NEED_DATA else ()) for name in PROBLEMS]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,10 @@ def context(partition: int, seed: int = 0) -> Context:
     return Context(partition, generator(seed, "evaluation", partition))
 
 
+def five_agents(name: str) -> Problem:
+    return make_problem(name, min(5, PROBLEMS[name].max_agents or 5), 1, OPTIONS.get(name))
+
+
 def some_config(problem: Problem, seed: int = 0) -> dict[str, object]:
     return dict(problem.space.decode(generator(seed, "config").random(problem.space.dimension)))
 
@@ -55,8 +59,8 @@ def some_config(problem: Problem, seed: int = 0) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_problem_evaluates_to_the_same_finite_number_again_and_after_pickling(name: str) -> None:
-    problem = make_problem(name, 5, 1, {})
-    for partition in range(5):
+    problem = five_agents(name)
+    for partition in range(problem.num_agents):
         config = some_config(problem, partition)
         value = problem(config, context(partition))
         assert type(value) is float
@@ -70,7 +74,7 @@ def test_a_problem_evaluates_to_the_same_finite_number_again_and_after_pickling(
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_problem_gives_the_same_value_in_a_new_process(name: str) -> None:
-    problem = make_problem(name, 5, 1, {})
+    problem = five_agents(name)
     program = (
         "import pickle, sys; from fbo_flower.numerics.seeding import generator;"
         "problem, config = pickle.load(sys.stdin.buffer);"
@@ -94,6 +98,8 @@ def test_a_problem_says_its_name_metric_space_and_number_of_agents(name: str) ->
     assert problem.metric
     assert problem.space.dimension >= 1
     natural = {"digits-svm": 20, "landmine-svm": 29, "parkinsons-lr": 42, "gp-samples": 50}
+    natural |= dict.fromkeys(("f1", "rosenbrock", "breast-cancer-mlp", "california-mlp", "heart-4sites"), 4)
+    natural |= dict.fromkeys(FIVE_SITES, 5)
     assert problem.num_agents == natural.get(name, 10)
 
 
@@ -117,12 +123,12 @@ def test_a_partition_that_does_not_take_part_is_refused(name: str, partition: in
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_parameter_that_is_missing_is_an_error_of_the_objective(name: str) -> None:
-    problem = make_problem(name, 3, 0, {})
+    problem = make_problem(name, 3, 0, OPTIONS.get(name))
     with pytest.raises(ObjectiveError, match="expected a number in the configuration, got None"):
         problem({}, context(0))
 
 
-@pytest.mark.parametrize("name", ["digits-svm", "landmine-svm", "parkinsons-lr"])
+@pytest.mark.parametrize("name", ["digits-svm", "breast-cancer-mlp", *NEED_DATA])
 def test_the_optimum_of_a_problem_on_real_data_is_unknown(name: str) -> None:
     assert make_problem(name, 3, 0, {}).optimum(1) is None
 
@@ -143,7 +149,7 @@ def test_fewer_agents_are_the_first_ones(name: str) -> None:
     assert few.true_value(config, 1) == many.true_value(config, 1)
 
 
-@pytest.mark.parametrize("name", ["landmine-svm", "parkinsons-lr"])
+@pytest.mark.parametrize("name", NEED_DATA)
 def test_without_data_the_evaluation_says_what_to_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(DATA_VARIABLE, raising=False)
     problem = make_problem(name, 3, 0, {})
@@ -152,7 +158,7 @@ def test_without_data_the_evaluation_says_what_to_do(name: str, monkeypatch: pyt
 
 
 def test_an_unknown_problem_is_refused_with_a_list_of_what_there_is() -> None:
-    with pytest.raises(ConfigError, match=r"digits-svm, landmine-svm, .*, rastrigin-10d, got 'mnist'"):
+    with pytest.raises(ConfigError, match=r"digits-svm, landmine-svm, .*, gravier-5sites, got 'mnist'"):
         make_problem("mnist", None, 0, {})
 
 

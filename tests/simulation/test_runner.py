@@ -192,7 +192,7 @@ def test_failed_trials_are_no_observations():
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"engine": "cloud"}, "engine: expected one of inline, flower"),
+        ({"engine": "cloud"}, "engine: expected one of ray, inline, flower"),
         ({"algorithm": "sgd"}, "random, ts, fts"),
         ({"problem": "mnist"}, "problem: expected one of"),
         ({"options": {"nope": 1}}, "no option 'nope'"),
@@ -272,7 +272,7 @@ def digest(study):
 
 
 @pytest.mark.ray
-def test_flowers_engine_equals_the_inline_one_bit_for_bit():
+def test_engines_are_equal_bit_for_bit():
     settings = {
         "problem": make_problem("gp-samples", 3, 0, {"dimension": 2, "lengthscale": 0.2}),
         "algorithm": "fts",
@@ -280,9 +280,11 @@ def test_flowers_engine_equals_the_inline_one_bit_for_bit():
         "seed": 4,
         "options": FTS,
     }
-    inline, flower = (simulate(**settings, engine=engine) for engine in ("inline", "flower"))
+    inline = simulate(**settings, engine="inline")
     assert len(inline.trials) == 3 * 5
-    assert digest(inline) == digest(flower)
-    assert flower.rounds["failures"].sum() == flower.rounds["refused"].sum() == 0
-    for column in ("tasks", "replies", "bytes_down", "bytes_up"):
-        assert flower.rounds[column].tolist() == inline.rounds[column].tolist()
+    for engine in ("ray", "flower"):
+        other = simulate(**settings, engine=engine)
+        assert digest(inline) == digest(other)
+        assert other.rounds["failures"].sum() == other.rounds["refused"].sum() == 0
+        for column in ("tasks", "replies", "bytes_down", "bytes_up"):
+            assert other.rounds[column].tolist() == inline.rounds[column].tolist()

@@ -49,6 +49,8 @@ def a_study(values: dict[str, dict[str, list[float]]], *, num_rounds: int = 2, *
     counts = {
         "bytes_down": 600,
         "bytes_up": 60,
+        "floats_down": 30.0,
+        "floats_up": 3.0,
         "tasks": 3,
         "replies": 3,
         "failures": 1,
@@ -61,6 +63,7 @@ def a_study(values: dict[str, dict[str, list[float]]], *, num_rounds: int = 2, *
             "round": k + 1,
             "seconds": 1.5,
             "mean_incumbent": k + 0.5,
+            "reasons": "",
             "best": 1.0,
             **counts,
         }
@@ -69,7 +72,7 @@ def a_study(values: dict[str, dict[str, list[float]]], *, num_rounds: int = 2, *
     ]
     runs = [{"algorithm": algorithm, "num_agents": 3, "status": "finished", **run} for algorithm in values]
     return Study(
-        {"schema": 1, "runs": runs}, Table.from_rows(trials, TRIALS), Table.from_rows(rounds, ROUNDS)
+        {"schema": 2, "runs": runs}, Table.from_rows(trials, TRIALS), Table.from_rows(rounds, ROUNDS)
     )
 
 
@@ -163,6 +166,7 @@ def test_only_target_agents_count() -> None:
 def test_traffic_is_per_agent_and_round() -> None:
     (row,) = summarise(a_study({"fts": {"1": [1.0], "2": [1.0], "3": [1.0]}}))
     assert (row.bytes_down, row.bytes_up) == (200.0, 20.0)  # 2 rounds of 600 and 60 bytes, 3 agents
+    assert row.floats_per_agent == 22.0  # 2 rounds of 30 and 3, 3 agents
     assert (row.seconds, row.failed_replies) == (3.0, 2)
 
 
@@ -182,7 +186,7 @@ def test_a_study_without_disclosed_trials_shows_what_the_strategy_saw() -> None:
 
 def test_a_study_without_anything_has_rows_of_dashes() -> None:
     (row,) = summarise(a_study({"fts": {}}, num_rounds=0, status="interrupted"))
-    assert "| fts (interrupted) | 3 | 0 | - | - | - | - | - | 0.0 |" in to_markdown([row])
+    assert "| fts (interrupted) | 3 | 0 | - | - | - | - | - | - | 0.0 |" in to_markdown([row])
 
 
 def test_the_terminal_table_has_a_column_per_algorithm_within_80_characters() -> None:

@@ -11,6 +11,7 @@ from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import FTS, STRATEGIES, RandomSearch, ThompsonSampling
 from fbo_flower.strategies.exchange import Stopped
+from fbo_flower.strategies.recorder import Recorder
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 SMALL = {"num_candidates": 64, "num_path_features": 32}
@@ -111,6 +112,26 @@ def test_bytes_are_counted_both_ways():
     up = sent.rounds["bytes_up"][1] - plain.rounds["bytes_up"][1]
     assert 3 * (400 * 8 + 3 * 128) < down < 3 * (400 * 8 + 3 * 128 + 600)
     assert 3 * (100 * 8 + 128) < up < 3 * (100 * 8 + 128 + 60)
+
+
+def test_floats_are_those_of_the_algorithms_own_arrays():
+    study = FTS(num_agents=3, seed=1, num_features=100, schedule=0.0, **SMALL).start(grid(), 2)
+    # frequencies (100, 2), phases (100,) and weights (100,) down, weights up; disclosed trials do not count
+    assert study.rounds["floats_down"][1] == 3 * 400
+    assert study.rounds["floats_up"][1] == 3 * 100
+    alone = RandomSearch(num_agents=3, seed=1).start(grid(), 2)
+    assert alone.rounds["floats_up"].tolist() == alone.rounds["floats_down"].tolist() == [0.0, 0.0]
+
+
+def test_the_last_exchange_counts_with_the_last_round():
+    recorder = Recorder("a", SearchSpace({"x": Float(0.0, 1.0)}))
+    recorder.open_round()
+    recorder.count(tasks=1, bytes_down=10, floats_down=1.0)
+    recorder.close_round(1, 1)
+    recorder.count(tasks=1, bytes_down=5, floats_down=0.5, failures=1)
+    (row,) = recorder.rounds
+    assert (row["bytes_down"], row["floats_down"]) == (15, 1.5)
+    assert (row["tasks"], row["failures"]) == (1, 0)
 
 
 def test_nothing_is_written_down_that_was_not_disclosed():

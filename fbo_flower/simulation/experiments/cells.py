@@ -91,6 +91,11 @@ def load_cell(directory: Path, name: str) -> Arrays:
         return {key: np.asarray(file[key]) for key in file.files}
 
 
+def has_cell(directory: Path, name: str) -> bool:
+    """Return whether a cell was computed."""
+    return _path(directory, name).exists()
+
+
 def _path(directory: Path, name: str) -> Path:
     return directory / "cells" / f"{name}.npz"
 

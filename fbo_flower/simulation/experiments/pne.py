@@ -51,7 +51,7 @@ def run(
 
     Parameters
     ----------
-    quick : `QUICK` instead of `Size()`; under a minute instead of a quarter of an hour
+    quick : `QUICK` instead of `Size()`; under a minute instead of about an hour
     """
     size = QUICK if quick else Size()
     path = open_directory(directory, {"experiment": "pne", **asdict(size), "stddevs": list(size.stddevs)})

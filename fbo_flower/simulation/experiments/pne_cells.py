@@ -48,10 +48,10 @@ class Size:
     budget: int = 20_000
     long_budget: int = 100_000
     num_seeds: int = 10
-    num_long_seeds: int = 5
+    num_long_seeds: int = 10
     stddevs: tuple[float, ...] = (0.05, 0.01, 0.1)
-    neural_budget: int = 2000
-    num_neural_seeds: int = 2
+    neural_budget: int = 20_000
+    num_neural_seeds: int = 3
     num_fields: int = 29
     table_depth: int = 10
     num_field_seeds: int = 3
@@ -80,7 +80,6 @@ def stages(directory: Path, size: Size) -> dict[str, list[Cell]]:
     found = {
         "functions": functions(size.budget, size.num_seeds, size.stddevs),
         "limits": limits(size),
-        "FN-UCB": neural,
     }
     if has_landmine():
         depth, fields = size.table_depth, size.num_fields
@@ -99,6 +98,7 @@ def stages(directory: Path, size: Size) -> dict[str, list[Cell]]:
             for s in landmine_seeds(size, noise)
         ]
     found["functions, long"] = functions(size.long_budget, size.num_long_seeds, size.stddevs)
+    found["FN-UCB"] = neural  # last, as it takes longest
     return found
 
 

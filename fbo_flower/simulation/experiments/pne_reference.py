@@ -279,7 +279,7 @@ def fed1_ucb(surface: Surface, budget: int, seed: int, noise_stddev: float = 1.0
 
 
 def fn_ucb(surface: Surface, budget: int, seed: int, options: ucb.NeuralOptions | None = None) -> Run:
-    """Run FN-UCB: neural features and networks averaged between clients. Slow: milliseconds per round."""
+    """Run FN-UCB: neural features and networks averaged between clients. A round takes a millisecond."""
     options = options or ucb.NeuralOptions()
     arms = ucb.random_arms(surface.dimension, np.random.default_rng([seed, 3]))
     clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]

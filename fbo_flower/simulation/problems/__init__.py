@@ -8,25 +8,47 @@ from typing import Any
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
 from fbo_flower.simulation.problems.digits_svm import DigitsSVM
+from fbo_flower.simulation.problems.five_sites import (
+    BreastCancerSites,
+    FriSites,
+    GravierSites,
+    MadelonSites,
+    SemeionSites,
+)
 from fbo_flower.simulation.problems.gp_samples import GPSamples
+from fbo_flower.simulation.problems.heart import Heart
 from fbo_flower.simulation.problems.landmine_svm import LandmineSVM
+from fbo_flower.simulation.problems.mlp import BreastCancerMLP, CaliforniaMLP
 from fbo_flower.simulation.problems.parkinsons_lr import ParkinsonsLR
+from fbo_flower.simulation.problems.shared_functions import F1, Rosenbrock
+from fbo_flower.simulation.problems.sites import SitesProblem
 from fbo_flower.simulation.problems.xarmed import Ackley, DoubleSine, Garland, Himmelblau, Rastrigin10D
 
 __all__ = [
+    "F1",
     "PROBLEMS",
     "Ackley",
+    "BreastCancerMLP",
+    "BreastCancerSites",
+    "CaliforniaMLP",
     "Config",
     "DigitsSVM",
     "DoubleSine",
     "EvaluationContext",
+    "FriSites",
     "GPSamples",
     "Garland",
+    "GravierSites",
+    "Heart",
     "Himmelblau",
     "LandmineSVM",
+    "MadelonSites",
     "ParkinsonsLR",
     "Problem",
     "Rastrigin10D",
+    "Rosenbrock",
+    "SemeionSites",
+    "SitesProblem",
     "make_problem",
 ]
 
@@ -40,6 +62,16 @@ PROBLEMS: dict[str, type[Problem]] = {
     "himmelblau": Himmelblau,
     "ackley": Ackley,
     "rastrigin-10d": Rastrigin10D,
+    "f1": F1,
+    "rosenbrock": Rosenbrock,
+    "breast-cancer-mlp": BreastCancerMLP,
+    "california-mlp": CaliforniaMLP,
+    "heart-4sites": Heart,
+    "breast-cancer-5sites": BreastCancerSites,
+    "madelon-5sites": MadelonSites,
+    "fri-5sites": FriSites,
+    "semeion-5sites": SemeionSites,
+    "gravier-5sites": GravierSites,
 }
 
 

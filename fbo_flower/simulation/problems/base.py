@@ -93,6 +93,11 @@ class Problem(ABC):
         """Raise ConfigError, saying how to get them, if data that are not in the package are missing."""
         return
 
+    def role(self, partition: int) -> str:
+        """Return the agent's role, for algorithms whose agents have one; "" means none."""
+        self.check_partition(partition)
+        return ""
+
     def check_partition(self, partition: int) -> None:
         """Raise ConfigError unless `partition` is one of the agents."""
         if not 0 <= partition < self.num_agents:

@@ -1,0 +1,267 @@
+"""Phased elimination as the PF-PNE paper has it, and its two halves [Li2024].
+
+Stage 1, the server: all agents pull the active cells of one depth; their means are averaged and cells that
+cannot hold the optimum of the mean are eliminated, down to the transition depth `H0`. Stage 2, each agent
+alone, from the root again: the survivors of stage 1 are protected and keep the server's statistics, all other
+cells are pulled and eliminated by the agent's own. A cell is gone when both have eliminated it.
+
+The mathematics is in `numerics.elimination`; the
+agent's half in `pne_search.py`. `docs/errata.md` lists the misprints that are mended.
+
+What travels. Down: the cells of a depth and the pulls wanted; once each, the survivors of the depths before
+with the server's means and radii, by which an agent recommends. Up: a mean and a count per cell, in stage 1
+only.
+
+[Li2024] Li, Song, Honorio. Personalized federated X-armed bandit. AISTATS 2024 (arXiv 2310.16323).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms import pne_search
+from fbo_flower.algorithms.protocol import (
+    ArraySpec,
+    Progress,
+    Schema,
+    Session,
+    check_choice,
+    check_number,
+)
+from fbo_flower.algorithms.records import (
+    AnyArray,
+    Array,
+    Federation,
+    IntArray,
+    Notebook,
+    Phase,
+    Query,
+    Report,
+    Task,
+    natural_key,
+)
+from fbo_flower.algorithms.x_armed import XArmedBandit, in_order
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics import elimination, partition
+from fbo_flower.space import SearchSpace
+
+MAX_CELLS = 2**20  # of one depth
+MAX_INDEX = 2.0**62
+AGGREGATES = ("mean", "median", "trimmed")
+
+
+@dataclass(frozen=True)
+class PNEState:
+    """What the server knows.
+
+    Parameters
+    ----------
+    dim : `D`
+    agents : `M` of them at the start
+    depth, active : `h` of stage 1, and `K^h` ascending
+    wanted : pulls of each active cell that an agent owes at this depth
+    means, counts : agent -> its statistics of the active cells, all its pulls at this depth
+    shared : what stage 1 found, all depths one after the other
+    parted : whether stage 1 is over
+    told : agent -> how many rows of `shared` it holds
+    """
+
+    dim: int
+    agents: tuple[str, ...]
+    progress: Progress = field(default_factory=Progress)
+    depth: int = 0
+    active: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    wanted: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    means: Mapping[str, Array] = field(default_factory=dict)
+    counts: Mapping[str, IntArray] = field(default_factory=dict)
+    shared: pne_search.Shared = field(default_factory=pne_search.Shared.nothing)
+    parted: bool = False
+    told: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhasedPNE(XArmedBandit[PNEState]):
+    """Both stages; `XArmedBandit` explains the other options.
+
+    Parameters
+    ----------
+    gap : `Delta`, how far the mean of the objectives may be from an agent's own at their optima
+    c1 : of the confidence radius `c sqrt(log(c1 T / delta) / n)`
+    delta : probability of failure; None: `1 / M`
+    h0 : "literal": the deepest `h` with `nu rho^h >= Delta`; "ceil": the first with `nu rho^h <= Delta`
+    aggregate : of the agents' means of a cell: "mean" (the paper), or, where some may lie, "median" or
+        "trimmed"; these are less efficient, so that every depth takes more pulls
+    trim : share of the agents that "trimmed" leaves out on either side
+    """
+
+    name: ClassVar[str] = "pf-pne"
+
+    gap: float = 0.01
+    c1: float = 1.0
+    delta: float | None = None
+    h0: str = "literal"
+    aggregate: str = "mean"
+    trim: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("gap", self.gap, 0)
+        check_number("c1", self.c1, 1e-12)
+        if self.delta is not None:
+            check_number("delta", self.delta, 1e-300, 1)
+        check_choice("h0", self.h0, ("literal", "ceil"))
+        check_choice("aggregate", self.aggregate, AGGREGATES)
+        check_number("trim", self.trim, 0, 0.5)
+
+    def transition(self) -> int:
+        """Return `H0`, the last depth that is explored together; -1 for none."""
+        return elimination.transition_depth(self.nu, self.rho, self.gap, self.h0)
+
+    def constants(self, num_agents: int) -> elimination.Constants:
+        """Return what pulls and radii are made of."""
+        delta = 1.0 / num_agents if self.delta is None else self.delta
+        return elimination.Constants(self.budget, delta, self.nu, self.rho, self.c, self.c1)
+
+    def check(self, space: SearchSpace) -> None:
+        partition.max_depth(space.dimension, self.branching(space.dimension))
+
+    # -- the server's half ---------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> PNEState:
+        state = PNEState(federation.space.dimension, federation.agents, parted=self.transition() < 0)
+        return self._open_depth(state)
+
+    def ask(
+        self,
+        state: PNEState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[PNEState, dict[str, Task]]:
+        if phase is Phase.EVALUATE:
+            return state, {}
+        state = self._close_depth(state, present)
+        tasks = {agent: self._task(state, agent, phase, server_round) for agent in present}
+        return state, {agent: task for agent, task in tasks.items() if task is not None}
+
+    def tell(self, state: PNEState, phase: Phase, reports: Mapping[str, Report]) -> PNEState:
+        means, counts = dict(state.means), dict(state.counts)
+        for agent, report in reports.items():
+            # a report of another number of cells says nothing about these
+            if "counts" in report.arrays and report.arrays["counts"].shape == state.active.shape:
+                means[agent] = np.asarray(report.arrays["means"], dtype=np.float64)
+                counts[agent] = np.asarray(report.arrays["counts"], dtype=np.int64)
+        told = {**state.told, **{agent: len(state.shared.index) for agent in reports}}
+        progress = state.progress.advance(reports)
+        return replace(state, progress=progress, means=means, counts=counts, told=in_order(told))
+
+    def finished(self, state: PNEState) -> bool:
+        return all(state.progress.of(agent) >= self.budget for agent in state.agents)
+
+    def _task(self, state: PNEState, agent: str, phase: Phase, server_round: int) -> Task | None:
+        trial = state.progress.of(agent)
+        left = self.budget - trial if phase is Phase.TRAIN else 0
+        most = min(left, self.max_evaluations_per_round)
+        news = state.shared.after(state.told.get(agent, 0))
+        arrays: dict[str, AnyArray] = news.to_arrays() if len(news.index) else {}
+        values = {"agents": len(state.agents), "depth": -1}
+        if left == 0:  # what agents recommend is by the last survivors, too
+            return Task(phase, server_round, trial, 0, arrays, values) if arrays else None
+        if state.parted:
+            return Task(phase, server_round, trial, most, arrays, values)
+        owed = int(np.sum(self._owed(state, agent)))
+        if owed == 0:
+            return None  # waits for the others
+        arrays |= {"cells": state.active, "pulls": state.wanted}
+        values["depth"] = state.depth
+        return Task(phase, server_round, trial, min(owed, most), arrays, values)
+
+    def _trim(self) -> float:
+        return {"mean": 0.0, "median": 0.5, "trimmed": self.trim}[self.aggregate]
+
+    def _owed(self, state: PNEState, agent: str) -> IntArray:
+        done = state.counts.get(agent, np.zeros(len(state.active), dtype=np.int64))
+        owed: IntArray = np.maximum(0, state.wanted - done)
+        return owed
+
+    def _open_depth(self, state: PNEState) -> PNEState:
+        pulls = self.constants(len(state.agents)).pulls_per_client(state.depth, len(state.agents))
+        wanted = np.full(len(state.active), min(pulls, self.budget), dtype=np.int64)
+        return replace(state, wanted=wanted, means={}, counts={})
+
+    def _close_depth(self, state: PNEState, present: Sequence[str]) -> PNEState:
+        """Eliminate, once everybody who is there has pulled what was wanted [Li2024, Alg. 1]."""
+        waiting = [a for a in present if state.progress.of(a) < self.budget]
+        if state.parted or not state.counts:
+            return state
+        if any(np.any(self._owed(state, a)) for a in waiting or state.counts):
+            return state  # without anybody waiting: the budget ended within this depth
+        constants = self.constants(len(state.agents))
+        agents = sorted(state.counts, key=natural_key)
+        means, counts = [state.means[a] for a in agents], [state.counts[a] for a in agents]
+        merged = elimination.merge(means, counts, self._trim())
+        missing = elimination.missing_pulls(merged.count, constants.pulls(state.depth), len(waiting))
+        if np.any(missing):  # some were left out: those who are there owe the rest
+            return replace(state, wanted=state.wanted + missing) if waiting else state
+        radius = constants.radius(merged.count)
+        stays = ~elimination.eliminated(merged.mean, radius, constants.variation(state.depth))
+        shared = state.shared.add(state.depth, state.active[stays], merged.mean[stays], radius[stays])
+        arity = self.branching(state.dim)
+        last = min(self.transition(), partition.max_depth(state.dim, arity))
+        if state.depth >= last:
+            return replace(state, shared=shared, parted=self.transition() != elimination.NEVER)
+        children = partition.children(state.active[stays], arity)
+        return self._open_depth(replace(state, shared=shared, depth=state.depth + 1, active=children))
+
+    # -- the agent's half ----------------------------------------------------------------------
+
+    def session(self, task: Task, notebook: Notebook) -> Session:
+        constants = self.constants(int(task.values["agents"]))
+        return pne_search.Turn(task, notebook, constants, self.branching(notebook.space.dimension))
+
+    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+        raise ConfigError(f"{self.name}: expected session(), its tasks are one conversation")
+
+    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+        if "cells" not in task.arrays:
+            return {}
+        cells = np.asarray(task.arrays["cells"], dtype=np.int64)
+        count, total = pne_search.Levels.read(notebook).of(int(task.values["depth"]), cells)
+        return {"means": total / np.maximum(count, 1), "counts": count}
+
+    def recommend(self, notebook: Notebook) -> Array | None:
+        best = self._best(notebook)
+        if best is None:
+            return None
+        dim = notebook.space.dimension
+        point: Array = partition.centre(best[0], np.array([best[1]]), dim, self.branching(dim))[0]
+        return point
+
+    def incumbent(self, notebook: Notebook) -> float:
+        best = self._best(notebook)
+        return float("nan") if best is None else best[2]
+
+    def _best(self, notebook: Notebook) -> tuple[int, int, float] | None:
+        num_agents = notebook.arrays.get("agents")
+        if num_agents is None:
+            return None
+        return pne_search.recommend(notebook, self.constants(int(np.asarray(num_agents)[0])))
+
+    # -- what may cross the wire ---------------------------------------------------------------
+
+    def task_schema(self, space: SearchSpace) -> Schema:
+        index = ArraySpec((None,), "int64", 0, MAX_INDEX, 2 * MAX_CELLS)  # of all depths together
+        real = ArraySpec((None,), max_length=2 * MAX_CELLS)
+        pulls = ArraySpec((None,), "int64", 0, 1e9, MAX_CELLS)
+        shared = {"shared.depth": index, "shared.index": index, "shared.mean": real, "shared.radius": real}
+        return Schema({"cells": index, "pulls": pulls, **shared}, {"depth": int, "agents": int})
+
+    def report_schema(self, space: SearchSpace) -> Schema:
+        counts = ArraySpec((None,), "int64", 0, 1e9, MAX_CELLS)
+        means = ArraySpec((None,), max_length=MAX_CELLS)
+        return Schema({"means": means, "counts": counts}, self.remark_types())

@@ -1,0 +1,98 @@
+"""What each method of RFMS minimises, what it proposes next, and which configuration it ships [Sun2019, 4.2].
+
+Notation: `(J_l, J_r)` losses at the openbox and at the curators, `(n, 2)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fbo_flower.algorithms.records import Array
+from fbo_flower.algorithms.rfms_state import RFMSState
+from fbo_flower.algorithms.search import maximiser
+from fbo_flower.numerics import proposals, scalarization
+from fbo_flower.numerics.functions import Differentiable
+
+METHODS = ("lso", "fso", "fmo", "ehvi", "rand_mo")
+SHIP = ("own", "mean", "max")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method and the `alpha` of "fso"."""
+
+    name: str
+    alpha: float
+
+    def combined(self, losses: Array) -> Array:
+        """Return what the method minimises, `(n,)`; of a method with two objectives, their mean [Eq. 4].
+
+        Parameters
+        ----------
+        losses : `(n, 2)`; NaN where one is not known
+        """
+        if self.name == "lso":
+            return losses[:, 0]
+        weight = self.alpha if self.name == "fso" else 0.5
+        return weight * losses[:, 0] + (1.0 - weight) * losses[:, 1]
+
+    def observations(self, state: RFMSState) -> tuple[Array, Array]:
+        """Return the points `(n, D)` and losses `(n, 2)` that the search models.
+
+        A failed trial counts as the worst loss seen; one whose losses are not known yet is left out. "lso"
+        does without the curators: its second column is the first.
+        """
+        losses, failed = state.losses(), state.failed()
+        if self.name == "lso":
+            losses, failed = losses[:, [0, 0]], ~np.isfinite(losses[:, 0])
+        known = np.isfinite(losses).all(axis=1) & ~failed
+        if not known.any():
+            return state.points[:0], losses[:0]
+        worst = losses[known].max(axis=0)
+        losses = np.where(failed[:, None], worst, losses)
+        kept = known | failed
+        return state.points[kept], losses[kept]
+
+    def acquisition(self, features: Array, losses: Array, rng: np.random.Generator) -> Differentiable:
+        """Return the function of the features whose maximiser is proposed.
+
+        "fmo" is ParEGO: weights drawn anew make one loss of two, and expected improvement of that decides.
+
+        Parameters
+        ----------
+        features : `(n, F)`, of the points seen, `n > 0`
+        losses : `(n, 2)`, finite
+        """
+        if self.name == "ehvi":
+            return proposals.volume_improvement(features, losses, rng)
+        if self.name == "fmo":
+            weights = scalarization.draw_weights(2, rng)
+            scalar = scalarization.tchebycheff(scalarization.normalise(losses), weights)
+            return proposals.improvement(features, scalar, rng)
+        return proposals.improvement(features, self.combined(losses), rng)
+
+    def propose(self, state: RFMSState, rng: np.random.Generator) -> Array:
+        """Return the next point `(D,)`: the maximiser of the acquisition, at random without a success."""
+        points, losses = self.observations(state)
+        if len(points) == 0:
+            first: Array = state.space.snap(rng.random((1, state.space.dimension)))[0]
+            return first
+        function = self.acquisition(state.space.features(points), losses, rng)
+        distance, count = proposals.MIN_DISTANCE, proposals.NUM_CANDIDATES
+        point: Array = maximiser(function, state.space, state.points, count, distance, rng)[0]
+        return point
+
+
+def shipped(state: RFMSState, criterion: str, method: Method) -> int | None:
+    """Return the trial that is shipped, the first with the smallest criterion; None without a success."""
+    losses = state.losses()
+    if criterion == "max":
+        values = state.worst_losses()
+    elif criterion == "mean":
+        values = losses.mean(axis=1)
+    else:
+        values = method.combined(losses)
+    values = np.where(state.failed(), np.nan, values)
+    return int(np.nanargmin(values)) if np.isfinite(values).any() else None

@@ -1,0 +1,36 @@
+"""Outcomes put together and counted."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fbo_flower.algorithms.records import Outcome
+
+
+def joined(outcomes: list[Outcome]) -> Outcome:
+    """Return several outcomes of one task as one, a row per point in the order of first evaluations.
+
+    Bandits return to a cell again and again; its evaluations within one task become one row.
+    """
+    points = np.concatenate([o.points for o in outcomes])
+    _, first, row = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.argsort(order)[row.reshape(-1)]
+    spans = np.bincount(place, weights=np.concatenate([o.pulls for o in outcomes])).astype(np.int64)
+    each = [np.isfinite(o.values).astype(np.int64) if o.counts is None else o.counts for o in outcomes]
+    weights = np.concatenate(each)
+    counts = np.bincount(place, weights=weights).astype(np.int64)
+    values = np.nan_to_num(np.concatenate([o.values for o in outcomes]))
+    with np.errstate(invalid="ignore"):
+        means = np.bincount(place, weights=values * weights) / np.where(counts > 0, counts, np.nan)
+    trials = outcomes[0].trials[0] + np.cumsum(spans) - spans
+    reasons = {t: text for o in outcomes for t, text in o.failures.items()}
+    at = {int(t): int(p) for t, p in zip(np.concatenate([o.trials for o in outcomes]), place, strict=True)}
+    failures = {int(trials[at[t]]): reasons[t] for t in sorted(reasons, reverse=True)}  # the first one stays
+    return Outcome(points[first[order]], means, trials, failures, counts, spans)
+
+
+def num_succeeded(outcome: Outcome) -> int:
+    """Return how many evaluations gave a value."""
+    counts = np.isfinite(outcome.values) if outcome.counts is None else outcome.counts
+    return int(np.sum(counts))

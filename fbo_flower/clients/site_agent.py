@@ -1,0 +1,235 @@
+"""`SiteAgent`: one site of a restrictive federated model selection, as Flower's `NumPyClient`.
+
+An openbox trains models on its own rows and sends them; a curator judges models on its rows and answers one
+number; a lockbox judges once, at the end. The site holds to its role whatever a server asks, and to what its
+operator allows: see `SiteOptions`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from logging import INFO, WARNING
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from flwr.app import Context
+from flwr.common.logger import log
+
+from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.records import AnyArray, Array, Notebook, Outcome, Phase, Query, Task
+from fbo_flower.algorithms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
+from fbo_flower.algorithms.rfms_site import digest
+from fbo_flower.algorithms.rfms_state import REFUSED, WITHHELD
+from fbo_flower.clients.agent import TuningAgent
+from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.site_account import Account, noisy_rate
+from fbo_flower.clients.site_options import SiteOptions
+from fbo_flower.errors import ConfigError, ObjectiveError, WireError
+from fbo_flower.files import atomic_file
+from fbo_flower.journal.agent_journal import Evaluation
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.space import SearchSpace
+
+_PHASES = {
+    OPENBOX: (Phase.TRAIN, Phase.FINISH),
+    CURATOR: (Phase.EVALUATE, Phase.FINISH),
+    LOCKBOX: (Phase.FINISH,),
+}
+_MAX_REASON = 300
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """What training one configuration gave, and may leave.
+
+    Parameters
+    ----------
+    loss : cross-validated, on the inbag rows
+    num_rows : of the inbag
+    model : the model that was fitted to all of them, packed, `(n,)` uint8
+    carries : names of the model's parts that hold rows of the inbag
+    """
+
+    loss: float
+    num_rows: int
+    model: AnyArray
+    carries: tuple[str, ...] = ()
+
+
+class Site(Protocol):
+    """What a site can do with its rows; see `clients.model_site` for scikit-learn's models."""
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether a loss is a misclassification rate."""
+        ...
+
+    def train(self, config: dict[str, Any], context: ObjectiveContext) -> Shipment:
+        """Cross-validate a configuration and fit it."""
+        ...
+
+    def judge(self, model: AnyArray, rows: str, context: ObjectiveContext) -> tuple[float, int]:
+        """Return the loss of a packed model, and on how many rows; WireError if the model is refused."""
+        ...
+
+
+class SiteAgent(TuningAgent):
+    """A site that trains models, judges them, or is kept for the end.
+
+    Parameters
+    ----------
+    site : the data, and what is done with them
+    options : what the operator allows
+    space, context, seed, disclose, journals : see `TuningAgent`
+    role : "openbox", "curator" or "lockbox"; the operator's `node_config` comes first
+
+    Raises
+    ------
+    ConfigError
+        If the role or an option is unknown.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        options: SiteOptions,
+        space: SearchSpace,
+        context: Context,
+        *,
+        role: str = "",
+        seed: int | None = None,
+        disclose: str = "none",
+        journals: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(_no_objective, space, context, seed=seed, disclose=disclose, journals=journals)
+        self._site = site
+        self._role = str(context.node_config.get("role", role))
+        if self._role not in ROLES:
+            raise ConfigError(
+                f"role: expected one of {', '.join(ROLES)} in node_config of agent {self._agent}, "
+                f"got {self._role!r}"
+            )
+        self._allowed = options
+        if self._allowed.answer_noise_epsilon and not site.is_rate:
+            raise ConfigError(
+                "answer_noise_epsilon: expected with a misclassification rate only, whose sensitivity is 1/n"
+            )
+
+    def get_properties(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer the roll-call, role included."""
+        return {**super().get_properties(config), "role": self._role}
+
+    # -- what it does --------------------------------------------------------------------------------------
+
+    def _admit(self, algorithm: Algorithm[Any], task: Task, notebook: Notebook) -> None:
+        if not algorithm.roles:
+            raise ConfigError(
+                f"algorithm: expected one for sites with roles, such as rfms, got {algorithm.name}"
+            )
+        if task.phase not in _PHASES[self._role]:
+            raise WireError(
+                f"phase: expected {' or '.join(_PHASES[self._role])} at a {self._role}, got {task.phase}"
+            )
+        if self._role == OPENBOX and task.phase is Phase.FINISH and "digests" not in notebook.arrays:
+            raise WireError("model: expected one that this site has made, it has made none in this study")
+
+    def _evaluate(self, query: Query, first_trial: int, task: Task, entropy: int) -> Outcome:
+        point = self._space.snap(query.points)[0]
+        row = self._pages.take(task.trial, point, 1)
+        if row is None:
+            row = self._evaluate_site(query, point, task, entropy)
+            self._pages.enter(row)
+        if row.failure:
+            log(WARNING, "agent %s, trial %d failed: %s", self._agent, task.trial, row.failure)
+        return Outcome(
+            point[None, :],
+            np.array([row.value]),
+            np.array([task.trial], dtype=np.int64),
+            {task.trial: row.failure} if row.failure else {},
+            measures={name: np.array([value]) for name, value in row.measures.items()},
+            artifact=None if row.artifact is None else np.frombuffer(row.artifact, dtype=np.uint8),
+        )
+
+    def _evaluate_site(self, query: Query, point: Array, task: Task, entropy: int) -> Evaluation:
+        trial, context = task.trial, self._objective_context(task.trial, task, entropy)
+        try:
+            if task.phase is Phase.TRAIN and query.artifact is None:
+                trained = self._train(self._space.decode(point), context)
+                rows = {"num_rows": float(trained.num_rows)}
+                return Evaluation(
+                    trial, point, -trained.loss, measures=rows, artifact=trained.model.tobytes()
+                )
+            assert query.artifact is not None
+            split = {Phase.EVALUATE: "inbag", Phase.FINISH: "outbag"}[task.phase]
+            loss, num_rows, spent = self._judge(query.artifact, split, task, context, entropy)
+        except ObjectiveError as error:
+            return Evaluation(trial, point, float("nan"), count=0, failure=str(error))
+        if task.phase is Phase.FINISH and self._role == OPENBOX and self._allowed.models:
+            self._save(query.artifact, trial)
+        return Evaluation(trial, point, -loss, measures={"num_rows": float(num_rows), "epsilon": spent})
+
+    def _train(self, config: dict[str, Any], context: ObjectiveContext) -> Shipment:
+        trained = _guarded(lambda: self._site.train(config, context))
+        parts = ", ".join(trained.carries[:3])
+        if trained.carries and not self._allowed.allow_models_with_data:
+            raise ObjectiveError(
+                f"{REFUSED}the model carries rows of the openbox's data ({parts}); its operator may set "
+                "allow_models_with_data = true in node_config, or choose another learner"
+            )
+        if trained.carries:
+            log(
+                INFO if context.trial else WARNING,
+                "agent %s, trial %d: the model that leaves carries rows of this site's data (%s), as "
+                "allow_models_with_data permits", self._agent, context.trial, parts,
+            )  # fmt: skip
+        if trained.model.nbytes > self._allowed.max_model_bytes:
+            raise ObjectiveError(
+                f"{REFUSED}the model has {trained.model.nbytes} bytes, more than max_model_bytes = "
+                f"{self._allowed.max_model_bytes}"
+            )
+        return trained
+
+    def _judge(
+        self, model: AnyArray, split: str, task: Task, context: ObjectiveContext, entropy: int
+    ) -> tuple[float, int, float]:
+        """Return the loss that may leave, its number of rows, and the epsilon spent on these rows so far."""
+        account = Account.read(self._memory)
+        budget = self._allowed.query_budget
+        if self._role != OPENBOX and budget and account.answers.get(split, 0) >= budget:
+            raise ObjectiveError(f"{WITHHELD}the query budget of {budget} answers is used up")
+        rows = "all" if self._role == LOCKBOX else split
+        epsilon = 0.0 if self._role == OPENBOX else self._allowed.answer_noise_epsilon
+        account = account.charge(split, epsilon)
+        account.write(self._memory)  # first: that a model fails is an answer, too
+        loss, num_rows = _guarded(lambda: self._site.judge(model, rows, context))
+        if epsilon:
+            rng = generator(entropy, "agent", self._agent, "noise", str(task.phase), task.trial)
+            loss = noisy_rate(loss, num_rows, epsilon, rng)
+            spent = account.answers[split], split, account.epsilon[split]
+            log(INFO, "agent %s: %d answers on its %s, epsilon spent %g", self._agent, *spent)
+        return loss, num_rows, account.epsilon[split]
+
+    def _save(self, model: AnyArray, trial: int) -> None:
+        directory = Path(self._allowed.models).expanduser()
+        path = directory / f"trial-{trial:03d}-{digest(model).tobytes().hex()[:12]}.skops"
+        with atomic_file(path) as file:
+            file.write(np.ascontiguousarray(model).tobytes())
+        log(INFO, "agent %s: saved %s", self._agent, path)
+
+
+def _guarded(work: Callable[[], _T]) -> _T:
+    """Run what a site does with its data; whatever it raises costs this trial, and only a refusal is told."""
+    try:
+        return work()
+    except WireError as error:  # the model cannot be trusted; nothing of the data is in the text
+        raise ObjectiveError(f"{REFUSED}{error}"[:_MAX_REASON]) from error
+    except Exception as error:  # the user's code, or a learner's
+        raise ObjectiveError(f"{type(error).__name__}: {error}"[:_MAX_REASON]) from error
+
+
+def _no_objective(config: dict[str, Any], context: ObjectiveContext) -> float:
+    raise ObjectiveError("a site has no objective")

@@ -1,0 +1,66 @@
+"""`site_app`: a complete Flower ClientApp for a site, from a learner, its search space and the rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flwr.app import Context
+from flwr.clientapp import ClientApp
+
+from fbo_flower.clients.app import agent_app
+from fbo_flower.clients.model_site import ModelSite
+from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.site import Scorer, SiteData, SiteObjective
+from fbo_flower.clients.site_agent import SiteAgent
+from fbo_flower.clients.site_options import SiteOptions
+from fbo_flower.space import SearchSpace
+
+
+def site_app(
+    make_model: Callable[[Mapping[str, Any]], Any],
+    space: SearchSpace,
+    load_data: Callable[[ObjectiveContext], SiteData],
+    *,
+    scorer: str | Scorer = "misclassification",
+    folds: int = 10,
+    seed: int | None = None,
+    disclose: str = "none",
+) -> ClientApp:
+    """Return a ClientApp whose node is an openbox, a curator or a lockbox, as its operator says.
+
+    Every site runs the same app. `node_config` holds the site's `role` and what its operator allows, see
+    `SiteOptions`; `load_data` finds in it where the rows are.
+
+    Parameters
+    ----------
+    make_model, load_data, scorer, folds : see `SiteObjective`
+    space : of `make_model`'s configurations, the same at every site; the roll-call compares digests
+    seed, disclose : see `TuningAgent`
+    """
+    objective = SiteObjective(make_model, load_data, scorer, folds)
+
+    def agent(context: Context) -> SiteAgent:
+        return site_agent(objective, space, context, seed=seed, disclose=disclose)
+
+    return agent_app(agent)
+
+
+def site_agent(
+    objective: SiteObjective,
+    space: SearchSpace,
+    context: Context,
+    *,
+    role: str = "",
+    seed: int | None = None,
+    disclose: str = "none",
+    defaults: Mapping[str, Any] | None = None,
+    journals: str | os.PathLike[str] | None = None,
+) -> SiteAgent:
+    """Return the agent of a node; `role` and `defaults` of `SiteOptions` where `node_config` says nothing."""
+    options = SiteOptions.read(context.node_config, defaults or {})
+    site = ModelSite(objective, options)
+    return SiteAgent(
+        site, options, space, context, role=role, seed=seed, disclose=disclose, journals=journals
+    )

@@ -1,0 +1,150 @@
+"""What the problems of restrictive federated model selection share: sites, roles, bags and learners.
+
+The sites are the agents. One is the openbox, one the lockbox, the others are curators; an algorithm without
+roles sees agents that each tune a learner on their own rows. 80 % of a site's rows, class by class, are its
+inbag, the others its outbag; neither depends on the roles, so that results for all roles can be compared.
+
+References
+----------
+[Sun2019] Sun et al. High dimensional restrictive federated model selection with multi-objective Bayesian
+optimization over shifted distributions. IntelliSys 2019, sections 2.1 and 5.1.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fbo_flower.clients.site import Bag, SiteData, SiteObjective
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation.data import data_file
+from fbo_flower.simulation.learners import MAX_TREES, MIN_TREES, Learner, make_learner
+from fbo_flower.simulation.partitioners import train_validation
+from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
+from fbo_flower.space import SearchSpace
+
+OPENBOX, CURATOR, LOCKBOX = "openbox", "curator", "lockbox"
+INBAG_SHARE = 0.8
+NUM_FOLDS = 10
+
+
+@dataclass(frozen=True)
+class SitesProblem(Problem):
+    """Cross-validated accuracy of a learner on each site's inbag; deterministic.
+
+    Attributes
+    ----------
+    learner : what is tuned
+    openbox, lockbox : the sites with these roles; all others are curators
+    class_weight : tune the weight of the positive class too
+    max_trees : of a forest; the paper's is 5000
+    """
+
+    learner: Literal["elastic-net", "svm", "forest"] = "elastic-net"
+    openbox: int = 0
+    lockbox: int = 1
+    class_weight: bool = False
+    max_trees: int = MAX_TREES
+
+    metric: ClassVar[str] = "cross-validated accuracy"
+    file: ClassVar[str] = ""  # of the data, if they are not in scikit-learn
+    default_agents: ClassVar[int] = 5
+    max_agents: ClassVar[int | None] = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option in ("openbox", "lockbox"):
+            self.expect(
+                option,
+                0 <= getattr(self, option) < self.default_agents,
+                f"a site from 0 to {self.default_agents - 1}",
+            )
+        self.expect("lockbox", self.lockbox != self.openbox, "another site than the openbox")
+        self.expect("max_trees", self.max_trees > MIN_TREES, f"more than {MIN_TREES}")
+
+    @abstractmethod
+    def rows(self, path: str) -> tuple[Bag, ...]:
+        """Return all rows of every site: features `(n, d)`, NaN where missing, and labels 0 or 1.
+
+        Parameters
+        ----------
+        path : of `file`, or ""
+        """
+
+    def role(self, partition: int) -> str:
+        """Return "openbox", "curator" or "lockbox"."""
+        self.check_partition(partition)
+        return {self.openbox: OPENBOX, self.lockbox: LOCKBOX}.get(partition, CURATOR)
+
+    def check_data(self) -> None:
+        """Raise ConfigError unless the data are there and models can be trained at the openbox."""
+        counts = np.bincount(self.site(self.openbox).inbag.y, minlength=2)
+        if counts.min() < 2:
+            usable = [k for k in range(self.default_agents) if self.can_train(k)]
+            raise ConfigError(
+                f"{self.name}: openbox: expected a site whose inbag has two rows or more of both classes "
+                f"({', '.join(map(str, usable)) or 'there is none'}), got {self.openbox} with {counts[0]} "
+                f"negative and {counts[1]} positive rows"
+            )
+
+    def can_train(self, partition: int) -> bool:
+        """Return whether a site has the rows of both classes that an openbox needs."""
+        return bool(np.bincount(self.site(partition).inbag.y, minlength=2).min() >= 2)
+
+    def site(self, partition: int) -> SiteData:
+        """Return a site's rows."""
+        return _site(self, partition, str(data_file(self.file)) if self.file else "")
+
+    def site_objective(self) -> SiteObjective:
+        """Return what trains and judges models on the rows of the site `context.partition`."""
+        return _site_objective(self)
+
+    @property
+    def space(self) -> SearchSpace:
+        return self.make_learner().space
+
+    def make_learner(self) -> Learner:
+        """Return the learner of the options."""
+        return _learner(self.learner, self.class_weight, self.max_trees)
+
+    def __call__(self, config: Config, context: EvaluationContext) -> float:
+        return self.true_value(config, context.partition)
+
+    def true_value(self, config: Config, partition: int) -> float:
+        self.check_partition(partition)
+        return 1.0 - self.site_objective().cross_validate(config, self.site(partition).inbag)
+
+
+@lru_cache(maxsize=32)
+def _learner(name: str, class_weight: bool, max_trees: int) -> Learner:
+    return make_learner(name, class_weight, max_trees)
+
+
+@lru_cache(maxsize=32)
+def _site_objective(problem: SitesProblem) -> SiteObjective:
+    return SiteObjective(
+        problem.make_learner().make_model,
+        lambda context: problem.site(context.partition),
+        folds=NUM_FOLDS,
+        seed=problem.seed,
+    )
+
+
+@lru_cache(maxsize=256)
+def _site(problem: SitesProblem, partition: int, path: str) -> SiteData:
+    x, y = problem.rows(path)[partition]
+    rng = generator(problem.seed, problem.name, "bags", partition)
+    inbag, outbag = train_validation(y, INBAG_SHARE, rng)
+    return SiteData(Bag(x[inbag], y[inbag]), Bag(x[outbag], y[outbag]))
+
+
+def bag(x: NDArray[np.float64], y: NDArray[np.intp]) -> Bag:
+    """Return rows that nobody can write to: they are shared by all evaluations of a process."""
+    x.flags.writeable = y.flags.writeable = False
+    return Bag(x, y)

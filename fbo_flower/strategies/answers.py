@@ -1,0 +1,82 @@
+"""What came back for a task, before anybody trusts it, and how it is written into a study's journal."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from flwr.app import Message
+
+from fbo_flower import wire
+from fbo_flower.algorithms.records import Scalar, Task
+from fbo_flower.errors import WireError
+from fbo_flower.flower_records import count_bytes, from_records
+from fbo_flower.journal import Event
+from fbo_flower.journal.agent_journal import task_key
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A reply in numbers and texts, or why there is none.
+
+    Parameters
+    ----------
+    packed : arrays and scalars, of any content; None: there is nothing to read
+    num_bytes : of the reply
+    reason : why there is nothing to read
+    word : the same in one word, for the counts
+    refused : whether a reply came and was malformed
+    """
+
+    packed: wire.Packed | None = None
+    num_bytes: int = 0
+    reason: str = ""
+    refused: bool = False
+    word: str = ""
+
+
+SILENCE = Answer(reason="no reply in time", word="late")
+
+
+def read_reply(reply: Message) -> Answer:
+    """Return what a message holds, if it can be held at all."""
+    if reply.has_error():
+        return Answer(reason=f"error {reply.error.code}: {reply.error.reason}", word="error")
+    num_bytes = 0
+    try:
+        num_bytes = count_bytes(reply.content)
+        return Answer(from_records(reply.content), num_bytes)
+    except WireError as error:
+        return Answer(None, num_bytes, str(error), refused=True, word=error.reason)
+
+
+def to_event(answer: Answer, agent: str, phase: str, server_round: int) -> Event:
+    """Return the journal's entry for an answer."""
+    arrays, config = answer.packed if answer.packed is not None else ([], {})
+    values: dict[str, object] = {
+        "config": config if answer.packed is not None else None,
+        "bytes": answer.num_bytes,
+        "reason": answer.reason,
+        "refused": answer.refused,
+        "word": answer.word,
+    }
+    named = {str(i): array for i, array in enumerate(arrays)}
+    return Event("reply", server_round, phase, agent, named, values)
+
+
+def from_event(event: Event) -> Answer:
+    """Undo `to_event`."""
+    config = cast(Mapping[str, Scalar] | None, event.values["config"])
+    arrays = [event.arrays[str(i)] for i in range(len(event.arrays))]
+    packed = None if config is None else (arrays, dict(config))
+    values = event.values
+    num_bytes, refused = int(cast(int, values["bytes"])), bool(values["refused"])
+    return Answer(packed, num_bytes, str(values["reason"]), refused, str(values["word"]))
+
+
+def tasks_digest(tasks: Mapping[str, Task]) -> str:
+    """Return a digest of the tasks of a half-round: a replay must come to the same."""
+    lines = [f"{agent} {task_key(task)}" for agent, task in sorted(tasks.items())]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

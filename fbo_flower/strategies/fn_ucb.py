@@ -1,0 +1,12 @@
+"""`FNUCB` as a Flower strategy."""
+
+from __future__ import annotations
+
+from fbo_flower import algorithms
+from fbo_flower.strategies.base import TuningStrategy
+
+
+class FNUCB(TuningStrategy):
+    """Run `algorithms.FNUCB`; takes its options beside the settings of `TuningStrategy`."""
+
+    algorithm_class = algorithms.FNUCB

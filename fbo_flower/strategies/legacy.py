@@ -1,0 +1,230 @@
+"""Tuning in a federation that still speaks Flower's legacy API: `server_fn`, `client_fn`, `NumPyClient`.
+
+`legacy_strategy` tunes before the first legacy round and then hands over to the strategy that was there
+before. `LegacyGrid` puts the messages of a tuning strategy into the legacy form on their way out, and back on
+their way in, so the strategies and the agents are those of the Message API.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.common import (
+    EvaluateIns,
+    EvaluateRes,
+    FitIns,
+    FitRes,
+    GetPropertiesIns,
+    MessageTypeLegacy,
+    Parameters,
+    Scalar,
+    ndarrays_to_parameters,
+    parameters_to_ndarrays,
+)
+from flwr.common.typing import Code
+from flwr.compat.common import recorddict_compat
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from flwr.server.strategy import Strategy
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.flower_records import from_records, to_records
+from fbo_flower.strategies.base import TuningStrategy
+from fbo_flower.study import Study
+
+_NOTHING = Parameters(tensors=[], tensor_type="numpy.ndarray")
+
+
+def legacy_strategy(
+    tuning: TuningStrategy,
+    num_rounds: int | None = 25,
+    *,
+    then: Callable[[Study], Strategy | None] | None = None,
+    journal: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    wait_seconds: float = 120.0,
+) -> Strategy:
+    """Return a strategy for `ServerApp(server_fn=...)` that tunes first.
+
+    Parameters
+    ----------
+    tuning : `FTS(...)`, for instance; its `study` holds what was found
+    num_rounds, journal, resume : of the tuning, see `TuningStrategy.start`. The rounds of Flower's
+        `ServerConfig` come after it
+    then : called with what was found; returns the strategy of those rounds, or None, as without `then`: they
+        are empty
+    wait_seconds : for the first client to connect
+
+    Returns
+    -------
+    Strategy
+        For agents made by `TuningAgent(...).to_client()` in a `client_fn`.
+    """
+
+    def tune(grid: Grid) -> Strategy | None:
+        study = tuning.start(LegacyGrid(grid), num_rounds, journal=journal, resume=resume)
+        return None if then is None else then(study)
+
+    return _TuneFirst(tune, wait_seconds)
+
+
+class _TuneFirst(Strategy):
+    """Tune when Flower asks for initial parameters; from then on, be the other strategy."""
+
+    def __init__(self, tune: Callable[[Grid], Strategy | None], wait_seconds: float) -> None:
+        self._tune = tune
+        self._wait_seconds = wait_seconds
+        self._next: Strategy | None = None
+
+    def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
+        client_manager.wait_for(1, timeout=int(self._wait_seconds))
+        proxies = list(client_manager.all().values())
+        grid = getattr(proxies[0], "grid", None) if proxies else None
+        if not isinstance(grid, Grid):
+            raise ConfigError(
+                f"legacy_strategy: expected clients of a ServerApp within {self._wait_seconds:g} s, "
+                f"got {len(proxies)} clients{' that are not on a Grid' if proxies else ''}"
+            )
+        self._next = self._tune(grid)
+        return _NOTHING if self._next is None else self._next.initialize_parameters(client_manager)
+
+    def configure_fit(self, server_round: int, parameters: Parameters, client_manager: ClientManager) -> Any:
+        return (
+            [] if self._next is None else self._next.configure_fit(server_round, parameters, client_manager)
+        )
+
+    def aggregate_fit(
+        self,
+        server_round: int,
+        results: list[tuple[ClientProxy, FitRes]],
+        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+    ) -> tuple[Parameters | None, dict[str, Scalar]]:
+        return (None, {}) if self._next is None else self._next.aggregate_fit(server_round, results, failures)
+
+    def configure_evaluate(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> Any:
+        if self._next is None:
+            return []
+        return self._next.configure_evaluate(server_round, parameters, client_manager)
+
+    def aggregate_evaluate(
+        self,
+        server_round: int,
+        results: list[tuple[ClientProxy, EvaluateRes]],
+        failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
+    ) -> tuple[float | None, dict[str, Scalar]]:
+        if self._next is None:
+            return None, {}
+        return self._next.aggregate_evaluate(server_round, results, failures)
+
+    def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
+        return None if self._next is None else self._next.evaluate(server_round, parameters)
+
+
+class LegacyGrid(Grid):
+    """A Grid whose nodes run a `ClientApp(client_fn=...)`.
+
+    Parameters
+    ----------
+    grid : Flower's; messages go out and come in through it
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+
+    def set_run(self, run: Run) -> None:
+        """Set the run of the grid within."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """Return the run of the grid within."""
+        return self._grid.run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Return a message in the form of the Message API."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of the connected nodes."""
+        return self._grid.get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages in the legacy form."""
+        return self._grid.push_messages([_outgoing(message) for message in messages])
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies that are there, in the form of the Message API."""
+        return [_incoming(message) for message in self._grid.pull_messages(message_ids)]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send messages and wait for the replies."""
+        sent = [_outgoing(message) for message in messages]
+        return [_incoming(message) for message in self._grid.send_and_receive(sent, timeout=timeout)]
+
+
+def _outgoing(message: Message) -> Message:
+    """Return a message as its legacy twin; the action, which a `client_fn` cannot route, is left out."""
+    kind = message.metadata.message_type.split(".")[0]
+    if kind == MessageType.QUERY:
+        kind, content = (
+            MessageTypeLegacy.GET_PROPERTIES,
+            recorddict_compat.getpropertiesins_to_recorddict(GetPropertiesIns({})),
+        )
+    else:
+        arrays, config = from_records(message.content)
+        parameters = ndarrays_to_parameters(cast(Any, arrays))
+        if kind == MessageType.TRAIN:
+            content = recorddict_compat.fitins_to_recorddict(FitIns(parameters, dict(config)), False)
+        else:
+            content = recorddict_compat.evaluateins_to_recorddict(
+                EvaluateIns(parameters, dict(config)), False
+            )
+    metadata = message.metadata
+    return Message(content, metadata.dst_node_id, kind, ttl=metadata.ttl, group_id=metadata.group_id)
+
+
+def _incoming(message: Message) -> Message:
+    """Return a reply as its twin of the Message API; one that cannot be read has no content."""
+    if not message.has_error():
+        try:
+            message.content = _read(message.metadata.message_type, message.content)
+        except (
+            Exception
+        ):  # what a client sends may break Flower's conversions anywhere; the strategy refuses it
+            message.content = RecordDict()
+    return message
+
+
+def _read(kind: str, content: RecordDict) -> RecordDict:
+    if kind == MessageTypeLegacy.GET_PROPERTIES:
+        answer = recorddict_compat.recorddict_to_getpropertiesres(content)
+        _expect_ok(answer.status.code)
+        return to_records(([], cast(Any, answer.properties)))
+    if kind == MessageType.TRAIN:
+        fitted = recorddict_compat.recorddict_to_fitres(content, keep_input=False)
+        _expect_ok(fitted.status.code)
+        return to_records((cast(Any, parameters_to_ndarrays(fitted.parameters)), cast(Any, fitted.metrics)))
+    evaluated = recorddict_compat.recorddict_to_evaluateres(content)
+    _expect_ok(evaluated.status.code)
+    return to_records(([], cast(Any, evaluated.metrics)))
+
+
+def _expect_ok(code: Code) -> None:
+    if code != Code.OK:
+        raise ConfigError(f"status: expected OK, got {code.name}")

@@ -1,0 +1,203 @@
+"""An agent that dies and comes back: nothing it evaluated is lost, repeated or answered differently."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+
+from fbo_flower import wire
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.protocol import canonical_json
+from fbo_flower.algorithms.records import Federation, Phase
+from fbo_flower.clients.agent import TuningAgent
+from fbo_flower.clients.memory import StateMemory, open_memory
+from fbo_flower.errors import JournalError, ObjectiveError
+from fbo_flower.journal import AgentJournal
+from fbo_flower.journal.agent_journal import Evaluation
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.space import Float, SearchSpace
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+ALGORITHMS = {
+    "random": {"num_initial": 5},
+    "fts": {"num_initial": 5, "num_features": 10},
+    "pf-pne": {"budget": 30, "max_evaluations_per_round": 12},
+    "local-pne": {"budget": 30, "max_evaluations_per_round": 12, "deterministic": True},
+    "hct": {"budget": 30, "max_evaluations_per_round": 12},
+}
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+class Objective:
+    """Counts its evaluations, and dies at one of them."""
+
+    def __init__(self, dies_at: int | None = None) -> None:
+        self.calls: list[int] = []
+        self.dies_at = dies_at
+
+    def __call__(self, config: dict[str, float], context) -> float:
+        if len(self.calls) == self.dies_at:
+            raise Killed
+        self.calls.append(context.trial)
+        if context.trial == 3:
+            raise ObjectiveError("planted")
+        return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.6) ** 2 + 0.1 * context.rng.standard_normal()
+
+
+def node(journal: Path | None = None) -> Context:
+    config: dict[str, str | int] = {"partition-id": 3}
+    if journal is not None:
+        config["journal"] = str(journal)
+    return Context(1, 2, config, RecordDict(), {})
+
+
+def tasks(name: str, reports: list[wire.Packed]) -> Iterator[tuple[wire.Packed, object, wire.Envelope]]:
+    """Play the server: yield packed tasks, told of the answers that are appended to `reports`."""
+    algorithm = make_algorithm(name, ALGORITHMS[name])
+    state = algorithm.init(Federation(SPACE, ("3",)), generator(0, "init"))
+    options = canonical_json(algorithm.options())
+    envelope = wire.Envelope("s1", "3", SPACE.digest, name, options)
+    for server_round in range(1, 4):
+        rng = generator(0, "ask", str(server_round))
+        state, asked = algorithm.ask(state, Phase.TRAIN, server_round, ["3"], rng)
+        task = asked["3"]
+        yield wire.pack_task(task, envelope), task, envelope
+        schema = algorithm.report_schema(SPACE)
+        report, _ = wire.unpack_report(*reports[-1], task, envelope, schema, SPACE.dimension)
+        state = algorithm.tell(state, Phase.TRAIN, {"3": report})
+
+
+def answer(objective: Objective, context: Context, packed: wire.Packed) -> wire.Packed:
+    agent = TuningAgent(objective, SPACE, context, seed=7, disclose="trials")
+    arrays, _, scalars = agent.fit(*packed)
+    return arrays, scalars
+
+
+def same(a: wire.Packed, b: wire.Packed) -> None:
+    assert a[1] == b[1]
+    for one, other in zip(a[0], b[0], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@contextmanager
+def slow_clock() -> Iterator[None]:
+    """Let every evaluation take two seconds as the journal sees it, so that each is committed."""
+    ticks = itertools.count(0, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        original = AgentJournal.__init__
+
+        def init(self: AgentJournal, path: str, agent: str, **rest: object) -> None:
+            original(self, path, agent, **rest | {"clock": lambda: float(next(ticks))})  # type: ignore[arg-type]
+
+        patch.setattr(AgentJournal, "__init__", init)
+        yield
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_killed_at_any_evaluation_it_goes_on_after_the_last_one(name: str, tmp_path: Path) -> None:
+    whole, expected = Objective(), []
+    for packed, _, _ in tasks(name, expected):
+        expected.append(answer(whole, node(tmp_path / "whole.db"), packed))
+    num_calls = len(whole.calls)
+    assert num_calls >= 7
+    for dies_at in range(num_calls):
+        made: list[int] = []
+        reports: list[wire.Packed] = []
+        path, fatal = tmp_path / f"{dies_at}.db", dies_at
+        with slow_clock():
+            for packed, _, _ in tasks(name, reports):
+                objective = Objective(fatal - len(made) if fatal >= len(made) else None)
+                try:
+                    reports.append(answer(objective, node(path), packed))
+                except Killed:
+                    fatal = -1
+                    made += objective.calls
+                    objective = Objective()
+                    reports.append(answer(objective, node(path), packed))  # a new process, the same file
+                made += objective.calls
+        for one, other in zip(expected, reports, strict=True):
+            same(one, other)
+        assert made == whole.calls, "nothing twice, nothing left out"
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("journal", [True, False])
+def test_a_task_that_was_answered_is_answered_again_without_an_evaluation(
+    name: str, journal: bool, tmp_path: Path
+) -> None:
+    objective, reports = Objective(), []
+    context = node(tmp_path / "a.db" if journal else None)
+    for packed, task, _ in tasks(name, reports):
+        first = answer(objective, context, packed)
+        before = len(objective.calls)
+        arrays, config = packed
+        again = answer(objective, context, (arrays, config | {"round": task.round + 5}))
+        assert len(objective.calls) == before
+        assert again[1]["round"] == task.round + 5
+        same(first, (again[0], again[1] | {"round": task.round}))
+        reports.append(first)
+
+
+def test_the_entropy_of_a_device_is_kept_in_its_journal(tmp_path: Path) -> None:
+    def proposals(path: Path) -> list[object]:
+        reports: list[wire.Packed] = []
+        for packed, _, _ in tasks("random", reports):
+            agent = TuningAgent(Objective(), SPACE, node(path), disclose="trials")
+            arrays, _, scalars = agent.fit(*packed)
+            reports.append((arrays, scalars))
+        return [a.tolist() for a, *_ in (r[0] for r in reports)]
+
+    proposals(tmp_path / "a.db")
+    with AgentJournal(tmp_path / "a.db", "3") as journal:
+        entropy, _ = journal.study("s1") or (0, b"")
+    assert entropy > 2**64
+    assert proposals(tmp_path / "a.db") == proposals(tmp_path / "a.db")
+    assert proposals(tmp_path / "a.db") != proposals(tmp_path / "b.db")
+
+
+def test_incarnation_stays_with_the_memory_and_goes_with_it(tmp_path: Path) -> None:
+    def incarnation(context: Context) -> str:
+        return str(TuningAgent(Objective(), SPACE, context).get_properties({})["incarnation"])
+
+    in_state, on_disk = node(), node(tmp_path / "a.db")
+    assert incarnation(in_state) == incarnation(in_state)
+    assert incarnation(on_disk) == incarnation(node(tmp_path / "a.db"))
+    assert incarnation(node()) != incarnation(in_state)
+    assert incarnation(node(tmp_path / "b.db")) != incarnation(on_disk)
+
+
+def test_a_directory_of_journals_serves_agents_whose_operator_names_none(tmp_path: Path) -> None:
+    open_memory(node(), "3/../x", tmp_path).close()
+    open_memory(node(tmp_path / "own.db"), "3", tmp_path).close()
+    assert sorted(p.name for p in tmp_path.glob("*.db")) == ["agent-3%2F..%2Fx.db", "own.db"]
+    assert isinstance(open_memory(node(), "3"), StateMemory)
+
+
+def test_a_journal_that_does_not_fit_the_algorithm_is_an_error(tmp_path: Path) -> None:
+    reports: list[wire.Packed] = []
+    packed, task, _ = next(tasks("random", reports))
+    from fbo_flower.journal.agent_journal import task_key
+
+    with AgentJournal(tmp_path / "a.db", "3") as journal:
+        journal.append("s1", task_key(task), Evaluation(0, np.array([0.5, 0.5]), 1.0))
+    with pytest.raises(JournalError, match="another version"):
+        answer(Objective(), node(tmp_path / "a.db"), packed)
+
+
+def test_notes_outlive_studies_in_both_memories(tmp_path: Path) -> None:
+    for context in (node(), node(tmp_path / "a.db")):
+        memory = open_memory(context, "3")
+        assert memory.note("account") == {}
+        memory.put_note("account", {"answers": {"inbag": 3}})
+        memory.begin("s2", 5, b"")
+        memory.close()
+        assert open_memory(context, "3").note("account") == {"answers": {"inbag": 3}}

@@ -1,0 +1,149 @@
+"""What a hostile server can make an agent do: nothing outside its own search space, and not for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fbo_flower import wire
+from fbo_flower.algorithms import ALGORITHMS, make_algorithm
+from fbo_flower.algorithms.protocol import ArraySpec, canonical_json
+from fbo_flower.algorithms.records import Phase, Task
+from fbo_flower.clients.agent import TuningAgent
+from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.space import Categorical, Float, Int, SearchSpace
+
+SPACE = SearchSpace(
+    {
+        "C": Float(1e-3, 1e3, log=True),
+        "kernel": Categorical(["rbf", "poly"]),
+        "degree": Int(2, 5, active_when={"kernel": "poly"}),
+    }
+)
+SMALL: dict[str, dict[str, Any]] = {
+    "fts": {"num_features": 5, "num_candidates": 16, "num_path_features": 8},
+    "ts": {"num_candidates": 16, "num_path_features": 8},
+    "co-kg": {"num_points": 20, "num_initial": 3},
+    "fn-ucb": {"budget": 20},
+    "fed1-ucb": {"budget": 20},
+}
+BUDGET = {name: {"budget": 20} for name in ("pf-pne", "fed-pne", "local-pne", "hct")}
+ALONE = sorted(name for name, kind in ALGORITHMS.items() if not kind.roles)
+
+
+class Guarded:
+    """An objective that notes every configuration it is called with."""
+
+    def __init__(self) -> None:
+        self.configs: list[dict[str, Any]] = []
+
+    def __call__(self, config: dict[str, Any], context: Any) -> float:
+        self.configs.append(config)
+        return float(np.log10(config["C"]))
+
+
+def inside(config: dict[str, Any]) -> bool:
+    """Whether a configuration is one of `SPACE`, said without its code."""
+    degree = config.get("degree")
+    return (
+        1e-3 <= config["C"] <= 1e3 * (1 + 1e-12)
+        and config["kernel"] in {"rbf", "poly"}
+        and (degree is None) == (config["kernel"] == "rbf")
+        and (degree is None or (type(degree) is int and 2 <= degree <= 5))
+    )
+
+
+def agent(objective: Guarded, **node_config: Any) -> TuningAgent:
+    context = Context(1, 2, {"partition-id": 3, **node_config}, RecordDict(), {})
+    return TuningAgent(objective, SPACE, context, seed=7, disclose="trials")
+
+
+def packed(name: str, options: dict[str, Any], task: Task, study: str = "s") -> wire.Packed:
+    made = make_algorithm(name, options)
+    envelope = wire.Envelope(study, "3", SPACE.digest, name, canonical_json(made.options()))
+    return wire.pack_task(task, envelope)
+
+
+def array_of(draw: st.DrawFn, spec: ArraySpec) -> np.ndarray:
+    shape = [draw(st.integers(0, min(spec.max_length, 4))) if n is None else n for n in spec.shape]
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    low, high = max(spec.low, -1e12), min(spec.high, 1e12)
+    drawn = low + (high - low) * rng.random(shape) ** draw(st.sampled_from([0.0, 1.0, 8.0, 60.0]))
+    return np.clip(drawn, low, high).astype(spec.dtype)
+
+
+VALUES = {bool: st.booleans(), int: st.integers(-3, 12), float: st.floats(-1e9, 1e9), str: st.text(max_size=5)}
+
+
+@st.composite
+def tasks(draw: st.DrawFn, name: str) -> Task:
+    schema = make_algorithm(name, SMALL.get(name, BUDGET.get(name, {}))).task_schema(SPACE)
+    arrays = {n: array_of(draw, spec) for n, spec in schema.arrays.items() if draw(st.booleans())}
+    values = {n: draw(VALUES[kind]) for n, kind in schema.values.items() if draw(st.booleans())}
+    return Task(draw(st.sampled_from(Phase)), draw(st.integers(0, 9)), 0, draw(st.integers(0, 5)), arrays, values)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_whatever_a_task_says_the_agent_stays_inside_its_search_space(name: str) -> None:
+    options, asked, evaluated = SMALL.get(name, BUDGET.get(name, {})), 0, 0
+
+    @settings(max_examples=40)
+    @given(tasks(name))
+    def hostile(task: Task) -> None:
+        nonlocal asked, evaluated
+        objective = Guarded()
+        asked += 1
+        with np.errstate(all="ignore"):
+            try:
+                agent(objective).fit(*packed(name, options, task))
+            except Exception:  # noqa: BLE001, S110  # Flower answers with an error; nobody else is touched
+                pass
+        evaluated += len(objective.configs)
+        assert all(inside(config) for config in objective.configs)
+        assert len(objective.configs) <= task.num_trials
+
+    hostile()
+    assert asked >= 40
+    assert evaluated > 0 or name in {"fn-ucb", "fed1-ucb"}, "else this would prove nothing"
+
+
+def test_a_configuration_outside_is_noticed_by_the_test_above() -> None:
+    assert inside({"C": 1.0, "kernel": "poly", "degree": 3})
+    assert not inside({"C": 2e3, "kernel": "rbf"})
+    assert not inside({"C": 1.0, "kernel": "rbf", "degree": 3})
+    assert not inside({"C": 1.0, "kernel": "poly", "degree": 6})
+
+
+def test_a_task_asks_for_so_many_trials_at_most() -> None:
+    objective = Guarded()
+    with pytest.raises(WireError, match="num-trials: expected at most 10000000"):
+        agent(objective).fit(*packed("random", {}, Task(Phase.TRAIN, 1, 0, wire.MAX_TASK + 1)))
+    assert not objective.configs
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_an_operator_bounds_the_evaluations_of_all_studies_together(journal: bool, tmp_path: Path) -> None:
+    objective = Guarded()
+    node = agent(objective, max_trials=5, **({"journal": str(tmp_path / "a.db")} if journal else {}))
+    first, second = Task(Phase.TRAIN, 1, 0, 3), Task(Phase.TRAIN, 2, 3, 2)
+    node.fit(*packed("random", {"num_initial": 3}, first))
+    node.fit(*packed("random", {"num_initial": 3}, second))
+    node.fit(*packed("random", {"num_initial": 3}, second))  # answered before: costs nothing
+    assert len(objective.configs) == 5
+    for study in ("s", "another"):
+        task = Task(Phase.TRAIN, 3, 5 if study == "s" else 0, 1)
+        with pytest.raises(WireError, match="max_trials") as caught:
+            node.fit(*packed("random", {"num_initial": 3}, task, study))
+        assert caught.value.reason == "num-trials"
+    assert len(objective.configs) == 5
+
+
+def test_a_bound_that_is_none_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigError, match="max_trials"):
+        agent(Guarded(), max_trials="many")

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import balanced_accuracy_score, mean_absolute_error, mean_squared_error
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.site import SCORERS, Bag, SiteData, SiteObjective, splits
+from fbo_flower.errors import ConfigError, ObjectiveError
+from fbo_flower.numerics.seeding import generator
+
+
+def context(seed: int = 0) -> ObjectiveContext:
+    return ObjectiveContext("site", 0, 0, 1, generator(seed, "evaluation"))
+
+
+def rows(n: int, seed: int) -> Bag:
+    rng = generator(seed, "rows")
+    x = rng.normal(size=(n, 3))
+    return Bag(x, (x[:, 0] + rng.normal(size=n) > 0.3).astype(int))
+
+
+DATA = SiteData(rows(80, 0), rows(20, 1))
+
+
+def logistic(config: Any) -> Any:
+    return make_pipeline(StandardScaler(), LogisticRegression(C=config["C"]))
+
+
+def site(make_model: Callable[[Any], Any] = logistic, data: SiteData = DATA, **options: Any) -> SiteObjective:
+    return SiteObjective(make_model, lambda _: data, **options)
+
+
+# training
+
+
+def test_the_local_loss_is_the_mean_of_scikit_learns_cross_validation_over_the_same_folds() -> None:
+    x, y = DATA.inbag
+    expected = 1 - cross_val_score(logistic({"C": 0.3}), x, y, cv=splits(y, 10, 0)).mean()
+    loss, _, num_rows = site().train({"C": 0.3}, context())
+    assert loss == pytest.approx(expected, abs=1e-12)
+    assert num_rows == 80
+
+
+def test_the_model_is_fitted_on_the_whole_inbag() -> None:
+    x, y = DATA.inbag
+    model = site().train({"C": 0.3}, context()).model
+    assert np.array_equal(model.predict_proba(x), logistic({"C": 0.3}).fit(x, y).predict_proba(x))
+
+
+def test_folds_do_not_depend_on_the_trials_generator_but_on_the_seed() -> None:
+    first, other = (site().train({"C": 0.3}, context(seed)).loss for seed in (0, 1))
+    assert first == other
+    assert splits(DATA.inbag.y, 10, 0)[0][1].tolist() != splits(DATA.inbag.y, 10, 1)[0][1].tolist()
+
+
+def test_as_an_objective_a_site_is_minus_its_own_loss() -> None:
+    assert site()({"C": 0.3}, context()) == -site().train({"C": 0.3}, context()).loss
+
+
+def test_what_fit_returns_is_the_model() -> None:
+    @dataclass
+    class Recipe:
+        label: int
+
+        def fit(self, x: Any, y: Any) -> Any:
+            return DummyClassifier(strategy="constant", constant=self.label).fit(x, y)
+
+    trained = site(lambda config: Recipe(1)).train({}, context())
+    assert isinstance(trained.model, DummyClassifier)
+    assert trained.loss == pytest.approx(np.mean(DATA.inbag.y == 0))
+
+
+def test_a_regression_with_a_scorer_of_its_own_works() -> None:
+    x = generator(0).normal(size=(50, 2))
+    data = SiteData(Bag(x, 3 * x[:, 0]), Bag(x[:7], 3 * x[:7, 0]))
+    chosen = site(lambda config: Ridge(1e-9), data, scorer="squared-error", folds=5)
+    loss, model, _ = chosen.train({}, context())
+    assert loss < 1e-12
+    assert chosen.judge(lambda x: model.predict(x) + 2, "outbag", context()) == (pytest.approx(4.0), 7)
+    assert not chosen.is_rate
+
+
+def test_data_frames_are_split_by_their_rows() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = SiteData(
+        *(Bag(pandas.DataFrame(bag.x, index=np.arange(len(bag.y))[::-1]), bag.y) for bag in DATA)
+    )
+    assert site(data=frame).train({"C": 1.0}, context()).loss == site().train({"C": 1.0}, context()).loss
+
+
+# judging
+
+
+@pytest.mark.parametrize(("name", "count"), [("inbag", 80), ("outbag", 20), ("all", 100)])
+def test_a_constant_model_is_judged_by_the_share_of_the_other_class(name: str, count: int) -> None:
+    y = {"inbag": DATA.inbag.y, "outbag": DATA.outbag.y, "all": np.concatenate([DATA.inbag.y, DATA.outbag.y])}
+    judged = site().judge(lambda x: np.zeros(len(x), dtype=int), name, context())
+    assert judged.num_rows == count
+    assert judged.loss == pytest.approx(np.mean(y[name] == 1))
+
+
+def test_balanced_error_and_regression_losses_are_scikit_learns() -> None:
+    y, guess = rows(60, 2).y, rows(60, 3).y
+    assert SCORERS["balanced-error"](y, guess) == pytest.approx(1 - balanced_accuracy_score(y, guess))
+    real, estimate = rows(60, 2).x[:, 0], rows(60, 3).x[:, 0]
+    assert SCORERS["squared-error"](real, estimate) == pytest.approx(mean_squared_error(real, estimate))
+    assert SCORERS["absolute-error"](real, estimate) == pytest.approx(mean_absolute_error(real, estimate))
+
+
+def test_only_misclassification_counts_as_a_rate() -> None:
+    assert site().is_rate
+    assert not site(scorer="balanced-error").is_rate
+
+
+# folds
+
+
+@given(
+    counts=st.lists(st.integers(2, 30), min_size=2, max_size=4),
+    num_folds=st.integers(2, 12),
+    seed=st.integers(0, 99),
+)
+@settings(deadline=None)
+def test_folds_cover_every_row_once_and_share_each_class_evenly(
+    counts: list[int], num_folds: int, seed: int
+) -> None:
+    y = generator(seed, "y").permutation(np.repeat(np.arange(len(counts)), counts))
+    folds = splits(y, num_folds, seed)
+    assert len(folds) == min(num_folds, *counts)
+    assert np.array_equal(np.sort(np.concatenate([test for _, test in folds])), np.arange(len(y)))
+    for train, test in folds:
+        assert np.array_equal(np.sort(np.concatenate([train, test])), np.arange(len(y)))
+    shares = np.array([np.bincount(y[test], minlength=len(counts)) for _, test in folds])
+    assert (np.ptp(shares, axis=0) <= 1).all()
+    assert np.ptp(shares.sum(axis=1)) <= 1
+    assert all(np.array_equal(a, b) for a, b in zip(splits(y, num_folds, seed)[0], folds[0], strict=True))
+
+
+@pytest.mark.parametrize("y", [[0, 0, 0, 0], [0, 0, 0, 1], [], ["a", "b", "a"]])
+def test_rows_that_no_model_can_be_validated_on_cost_the_trial(y: list[Any]) -> None:
+    with pytest.raises(ObjectiveError, match="expected two classes or more of two rows or more"):
+        splits(np.array(y, dtype=None if y else int), 10, 0)
+
+
+# failures
+
+
+def raising(*_: Any) -> Any:
+    raise KeyError("nothing here")
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        (site(raising), "fit: KeyError: 'nothing here'"),
+        (SiteObjective(logistic, raising), "load_data: KeyError"),
+        (SiteObjective(logistic, lambda _: 3), "load_data: TypeError"),  # type: ignore[arg-type, return-value]
+        (site(scorer=raising), "scorer: KeyError"),
+        (site(scorer=lambda a, b: float("nan")), "scorer: expected a finite loss, got nan"),
+        (site(data=SiteData(Bag(DATA.inbag.x, DATA.inbag.y[:3]), DATA.outbag)), r"inbag: .* got 80 rows"),
+        (site(data=SiteData(Bag(DATA.inbag.x[:0], DATA.inbag.y[:0]), DATA.outbag)), r"inbag: .* got 0 rows"),
+    ],
+)
+def test_whatever_fails_at_a_site_is_an_error_of_the_objective(
+    objective: SiteObjective, message: str
+) -> None:
+    with pytest.raises(ObjectiveError, match=message):
+        objective.train({"C": 1.0}, context())
+
+
+@pytest.mark.parametrize(
+    ("predict", "message"),
+    [(raising, "predict: KeyError"), (lambda x: np.zeros((len(x), 2)), r"expected \(20,\) predictions, got")],
+)
+def test_predictions_that_fail_are_an_error_of_the_objective(predict: Any, message: str) -> None:
+    with pytest.raises(ObjectiveError, match=message):
+        site().judge(predict, "outbag", context())
+
+
+def test_unknown_rows_are_refused() -> None:
+    with pytest.raises(ObjectiveError, match="expected one of inbag, outbag, all, got 'lockbox'"):
+        site().judge(raising, "lockbox", context())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scorer": "accuracy"}, "scorer: expected one of misclassification, .*, got 'accuracy'"),
+        ({"scorer": 3}, "scorer: expected a name or a function, got 3"),
+        ({"folds": 1}, "folds: expected an integer of at least 2, got 1"),
+        ({"folds": True}, "folds: expected an integer"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        site(**options)

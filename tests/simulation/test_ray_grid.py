@@ -1,0 +1,158 @@
+"""The grid over Ray workers: a message that kills its worker costs its own reply, never the others'."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.ray_grid import BATCH_SECONDS, MAX_BATCH, RayGrid, batch_size
+
+pytestmark = pytest.mark.ray
+
+
+def app() -> ClientApp:
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        asked = message.content["c"]
+        if asked["do"] == "die":
+            os._exit(1)
+        if asked["do"] == "raise":
+            raise RuntimeError("planted")
+        if asked["do"] == "hang":
+            time.sleep(600)
+        if asked["do"] == "sleep":
+            time.sleep(0.05)
+        count = context.state.get("count", ConfigRecord({"n": 0}))["n"] + 1
+        context.state["count"] = ConfigRecord({"n": count})
+        answer = {
+            "partition": context.node_config["partition-id"],
+            "count": count,
+            "threads": os.environ.get("OPENBLAS_NUM_THREADS", ""),
+            "process": os.getpid(),
+        }
+        return Message(RecordDict({"c": ConfigRecord(answer)}), reply_to=message)
+
+    return app
+
+
+@pytest.fixture(scope="module")
+def grid():
+    with RayGrid(app(), 40, num_workers=2, timeout=1.0) as grid:
+        yield grid
+
+
+def ask(grid: RayGrid, what: dict[int, str] | None = None, default: str = "echo") -> dict[int, Message]:
+    """Send one message to each node, and return partition -> reply."""
+    nodes = list(grid.contexts)
+    messages = [
+        grid.create_message(
+            RecordDict({"c": ConfigRecord({"do": (what or {}).get(i, default)})}),
+            MessageType.TRAIN,
+            node,
+            "1",
+        )
+        for i, node in enumerate(nodes)
+    ]
+    ids = grid.push_messages(messages)
+    replies: dict[str, Message] = {}
+    deadline = time.monotonic() + 120
+    while len(replies) < len(ids):
+        assert time.monotonic() < deadline, f"{len(replies)} of {len(ids)} replies"
+        for reply in grid.pull_messages([i for i in ids if i not in replies]):
+            replies[reply.metadata.reply_to_message_id] = reply
+        time.sleep(0.01)
+    return {i: replies[message_id] for i, message_id in enumerate(ids)}
+
+
+def counts(replies: dict[int, Message]) -> dict[int, int]:
+    return {i: r.content["c"]["count"] for i, r in replies.items() if not r.has_error()}
+
+
+def test_every_node_answers_with_its_own_context_on_one_thread(grid: RayGrid) -> None:
+    before = counts(ask(grid))
+    replies = ask(grid)
+    assert {i: r.content["c"]["partition"] for i, r in replies.items()} == {i: i for i in range(40)}
+    assert counts(replies) == {i: n + 1 for i, n in before.items()}
+    assert {r.content["c"]["threads"] for r in replies.values()} == {"1"}
+    assert os.getpid() not in {r.content["c"]["process"] for r in replies.values()}
+
+
+def test_all_workers_are_busy_when_messages_are_slow(grid: RayGrid) -> None:
+    replies = ask(grid, default="sleep")
+    share = [r.content["c"]["process"] for r in replies.values()]
+    assert len(set(share)) == 2
+    assert min(share.count(p) for p in set(share)) >= 10
+
+
+def test_a_message_that_kills_its_worker_is_answered_by_an_error_and_no_other_is_lost(grid: RayGrid) -> None:
+    before = counts(ask(grid))
+    replies = ask(grid, {7: "die", 23: "die"})
+    assert {i for i, r in replies.items() if r.has_error()} == {7, 23}
+    assert "died" in replies[7].error.reason
+    assert counts(replies) == {i: n + 1 for i, n in before.items() if i not in {7, 23}}
+    after = counts(ask(grid))
+    assert after[7] == before[7] + 1, "its memory is that of its last answer"
+    assert after[8] == before[8] + 2
+
+
+def test_a_failing_client_app_answers_with_an_error(grid: RayGrid) -> None:
+    replies = ask(grid, {3: "raise"})
+    assert {i for i, r in replies.items() if r.has_error()} == {3}
+    assert "RuntimeError: planted" in replies[3].error.reason
+
+
+def test_a_message_that_never_ends_is_given_up_and_the_others_go_on(grid: RayGrid) -> None:
+    replies = ask(grid, {11: "hang"})
+    assert {i for i, r in replies.items() if r.has_error()} == {11}
+    assert not any(r.has_error() for r in ask(grid).values())
+
+
+def test_sends_and_receives_in_one_call(grid: RayGrid) -> None:
+    nodes = list(grid.contexts)[:5]
+    content = [RecordDict({"c": ConfigRecord({"do": "echo"})}) for _ in nodes]
+    messages = [
+        grid.create_message(c, MessageType.TRAIN, node, "1") for c, node in zip(content, nodes, strict=True)
+    ]
+    assert len(grid.send_and_receive(messages, timeout=60)) == 5
+
+
+def test_closing_ends_the_dispatcher_and_may_be_repeated(grid: RayGrid) -> None:
+    grid.close()
+    assert not grid._thread.is_alive()
+    grid.close()
+
+
+def test_cluster_that_is_not_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+
+    def no_cluster(**_: object) -> None:
+        raise ConnectionError("nobody listens")
+
+    monkeypatch.setattr(ray, "init", no_cluster)
+    with pytest.raises(ConfigError, match=r"'ray://x:1'.*nobody listens"):
+        RayGrid(app(), 2, address="ray://x:1")
+
+
+@pytest.mark.parametrize(
+    ("waiting", "workers", "seconds", "expected"),
+    [
+        (1000, 2, None, 8),
+        (1000, 2, 1e-4, 250),
+        (10_000, 2, 1e-9, MAX_BATCH),
+        (1000, 2, BATCH_SECONDS / 10, 10),
+        (1000, 2, 3.0, 1),
+        (3, 2, 1e-4, 1),
+        (1, 8, None, 1),
+    ],
+)
+def test_batches_are_as_large_as_their_duration_allows(waiting, workers, seconds, expected) -> None:
+    assert batch_size(waiting, workers, seconds) == expected

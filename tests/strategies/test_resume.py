@@ -1,0 +1,228 @@
+"""A server that is killed at any write of its journal goes on where it was, and comes to the same trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fbo_flower.clients import client_app
+from fbo_flower.errors import ConfigError, JournalError
+from fbo_flower.journal import Event, StudyJournal
+from fbo_flower.simulation.agents import problem_app
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.simulation.problems import make_problem
+from fbo_flower.strategies import STRATEGIES
+from fbo_flower.study import Study
+
+NUM_AGENTS = 3
+CASES = {
+    "random": ("gp-samples", {}, {}, 3),
+    "fts": ("gp-samples", {}, {"num_features": 20}, 4),
+    "pf-pne": ("garland", {}, {"budget": 300, "max_evaluations_per_round": 100}, None),
+    "hct": ("garland", {}, {"budget": 60, "max_evaluations_per_round": 25}, None),
+    "co-kg": ("f1", {}, {"num_initial": 3, "num_points": 16}, 3),
+    "rfms": (
+        "breast-cancer-5sites",
+        {"learner": "elastic-net", "split": "srs", "openbox": 0, "lockbox": 1},
+        {"method": "rand_mo", "num_trials": 3, "num_initial": 3},
+        None,
+    ),
+}
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+class Federation:
+    """Agents that outlive the servers that ask them."""
+
+    def __init__(self, case: str, faults: dict[int, Fault] | None = None) -> None:
+        problem_name, problem_options, self.options, self.num_rounds = CASES[case]
+        self.case = case
+        self.num_agents = 5 if case == "rfms" else NUM_AGENTS
+        problem = make_problem(problem_name, self.num_agents, 1, problem_options)
+        self.evaluations = 0
+
+        def objective(config, context):
+            self.evaluations += 1
+            return problem(config, context)
+
+        if case == "rfms":
+            app = problem_app(problem, STRATEGIES[case](**self.options).algorithm, 5)
+        else:
+            app = client_app(objective, problem.space, seed=5, disclose="trials")
+        self.grid = InProcessGrid(app, self.num_agents, faults=faults)
+
+    def start(self, journal: Path | None = None, resume: bool = False, **settings: object) -> Study:
+        options = {"seed": 5, "num_agents": self.num_agents, "round_timeout": 0.2} | settings
+        strategy = STRATEGIES[self.case](**options, **self.options)  # type: ignore[arg-type]
+        return strategy.start(self.grid, self.num_rounds, journal=journal, resume=resume)
+
+
+def rows(study: Study) -> list[tuple[object, ...]]:
+    t = study.trials
+    columns = ("agent", "round", "trial", "pulls", "value", "failure")
+    return [
+        (*(t[c][i] for c in columns), tuple(sorted(t["config"][i].items()))) for i in range(len(t["value"]))
+    ]
+
+
+def counts(study: Study) -> list[tuple[object, ...]]:
+    names = ("round", "tasks", "replies", "failures", "refused", "bytes_down", "bytes_up", "best")
+    return [tuple(study.rounds[c][i] for c in names) for i in range(len(study.rounds["round"]))]
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, number: int, committed: bool) -> None:
+    """Let the journal's write of that number be the last thing that the server does."""
+    write, done = StudyJournal.write, [0]
+
+    def killing(self: StudyJournal, events: Sequence[Event]) -> None:
+        done[0] += 1
+        if done[0] == number:
+            if committed:
+                write(self, events)
+            raise Killed
+        if done[0] < number:
+            write(self, events)
+
+    monkeypatch.setattr(StudyJournal, "write", killing)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_killed_at_any_write_it_comes_to_the_same_trials(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Federation(case)
+    expected = whole.start(tmp_path / "whole.db")
+    with StudyJournal(tmp_path / "whole.db") as journal:
+        num_events = len(journal)
+    assert num_events > 10
+    steps = {"rfms": 7, "co-kg": 4}  # these take longer; `make kill` leaves none out
+    for number in range(1, num_events + 1, steps.get(case, 1 if num_events < 40 else 3)):
+        federation, path = Federation(case), tmp_path / f"{number}.db"
+        with monkeypatch.context() as patch:
+            kill_at(patch, number, committed=number % 2 == 0)
+            try:
+                federation.start(path)
+            except Killed:
+                pass
+            else:
+                break  # fewer writes than events: replies come several at a time
+        study = federation.start(path, resume=True)
+        assert rows(study) == rows(expected), number
+        assert counts(study) == counts(expected), number
+        assert (study.models, study.judgements) == (expected.models, expected.judgements)
+        assert federation.evaluations == whole.evaluations, "nothing was evaluated twice"
+    else:
+        pytest.fail("never came to the last write")
+
+
+def test_a_run_killed_again_and_again_comes_to_the_same_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = Federation("fts").start()
+    federation = Federation("fts")
+    for times in range(100):
+        with monkeypatch.context() as patch:
+            kill_at(patch, 3, committed=times % 2 == 1)
+            try:
+                study = federation.start(tmp_path / "j.db", resume=True)
+            except Killed:
+                continue
+        break
+    assert times > 5
+    assert rows(study) == rows(expected)
+
+
+def test_replies_that_failed_or_were_refused_count_the_same_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoil(content):
+        if "phase" in content["config"]:  # not in the roll-call
+            content["config"]["schema"] = 99
+        return content
+
+    faults = {0: Fault("raising", [1]), 1: Fault("malformed", [2, 3], change=spoil)}
+    expected = Federation("fts", faults).start()
+    assert expected.rounds["failures"].sum() == 1
+    assert expected.rounds["refused"].sum() == 2
+    federation = Federation("fts", faults)
+    with monkeypatch.context() as patch:
+        kill_at(patch, 15, committed=True)
+        with pytest.raises(Killed):
+            federation.start(tmp_path / "j.db")
+    study = federation.start(tmp_path / "j.db", resume=True)
+    assert rows(study) == rows(expected)
+    assert counts(study) == counts(expected)
+
+
+def test_a_finished_study_resumed_is_that_study(tmp_path: Path) -> None:
+    federation = Federation("fts")
+    first = federation.start(tmp_path / "j.db")
+    evaluations = federation.evaluations
+    again = federation.start(tmp_path / "j.db", resume=True)
+    assert rows(first) == rows(again)
+    assert federation.evaluations == evaluations
+
+
+def test_other_settings_are_refused_with_the_differences(tmp_path: Path) -> None:
+    federation = Federation("fts")
+    federation.start(tmp_path / "j.db")
+    with pytest.raises(JournalError, match=r'seed was "5" and is "6"'):
+        federation.start(tmp_path / "j.db", resume=True, seed=6)
+    federation.options = {"num_features": 30}
+    with pytest.raises(JournalError, match="options was"):
+        federation.start(tmp_path / "j.db", resume=True)
+
+
+def test_a_seed_that_nobody_gave_is_that_of_the_journal(tmp_path: Path) -> None:
+    federation = Federation("random")
+    first = federation.start(tmp_path / "j.db", seed=None)
+    again = federation.start(tmp_path / "j.db", resume=True, seed=None)
+    assert rows(first) == rows(again)
+    assert first.settings["runs"][0]["seed"] == again.settings["runs"][0]["seed"]
+
+
+def test_a_journal_with_a_study_is_not_overwritten(tmp_path: Path) -> None:
+    federation = Federation("random")
+    federation.start(tmp_path / "j.db")
+    with pytest.raises(ConfigError, match="resume"):
+        federation.start(tmp_path / "j.db")
+    with pytest.raises(ConfigError, match="journal"):
+        federation.start(None, resume=True)
+
+
+def test_an_agent_that_lost_its_memory_takes_part_as_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation("fts")
+    with monkeypatch.context() as patch:
+        kill_at(patch, 12, committed=True)
+        with pytest.raises(Killed):
+            federation.start(tmp_path / "j.db")
+    federation.grid.contexts[1002].state.clear()
+    study = federation.start(tmp_path / "j.db", resume=True)
+    old, new = (study.trials["round"][study.trials["agent"] == name] for name in ("1", "1~2"))
+    assert old.max() < new.min()
+    assert new.max() == federation.num_rounds
+    assert study.rounds["failures"].sum() <= 1, "at most the task that was on its way"
+    trials = study.trials["trial"][study.trials["agent"] == "1~2"]
+    assert trials.tolist() == list(range(len(trials)))
+
+
+def test_an_agent_that_fails_for_want_of_memory_is_asked_again_who_it_is() -> None:
+    federation = Federation("fts")
+    rounds: list[int] = []
+
+    def forget(progress: object) -> None:
+        rounds.append(1)
+        if len(rounds) == 2:
+            federation.grid.contexts[1002].state.clear()
+
+    federation.num_rounds = 5
+    study = federation.start(on_round=forget)
+    assert study.rounds["failures"].tolist() == [0, 0, 1, 0, 0]
+    assert study.trials["round"][study.trials["agent"] == "1~2"].tolist() == [4, 4, 4, 5]

@@ -1,0 +1,382 @@
+"""RFMS on real rows over the grid: faults, crafted models, and where no row may be found."""
+
+import io
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord
+
+from fbo_flower.clients.app import agent_app
+from fbo_flower.clients.site_app import site_agent, site_app
+from fbo_flower.errors import ConfigError
+from fbo_flower.models import pack, unpack
+from fbo_flower.simulation import make_problem, simulate
+from fbo_flower.simulation.agents import problem_app
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.strategies import RFMS
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
+import crafted_models
+
+SMALL = {"method": "rand_mo", "num_trials": 5, "num_initial": 3}
+OPENBOX, LOCKBOX, CURATORS = 0, 1, (2, 3, 4)
+
+
+def problem(learner="elastic-net", **options):
+    sites = {"openbox": OPENBOX, "lockbox": LOCKBOX}
+    return make_problem(
+        "breast-cancer-5sites", 5, 0, {"learner": learner, "split": "srs", **sites, **options}
+    )
+
+
+class Recording(InProcessGrid):
+    """Keeps everything that passes."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.contents = []
+
+    def push_messages(self, messages):
+        messages = list(messages)
+        self.contents += [message.content for message in messages]
+        return super().push_messages(messages)
+
+    def pull_messages(self, message_ids):
+        replies = super().pull_messages(message_ids)
+        self.contents += [reply.content for reply in replies if not reply.has_error()]
+        return replies
+
+
+def run(made, faults=None, grid=InProcessGrid, options=None, node_configs=None, **settings):
+    strategy = RFMS(**{"num_agents": 5, "seed": 3, "round_timeout": 0.2, **SMALL, **settings})
+    app = problem_app(made, strategy.algorithm, 3, site_options=options)
+    grid = grid(app, 5, faults=faults, node_configs=node_configs)
+    return strategy.start(grid, None), grid, strategy
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return run(problem(), grid=Recording)
+
+
+# -- a run ---------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_models_with_all_their_losses(undisturbed, tmp_path):
+    study, _, _ = undisturbed
+    models = study.models
+    assert len(models) == 5
+    assert np.isfinite(models["local_loss"]).all()
+    assert np.isfinite(models["remote_loss"]).all()
+    kept = models["on_front"] | models["shipped"]
+    assert models["shipped"].sum() == 1
+    for column in ("openbox_outbag", "curators_outbag", "lockbox"):
+        np.testing.assert_array_equal(np.isfinite(models[column]), kept)
+    np.testing.assert_array_equal(models["model"] != "", kept)
+    study.save(tmp_path)
+    assert type(study).load(tmp_path) == study
+
+
+def test_losses_are_those_of_the_models_on_the_rows(undisturbed):
+    study, grid, _ = undisturbed
+    made = problem()
+    sent = {}
+    for content in grid.contents:
+        names, arrays = str(content.get("config", {}).get("names", "")), content.get("arrays", {})
+        if "manifest" in names:
+            sent[int(content["config"]["trial"])] = arrays["model"].numpy()
+    for row in study.models:
+        if not row["on_front"]:
+            continue
+        model = unpack(sent[row["trial"]])
+
+        def wrong(site, bag, model=model):
+            x, y = getattr(made.site(site), bag)
+            return float(np.sum(model.predict(x) != y)), len(y)
+
+        inbag = np.sum([wrong(site, "inbag") for site in CURATORS], axis=0)
+        assert row["remote_loss"] == pytest.approx(inbag[0] / inbag[1], abs=1e-12)
+        outbag = np.sum([wrong(site, "outbag") for site in CURATORS], axis=0)
+        assert row["curators_outbag"] == pytest.approx(outbag[0] / outbag[1], abs=1e-12)
+        everything = np.sum([wrong(LOCKBOX, "inbag"), wrong(LOCKBOX, "outbag")], axis=0)
+        assert row["lockbox"] == pytest.approx(everything[0] / everything[1], abs=1e-12)
+        own = wrong(OPENBOX, "outbag")
+        assert row["openbox_outbag"] == pytest.approx(own[0] / own[1], abs=1e-12)
+
+
+def test_lockbox_is_asked_at_the_end_only(undisturbed):
+    study, grid, _ = undisturbed
+    phases = [
+        str(content["config"]["phase"])
+        for content in grid.contents
+        if isinstance(content.get("config"), ConfigRecord) and content["config"].get("agent") == str(LOCKBOX)
+        and "phase" in content["config"]
+    ]  # fmt: skip
+    assert set(phases) == {"finish"}
+    assert study.judgements.where(agent=str(LOCKBOX))["split"].tolist() == ["outbag"] * (len(phases) // 2)
+
+
+# -- rows stay where they are --------------------------------------------------------------------
+
+
+def inflated(data):
+    """The bytes themselves and, if they are an archive, those of its parts."""
+    found = [data]
+    if data[:2] == b"PK":
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            found += [archive.read(name) for name in archive.namelist()]
+    return found
+
+
+def everything_sent(contents):
+    for content in contents:
+        for record in content.values():
+            if isinstance(record, ArrayRecord):
+                for array in record.values():
+                    yield from inflated(array.numpy().tobytes())
+            elif isinstance(record, ConfigRecord):
+                yield json.dumps({k: str(v) for k, v in record.items()}).encode()
+
+
+def rows_in(pieces, rows):
+    """How many rows stand somewhere in the bytes, as float64 or float32, or as text."""
+    blob = b"|".join(pieces)
+    forms = [
+        [row.tobytes(), row.astype(np.float32).tobytes(), str(row.tolist()).encode()[1:-1]] for row in rows
+    ]
+    return sum(any(form in blob for form in variants) for variants in forms)
+
+
+def secret_rows(made, sites):
+    bags = [bag for site in sites for bag in made.site(site)]
+    return np.concatenate([np.asarray(bag.x, dtype=np.float64) for bag in bags])
+
+
+def scaled(made, contents):
+    """The openbox's rows as its first model's pipeline makes them: that is how a model would carry them."""
+    for content in contents:
+        arrays = content.get("arrays")
+        if isinstance(arrays, ArrayRecord) and "model" in arrays:
+            pipeline = unpack(arrays["model"].numpy())
+            openbox = next(k for k in range(made.num_agents) if made.role(k) == "openbox")
+            return pipeline[:-1].transform(made.site(openbox).inbag.x)
+    raise AssertionError("no model was sent")
+
+
+def files_of(directory):
+    return [piece for path in directory.rglob("*") if path.is_file() for piece in inflated(path.read_bytes())]
+
+
+@pytest.mark.parametrize("name", ["breast-cancer-5sites", "heart-4sites"])
+def test_no_row_stands_in_any_message_or_in_the_servers_files(name, tmp_path):
+    made = make_problem(name, None, 0, {})
+    made.check_data()
+    strategy = RFMS(num_agents=made.num_agents, seed=3, method="rand_mo", num_trials=3, num_initial=3)
+    grid = Recording(problem_app(made, strategy.algorithm, 3), made.num_agents)
+    study = strategy.start(grid, None)
+    study.save(tmp_path)
+    rows = secret_rows(made, range(made.num_agents))
+    pieces = [*everything_sent(grid.contents), *files_of(tmp_path)]
+    assert len(pieces) > 30
+    assert rows_in(pieces, rows) == 0
+    assert rows_in(pieces, scaled(made, grid.contents)) == 0
+    assert rows_in([*pieces, rows[7].tobytes()], rows) > 0, "the search would find one"
+
+
+def test_support_vectors_are_rows_of_the_openbox_which_is_why_they_are_refused():
+    made = problem("svm")
+    study, grid, _ = run(made, grid=Recording, num_trials=3)
+    assert rows_in(everything_sent(grid.contents), secret_rows(made, [OPENBOX])) == 0
+    assert all("support_vectors_" in reason for reason in study.models["failure"])
+    assert not any("model" in content.get("arrays", {}) for content in grid.contents)
+    _, grid, _ = run(made, grid=Recording, num_trials=3, options={"allow_models_with_data": True})
+    assert rows_in(everything_sent(grid.contents), scaled(made, grid.contents)) > 20
+
+
+# -- crafted models --------------------------------------------------------------------------------
+
+
+def crafted(payload):
+    """A ClientApp whose openbox sends something else in its second trial."""
+    made = problem()
+
+    class Crafted:
+        def __init__(self, objective):
+            self.objective = objective
+
+        def __getattr__(self, name):
+            return getattr(self.objective, name)
+
+    def agent(context):
+        one = site_agent(
+            Crafted(made.site_objective()), made.space, context,
+            role=made.role(int(context.node_config["partition-id"])), seed=3,
+            defaults={"model_seconds": 20.0},
+        )  # fmt: skip
+        site = one._site
+        train = type(site).train
+
+        def sends(config, context):
+            shipment = train(site, config, context)
+            return (
+                type(shipment)(shipment.loss, shipment.num_rows, payload) if context.trial == 1 else shipment
+            )
+
+        object.__setattr__(site, "train", sends)
+        return one
+
+    return agent_app(agent)
+
+
+def malicious():
+    wild = crafted_models.with_tree_array(crafted_models.tree(), "nodes", crafted_models.wild_child)
+    good = pack(crafted_models.linear())
+    bomb = crafted_models.zipped({"schema.json": b"0" * 300_000_000})
+    return {"wild tree": wild, "truncated": good[:-200], "zip bomb": bomb, "noise": good[::-1].copy()}
+
+
+@pytest.mark.parametrize("kind", ["wild tree", "truncated", "zip bomb", "noise"])
+def test_a_malicious_payload_costs_one_trial_and_no_curator(kind):
+    strategy = RFMS(num_agents=5, seed=3, **SMALL)
+    study = strategy.start(InProcessGrid(crafted(malicious()[kind]), 5), None)
+    failed = study.models["failure"] != ""
+    assert failed.tolist() == [False, True, False, False, False]
+    assert study.models["failure"][1].count("refused: ") == len(CURATORS)
+    assert np.isfinite(study.models["remote_loss"][~failed]).all()
+    assert not study.models["on_front"][1]
+    assert not study.models["shipped"][1]
+    assert study.rounds["failed_trials"].tolist() == [0, 3, 0, 0, 0]
+
+
+# -- faults ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "answered"),
+    # the grid is asked who is there for the round after the one that has begun
+    [("down", [3, 4]), ("silent", [0, 3, 4]), ("raising", [0, 3, 4])],
+)
+def test_a_curator_that_is_away_is_left_out_and_comes_back(kind, answered, undisturbed):
+    study, _, _ = run(problem(), {2: Fault(kind, rounds=[2, 3])})
+    assert study.models["local_loss"].tolist() == undisturbed[0].models["local_loss"].tolist()
+    inbag = study.judgements.where(agent="2", split="inbag")
+    assert inbag["trial"].tolist() == answered
+    others = study.judgements.where(agent="3", split="inbag")
+    assert others["trial"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_curator_that_is_late_still_enters_the_buffer(undisturbed):
+    study, _, _ = run(problem(), {2: Fault("slow", rounds=[2, 3], seconds=1.0)})
+    assert study.rounds["failures"].tolist() == [0, 1, 1, 0, 0]
+    for column in ("local_loss", "remote_loss", "on_front", "shipped"):
+        np.testing.assert_array_equal(study.models[column], undisturbed[0].models[column])
+
+
+@pytest.mark.parametrize("kind", ["silent", "raising", "slow"])
+def test_an_openbox_that_is_away_gets_the_same_configuration_again(kind, undisturbed):
+    study, _, _ = run(problem(), {OPENBOX: Fault(kind, rounds=[2, 3], seconds=0.5)})
+    assert study.models["config"].tolist() == undisturbed[0].models["config"].tolist()
+    np.testing.assert_array_equal(study.models["local_loss"], undisturbed[0].models["local_loss"])
+    assert study.models["round"].tolist() == [1, 4, 5, 6, 7]
+
+
+def lie(content):
+    said = json.loads(content["config"]["values"]) | {"num_rows": 10**15}
+    content["config"]["values"] = json.dumps(said)
+    return content
+
+
+def test_an_answer_that_is_none_is_refused_and_counted():
+    study, _, _ = run(problem(), {3: Fault("malformed", rounds=[2], change=lie)})
+    assert study.rounds["refused"].tolist() == [0, 1, 0, 0, 0]
+    assert study.models["failure"].tolist() == [""] * 5
+
+
+def test_a_budget_ends_the_search_for_those_who_have_one_and_for_all_when_all_have():
+    study, _, _ = run(problem(), node_configs={2: {"query_budget": 2}})
+    answers = study.judgements.where(agent="2", split="inbag")
+    assert np.isfinite(answers["loss"]).tolist() == [True, True, False, False, False]
+    assert all("query budget of 2" in reason for reason in answers["failure"][2:])
+    assert study.models["failure"].tolist() == [""] * 5
+    study, _, _ = run(problem(), options={"query_budget": 2})
+    assert len(study.models) == 3, "the third found all curators closed"
+    assert np.isnan(study.models["remote_loss"][2])
+    assert (
+        np.isfinite(study.models["lockbox"]).sum()
+        == (study.models["on_front"] | study.models["shipped"]).sum()
+    )
+
+
+def test_epsilon_spent_is_in_the_study():
+    study, _, _ = run(problem(), node_configs={2: {"answer_noise_epsilon": 0.5}})
+    spent = study.judgements.where(agent="2", split="inbag")
+    assert spent["epsilon"].tolist() == [0.5, 1.0, 1.5, 2.0, 2.5]
+    assert study.judgements.where(agent="3")["epsilon"].tolist() == [0.0] * len(
+        study.judgements.where(agent="3")
+    )
+
+
+# -- setting up --------------------------------------------------------------------------------------
+
+
+def test_roles_are_checked_at_the_roll_call():
+    with pytest.raises(ConfigError, match=r"exactly one openbox, got agents \['0', '2'\]"):
+        run(problem(), node_configs={2: {"role": "openbox"}})
+
+
+def test_rfms_needs_sites_and_says_so():
+    with pytest.raises(ConfigError, match="the agents of digits-svm have none"):
+        simulate("digits-svm", "rfms", engine="inline")
+    with pytest.raises(ConfigError, match="allow_models_with_data"):
+        simulate("breast-cancer-5sites", "rfms", engine="inline", problem_options={"learner": "svm"})
+    with pytest.raises(ConfigError, match="prior"):
+        simulate("breast-cancer-5sites", "rfms", engine="inline", prior_rounds=2)
+    with pytest.raises(ConfigError, match="query_budget=0"):
+        simulate("breast-cancer-5sites", "rfms", engine="inline", site_options={"budget": 3})
+
+
+def test_an_app_of_ones_own_takes_its_role_from_the_operator():
+    made = problem()
+    app = site_app(
+        made.make_learner().make_model, made.space, lambda context: made.site(context.partition), seed=3
+    )
+    roles = {site: {"role": made.role(site), "in_process": True} for site in range(5)}
+    study = RFMS(num_agents=5, seed=3, **SMALL).start(InProcessGrid(app, 5, node_configs=roles), None)
+    assert len(study.trials) == 0, "nothing is disclosed"
+    assert np.isfinite(study.models["remote_loss"]).all()
+    with pytest.raises(ConfigError, match="role: expected one of"):
+        RFMS(num_agents=5, seed=3, wait_seconds=0.0, **SMALL).start(InProcessGrid(app, 5), None)
+
+
+@pytest.mark.ray
+def test_flowers_engine_gives_the_same_models(tmp_path):
+    studies = [
+        simulate("breast-cancer-5sites", "rfms", None, None, 3, engine, options=SMALL, out=tmp_path / engine)
+        for engine in ("inline", "flower")
+    ]
+    assert studies[0].models == studies[1].models
+    names = [sorted(path.name for path in (tmp_path / e / "models").iterdir()) for e in ("inline", "flower")]
+    assert names[0] == names[1]
+    assert len(names[0]) == (studies[0].models["model"] != "").sum()
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_a_resumed_run_equals_the_uninterrupted_one(at, undisturbed, tmp_path):
+    made = problem()
+
+    def interrupt(progress):
+        if progress.server_round == at:
+            raise KeyboardInterrupt
+
+    first = RFMS(num_agents=5, seed=3, on_round=interrupt, **SMALL)
+    grid = InProcessGrid(problem_app(made, first.algorithm, 3), 5)
+    with pytest.raises(KeyboardInterrupt):
+        first.start(grid, None, journal=tmp_path / "study.db")
+    assert len(first.study.models) == at
+    study = RFMS(num_agents=5, seed=3, **SMALL).start(grid, None, journal=tmp_path / "study.db", resume=True)
+    assert study.models == undisturbed[0].models
+    assert study.judgements == undisturbed[0].judgements
