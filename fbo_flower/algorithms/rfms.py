@@ -57,7 +57,8 @@ class RFMS(Sites[RFMSState]):
     num_initial : random configurations at the start, the same for every method but "rand_mo" with one seed
     num_trials : configurations in all
     ship : which configuration is shipped: "own" minimises what the method does, "fmo", "ehvi" and "rand_mo"
-        the mean of both losses; "mean" the mean of `J_l` and `J_r`; "max" the largest loss at any site
+        the mean of both losses; "mean" the mean of `J_l` and `J_r`; "max" the largest loss at any site;
+        "guarded" as "max" if some configuration errs on less than half of every site's rows, else as "mean"
     attempts : how often a site that does not answer is asked for a trial
     """
 

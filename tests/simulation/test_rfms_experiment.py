@@ -92,6 +92,24 @@ def test_a_replay_evaluates_what_the_algorithm_does_with_the_table_for_a_cube(na
         best = rfms_methods.shipped(state, criterion, method)
         assert rfms_methods.shipped(ours, criterion, method) == best
         assert chosen[best] not in failed
+    done = np.array([i for i in chosen if i not in failed])
+    told = rfms_outcomes.seen(setting, done)
+    for criterion, ship in (("mean", "mean"), ("max", "max"), ("guarded max", "guarded")):
+        best = rfms_methods.shipped(state, ship, method)
+        assert chosen[best] == done[int(np.argmin(CRITERIA[criterion](told)))]
+
+
+def test_where_one_site_is_beyond_help_the_guard_falls_back_on_the_mean():
+    found = table()
+    found.wrong[:, 0] = 0.6 * found.rows[0]
+    found.wrong[4, 0] = 0.7 * found.rows[0]  # worse for site 0, best for all others
+    found.wrong[4, 1:] = found.fold_losses[4] = 0.0
+    setting, taken = Setting(found, SPACE, 1, 3), [2, 4, 9]
+    state = setting.state(taken)
+    shipped = {s: rfms_methods.shipped(state, s, METHODS["fmo"]) for s in ("max", "guarded", "mean")}
+    assert shipped["guarded"] == shipped["mean"] == 1
+    assert shipped["max"] != 1
+    assert int(np.argmin(CRITERIA["guarded max"](rfms_outcomes.seen(setting, np.array(taken))))) == 1
 
 
 def test_random_search_draws_its_own_configurations_each_once():
@@ -187,8 +205,9 @@ def test_the_experiment_runs_goes_on_where_it_stopped_and_reports(tmp_path, monk
     assert "4 replications per method on 1 tables" in text
     assert all(f"| {name} |" in text for name in (*METHODS, *CRITERIA))
     assert [file.read_bytes()[:4] for file in files[1:]] == [b"\x89PNG"] * 2
-    assert ("replays", 0, 2) in seen
+    assert ("replays", 0, 1) in seen
     seen.clear()
     EXPERIMENTS["rfms"].run(tmp_path, True, 1, lambda *done: seen.append(done))
-    assert seen == [("tables", 2, 2), ("replays", 2, 2), ("outcomes", 2, 2)]
+    assert seen == [("tables", 2, 2), ("replays", 1, 1), ("outcomes", 1, 1), ("random search", 2, 2)]
+    assert "| breast-cancer drc, elastic-net, seed 0 | 1 | guarded max |" in text
     assert files[0].read_text(encoding="utf-8") == text

@@ -1,0 +1,152 @@
+"""RFMS in the paper's setting, replayed on tables: all pairs of openbox and lockbox, 20 + 40 configurations.
+
+Tables are computed first (`rfms_tables`, hours), then every method is replayed on them (`rfms_replay`), then
+the runs are measured (`rfms_outcomes`). What is reported is what is there.
+
+[Sun2019] Sun et al. High dimensional restrictive federated model selection with multi-objective Bayesian
+optimization over shifted distributions. IntelliSys 2019, sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fbo_flower.simulation.experiments import rfms_draw, rfms_outcomes, rfms_replay, rfms_report, rfms_tables
+from fbo_flower.simulation.experiments.cells import has_cell, load_cell, open_directory, run_cells
+from fbo_flower.simulation.experiments.rfms_outcomes import CHOICES, Outcomes
+from fbo_flower.simulation.experiments.rfms_replay import Setting, Size, cell_name
+from fbo_flower.simulation.experiments.rfms_tables import Key
+
+SMALL: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("heart-4sites", {}),
+    *((name, {"split": s}) for name in ("breast-cancer-5sites", "fri-5sites") for s in ("drc", "srs")),
+)
+LARGE: tuple[tuple[str, Mapping[str, Any]], ...] = tuple(
+    (name, {"split": s}) for name in ("semeion-5sites", "madelon-5sites") for s in ("drc", "srs")
+)
+LEARNERS = ("elastic-net", "svm")
+NUM_DRAWS = 10  # random searches on a table with a class weight, and on its partner without
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is computed.
+
+    Parameters
+    ----------
+    keys : the tables that all methods are replayed on
+    weighted : tables with a weight of the positive class among the parameters, some of `keys` otherwise
+    """
+
+    keys: tuple[Key, ...]
+    weighted: tuple[Key, ...]
+    num_replications: int
+    size: Size
+
+
+def full_plan() -> Plan:
+    """Return hours of work: three seeds of the small data sets, one of the large."""
+    jobs = [(job, seed) for seed in range(3) for job in SMALL] + [(job, 0) for job in LARGE]
+    shifted = [(job, seed) for job, seed in jobs if job in SMALL and job[1] != {"split": "srs"}]
+    weight = {"class_weight": True}
+    return Plan(
+        tuple(k for job, seed in jobs for name in LEARNERS for k in _keys(*job, seed, {"learner": name})),
+        tuple(
+            k
+            for job, seed in shifted
+            for name in LEARNERS
+            for k in _keys(*job, seed, {"learner": name} | weight)
+        ),
+        20,
+        Size(),
+    )
+
+
+def quick_plan() -> Plan:
+    """Return a minute of work: two openboxes of breast cancer."""
+    options = {"split": "drc", "learner": "elastic-net"}
+    boxes = (1, 2)
+    return Plan(
+        tuple(rfms_tables.keys("breast-cancer-5sites", [0], options, boxes)),
+        tuple(rfms_tables.keys("breast-cancer-5sites", [0], options | {"class_weight": True}, boxes)),
+        1,
+        Size(6, 14, 40),
+    )
+
+
+def _keys(problem: str, options: Mapping[str, Any], seed: int, more: Mapping[str, Any]) -> list[Key]:
+    return rfms_tables.keys(problem, [seed], {**options, **more})
+
+
+def run(
+    directory: str | os.PathLike[str],
+    quick: bool,
+    num_workers: int,
+    on_cell: Callable[[str, int, int], None],
+) -> list[Path]:
+    """Run what is missing and write `results.md` and pictures; return the files."""
+    path = open_directory(directory, {"experiment": "rfms", "quick": quick})
+    plan = quick_plan() if quick else full_plan()
+    tables, replays, outcomes = directories(path, plan.size)
+    keys = (*plan.keys, *plan.weighted)
+    rfms_tables.run(tables, keys, num_workers, partial(on_cell, "tables"), plan.size.num_configs)
+    replications = range(plan.num_replications)
+    pairs = [(k, r) for r in replications for k in plan.keys]
+    work = {
+        "replays": [c for k, r in pairs for c in rfms_replay.cells(tables, k, [r], plan.size)],
+        "outcomes": [c for k, r in pairs for c in rfms_outcomes.cells(tables, replays, k, [r], plan.size)],
+        "random search": [
+            rfms_outcomes.random_cell(tables, k, NUM_DRAWS, plan.size) for k in paired(plan.weighted)
+        ],
+    }
+    for stage, cells in work.items():
+        place = replays if stage == "replays" else outcomes
+        run_cells(cells, place, num_workers, partial(on_cell, stage))
+    return report(path, plan)
+
+
+def paired(weighted: Iterable[Key]) -> list[Key]:
+    """Return tables with a class weight and those of the same rows without."""
+    return [k for key in weighted for k in (key, rfms_report.unweighted(key))]
+
+
+def directories(path: Path, size: Size) -> tuple[Path, Path, Path]:
+    """Return where tables, replays and outcomes are kept."""
+    replays = open_directory(path / "replays", {"experiment": "rfms-replays", **asdict(size)})
+    measured = {"experiment": "rfms-outcomes", "choices": CHOICES, **asdict(size)}
+    return path / "tables", replays, open_directory(path / "outcomes", measured)
+
+
+def report(path: Path, plan: Plan) -> list[Path]:
+    """Write tables and pictures of all outcomes that are there."""
+    tables, replays, outcomes = directories(path, plan.size)
+    plain = available(outcomes, plan)
+    names = [key.name for key in paired(plan.weighted)]
+    draws = {n: load_cell(outcomes, f"{n}-random") for n in names if has_cell(outcomes, f"{n}-random")}
+    results = rfms_report.write(path / "results.md", plain, draws, plan.weighted)
+    wins = rfms_draw.wins(path / "wins.png", plain)
+    examples = [(o.key, _example(tables, o.key, plan.size)) for o in plain]
+    key, setting = max(examples, key=lambda example: len(rfms_draw.table_front(example[1])))
+    chosen = rfms_replay.load(replays, key, 0)[0]  # of the first lockbox
+    return [results, wins, rfms_draw.front(path / "front.png", setting, key, chosen)]
+
+
+def _example(tables: Path, key: Key, size: Size) -> Setting:
+    table = rfms_tables.load_table(tables, key, size.num_configs)
+    space, lockbox = rfms_tables.problem_of(key).space, rfms_replay.lockboxes(table, key.openbox)[0]
+    return Setting(table, space, key.openbox, lockbox)
+
+
+def available(directory: Path, plan: Plan) -> list[Outcomes]:
+    """Return the outcomes that are there, of every table with one replication or more."""
+    found = []
+    for key in plan.keys:
+        there = [r for r in range(plan.num_replications) if has_cell(directory, cell_name(key, r))]
+        if there:
+            found.append(rfms_outcomes.load(directory, key, there))
+    return found

@@ -1,0 +1,218 @@
+"""The tables of the replays of RFMS, as Markdown; every standard error is over tables.
+
+A table's replications and lockboxes share its losses, so they are one mean; tables of one seed share their
+rows, which these errors do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fbo_flower.files import atomic_file
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.simulation.experiments.cells import Arrays
+from fbo_flower.simulation.experiments.compare import Estimate, clustered
+from fbo_flower.simulation.experiments.rfms_outcomes import CHOICES, HINDSIGHT, OWN, Outcomes
+from fbo_flower.simulation.experiments.rfms_replay import METHODS
+from fbo_flower.simulation.experiments.rfms_tables import Key
+from fbo_flower.simulation.selection import PROTOCOLS, win_matrix
+
+NAMES = tuple(METHODS)
+COMPARED = ("fmo", "ehvi", "rand_mo")  # whose own choice is the mean of both losses
+SHOWN = ("mean", "max", "guarded max")  # with and without a class weight
+
+
+def write(
+    path: Path, plain: Sequence[Outcomes], draws: Mapping[str, Arrays], weighted: Iterable[Key]
+) -> Path:
+    """Write all tables; see `class_weight` for `draws` and `weighted`."""
+    count = sum(o.volumes.shape[0] * o.volumes.shape[1] for o in plain)
+    parts = [
+        f"{count} replications per method on {len(plain)} tables; means ± standard errors over tables.\n",
+        "## Dominated volume\n",
+        volumes(plain),
+        "## Wins\n",
+        *(wins(plain, i) for i in range(len(PROTOCOLS))),
+        "## Lockbox's loss of the configuration that is shipped, by openbox\n",
+        by_openbox(plain),
+        "## Criteria\n",
+        "Methods " + ", ".join(COMPARED) + " pooled; differences to `mean`.\n",
+        criteria(plain),
+        "## Chosen honestly\n",
+        honest(plain),
+        "## A weight of the positive class among the parameters\n",
+        "Random search; differences to the choice by `mean` without the weight.\n",
+        class_weight(draws, weighted),
+    ]
+    with atomic_file(path, text=True) as stream:
+        stream.write("\n".join(parts))
+    return path
+
+
+Value = Callable[[Outcomes], Array]
+
+
+def pick(field: str, methods: int | Sequence[int], column: int) -> Value:
+    """Return what takes a method's values, `(L, R)` or `(L, R, k)`, from the array `field` of outcomes."""
+    return lambda outcomes: np.asarray(getattr(outcomes, field)[..., methods, column])
+
+
+def estimate(outcomes: Iterable[Outcomes], value: Value, minus: Value | None = None) -> Estimate:
+    """Return mean and standard error of the tables' means of a value, or of a paired difference."""
+    means = [(value(o) - (minus(o) if minus else 0.0)).mean() for o in outcomes]
+    return clustered(np.array([means]))
+
+
+def source(key: Key) -> str:
+    """Return what a table's rows are: data set and split."""
+    return " ".join(
+        [key.problem.rsplit("-", 1)[0], *([key.options["split"]] if "split" in key.options else [])]
+    )
+
+
+def sources(outcomes: Iterable[Outcomes]) -> dict[str, list[Outcomes]]:
+    """Return the outcomes by data set and split."""
+    found: dict[str, list[Outcomes]] = {}
+    for o in outcomes:
+        found.setdefault(source(o.key), []).append(o)
+    return found
+
+
+def volumes(outcomes: Sequence[Outcomes]) -> str:
+    """Return mean volumes by protocol, and by data set under the paper's."""
+    groups = sources(outcomes)
+    head = ["method", "paper", "paper - lso", "fair", "fair - lso", *(f"paper: {name}" for name in groups)]
+    rows = []
+    for m, name in enumerate(NAMES):
+        row = [name]
+        for p in range(len(PROTOCOLS)):
+            mine, lso = pick("volumes", m, p), pick("volumes", NAMES.index("lso"), p)
+            row.append(f"{estimate(outcomes, mine).mean:.4f}")
+            row.append("-" if name == "lso" else str(estimate(outcomes, mine, lso)))
+        row += [f"{estimate(group, pick('volumes', m, 0)).mean:.3f}" for group in groups.values()]
+        rows.append(row)
+    return markdown(head, rows)
+
+
+def win_shares(outcomes: Sequence[Outcomes], protocol: int) -> tuple[Array, Array]:
+    """Return the win matrix `(M, M)` and its standard errors over tables."""
+    flat = [o.volumes[..., protocol].reshape(-1, len(NAMES)) for o in outcomes]
+    by_table = np.stack([win_matrix(v) for v in flat])
+    spread = by_table.std(axis=0, ddof=1) / np.sqrt(len(flat)) if len(flat) > 1 else np.nan * by_table[0]
+    return win_matrix(np.concatenate(flat)), spread
+
+
+def wins(outcomes: Sequence[Outcomes], protocol: int) -> str:
+    """Return how often the row's method has the larger volume than the column's."""
+    share, stderr = win_shares(outcomes, protocol)
+    rows = [
+        [name, *("-" if i == j else f"{share[i, j]:.2f} ± {stderr[i, j]:.2f}" for j in range(len(NAMES)))]
+        for i, name in enumerate(NAMES)
+    ]
+    return markdown([f"{PROTOCOLS[protocol]} protocol", *NAMES], rows)
+
+
+def by_openbox(outcomes: Sequence[Outcomes]) -> str:
+    """Return what every method ships by its own criterion, an openbox a row and all at the end."""
+    groups: dict[str, list[Outcomes]] = {}
+    for o in outcomes:
+        groups.setdefault(f"{source(o.key)}, {o.key.openbox}", []).append(o)
+    own, hindsight = CHOICES.index(OWN), CHOICES.index(HINDSIGHT)
+    rows = []
+    for name, group in [*sorted(groups.items()), ("all", list(outcomes))]:
+        found = [estimate(group, pick("losses", m, own)) for m in range(len(NAMES))]
+        best = estimate(group, pick("losses", COMPARED_INDEX, hindsight))
+        rows.append([name, str(len(group)), *(_plain(e) for e in found), f"{best.mean:.3f}"])
+    return markdown(["openbox", "tables", *NAMES, HINDSIGHT], rows)
+
+
+def criteria(outcomes: Sequence[Outcomes]) -> str:
+    """Return the losses by criterion: development (seed 0), confirmation (the others), and by data set."""
+    groups = sources(outcomes)
+    parts = {
+        "seed 0": [o for o in outcomes if o.key.seed == 0],
+        "other seeds": [o for o in outcomes if o.key.seed],
+    }
+    parts = {name: part for name, part in parts.items() if part}
+    head = ["criterion", "all", "difference"]
+    head += [f"difference, {name}" for name in parts] + list(groups)
+    mean = pick("losses", COMPARED_INDEX, CHOICES.index("mean"))
+    rows = []
+    for c, name in enumerate(CHOICES):
+        if name == OWN:
+            continue
+        loss = pick("losses", COMPARED_INDEX, c)
+        row = [name, f"{estimate(outcomes, loss).mean:.4f}"]
+        for part in (outcomes, *parts.values()):
+            row.append("-" if name == "mean" else str(estimate(part, loss, mean)))
+        rows.append([*row, *(f"{estimate(group, loss).mean:.3f}" for group in groups.values())])
+    return markdown(head, rows)
+
+
+def honest(outcomes: Sequence[Outcomes]) -> str:
+    """Return what is left to gain: a choice by four fifths of the lockbox, measured on the rest."""
+    rows = []
+    for name, group in [*sources(outcomes).items(), ("all", list(outcomes))]:
+        by_mean, by_lockbox = (pick("honest", COMPARED_INDEX, i) for i in (0, 1))
+        chosen = [estimate(group, value).mean for value in (by_mean, by_lockbox)]
+        gain = estimate(group, by_lockbox, by_mean)
+        rows.append([name, *(f"{loss:.3f}" for loss in chosen), str(gain)])
+    return markdown(["lockbox's outbag", "chosen by the mean", "by the lockbox's inbag", "difference"], rows)
+
+
+def class_weight(draws: Mapping[str, Arrays], weighted: Iterable[Key]) -> str:
+    """Return what random search ships with the weight and without, paired by table.
+
+    Parameters
+    ----------
+    draws : by name of the table, see `rfms_outcomes.draw`
+    weighted : the tables with the weight; one that is missing in `draws`, or whose partner is, is left out
+    """
+    groups: dict[str, list[tuple[Arrays, Arrays]]] = {}
+    for key in weighted:
+        other = unweighted(key).name
+        if key.name in draws and other in draws:
+            title = f"{source(key)}, {key.options['learner']}, seed {key.seed}"
+            groups.setdefault(title, []).append((draws[key.name], draws[other]))
+    groups |= {"all": [pair for group in groups.values() for pair in group]}
+    rows = []
+    for name, group in groups.items():
+        for choice in (*SHOWN, HINDSIGHT) if group else ():
+            c, mean = CHOICES.index(choice), CHOICES.index("mean")
+            new, old = (np.array([pair[i]["losses"][..., c].mean() for pair in group]) for i in (0, 1))
+            base = np.array([other["losses"][..., mean].mean() for _, other in group])
+            losses = [f"{old.mean():.3f}", f"{new.mean():.3f}"]
+            gains = [str(clustered(d[None])) for d in (old - base, new - base)]
+            rows.append([name, str(len(group)), choice, *losses, *gains])
+    head = [
+        "data",
+        "tables",
+        "criterion",
+        "without",
+        "with",
+        "without, minus `mean`",
+        "with, minus `mean` without",
+    ]
+    return markdown(head, rows)
+
+
+def unweighted(key: Key) -> Key:
+    """Return the table of the same rows without a class weight."""
+    return replace(key, options={k: v for k, v in key.options.items() if k != "class_weight"})
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+
+
+def _plain(found: Estimate) -> str:
+    return f"{found.mean:.3f}" if np.isnan(found.stderr) else f"{found.mean:.3f} ± {found.stderr:.3f}"
+
+
+COMPARED_INDEX = [NAMES.index(name) for name in COMPARED]
