@@ -10,10 +10,10 @@ export FBO_FLOWER_DATA
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test check bench clean
+.PHONY: help demo install test kill check e2e bench clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.installed  ## tune an SVM with 20 simulated agents, federated and alone; table and picture
 	@$(BIN)/fbo-flower simulate --problem digits-svm --agents 20 --rounds 25 --algorithm fts \
@@ -24,11 +24,17 @@ install: $(VENV)/.installed-dev  ## make .venv with everything that development 
 test: $(VENV)/.installed-dev  ## run the whole test suite
 	@$(BIN)/python -m pytest
 
+kill: $(VENV)/.installed-dev  ## kill server and agents at every write of their journals; minutes
+	@$(BIN)/python -m pytest -m kill -s tests/kill
+
 check: $(VENV)/.installed-dev  ## ruff, mypy --strict, layering
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest tests/test_layering.py
+
+e2e: $(VENV)/.installed-dev  ## federations with TLS, killed processes, docs/deploy.md: about 12 minutes
+	@$(BIN)/python -m pytest -m deployment tests/e2e
 
 bench: $(VENV)/.installed-dev  ## measure speed
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done

@@ -31,9 +31,9 @@ class WireError(FBOError, ValueError):
     ----------
     message : names the thing, the expectation and the value
     reason : one word, by which a study counts what was refused: "schema", "study", "agent", "space", "phase",
-        "round", "trial", "num-trials" and "num-failed" for that entry of a message, "content", "size", "encoding",
-        "names", "dtype", "shape", "not-finite", "bounds", "values" and "disclosed" for its form, "covariance"
-        and "report" for a content that makes no sense
+        "round", "trial", "num-trials" and "num-failed" for that entry of a message, "content", "size",
+        "encoding", "names", "dtype", "shape", "not-finite", "bounds", "values" and "disclosed" for its form,
+        "covariance" and "report" for a content that makes no sense
     """
 
     def __init__(self, message: str, reason: str = "report") -> None:

@@ -126,7 +126,7 @@ def upgraded_rounds(rounds: Table) -> Table:
     later = {name for name in ("floats_down", "floats_up", "reasons") if name not in rounds.columns}
     if not later or rounds.columns != tuple(name for name in ROUNDS if name not in later):
         return rounds  # of today, or not of an older study either: `check_columns` says what is wrong
-    unknown = {"real": np.full(len(rounds), np.nan), "text": [""] * len(rounds)}
+    unknown: dict[str, Any] = {"real": np.full(len(rounds), np.nan), "text": [""] * len(rounds)}
     return Table({n: unknown[kind] if n in later else rounds[n] for n, kind in ROUNDS.items()}, ROUNDS)
 
 

@@ -252,8 +252,8 @@ class TuningAgent(NumPyClient):
         total = int(str(spent.get("total", 0))) + task.num_trials
         if total > int(self._max_trials):
             raise WireError(
-                f"num-trials: expected at most {self._max_trials} in all studies, as max_trials in node_config "
-                f"says, got {total}; this agent does not take part any more",
+                f"num-trials: expected at most {self._max_trials} in all studies, as max_trials in "
+                f"node_config says, got {total}; this agent does not take part any more",
                 "num-trials",
             )
         memory.put_note("trials", {"total": total, "task": key})

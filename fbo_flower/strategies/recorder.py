@@ -106,10 +106,11 @@ class Recorder:
         One of the last exchanges counts in the row of the last round.
         """
         self._reasons[reason] += 1
-        row = self._counts if self._open else self.rounds[-1] if self.rounds else {column: 0}
-        row[column] += 1
-        if not self._open and self.rounds:
-            row["reasons"] = tally(self._reasons)
+        if self._open:
+            self._counts[column] += 1
+        elif self.rounds:
+            self.rounds[-1][column] += 1
+            self.rounds[-1]["reasons"] = tally(self._reasons)
 
     def disclose(self, agent: str, server_round: int, disclosure: Disclosure) -> None:
         """Write down what an agent let out beyond its report."""

@@ -2,8 +2,8 @@
 
 Before the first costly evaluation every node answers a QUERY with its agent's id, the version of its
 wire and its search space. An id belongs to the node that claimed it first; another node may take it
-over only once the first is gone. An agent that comes back without its memory is another incarnation: it
-cannot go on where it was, so it takes part under an id of its own.
+over only once the first is gone, with the same memory. Whoever claims an id without the memory that goes
+with it is another incarnation: it cannot go on where the first was, so it takes part under an id of its own.
 """
 
 from __future__ import annotations

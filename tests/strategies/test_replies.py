@@ -1,4 +1,4 @@
-"""Every kind of reply that nobody may use: refused before the algorithm sees it, counted by reason, named once."""
+"""Replies that nobody may use: refused before the algorithm sees them, counted by reason, named once."""
 
 from __future__ import annotations
 
@@ -140,7 +140,9 @@ def check(study: Study, seen: Seen, lines: list[str], reason: str, directory: Pa
     assert study.rounds["refused"].tolist() == [0, 0, 1, 0, 0]
     assert study.rounds["reasons"].tolist() == ["", "", f"{reason}:1", "", ""]
     assert seen.agents[ROUND - 1] == ["0", "2"]
-    assert all(agents == ["0", "1", "2"] for i, agents in enumerate(seen.agents[:NUM_ROUNDS]) if i != ROUND - 1)
+    assert all(
+        agents == ["0", "1", "2"] for i, agents in enumerate(seen.agents[:NUM_ROUNDS]) if i != ROUND - 1
+    )
     refused = [line for line in lines if "refused" in line]
     assert len(refused) == 1
     assert refused[0].startswith(f"Round {ROUND}, agent {LIAR}: refused: ")
@@ -168,7 +170,8 @@ def test_a_reply_of_no_use_is_refused_and_counted_by_reason(
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"), [("not definite", "covariance"), ("above the prior", "covariance"), ("short", "shape")]
+    ("kind", "reason"),
+    [("not definite", "covariance"), ("above the prior", "covariance"), ("short", "shape")],
 )
 def test_a_posterior_that_is_none_is_refused(
     kind: str, reason: str, lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.experiments import fts_landmine, fts_synthetic, pne
+from fbo_flower.simulation.experiments import cokg, fts_landmine, fts_synthetic, pne, rfms, robustness
 
 OnCell = Callable[[str, int, int], None]
 Runner = Callable[[str | os.PathLike[str], bool, int, OnCell], list[Path]]
@@ -30,9 +30,16 @@ class Experiment:
 
 
 EXPERIMENTS: dict[str, Experiment] = {
+    "co-kg": Experiment(
+        "Co-KG and its comparators on two functions and two networks", cokg.run
+    ),
     "fts-landmine": Experiment("FTS on 29 landmine fields, every field a target", fts_landmine.run),
     "fts-synthetic": Experiment("FTS on functions drawn from a Gaussian process", fts_synthetic.run),
     "pne": Experiment("PF-PNE, its racing variant and six comparators: cumulative regret", pne.run),
+    "rfms": Experiment("RFMS: all methods on tabulated sites, volumes and what is shipped", rfms.run),
+    "robustness": Experiment(
+        "Honest agents among liars: FTS, Co-KG and PF-PNE against alone", robustness.run
+    ),
 }
 
 

@@ -1,0 +1,69 @@
+"""Server and agents are killed at every write of every journal, before and after its commit (`make kill`)."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from killing import CASES, Kill, run, tables
+
+from fbo_flower.journal import StudyJournal
+
+pytestmark = pytest.mark.kill
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_killed_at_every_write_a_study_comes_to_the_same_tables(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    whole = run(case, _fresh(tmp_path / "whole"))
+    assert whole.study is not None
+    assert len(set(whole.evaluations)) == len(whole.evaluations) > 0
+    expected = tables(whole.study)
+    kills: Counter[str] = Counter()
+    unequal, repeated = [], 0
+    for number, journal in enumerate(whole.writes, start=1):
+        for committed in (False, True):
+            directory = _fresh(tmp_path / "killed")
+            died = run(case, directory, Kill(number, committed))
+            assert died.study is None, "it was to be killed"
+            assert died.writes == whole.writes[:number]
+            resumed = run(case, directory)
+            assert resumed.study is not None
+            kills["server" if journal == "study.db" else "agent"] += 1
+            if tables(resumed.study) != expected:
+                unequal.append((number, journal, committed))
+            twice = set(died.evaluations) & set(resumed.evaluations)
+            repeated += len(twice)
+            # one that was not committed is made again, at the same point and with the same draws
+            assert len(twice) <= (not committed), "more than the evaluation at hand was made again"
+            assert set(died.evaluations) | set(resumed.evaluations) == set(whole.evaluations)
+    total = kills.total()
+    print(
+        f"\n{name}: {total} kills (server {kills['server']}, agents {kills['agent']}), "
+        f"{total - len(unequal)} equal, {len(unequal)} unequal, {repeated} evaluations made again"
+    )
+    assert not unequal
+
+
+@pytest.mark.parametrize("name", ["fts", "pf-pne"])
+def test_killed_again_and_again_a_study_gets_to_its_end(name: str, tmp_path: Path) -> None:
+    case, directory = CASES[name], _fresh(tmp_path / "killed")
+    whole = run(case, _fresh(tmp_path / "whole"))
+    assert whole.study is not None
+    times = 0
+    # a roll-call and who answered it take some writes at the start of every process
+    while (ended := run(case, directory, Kill(9, times % 2 == 0))).study is None:
+        times += 1
+        assert times < 200
+    assert times > 3
+    assert tables(ended.study) == tables(whole.study)
+    with StudyJournal(directory / "study.db") as journal:
+        assert sum(event.kind == "round" for event in journal.events()) == len(whole.study.rounds)
+
+
+def _fresh(directory: Path) -> Path:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    return directory
