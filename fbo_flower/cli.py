@@ -1,4 +1,4 @@
-"""`fbo-flower`: simulate, report, look up problems and algorithms, prepare data.
+"""`fbo-flower`: simulate, report, make and run apps, look up problems and algorithms, prepare data.
 
 Every error is one line on stderr that names the thing, the expectation and the value; the exit status is 0
 only for success, 2 for a setting that cannot be used, 1 for anything else, 130 after Ctrl-C. `--debug` shows
@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from fbo_flower import __version__
+from fbo_flower import __version__, cli_doctor, cli_new, cli_run
 from fbo_flower.cli_simulate import EXAMPLES, Debug, Interrupted, Quiet, run_simulate
 from fbo_flower.errors import ConfigError, FBOError
 
@@ -36,6 +36,9 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Make data files that this package may not carry.", no_args_is_help=True)
 app.command("simulate", epilog=EXAMPLES)(run_simulate)
+app.command("new", epilog=cli_new.EXAMPLE)(cli_new.run_new)
+app.command("run", epilog=cli_run.EXAMPLE)(cli_run.run_app)
+app.command("doctor", epilog=cli_doctor.EXAMPLE)(cli_doctor.run_doctor)
 app.add_typer(data_app, name="data")
 
 
@@ -111,7 +114,7 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Print the table of one or several studies and draw their picture."""
-    from fbo_flower.cli_simulate import print_table
+    from fbo_flower.cli_simulate import print_selections, print_table
     from fbo_flower.simulation.report import PICTURE, draw
     from fbo_flower.simulation.summary import summarise, to_markdown
     from fbo_flower.study import Study
@@ -120,8 +123,10 @@ def report(
     rows = summarise(study, reference)
     if markdown:
         typer.echo(to_markdown(rows), nl=False)
+        print_selections(study, markdown=True)
     elif not quiet:
         print_table(rows)
+        print_selections(study)
     path = out if out is not None else (directories[0] if len(directories) == 1 else Path()) / PICTURE
     no_picture = draw(study, path)
     if no_picture and out is not None:

@@ -14,9 +14,12 @@ from flwr.cli.build import build_fab_from_disk
 from rich.console import Console
 
 from fbo_flower import Float, SearchSpace, __version__, cli_doctor
+from fbo_flower.cli import run
 from fbo_flower.clients import client_app
 from fbo_flower.clients.app import add_tuning
 from fbo_flower.diagnosis import diagnose, skew
+from fbo_flower.flower_cli import RunStatus
+from fbo_flower.scaffold import new_app
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import doctor
 
@@ -170,3 +173,59 @@ def test_the_screen_shows_every_agent_and_what_is_wrong() -> None:
     assert "note agent 0: keeps no journal" in text
     assert f"server: fbo-flower {__version__}" in text
     assert "nothing is wrong" not in text
+
+
+class Federation:
+    """Stands for a SuperLink: `submit` runs the doctor's server over agents in this process."""
+
+    faults: dict[int, Fault] = {}  # noqa: RUF012  # replaced whole
+    status = "finished:completed"
+
+    def __init__(self, connection: str | None, *, install_dependencies: bool) -> None:
+        assert (connection, install_dependencies) == ("deploy", False)
+        self.stopped = False
+
+    def nodes(self) -> list[dict[str, str]]:
+        return [{"node-id": "1001", "status": "online"}]
+
+    def submit(self, app: str) -> str:
+        config = tomllib.loads((Path(app) / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+        settings = json.loads(config[doctor.SETTINGS])
+        self.report = doctor.examine(InProcessGrid(APP, 2, faults=self.faults), **settings)
+        return "17"
+
+    def wait(self, run_id: str, seconds: float) -> RunStatus:
+        return RunStatus(self.status, "ImportError: numpy")
+
+    def log(self, run_id: str) -> str:
+        return doctor.MARK + json.dumps(self.report) if self.status == "finished:completed" else "nothing"
+
+    def stop(self, run_id: str) -> None:
+        self.stopped = True
+
+
+@pytest.mark.parametrize(
+    ("faults", "status", "exit_status", "words"),
+    [
+        ({}, "finished:completed", 0, "nothing is wrong"),
+        ({0: Fault("silent")}, "finished:completed", 1, "wrong node 1001: no answer within 0.2 s"),
+        ({}, "finished:failed", 2, "run 17 finished:failed: ImportError: numpy"),
+        ({}, "running", 2, "expected run 17 to end within"),
+    ],
+)
+def test_the_command_fails_if_something_is_wrong(
+    faults: dict[int, Fault],
+    status: str,
+    exit_status: int,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    new_app(tmp_path / "my-app")
+    monkeypatch.setattr(cli_doctor, "FlowerCLI", Federation)
+    monkeypatch.setattr(Federation, "faults", faults)
+    monkeypatch.setattr(Federation, "status", status)
+    app = str(tmp_path / "my-app")
+    assert run(["doctor", "deploy", "--app", app, "--nodes", "2", "--wait", "0.2"]) == exit_status
+    assert words in "".join(capsys.readouterr())

@@ -37,6 +37,8 @@ def objective(config: dict[str, Any], context: Any) -> float:
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], tuple[ModuleType, ModuleType, dict]]]:
     packages = []
+    for module in ("clients.agent", "strategies.base"):  # the examples draw their seeds; tests repeat
+        monkeypatch.setattr(f"fbo_flower.{module}.fresh_entropy", lambda: 5)
 
     def load(name: str) -> tuple[ModuleType, ModuleType, dict[str, Any]]:
         directory = ROOT / "examples" / name

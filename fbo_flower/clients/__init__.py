@@ -1,4 +1,7 @@
-"""The agent's side: `client_app` makes a ClientApp of an objective, `site_app` of a learner, `add_tuning` adds to one."""
+"""The agent's side: `client_app` makes a ClientApp of an objective, `site_app` of a learner.
+
+`add_tuning` lets a ClientApp that exists tune as well.
+"""
 
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import add_tuning, client_app

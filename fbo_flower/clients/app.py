@@ -1,4 +1,4 @@
-"""`client_app`: a complete Flower ClientApp from an objective and a search space; `add_tuning`: beside one."""
+"""`client_app`: a complete ClientApp from an objective and a search space; `add_tuning`: within another."""
 
 from __future__ import annotations
 

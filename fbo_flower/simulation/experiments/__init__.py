@@ -30,9 +30,7 @@ class Experiment:
 
 
 EXPERIMENTS: dict[str, Experiment] = {
-    "co-kg": Experiment(
-        "Co-KG and its comparators on two functions and two networks", cokg.run
-    ),
+    "co-kg": Experiment("Co-KG and its comparators on two functions and two networks", cokg.run),
     "fts-landmine": Experiment("FTS on 29 landmine fields, every field a target", fts_landmine.run),
     "fts-synthetic": Experiment("FTS on functions drawn from a Gaussian process", fts_synthetic.run),
     "pne": Experiment("PF-PNE, its racing variant and six comparators: cumulative regret", pne.run),

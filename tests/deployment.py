@@ -1,0 +1,221 @@
+"""A federation of Flower's deployment runtime for tests: a SuperLink and SuperNodes on 127.0.0.1.
+
+Every process has a session of its own, so that a kill takes its children along, as a power cut does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flower_runtime import ROOT, FlowerRun
+
+SCRIPTS = Path(sys.executable).parent
+
+
+def free_ports(number: int) -> list[int]:
+    """Return ports on which nobody listens now."""
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in listeners]
+
+
+def _die_with_parent() -> None:
+    """Let Linux kill this process when the tests are killed themselves."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def make_certificates(directory: Path) -> None:
+    """Write ca.crt, server.crt and server.key for 127.0.0.1, as `docs/deploy.md` does."""
+    for arguments in (
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=tests -keyout ca.key -out ca.crt",
+        "req -newkey rsa:2048 -nodes -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 "
+        "-keyout server.key -out server.csr",
+        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -copy_extensions copy "
+        "-out server.crt",
+    ):
+        subprocess.run(["openssl", *arguments.split()], cwd=directory, check=True, capture_output=True)
+
+
+@dataclass
+class Deployment:
+    """A SuperLink and its SuperNodes.
+
+    Parameters
+    ----------
+    home : directory of everything: configuration, keys, logs, the SuperLink's database
+    secure : TLS and node authentication, or neither
+    """
+
+    home: Path
+    secure: bool = False
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.port, *self.node_ports = free_ports(9)
+        self.home.mkdir(parents=True, exist_ok=True)
+        connection = f'address = "127.0.0.1:{self.port}"\n'
+        if self.secure:
+            make_certificates(self.home)
+            connection += f'root-certificates = "{self.home / "ca.crt"}"\n'
+        else:
+            connection += "insecure = true\n"
+        (self.home / "config.toml").write_text(
+            f'[superlink]\ndefault = "tests"\n[superlink.tests]\n{connection}'
+        )
+        self.environment = {
+            **os.environ,
+            "FLWR_HOME": str(self.home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "HOME": str(self.home),
+            "XDG_DATA_HOME": str(self.home / "data"),
+            "PYTHONPATH": str(ROOT),
+            "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}",
+            "NO_COLOR": "1",
+            "COLUMNS": "200",
+        }
+
+    def __enter__(self) -> Deployment:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for name in list(self.processes):
+            self.kill(name)
+
+    # -- processes -----------------------------------------------------------------------------
+
+    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        """Start a program that keeps running; its output goes to `NAME.log`."""
+        process = subprocess.Popen(
+            [str(SCRIPTS / command[0]), *command[1:]],
+            cwd=self.home,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=(self.home / f"{name}.log").open("ab"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  # it makes one system call
+        )
+        self.processes[name] = process
+        return process
+
+    def start_superlink(self, *extra: str) -> None:
+        """Start the SuperLink and wait until it listens."""
+        security = ["--insecure"]
+        if self.secure:
+            files = ("ca-certfile", "ca.crt"), ("certfile", "server.crt"), ("keyfile", "server.key")
+            security = [word for option, file in files for word in (f"--ssl-{option}", file)]
+            security.append("--enable-supernode-auth")
+        process = self.start(
+            "superlink", "flower-superlink", *security, "--host", "127.0.0.1", "--port", str(self.port),
+            "--disable-runtime-dependency-installation", "--database", "superlink.db", *extra,
+        )  # fmt: skip
+        self.wait_for_port(self.port, process)
+
+    def start_supernode(
+        self, number: int, node_config: Mapping[str, object], key: str | None = None, name: str | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start SuperNode `number`; with a key of its own where nodes are authenticated."""
+        security = ["--insecure"]
+        if self.secure:
+            security = ["--root-certificates", "ca.crt"]
+            security += ["--auth-supernode-private-key", key or f"node-{number}"]
+        text = " ".join(f"{k}={json.dumps(v)}" for k, v in node_config.items())
+        return self.start(
+            name or f"node-{number}", "flower-supernode", *security, "--superlink", f"127.0.0.1:{self.port}",
+            "--port", str(self.node_ports[number]), "--node-config", text, "--max-retries", "200",
+        )  # fmt: skip
+
+    def kill(self, name: str) -> None:
+        """Kill a process and its children, as a power cut would."""
+        process = self.processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(20)
+
+    def make_key(self, name: str) -> Path:
+        """Make a key pair for a SuperNode and return its public half."""
+        command = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", name, "-C", ""]
+        subprocess.run(command, cwd=self.home, check=True, capture_output=True)
+        return self.home / f"{name}.pub"
+
+    def log(self, name: str) -> str:
+        """Return what a process has written."""
+        return (self.home / f"{name}.log").read_text(errors="replace")
+
+    def wait_for_port(self, port: int, process: subprocess.Popen[bytes], seconds: float = 60) -> None:
+        """Wait until somebody listens."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                break
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+            time.sleep(0.1)
+        raise RuntimeError(f"nobody listens on port {port}; exit status {process.poll()}")
+
+    # -- Flower's command line -----------------------------------------------------------------
+
+    def command(
+        self, *words: str, timeout: float = 300, extra: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program beside this Python and return what it did, whatever it did."""
+        return subprocess.run(
+            [str(SCRIPTS / words[0]), *words[1:]],
+            cwd=self.home,
+            env={**self.environment, **(extra or {})},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def flwr(self, *words: str, timeout: float = 300) -> str:
+        """Run `flwr` and return its output; it has to succeed."""
+        done = self.command("flwr", *words, timeout=timeout)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def register(self, number: int) -> None:
+        """Make a key for a node and register it."""
+        self.flwr("supernode", "register", str(self.make_key(f"node-{number}")), "tests")
+
+    def newest_run(self) -> dict[str, str]:
+        """Return what the SuperLink says of the newest run."""
+        runs = json.loads(self.flwr("list", "tests", "--format", "json"))["runs"]
+        return runs[0] if runs else {}
+
+    def run(self, directory: Path, run_config: str, timeout: float = 300) -> FlowerRun:
+        """Run an app to its end."""
+        output = self.flwr("run", str(directory), "tests", "--stream", "-c", run_config, timeout=timeout)
+        newest = self.newest_run()
+        return FlowerRun(output, newest["status"], newest["status-details"])
+
+    def wait_until(self, condition: object, seconds: float = 120, every: float = 0.2) -> None:
+        """Wait for something to become true."""
+        assert callable(condition)
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not within {seconds:g} s; logs in {self.home}")
+            time.sleep(every)
+
+
+def nodes(number: int, extra: Sequence[Mapping[str, object]] = ()) -> list[dict[str, object]]:
+    """Return the `node_config` of each of `number` nodes."""
+    own = list(extra) or [{}] * number
+    return [{"partition-id": i, "num-partitions": number, **own[i]} for i in range(number)]

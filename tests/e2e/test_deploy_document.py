@@ -1,0 +1,150 @@
+"""`docs/deploy.md` is right: its commands, in their order, make the federation that it describes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from deployment import SCRIPTS, Deployment, free_ports
+from flower_runtime import ROOT
+
+from fbo_flower.study import Study
+
+DOCUMENT = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+PORTS = ("8000", "9094", "9095", "9096", "9097")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block: its language, what it is for, and its text."""
+
+    language: str
+    tag: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    found = re.findall(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
+    return [Block(*parts) for parts in found]
+
+
+def services() -> dict[str, str]:
+    return {b.tag.removeprefix("service="): b.text.strip() for b in blocks() if b.tag.startswith("service=")}
+
+
+def test_every_block_is_one_that_is_run_or_compared() -> None:
+    assert {block.language for block in blocks()} == {"bash", "ini", "text"}
+    assert {block.tag.split("=")[0] for block in blocks()} == {"", "service", "stop"}
+    assert list(services()) == ["superlink", "north", "south", "east", "west"]
+    assert sum(block.language == "ini" for block in blocks()) == 2
+    (other,) = [block.text for block in blocks() if block.language == "text"]
+    assert all(line.startswith("pip install ") for line in other.splitlines()), "needs an index: not run here"
+
+
+def test_the_units_start_what_the_terminal_starts() -> None:
+    commands = [
+        line.removeprefix("ExecStart=").replace("/home/federation/venv/bin/", "")
+        for block in blocks()
+        if block.language == "ini"
+        for line in block.text.splitlines()
+        if line.startswith("ExecStart=")
+    ]
+    assert commands == [services()["superlink"], services()["north"]]
+    for block in blocks():
+        if block.language == "ini":
+            assert "Restart=always" in block.text
+    named = set(re.findall(r"systemctl [^`]*?(flower-\w+)", DOCUMENT))
+    assert named == {"flower-superlink"}
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    with Deployment(tmp_path / "home") as deployment:
+        del deployment.environment["FLWR_HOME"]  # the document writes ~/.flwr/config.toml
+        (deployment.home / "config.toml").unlink()
+        scripts = deployment.home / "bin"
+        scripts.mkdir()
+        (scripts / "fbo-flower").write_text(f'#!/bin/sh\nexec "{SCRIPTS}/python" -m fbo_flower.cli "$@"\n')
+        (scripts / "fbo-flower").chmod(0o755)
+        deployment.environment["PATH"] = f"{scripts}:{deployment.environment['PATH']}"
+        deployment.environment["FLWR_LOG_LEVEL"] = "DEBUG"
+        yield deployment
+
+
+@pytest.mark.e2e
+@pytest.mark.deployment
+def test_the_commands_make_the_federation(deployment: Deployment) -> None:
+    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+    root = deployment.home / "federation"
+    try:
+        metadata.version("fbo-flower")
+        installed = True
+    except metadata.PackageNotFoundError:  # run from a checkout that is only on the path
+        installed = False
+    outputs = ""
+
+    def on_free_ports(text: str) -> str:
+        return re.sub(r"\b(8000|909[4-7])\b", lambda found: str(ports[found[0]]), text)
+
+    def shell(text: str) -> str:
+        if not installed:
+            text = "\n".join(line for line in text.splitlines() if not line.startswith("pip install"))
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", on_free_ports(text)],
+            cwd=root if root.exists() else deployment.home,
+            env=deployment.environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}\n{deployment.home}"
+        return done.stdout + done.stderr
+
+    def service(name: str, text: str) -> None:
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {on_free_ports(text)}"],
+            cwd=root,
+            env=deployment.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=(deployment.home / f"{name}.log").open("ab"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        deployment.processes[name] = process
+        if name == "superlink":
+            deployment.wait_for_port(ports["8000"], process)
+        else:
+            deployment.wait_until(lambda: "SuperNode ID" in deployment.log(name))
+
+    for block in blocks():
+        kind, _, name = block.tag.partition("=")
+        if block.language != "bash":
+            continue
+        if kind == "service":
+            service(name, block.text)
+            continue
+        if kind == "stop":
+            deployment.processes[name].terminate()
+            deployment.processes.pop(name).wait(30)
+        outputs += shell(block.text)
+
+    study = Study.load(root / "study")
+    assert set(study.best) == {"north", "south", "east"}
+    for agent in study.best:
+        own = study.trials["trial"][study.trials["agent"] == agent].tolist()
+        assert own == list(range(6)), "three initial trials and one for each of three rounds"
+        assert (root / f"{agent}.db").exists()
+        assert f"agent {agent}, round 2: sends weights (100,), its trials" in deployment.log(agent)
+    assert outputs.count("nothing is wrong") == 2
+    assert "finished:completed" in outputs
+    assert (root / "north-backup.db").exists()
+    listing = shell("flwr supernode list deploy --format json 2> /dev/null")
+    nodes = json.loads(listing)["nodes"]
+    assert [node["status"] for node in nodes].count("online") == 3

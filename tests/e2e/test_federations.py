@@ -1,0 +1,111 @@
+"""The bundled app over SuperLink and SuperNodes gives the trials of the in-process run with the same seed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deployment import Deployment, nodes
+from flower_runtime import ROOT
+
+from fbo_flower.simulation import simulate
+from fbo_flower.study import Study
+
+pytestmark = pytest.mark.e2e
+
+# the first exchange of a run, and every further one, takes Flower 3 to 9 seconds
+CASES = {"fts": ("gp-samples", 3), "rfms": ("breast-cancer-5sites", 2)}
+
+
+def check_run(deployment: Deployment, algorithm: str, tmp_path: Path) -> None:
+    problem, num_rounds = CASES[algorithm]
+    config = {"problem": problem, "algorithm": algorithm, "num-agents": 3, "num-rounds": num_rounds}
+    config |= {"seed": 5, "out": str(tmp_path / "deployed")}
+    run = deployment.run(ROOT, " ".join(f"{key}={json.dumps(value)}" for key, value in config.items()))
+    assert run.status == "finished:completed", run.log + deployment.log("superlink")
+    expected = simulate(problem, algorithm, 3, num_rounds, 5, "inline", out=tmp_path / "inline")
+    study = Study.load(tmp_path / "deployed")
+    assert study.trials == expected.trials
+    assert study.recommendations == expected.recommendations
+    assert study.models == expected.models
+    assert study.judgements == expected.judgements
+    assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    with Deployment(tmp_path_factory.mktemp("plain")) as deployment:
+        deployment.start_superlink()
+        for number, config in enumerate(nodes(3)):
+            deployment.start_supernode(number, config)
+        yield deployment
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    with Deployment(tmp_path_factory.mktemp("secure"), secure=True) as deployment:
+        deployment.start_superlink()
+        for number, config in enumerate(nodes(3)):
+            deployment.register(number)
+            deployment.start_supernode(number, config)
+        yield deployment
+
+
+def test_three_supernodes_give_the_trials_of_the_run_in_process(plain: Deployment, tmp_path: Path) -> None:
+    check_run(plain, "fts", tmp_path)
+
+
+@pytest.mark.deployment
+@pytest.mark.parametrize("algorithm", CASES)
+def test_a_federation_with_tls_and_known_nodes_gives_the_trials_of_the_run_in_process(
+    secure: Deployment, algorithm: str, tmp_path: Path
+) -> None:
+    check_run(secure, algorithm, tmp_path)
+
+
+@pytest.mark.deployment
+def test_an_unregistered_node_is_refused(secure: Deployment) -> None:
+    secure.make_key("stranger")
+    process = secure.start_supernode(3, nodes(4)[3], key="stranger", name="stranger")
+    assert process.wait(60) == 1
+    assert "Failed to activate SuperNode" in secure.log("stranger")
+
+
+@pytest.mark.deployment
+def test_a_node_without_a_key_is_refused(secure: Deployment) -> None:
+    command = ["flower-supernode", "--root-certificates", "ca.crt", "--superlink", f"127.0.0.1:{secure.port}"]
+    process = secure.start("keyless", *command, "--port", str(secure.node_ports[4]))
+    assert process.wait(60) == 1
+
+
+@pytest.mark.deployment
+def test_plain_text_is_refused(secure: Deployment, tmp_path: Path) -> None:
+    with socket.create_connection(("127.0.0.1", secure.port), timeout=10) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = connection.recv(1000)
+    assert not answer.startswith(b"HTTP/1.1 200"), answer
+    home = tmp_path / "plain"
+    home.mkdir()
+    (home / "config.toml").write_text(
+        f'[superlink.tests]\naddress = "127.0.0.1:{secure.port}"\ninsecure = true\n'
+    )
+    assert secure.command("flwr", "list", "tests", extra={"FLWR_HOME": str(home)}).returncode != 0
+
+
+@pytest.mark.deployment
+def test_a_certificate_of_another_authority_is_refused(secure: Deployment) -> None:
+    trusting = ssl.create_default_context(cafile=secure.home / "ca.crt")
+    with (
+        socket.create_connection(("127.0.0.1", secure.port), timeout=10) as connection,
+        trusting.wrap_socket(connection, server_hostname="127.0.0.1") as wrapped,
+    ):
+        assert wrapped.version() in {"TLSv1.2", "TLSv1.3"}
+    with (
+        socket.create_connection(("127.0.0.1", secure.port), timeout=10) as connection,
+        pytest.raises(ssl.SSLCertVerificationError),
+    ):
+        ssl.create_default_context().wrap_socket(connection, server_hostname="127.0.0.1")
