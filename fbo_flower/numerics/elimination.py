@@ -207,7 +207,7 @@ def efficiency(trim: float) -> float:
     (1 - 2 trim)^2` times the variance of the mean, the median `pi / 2` times [Huber1981, section 3.3].
 
     >>> round(efficiency(0.0), 3), round(efficiency(0.2), 3), round(efficiency(0.5), 3)
-    (1.0, 0.881, 0.637)
+    (1.0, 0.874, 0.637)
     """
     kept = 1.0 - 2.0 * trim
     if trim == 0.0:

@@ -318,6 +318,12 @@ class AlgorithmContract:
     smallest: ClassVar[int] = 1
     reports_values: ClassVar[bool] = False
 
+    @pytest.fixture(autouse=True)
+    def one_thread(self):
+        """Compute as agents and strategies do: more BLAS threads may change the last bits."""
+        with single_thread():
+            yield
+
     def make(self) -> Algorithm[Any]:
         raise NotImplementedError
 
