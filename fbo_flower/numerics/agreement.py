@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
+from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.pooling import Increment, pool
 
@@ -56,8 +56,8 @@ class Agreement:
 def agreement(increments: Sequence[Increment], *, known_scale: bool = False) -> Agreement:
     """Test of each agent against all others.
 
-    One odd agent makes the p-values of the others small as well, its own the smallest; `consistent` tells
-    who remains. With two agents both have the same cause to be doubted.
+    One odd agent makes the p-values of the others small as well, its own the smallest. With two agents both
+    have the same cause to be doubted.
 
     Parameters
     ----------
@@ -70,24 +70,6 @@ def agreement(increments: Sequence[Increment], *, known_scale: bool = False) -> 
     rows = [_compare(agent, agents[:n] + agents[n + 1 :], known_scale) for n, agent in enumerate(agents)]
     statistic, directions, p_value = zip(*rows, strict=True)
     return Agreement(np.array(statistic), np.array(directions, dtype=np.int64), np.array(p_value))
-
-
-def consistent(
-    increments: Sequence[Increment], level: float = 0.01, *, known_scale: bool = False
-) -> BoolArray:
-    """Return who shares one objective, `(N,)`: the least agreeing agent leaves until all p-values pass.
-
-    `level` is divided by the number of agents still in. Two that disagree both stay in: nothing says which of
-    them is odd, see `agreement`.
-    """
-    inside = np.ones(len(increments), dtype=np.bool_)
-    while inside.sum() > 2:
-        members = np.flatnonzero(inside).tolist()
-        p_value = agreement([increments[i] for i in members], known_scale=known_scale).p_value
-        if p_value.min() >= level / len(members):
-            break
-        inside[members[int(np.argmin(p_value))]] = False
-    return inside
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.batch import batch_covariances, replaced, stacked_cholesky
-from fbo_flower.numerics.normal import excess, log_excess
+from fbo_flower.numerics.normal import excess
 
 BLOCK = 2**16  # entries of the draws held at a time
 
@@ -43,22 +43,6 @@ def expected_improvement(mean: Array, variance: Array, best: float | Array) -> A
     z = np.divide(improvement, stddev, out=np.zeros_like(improvement), where=stddev > 0)
     certain = np.maximum(improvement, 0.0)
     return np.asarray(np.where(stddev > 0, stddev * excess(z), certain), dtype=np.float64)
-
-
-def log_expected_improvement(mean: Array, variance: Array, best: float | Array) -> Array:
-    """`log EI`: ranks points where `EI` itself underflows; `-inf` where nothing can be gained.
-
-    Parameters
-    ----------
-    mean, variance, best : as for `expected_improvement`
-    """
-    stddev = np.sqrt(np.maximum(variance, 0.0))
-    improvement = np.asarray(mean - best, dtype=np.float64)
-    z = np.divide(improvement, stddev, out=np.zeros_like(improvement), where=stddev > 0)
-    with np.errstate(divide="ignore"):
-        certain = np.log(np.maximum(improvement, 0.0))
-        uncertain = np.log(stddev) + log_excess(z)
-    return np.asarray(np.where(stddev > 0, uncertain, certain), dtype=np.float64)
 
 
 class BatchExpectedImprovement:

@@ -69,18 +69,6 @@ def observe(x: Array, y: Array, pivot_points: Array, hyperparameters: Hyperparam
     return Increment(weighted.T @ w, weighted.T @ y)
 
 
-def from_posterior(mean: Array, covariance: Array) -> Increment:
-    """Undo `pool` for one posterior `N(m, C)` in whitened coordinates: `C^-1 - I` and `C^-1 m`.
-
-    `observe` is better where there is a choice: a covariance at pivots, whitened, is exact to 1e-16 / cut,
-    and the smallest eigenvalues of `C` are the most informative directions.
-    """
-    factor = cholesky(covariance)
-    precision = factor.inverse()
-    precision.flat[:: len(mean) + 1] -= 1.0
-    return Increment(precision, factor.solve(mean))
-
-
 def pool(increments: Sequence[Increment]) -> tuple[Array, Array]:
     """Mean `(r,)` and covariance `(r, r)` of `v` given the observations behind all increments.
 

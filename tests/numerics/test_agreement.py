@@ -4,7 +4,7 @@ from scipy import stats
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics import gp, pivots, pooling
-from fbo_flower.numerics.agreement import agreement, consistent
+from fbo_flower.numerics.agreement import agreement
 
 AXIS = np.linspace(0.0, 1.0, 8)
 POINTS = np.stack(np.meshgrid(AXIS, AXIS, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -56,13 +56,6 @@ def test_an_agent_with_another_objective_is_found(known_scale):
     assert (found.argmin(axis=1) == 1).mean() > 0.9
 
 
-def test_the_odd_agent_leaves_and_the_others_stay():
-    found = np.array([consistent(increments(seed, odd=1)) for seed in range(RUNS // 2)])
-    assert (found == [True, False, True, True]).all(axis=1).mean() > 0.9
-    sound = np.array([consistent(increments(seed)).all() for seed in range(RUNS // 2)])
-    assert sound.mean() > 0.97
-
-
 def test_the_statistic_is_the_predictive_distance_of_the_observations():
     """With one observation far from doubt: its squared deviation over its predictive variance."""
     x, y = POINTS[[0, 1, 9, 27]], np.array([1.0, 0.7, 0.3, -0.2])
@@ -91,7 +84,6 @@ def test_agents_without_observations_agree_with_everybody():
     found = agreement([nothing, *increments(0, num_agents=2), nothing])
     np.testing.assert_array_equal(found.directions[[0, 3]], 0)
     np.testing.assert_array_equal(found.p_value[[0, 3]], 1.0)
-    assert consistent([nothing, nothing, nothing]).all()
 
 
 def test_the_order_of_agents_does_not_matter_when_the_scale_is_known():

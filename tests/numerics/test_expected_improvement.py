@@ -1,16 +1,10 @@
-import math
-
 import numpy as np
 import pytest
 from acquisition_cases import gaussian_process, mesh
 from scipy.stats import norm
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.expected_improvement import (
-    BatchExpectedImprovement,
-    expected_improvement,
-    log_expected_improvement,
-)
+from fbo_flower.numerics.expected_improvement import BatchExpectedImprovement, expected_improvement
 from fbo_flower.numerics.normal import centred_draws
 
 
@@ -20,21 +14,11 @@ def test_values_are_those_of_the_textbook_formula():
     z = (mean - best) / stddev
     exact = (mean - best) * norm.cdf(z) + stddev * norm.pdf(z)
     np.testing.assert_allclose(expected_improvement(mean, stddev**2, best), exact, rtol=1e-10)
-    np.testing.assert_allclose(log_expected_improvement(mean, stddev**2, best), np.log(exact), rtol=1e-9)
 
 
 def test_certain_values_improve_by_their_difference():
     mean, variance = np.array([0.0, 1.0, 3.0]), np.array([0.0, -1e-18, 0.0])
     assert expected_improvement(mean, variance, 1.0).tolist() == [0.0, 0.0, 2.0]
-    assert log_expected_improvement(mean, variance, 1.0).tolist() == [-math.inf, -math.inf, math.log(2.0)]
-
-
-def test_the_logarithm_ranks_points_whose_improvement_underflows():
-    mean, variance = np.array([-50.0, -60.0, -60.0]), np.array([1.0, 1.0, 2.0])
-    assert expected_improvement(mean, variance, 0.0).tolist() == [0.0, 0.0, pytest.approx(0, abs=1e-300)]
-    logs = log_expected_improvement(mean, variance, 0.0)
-    assert np.isfinite(logs).all()
-    assert logs[2] > logs[0] > logs[1]
 
 
 def sampled(mean, factor, best, design, draws):
