@@ -108,11 +108,12 @@ class Plan:
         """Return how many rounds an algorithm gets, None: until it ends."""
         from fbo_flower.algorithms import make_algorithm
         from fbo_flower.simulation.agents import check_roles
+        from fbo_flower.strategies.base import DEFAULT_ROUNDS
 
         algorithm = make_algorithm(contestant.algorithm, contestant.options)
         algorithm.check(problem.space)
         check_roles(problem, algorithm, self.site_options)
-        return self.rounds or (None if algorithm.finishes else 25)
+        return self.rounds or (None if algorithm.finishes else DEFAULT_ROUNDS)
 
 
 def parse_options(pairs: Iterable[str], source: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def simulate(
     problem: str | Problem = "digits-svm",
     algorithm: str = "fts",
     num_agents: int | None = None,
-    num_rounds: int | None = 25,
+    num_rounds: int | None = None,
     seed: int = 0,
     engine: str = "ray",
     options: Mapping[str, object] | None = None,
@@ -73,7 +73,8 @@ def simulate(
     problem : a name in `PROBLEMS`, or a problem of one's own
     algorithm : a name in `ALGORITHMS`
     num_agents : None: as many as the problem has
-    num_rounds : the first is the initial design; None: until the algorithm is finished
+    num_rounds : the first is the initial design; None: until the algorithm is finished, 25
+        for those that never are
     seed : of everything; the same seed gives the same trials, bit for bit, on every engine
     engine : "ray", "inline" or "flower"
     options : the algorithm's

@@ -37,6 +37,8 @@ from fbo_flower.strategies.roll_call import Roster
 from fbo_flower.strategies.run import Run, first_event, from_first_event
 from fbo_flower.study import Study
 
+DEFAULT_ROUNDS = 25  # of an algorithm that never finishes
+
 
 class TuningStrategy(Strategy):
     """Base class of all strategies here; subclasses name their algorithm.
@@ -121,7 +123,7 @@ class TuningStrategy(Strategy):
     def start(  # type: ignore[override]  # a tuning run has no model to start from and returns a study
         self,
         grid: Grid,
-        num_rounds: int | None = 25,
+        num_rounds: int | None = None,
         *,
         journal: str | os.PathLike[str] | None = None,
         resume: bool = False,
@@ -131,7 +133,8 @@ class TuningStrategy(Strategy):
         Parameters
         ----------
         grid : Flower's, in a ServerApp's main function
-        num_rounds : at least 1; None: until the algorithm is finished, for those that finish
+        num_rounds : at least 1; None: until the algorithm is finished, `DEFAULT_ROUNDS` for those that
+            never are
         journal : file that keeps every task and reply, so that a run that dies can be resumed
         resume : go on where the study in `journal` was cut off, in a new Flower run and with new node ids;
             an empty journal begins a study. `num_rounds` may be larger than before
@@ -146,7 +149,7 @@ class TuningStrategy(Strategy):
         if num_rounds is not None:
             check_number("num_rounds", num_rounds, 1, integer=True)
         elif not self.algorithm.finishes:
-            raise ConfigError(f"num_rounds: expected an integer >= 1, {self.algorithm.name} never finishes")
+            num_rounds = DEFAULT_ROUNDS
         if resume and journal is None:
             raise ConfigError("resume: expected a journal to resume from, got none")
         started, status = time.perf_counter(), "failed"

@@ -42,7 +42,7 @@ _NOTHING = Parameters(tensors=[], tensor_type="numpy.ndarray")
 
 def legacy_strategy(
     tuning: TuningStrategy,
-    num_rounds: int | None = 25,
+    num_rounds: int | None = None,
     *,
     then: Callable[[Study], Strategy | None] | None = None,
     journal: str | os.PathLike[str] | None = None,

@@ -10,6 +10,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import FTS, STRATEGIES, RandomSearch, ThompsonSampling
+from fbo_flower.strategies.base import DEFAULT_ROUNDS
 from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.recorder import Recorder
 
@@ -28,12 +29,17 @@ def grid(objective=hill, num_nodes=3, disclose="trials", **options):
 # -- settings ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_rounds", [0, -1, 1.5, True, None])
+@pytest.mark.parametrize("num_rounds", [0, -1, 1.5, True])
 def test_number_of_rounds_must_be_positive(num_rounds):
     strategy = RandomSearch(num_agents=3, seed=1)
     with pytest.raises(ConfigError, match="num_rounds: expected an integer >= 1"):
         strategy.start(grid(), num_rounds)
     assert strategy.study is None
+
+
+def test_without_a_number_an_endless_algorithm_gets_the_default():
+    study = RandomSearch(num_agents=3, seed=1).start(grid())
+    assert len(study.rounds) == DEFAULT_ROUNDS == study.settings["runs"][0]["num_rounds"]
 
 
 @pytest.mark.parametrize(
