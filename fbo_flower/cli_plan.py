@@ -107,8 +107,8 @@ class Plan:
     def _num_rounds(self, contestant: Contestant, problem: Problem) -> int | None:
         """Return how many rounds an algorithm gets, None: until it ends."""
         from fbo_flower.algorithms import make_algorithm
+        from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
         from fbo_flower.simulation.agents import check_roles
-        from fbo_flower.strategies.base import DEFAULT_ROUNDS
 
         algorithm = make_algorithm(contestant.algorithm, contestant.options)
         algorithm.check(problem.space)

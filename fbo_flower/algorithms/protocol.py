@@ -33,6 +33,8 @@ from fbo_flower.space import SearchSpace
 
 State = TypeVar("State")
 
+DEFAULT_ROUNDS = 25  # of an algorithm that never finishes, unless it is told
+
 
 @dataclass(frozen=True)
 class ArraySpec:
@@ -89,11 +91,13 @@ class Findings:
     models : columns of `study_schema.MODELS` but for `algorithm`
     judgements : columns of `study_schema.JUDGEMENTS` but for `algorithm`
     recommendations : agent -> `(point (D,), value)`, in place of the agent's own best
+    privacy : what was spent of privacy, where noise is used: `epsilon`, `delta` and what they are of
     """
 
     models: Sequence[Mapping[str, object]] = ()
     judgements: Sequence[Mapping[str, object]] = ()
     recommendations: Mapping[str, tuple[Array, float]] = field(default_factory=dict)
+    privacy: Mapping[str, object] = field(default_factory=dict)
 
 
 class Session(Protocol):

@@ -23,7 +23,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.protocol import check_number
+from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS, check_number
 from fbo_flower.algorithms.records import Federation, Phase
 from fbo_flower.errors import ConfigError
 from fbo_flower.journal import StudyJournal
@@ -36,8 +36,6 @@ from fbo_flower.strategies.recorder import Recorder, RoundProgress
 from fbo_flower.strategies.roll_call import Roster
 from fbo_flower.strategies.run import Run, first_event, from_first_event
 from fbo_flower.study import Study
-
-DEFAULT_ROUNDS = 25  # of an algorithm that never finishes
 
 
 class TuningStrategy(Strategy):

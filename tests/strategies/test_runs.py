@@ -5,12 +5,12 @@ import time
 import numpy as np
 import pytest
 
+from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import FTS, STRATEGIES, RandomSearch, ThompsonSampling
-from fbo_flower.strategies.base import DEFAULT_ROUNDS
 from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.recorder import Recorder
 
