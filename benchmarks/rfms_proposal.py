@@ -17,7 +17,7 @@ from fbo_flower.algorithms.rfms_state import Answer, RFMSState, Trial
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
-from fbo_flower.simulation.learners import make_learner
+from fbo_flower.simulation.problems.learners import make_learner
 from fbo_flower.space import SearchSpace
 
 NUM_TRIALS, NUM_STATES, NUM_CURATORS = 60, 20, 3
@@ -25,14 +25,14 @@ METHODS = (Method("lso", 0.5), Method("fso", 0.5), Method("fmo", 0.5), Method("e
 LEARNERS = (("elastic-net", False), ("svm", False), ("svm", True), ("forest", False))
 
 
-def state(space: SearchSpace, rng: np.random.Generator) -> RFMSState:
+def state(space: SearchSpace, rng: np.random.Generator, num_trials: int = NUM_TRIALS) -> RFMSState:
     """Return a state with all its trials done."""
-    points = space.snap(rng.random((NUM_TRIALS, space.dimension)))
+    points = space.snap(rng.random((num_trials, space.dimension)))
     losses = [_losses(points, num_rows, rng) for num_rows in (100, 60, 90, 120)]
     trials = tuple(Trial(i, x, Answer(float(losses[0][i]), 100)) for i, x in enumerate(points))
     answers = {
         i: {str(k): Answer(float(losses[k][i]), 60 + 30 * (k - 1)) for k in range(1, NUM_CURATORS + 1)}
-        for i in range(NUM_TRIALS)
+        for i in range(num_trials)
     }
     curators = tuple(str(k) for k in range(1, NUM_CURATORS + 1))
     return RFMSState(space, "0", curators, (), points[:20], trials, answers)

@@ -13,7 +13,7 @@ from fbo_flower.algorithms.records import Array
 from fbo_flower.algorithms.rfms_state import RFMSState
 from fbo_flower.algorithms.search import maximiser
 from fbo_flower.numerics import proposals, scalarization
-from fbo_flower.numerics.functions import Differentiable
+from fbo_flower.numerics.arrays import BoolArray
 
 METHODS = ("lso", "fso", "fmo", "ehvi", "rand_mo")
 SHIP = ("own", "mean", "max", "guarded")
@@ -40,24 +40,28 @@ class Method:
         return weight * losses[:, 0] + (1.0 - weight) * losses[:, 1]
 
     def observations(self, state: RFMSState) -> tuple[Array, Array]:
-        """Return the points `(n, D)` and losses `(n, 2)` that the search models.
+        """Return the points `(n, D)` and losses `(n, 2)` that the search models."""
+        kept, losses = self.observed(state.losses(), state.failed())
+        return state.points[kept], losses
+
+    def observed(self, losses: Array, failed: BoolArray) -> tuple[BoolArray, Array]:
+        """Return which trials the search models, and with which losses `(n, 2)`.
 
         A failed trial counts as the worst loss seen; one whose losses are not known yet is left out. "lso"
-        does without the curators: its second column is the first.
+        does without the curators: its second column is the first. Without a success nothing is modelled.
         """
-        losses, failed = state.losses(), state.failed()
         if self.name == "lso":
             losses, failed = losses[:, [0, 0]], ~np.isfinite(losses[:, 0])
         known = np.isfinite(losses).all(axis=1) & ~failed
         if not known.any():
-            return state.points[:0], losses[:0]
+            return known, losses[known]
         worst = losses[known].max(axis=0)
         losses = np.where(failed[:, None], worst, losses)
         kept = known | failed
-        return state.points[kept], losses[kept]
+        return kept, losses[kept]
 
-    def acquisition(self, features: Array, losses: Array, rng: np.random.Generator) -> Differentiable:
-        """Return the function of the features whose maximiser is proposed.
+    def plan(self, features: Array, losses: Array, rng: np.random.Generator) -> proposals.Plan:
+        """Return what is to be fitted before the next proposal, and the acquisition that comes of it.
 
         "fmo" is ParEGO: weights drawn anew make one loss of two, and expected improvement of that decides.
 
@@ -67,12 +71,13 @@ class Method:
         losses : `(n, 2)`, finite
         """
         if self.name == "ehvi":
-            return proposals.volume_improvement(features, losses, rng)
+            return proposals.plan_volume_improvement(features, losses)
         if self.name == "fmo":
             weights = scalarization.draw_weights(2, rng)
-            scalar = scalarization.tchebycheff(scalarization.normalise(losses), weights)
-            return proposals.improvement(features, scalar, rng)
-        return proposals.improvement(features, self.combined(losses), rng)
+            return proposals.plan_improvement(
+                features, scalarization.tchebycheff(scalarization.normalise(losses), weights)
+            )
+        return proposals.plan_improvement(features, self.combined(losses))
 
     def propose(self, state: RFMSState, rng: np.random.Generator) -> Array:
         """Return the next point `(D,)`: the maximiser of the acquisition, at random without a success."""
@@ -80,7 +85,7 @@ class Method:
         if len(points) == 0:
             first: Array = state.space.snap(rng.random((1, state.space.dimension)))[0]
             return first
-        function = self.acquisition(state.space.features(points), losses, rng)
+        function = self.plan(state.space.features(points), losses, rng).fitted(proposals.KERNEL, rng)
         distance, count = proposals.MIN_DISTANCE, proposals.NUM_CANDIDATES
         point: Array = maximiser(function, state.space, state.points, count, distance, rng)[0]
         return point

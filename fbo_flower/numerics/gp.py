@@ -103,7 +103,7 @@ def log_marginal_likelihood(x: Array, y: Array, hyperparameters: Hyperparameters
 
 def log_prior(theta: Array) -> tuple[float, Array]:
     """Log density of the priors at `theta (F + 2,)`, up to a constant, and its gradient."""
-    return _log_normal(theta, *_prior(len(theta) - 2))
+    return _log_normal(theta, *prior(len(theta) - 2))
 
 
 def fit(
@@ -136,8 +136,8 @@ def fit(
     if isotropic:  # one lengthscale sees the sum of the squared differences
         differences = differences.sum(axis=0, keepdims=True)
     num_scales = len(differences)
-    bounds = np.log([LENGTHSCALE_BOUNDS] * num_scales + [OUTPUTSCALE_BOUNDS, NOISE_BOUNDS])
-    mean, precision = (a[-num_scales - 2 :] for a in _prior(num_dims))
+    limits = bounds(num_scales)
+    mean, precision = (a[-num_scales - 2 :] for a in prior(num_dims))
 
     def loss(theta: Array) -> tuple[float, Array]:
         value, gradient = _log_marginal_likelihood(differences, y, kernel, theta)
@@ -150,9 +150,9 @@ def fit(
             theta = mean if start is None else _isotropic(start.to_array(), num_scales)
         else:
             theta = mean + rng.standard_normal(len(mean)) / np.sqrt(precision)
-        theta = np.clip(theta, bounds[:, 0], bounds[:, 1])
+        theta = np.clip(theta, limits[:, 0], limits[:, 1])
         mode, value, details = _fmin_l_bfgs_b()(
-            loss, theta, bounds=bounds, factr=1e9, pgtol=1e-3, maxiter=100
+            loss, theta, bounds=limits, factr=1e9, pgtol=1e-3, maxiter=100
         )
         if best is None or -value > best.value:
             theta = np.concatenate([np.broadcast_to(mode[:-2], (num_dims,)), mode[-2:]])
@@ -320,9 +320,14 @@ def _squared_differences(x: Array) -> Array:
     return differences.reshape(len(columns), -1)
 
 
+def bounds(num_scales: int) -> Array:
+    """Return the least and the largest `theta` with so many lengthscales, `(num_scales + 2, 2)`."""
+    return np.log([LENGTHSCALE_BOUNDS] * num_scales + [OUTPUTSCALE_BOUNDS, NOISE_BOUNDS])
+
+
 @functools.cache
-def _prior(num_dims: int) -> tuple[Array, Array]:
-    """Means and precisions `(F + 2,)` of the priors over `theta`."""
+def prior(num_dims: int) -> tuple[Array, Array]:
+    """Return means and precisions `(F + 2,)` of the priors over `theta`."""
     centre = LENGTHSCALE_CENTRE * math.sqrt(num_dims)
     mean = np.log([*[centre] * num_dims, OUTPUTSCALE_CENTRE, NOISE_CENTRE])
     stddev = np.array([*[LENGTHSCALE_STDDEV] * num_dims, OUTPUTSCALE_STDDEV, NOISE_STDDEV])

@@ -15,6 +15,7 @@ Bayesian optimization. NeurIPS 2023.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,8 +105,35 @@ class LogVolumeImprovement:
         return np.log(np.maximum(values, LEAST_VOLUME)), gradient
 
 
-def improvement(x: Array, losses: Array, rng: np.random.Generator, *, kernel: str = KERNEL) -> LogImprovement:
-    """Fit a surrogate and return the logarithm of expected improvement under it.
+@dataclass(frozen=True)
+class Plan:
+    """Surrogates that are still to be fitted, and the acquisition that they make.
+
+    Whoever has many plans fits the hyperparameters of all together (`gp_many`).
+
+    Parameters
+    ----------
+    x : `(n, F)`, different points
+    targets : `(n,)` each, the standardised negative losses that are modelled
+    build : the acquisition under posteriors of the targets
+    """
+
+    x: Array
+    targets: tuple[Array, ...]
+    build: Callable[[Sequence[gp.Posterior]], Differentiable]
+
+    def fitted(self, kernel: str, rng: np.random.Generator) -> Differentiable:
+        """Fit every surrogate by itself and return the acquisition."""
+        return self.given([gp.fit(self.x, y, kernel, rng).hyperparameters for y in self.targets])
+
+    def given(self, hyperparameters: Sequence[gp.Hyperparameters]) -> Differentiable:
+        """Return the acquisition with these hyperparameters, one set per target."""
+        pairs = zip(self.targets, hyperparameters, strict=True)
+        return self.build([gp.posterior(self.x, y, h) for y, h in pairs])
+
+
+def plan_improvement(x: Array, losses: Array) -> Plan:
+    """Plan for the logarithm of expected improvement of one loss.
 
     Parameters
     ----------
@@ -113,19 +141,16 @@ def improvement(x: Array, losses: Array, rng: np.random.Generator, *, kernel: st
     losses : `(n,)`, finite
     """
     x, merged = merge_equal(x, losses[:, None])
-    posterior = _surrogate(x, standardise(-merged[:, 0]), kernel, rng)
-    return LogImprovement(posterior, float(posterior.predict(x)[0].max()))
+
+    def build(posteriors: Sequence[gp.Posterior]) -> LogImprovement:
+        (posterior,) = posteriors
+        return LogImprovement(posterior, float(posterior.predict(x)[0].max()))
+
+    return Plan(x, (standardise(-merged[:, 0]),), build)
 
 
-def volume_improvement(
-    x: Array,
-    losses: Array,
-    rng: np.random.Generator,
-    *,
-    reference: Array | None = None,
-    kernel: str = KERNEL,
-) -> LogVolumeImprovement:
-    """Fit two surrogates and return the logarithm of expected hypervolume improvement under them.
+def plan_volume_improvement(x: Array, losses: Array, reference: Array | None = None) -> Plan:
+    """Plan for the logarithm of expected hypervolume improvement of two losses.
 
     Parameters
     ----------
@@ -142,10 +167,32 @@ def volume_improvement(
     offset = merged.mean(axis=0)
     stddev = merged.std(axis=0)
     scale = np.where(stddev > 1e-12 * np.abs(merged).max(axis=0), stddev, 1.0)
-    pair = tuple(_surrogate(x, standardise(-column), kernel, rng) for column in merged.T)
-    # the front of what the surrogates believe at the points seen, as the incumbent of one loss is
-    believed = np.stack([-posterior.predict(x)[0] for posterior in pair], axis=1)
-    return LogVolumeImprovement((pair[0], pair[1]), believed, (reference - offset) / scale)
+    corner = (reference - offset) / scale
+
+    def build(posteriors: Sequence[gp.Posterior]) -> LogVolumeImprovement:
+        first, second = posteriors
+        # the front of what the surrogates believe at the points seen, as the incumbent of one loss is
+        believed = np.stack([-posterior.predict(x)[0] for posterior in posteriors], axis=1)
+        return LogVolumeImprovement((first, second), believed, corner)
+
+    return Plan(x, tuple(standardise(-column) for column in merged.T), build)
+
+
+def improvement(x: Array, losses: Array, rng: np.random.Generator, *, kernel: str = KERNEL) -> Differentiable:
+    """Fit a surrogate and return the logarithm of expected improvement; see `plan_improvement`."""
+    return plan_improvement(x, losses).fitted(kernel, rng)
+
+
+def volume_improvement(
+    x: Array,
+    losses: Array,
+    rng: np.random.Generator,
+    *,
+    reference: Array | None = None,
+    kernel: str = KERNEL,
+) -> Differentiable:
+    """Fit two surrogates and return the logarithm of expected hypervolume improvement under them."""
+    return plan_volume_improvement(x, losses, reference).fitted(kernel, rng)
 
 
 def next_point(
@@ -178,6 +225,8 @@ def merge_equal(x: Array, losses: Array) -> tuple[Array, Array]:
         raise ConfigError(f"losses: expected one row per point, got {x.shape} and {losses.shape}")
     if not (np.isfinite(x).all() and np.isfinite(losses).all()):
         raise ConfigError("losses: expected finite numbers, got some that are not")
+    if len(np.unique(x[:, 0])) == len(x):  # all rows differ already in the first feature
+        return x, losses.astype(np.float64)
     _, first, group, counts = np.unique(x, axis=0, return_index=True, return_inverse=True, return_counts=True)
     sums = np.zeros((len(first), losses.shape[1]))
     np.add.at(sums, group.ravel(), losses / counts[group.ravel(), None])  # before the sum: no overflow
@@ -201,7 +250,3 @@ def moments(posterior: gp.Posterior, z: Array) -> tuple[Array, Array, Array, Arr
     mean = h.outputscale * (k @ posterior.alpha)
     stddev_slope = np.where((variance > LEAST_STDDEV**2)[:, None], -pull(solved) / stddev[:, None], 0.0)
     return mean, stddev, pull(posterior.alpha), stddev_slope
-
-
-def _surrogate(x: Array, y: Array, kernel: str, rng: np.random.Generator) -> gp.Posterior:
-    return gp.posterior(x, y, gp.fit(x, y, kernel, rng).hyperparameters)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fbo_flower.algorithms.rfms_state import WITHHELD
 from fbo_flower.simulation.fronts import hypervolume, non_dominated
 from fbo_flower.study import Study
 from fbo_flower.study_schema import label
@@ -45,6 +46,8 @@ class Selection:
     num_trials, num_failed, num_front : configurations, failed ones, and models on the front
     shipped : loss by name in `LOSSES`, NaN where unknown; of the model that is shipped
     volumes : protocol -> dominated volume, NaN where a loss of every reported model is missing
+    num_withheld : answers that sites refused because their query budgets were used up
+    epsilon : the most that a site has spent of its privacy on the same rows, 0 without noise
     """
 
     label: str
@@ -55,6 +58,8 @@ class Selection:
     num_front: int
     shipped: dict[str, float]
     volumes: dict[str, float]
+    num_withheld: int = 0
+    epsilon: float = 0.0
 
 
 def selections(study: Study) -> list[Selection]:
@@ -66,6 +71,7 @@ def selections(study: Study) -> list[Selection]:
             continue
         shipped = rows.take(rows["shipped"])
         front = rows.take(rows["on_front"])
+        answers = study.judgements.where(algorithm=label(run))
         method = run.get("options", {}).get("method", "")
         reported = {"paper": shipped if method in _SINGLE else front, "fair": front}
         found.append(
@@ -78,6 +84,8 @@ def selections(study: Study) -> list[Selection]:
                 len(front),
                 {name: float(shipped[name][0]) if len(shipped) else math.nan for name in LOSSES},
                 {protocol: volume(reported[protocol]) for protocol in PROTOCOLS},
+                sum(str(reason).startswith(WITHHELD) for reason in answers["failure"]),
+                float(np.max(answers["epsilon"], initial=0.0)),
             )
         )
     return found
@@ -148,6 +156,10 @@ def selection_cells(rows: list[Selection]) -> dict[str, list[str]]:
         cells[f"shipped: {heading}"] = [_number(row.shipped[name]) for row in rows]
     for protocol in PROTOCOLS:
         cells[f"volume ({protocol})"] = [_number(row.volumes[protocol]) for row in rows]
+    if any(row.num_withheld for row in rows):
+        cells["answers withheld"] = [str(row.num_withheld) for row in rows]
+    if any(row.epsilon for row in rows):
+        cells["epsilon spent"] = [f"{row.epsilon:g}" if row.epsilon else "no noise" for row in rows]
     return cells
 
 

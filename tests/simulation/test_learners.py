@@ -15,7 +15,7 @@ from sklearn.svm import SVC
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.models import carries_rows, pack, unpack
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.learners import LEARNERS, make_learner
+from fbo_flower.simulation.problems.learners import LEARNERS, make_learner
 from fbo_flower.space import Float, Int
 
 X, Y = load_breast_cancer(return_X_y=True)

@@ -11,9 +11,17 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.experiments import EXPERIMENTS, rfms, rfms_outcomes, rfms_report
 from fbo_flower.simulation.experiments.rfms_criteria import CRITERIA, Seen, shrunken
 from fbo_flower.simulation.experiments.rfms_outcomes import CHOICES, HINDSIGHT, OWN, Outcomes
-from fbo_flower.simulation.experiments.rfms_replay import METHODS, Setting, Size, replay
+from fbo_flower.simulation.experiments.rfms_replay import (
+    METHODS,
+    Run,
+    Setting,
+    Size,
+    one_by_one,
+    replay,
+    together,
+)
 from fbo_flower.simulation.experiments.rfms_tables import INBAG, Key, Table
-from fbo_flower.simulation.learners import make_learner
+from fbo_flower.simulation.problems.learners import make_learner
 
 SPACE = make_learner("elastic-net").space
 NUM_CONFIGS, NUM_SITES = 30, 4
@@ -82,7 +90,7 @@ def strategy(setting: Setting, monkeypatch, **options):
 def test_a_replay_evaluates_what_the_algorithm_does_with_the_table_for_a_cube(name, failed, monkeypatch):
     setting, method = Setting(table(failed=failed), SPACE, 1, 3), METHODS[name]
     chosen, state = strategy(setting, monkeypatch, method=method.name, alpha=method.alpha)
-    replayed = replay(setting, method, START, 12, 5, "a", "b")
+    (replayed,) = replay([Run(setting, method, START, 5, ("a", "b"))], 12, one_by_one)
     assert replayed.tolist() == chosen
     assert len(set(chosen)) == 12
     ours = setting.state(chosen)
@@ -112,9 +120,20 @@ def test_where_one_site_is_beyond_help_the_guard_falls_back_on_the_mean():
     assert int(np.argmin(CRITERIA["guarded max"](rfms_outcomes.seen(setting, np.array(taken))))) == 1
 
 
+def test_surrogates_fitted_in_step_lead_to_about_the_configurations_of_those_fitted_one_by_one():
+    same = []
+    for seed in range(3):
+        setting = Setting(table(seed), SPACE, 1, 3)
+        runs = [Run(setting, m, START, 5, ("a", n)) for n, m in METHODS.items() if n != "rand_mo"]
+        both = (replay(runs, 15, fitter) for fitter in (together, one_by_one))
+        same += [len(np.intersect1d(*pair)) for pair in zip(*both, strict=True)]
+    assert np.mean(same) > 14
+    assert min(same) > len(START) + 5
+
+
 def test_random_search_draws_its_own_configurations_each_once():
     setting = Setting(table(), SPACE, 0, 2)
-    chosen = replay(setting, METHODS["rand_mo"], START, 12, 5, "a")
+    (chosen,) = replay([Run(setting, METHODS["rand_mo"], START, 5, ("a",))], 12)
     assert len(set(chosen.tolist())) == 12
     assert chosen[: len(START)].tolist() != START.tolist()
 
@@ -124,8 +143,10 @@ def test_a_table_of_equal_losses_does_not_break_a_method():
     flat = replace(
         flat, fold_losses=np.full_like(flat.fold_losses, 0.5), wrong=0.5 * flat.rows + 0 * flat.wrong
     )
-    for method in METHODS.values():
-        assert len(set(replay(Setting(flat, SPACE, 0, 2), method, START, 12, 5, "a").tolist())) == 12
+    for chosen in replay(
+        [Run(Setting(flat, SPACE, 0, 2), m, START, 5, ("a",)) for m in METHODS.values()], 12
+    ):
+        assert len(set(chosen.tolist())) == 12
 
 
 def test_volumes_and_losses_are_those_of_the_configurations_by_hand():
@@ -195,6 +216,32 @@ def test_wins_are_counted_over_replications_and_their_errors_over_tables():
     np.testing.assert_allclose((share + share.T)[~np.eye(len(METHODS), dtype=bool)], 1.0)
 
 
+def test_gains_of_weight_and_guard_are_means_over_tables_by_seed():
+    losses = np.zeros((2, 3, len(CHOICES)))
+    guarded, mean = CHOICES.index("guarded max"), CHOICES.index("mean")
+    keys = [Key("heart-4sites", s, 0, {"learner": "elastic-net", "class_weight": True}) for s in range(4)]
+    keys.append(replace(keys[0], options={"learner": "svm", "class_weight": True}))
+    draws = {}
+    for i, key in enumerate(keys):
+        new, old = losses.copy(), losses.copy()
+        new[..., guarded], old[..., mean] = 0.2 + 0.01 * i, 0.3
+        draws |= {key.name: {"losses": new}, rfms_report.unweighted(key).name: {"losses": old}}
+    lines = rfms_report.guarded_by_seed(draws, keys).splitlines()
+    assert lines[0] == "| seeds | heart | all | tables |"
+    assert lines[2].startswith("| 0 | -0.1000")
+    assert lines[4].startswith("| 2 and more, on which nothing was chosen | -0.0750 ± 0.0050 |")
+    assert lines[5].endswith("| 4 |")
+    table = rfms_report.class_weight(draws, keys)
+    assert "| heart, svm, seed 0 | 1 | guarded max | 0.000 | 0.240 |" in table
+
+
+def test_every_table_of_the_plan_gets_twenty_replications_or_more_with_every_lockbox_equally_many():
+    plan = rfms.full_plan()
+    five, four = Key("breast-cancer-5sites", 0, 0), Key("heart-4sites", 0, 0)
+    assert [len(plan.repeats(key)) for key in (five, four)] == [5, 7]
+    assert len(rfms.quick_plan().repeats(five)) == 1
+
+
 def test_the_experiment_runs_goes_on_where_it_stopped_and_reports(tmp_path, monkeypatch):
     quick = rfms.quick_plan()
     small = replace(quick, keys=quick.keys[:1], weighted=quick.weighted[:1], size=Size(3, 5, 8))
@@ -210,4 +257,5 @@ def test_the_experiment_runs_goes_on_where_it_stopped_and_reports(tmp_path, monk
     EXPERIMENTS["rfms"].run(tmp_path, True, 1, lambda *done: seen.append(done))
     assert seen == [("tables", 2, 2), ("replays", 1, 1), ("outcomes", 1, 1), ("random search", 2, 2)]
     assert "| breast-cancer drc, elastic-net, seed 0 | 1 | guarded max |" in text
+    assert "| seeds | breast-cancer drc | all | tables |" in text
     assert files[0].read_text(encoding="utf-8") == text

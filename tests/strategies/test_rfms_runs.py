@@ -17,6 +17,7 @@ from fbo_flower.models import pack, unpack
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.agents import problem_app
 from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.simulation.selection import selection_cells, selections
 from fbo_flower.strategies import RFMS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
@@ -70,6 +71,7 @@ def test_a_run_leaves_models_with_all_their_losses(undisturbed, tmp_path):
     study, _, _ = undisturbed
     models = study.models
     assert len(models) == 5
+    assert not {"answers withheld", "epsilon spent"} & set(selection_cells(selections(study)))
     assert np.isfinite(models["local_loss"]).all()
     assert np.isfinite(models["remote_loss"]).all()
     kept = models["on_front"] | models["shipped"]
@@ -296,12 +298,17 @@ def test_an_answer_that_is_none_is_refused_and_counted():
     assert study.models["failure"].tolist() == [""] * 5
 
 
+def withheld(study):
+    return sum("budget" in reason for reason in study.judgements["failure"])
+
+
 def test_a_budget_ends_the_search_for_those_who_have_one_and_for_all_when_all_have():
     study, _, _ = run(problem(), node_configs={2: {"query_budget": 2}})
     answers = study.judgements.where(agent="2", split="inbag")
     assert np.isfinite(answers["loss"]).tolist() == [True, True, False, False, False]
     assert all("query budget of 2" in reason for reason in answers["failure"][2:])
     assert study.models["failure"].tolist() == [""] * 5
+    assert selection_cells(selections(study))["answers withheld"] == [str(withheld(study))]
     study, _, _ = run(problem(), options={"query_budget": 2})
     assert len(study.models) == 3, "the third found all curators closed"
     assert np.isnan(study.models["remote_loss"][2])
@@ -315,6 +322,7 @@ def test_epsilon_spent_is_in_the_study():
     study, _, _ = run(problem(), node_configs={2: {"answer_noise_epsilon": 0.5}})
     spent = study.judgements.where(agent="2", split="inbag")
     assert spent["epsilon"].tolist() == [0.5, 1.0, 1.5, 2.0, 2.5]
+    assert selection_cells(selections(study))["epsilon spent"] == ["2.5"]
     assert study.judgements.where(agent="3")["epsilon"].tolist() == [0.0] * len(
         study.judgements.where(agent="3")
     )

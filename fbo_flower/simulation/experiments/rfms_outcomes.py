@@ -20,6 +20,7 @@ from fbo_flower.simulation.experiments.rfms_criteria import CRITERIA, Seen
 from fbo_flower.simulation.experiments.rfms_replay import (
     METHODS,
     Indices,
+    Run,
     Setting,
     Size,
     cell_name,
@@ -90,8 +91,10 @@ def draw(tables: str, key: Key, num_draws: int, size: Size) -> Arrays:
     with single_thread():
         for lockbox in lockboxes(table, key.openbox):
             setting = Setting(table, space, key.openbox, lockbox)
-            for r in range(num_draws):
-                taken = replay(setting, method, np.arange(0), size.num_trials, key.seed, key.name, "draw", r)
+            runs = [
+                Run(setting, method, np.arange(0), key.seed, (key.name, "draw", r)) for r in range(num_draws)
+            ]
+            for taken in replay(runs, size.num_trials):
                 found.append(np.concatenate(chosen_losses(setting, method, taken)))
     values = np.reshape(found, (-1, num_draws, len(CHOICES) + len(HONEST)))
     return {"losses": values[..., : len(CHOICES)], "honest": values[..., len(CHOICES) :]}

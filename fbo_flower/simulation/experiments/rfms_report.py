@@ -47,6 +47,8 @@ def write(
         "## A weight of the positive class among the parameters\n",
         "Random search; differences to the choice by `mean` without the weight.\n",
         class_weight(draws, weighted),
+        "`guarded max` with the weight, minus `mean` without it, elastic net:\n",
+        guarded_by_seed(draws, weighted),
     ]
     with atomic_file(path, text=True) as stream:
         stream.write("\n".join(parts))
@@ -172,32 +174,54 @@ def class_weight(draws: Mapping[str, Arrays], weighted: Iterable[Key]) -> str:
     draws : by name of the table, see `rfms_outcomes.draw`
     weighted : the tables with the weight; one that is missing in `draws`, or whose partner is, is left out
     """
-    groups: dict[str, list[tuple[Arrays, Arrays]]] = {}
-    for key in weighted:
-        other = unweighted(key).name
-        if key.name in draws and other in draws:
-            title = f"{source(key)}, {key.options['learner']}, seed {key.seed}"
-            groups.setdefault(title, []).append((draws[key.name], draws[other]))
+    groups: dict[str, list[Pair]] = {}
+    for key, pair in _pairs(draws, weighted):
+        title = f"{source(key)}, {key.options['learner']}, seed {key.seed}"
+        groups.setdefault(title, []).append(pair)
     groups |= {"all": [pair for group in groups.values() for pair in group]}
     rows = []
     for name, group in groups.items():
         for choice in (*SHOWN, HINDSIGHT) if group else ():
-            c, mean = CHOICES.index(choice), CHOICES.index("mean")
-            new, old = (np.array([pair[i]["losses"][..., c].mean() for pair in group]) for i in (0, 1))
-            base = np.array([other["losses"][..., mean].mean() for _, other in group])
+            new, old, base = (_shipped(group, *which) for which in ((0, choice), (1, choice), (1, "mean")))
             losses = [f"{old.mean():.3f}", f"{new.mean():.3f}"]
             gains = [str(clustered(d[None])) for d in (old - base, new - base)]
             rows.append([name, str(len(group)), choice, *losses, *gains])
-    head = [
-        "data",
-        "tables",
-        "criterion",
-        "without",
-        "with",
-        "without, minus `mean`",
-        "with, minus `mean` without",
-    ]
-    return markdown(head, rows)
+    head = ["data", "tables", "criterion", "without", "with"]
+    return markdown([*head, "without, minus `mean`", "with, minus `mean` without"], rows)
+
+
+def guarded_by_seed(draws: Mapping[str, Arrays], weighted: Iterable[Key]) -> str:
+    """Return the gain of the weight and the guard together, by data set and seed."""
+    found = [(key, pair) for key, pair in _pairs(draws, weighted) if key.options["learner"] == "elastic-net"]
+    seeds = {
+        "0": [0],
+        "1": [1],
+        "2 and more, on which nothing was chosen": [s for s in {key.seed for key, _ in found} if s > 1],
+        "all": list({key.seed for key, _ in found}),
+    }
+    names = list(dict.fromkeys(source(key) for key, _ in found))
+    rows = []
+    for title, wanted in seeds.items():
+        row = [title]
+        for name in (*names, None):
+            group = [p for key, p in found if key.seed in wanted and name in (None, source(key))]
+            gain = _shipped(group, 0, "guarded max") - _shipped(group, 1, "mean")
+            row += [str(clustered(gain[None])) if group else "-"] + [str(len(group))] * (name is None)
+        rows.append(row)
+    return markdown(["seeds", *names, "all", "tables"], rows)
+
+
+Pair = tuple[Arrays, Arrays]  # the draws of a table with the weight, and of its partner without
+
+
+def _pairs(draws: Mapping[str, Arrays], weighted: Iterable[Key]) -> list[tuple[Key, Pair]]:
+    names = [(key, key.name, unweighted(key).name) for key in weighted]
+    return [(key, (draws[a], draws[b])) for key, a, b in names if a in draws and b in draws]
+
+
+def _shipped(pairs: Sequence[Pair], which: int, choice: str) -> Array:
+    """Return the mean loss of a choice on every table, `(T,)`: with the weight (0) or without (1)."""
+    return np.array([pair[which]["losses"][..., CHOICES.index(choice)].mean() for pair in pairs])
 
 
 def unweighted(key: Key) -> Key:

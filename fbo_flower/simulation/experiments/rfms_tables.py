@@ -25,8 +25,8 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.sobol import sobol
 from fbo_flower.numerics.threads import limit_new_libraries, single_thread
 from fbo_flower.simulation.experiments.cells import Arrays, Cell, load_cell, open_directory, run_cells
-from fbo_flower.simulation.learners import Learner, prepare
 from fbo_flower.simulation.problems import SitesProblem, make_problem
+from fbo_flower.simulation.problems.learners import Learner, prepare
 from fbo_flower.simulation.problems.sites import NUM_FOLDS
 from fbo_flower.space import SearchSpace
 

@@ -24,9 +24,9 @@ from fbo_flower.clients.site import Bag, SiteData, SiteObjective
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.data import data_file
-from fbo_flower.simulation.learners import MAX_TREES, MIN_TREES, Learner, make_learner
 from fbo_flower.simulation.partitioners import train_validation
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
+from fbo_flower.simulation.problems.learners import MAX_TREES, MIN_TREES, Learner, make_learner
 from fbo_flower.space import SearchSpace
 
 OPENBOX, CURATOR, LOCKBOX = "openbox", "curator", "lockbox"
