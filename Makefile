@@ -36,8 +36,8 @@ check: $(VENV)/.installed-dev  ## ruff, mypy --strict, layering
 e2e: $(VENV)/.installed-dev  ## federations with TLS, killed processes, docs/deploy.md: about 12 minutes
 	@$(BIN)/python -m pytest -m deployment tests/e2e
 
-bench: $(VENV)/.installed-dev  ## measure speed
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+bench: $(VENV)/.installed-bench  ## measure speed, write docs/results/benchmarks.md: about 20 minutes
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/whole_runs.py
 
 clean:  ## remove .venv, caches and build products; runs/ stays
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
@@ -51,6 +51,11 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	@echo "Installing fbo-flower with its development tools into $(VENV)"
 	@$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
+	@echo "Installing fbo-flower with the libraries that it is compared with into $(VENV)"
+	@$(PIP) install --editable '.[bench]'
 	@touch $@ $(VENV)/.installed
 
 $(BIN)/python:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -23,6 +24,7 @@ from fbo_flower.wire import Packed, show
 MAX_BYTES = 64 * 2**20  # of all arrays of one message
 MAX_ARRAYS = 32
 MAX_AXES = 8
+_SHORT_HEADER = 256  # bytes of a header that is kept once it was read
 
 
 def to_records(packed: Packed, seen: dict[int, FlowerArray] | None = None) -> RecordDict:
@@ -81,14 +83,8 @@ def _size(value: object) -> int:
 
 def _decode_array(name: str, array: FlowerArray) -> AnyArray:
     """Read one array in NumPy's `.npy` format; the header must not promise more than the bytes hold."""
-    stream = io.BytesIO(array.data)
-    readers: dict[tuple[int, int], Callable[..., tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
     try:
-        version = np.lib.format.read_magic(stream)
-        shape, fortran, dtype = readers[version](stream)
+        shape, fortran, dtype, offset = _read_header(array.data)
     except Exception as error:  # NumPy raises several kinds on malformed headers
         raise WireError(f"{name[:80]}: expected an array in npy format", "encoding") from error
     if len(shape) > MAX_AXES or any(type(n) is not int or not 0 <= n <= MAX_BYTES for n in shape):
@@ -98,9 +94,36 @@ def _decode_array(name: str, array: FlowerArray) -> AnyArray:
     size = math.prod(shape)  # Python integers: cannot overflow
     if array.stype != "numpy.ndarray" or dtype.kind not in "fiub":
         raise WireError(f"{name[:80]}: expected plain numbers, got {dtype}", "dtype")
-    if size * dtype.itemsize != len(array.data) - stream.tell():
+    if size * dtype.itemsize != len(array.data) - offset:
         raise WireError(
             f"{name[:80]}: expected {size * dtype.itemsize} bytes for shape {show(shape)}", "size"
         )
-    flat = np.frombuffer(array.data, dtype=dtype, offset=stream.tell())
+    flat = np.frombuffer(array.data, dtype=dtype, offset=offset)
     return cast(AnyArray, flat.reshape(shape, order="F" if fortran else "C"))
+
+
+_Header = tuple[
+    tuple[int, ...], bool, np.dtype[Any], int
+]  # shape, Fortran order, dtype, where the data begin
+
+
+def _read_header(data: bytes) -> _Header:
+    if data[6:8] == b"\x01\x00":
+        end = 10 + int.from_bytes(data[8:10], "little")
+        if end <= min(_SHORT_HEADER, len(data)):
+            return _parse_short_header(data[:end])
+    return _parse_header(data)
+
+
+def _parse_header(data: bytes) -> _Header:
+    stream = io.BytesIO(data)
+    readers: dict[tuple[int, int], Callable[..., tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    shape, fortran, dtype = readers[np.lib.format.read_magic(stream)](stream)
+    return shape, fortran, dtype, stream.tell()
+
+
+# a federation's arrays have few different headers, and NumPy takes longer for one than for the numbers
+_parse_short_header = lru_cache(maxsize=256)(_parse_header)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from fbo_flower.study_schema import RECOMMENDATIONS
 from fbo_flower.table import Column, Table
 
 
+@lru_cache(maxsize=2**17)  # a study's agents are sorted again and again
 def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
     """Sort key under which "2" comes before "10", and "7" before "007" but next to it.
 

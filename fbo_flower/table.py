@@ -43,6 +43,7 @@ _TYPES: dict[str, Any] = {
     "boolean": bool | np.bool_,
     "config": Mapping,
 }
+_DTYPES: dict[str, Any] = {"integer": np.int64, "real": np.float64, "boolean": np.bool_}
 _CHUNK = 50_000  # rows that are held as text at a time
 
 
@@ -236,6 +237,10 @@ class Table:
 
 def _column(name: str, values: npt.ArrayLike | Sequence[Any], kind: Kind | None) -> tuple[Kind, Column]:
     array = values if isinstance(values, np.ndarray) else _as_array(values)
+    if kind in _DTYPES and array.dtype == _DTYPES[kind] and array.ndim == 1:
+        column = array.copy() if array.flags.writeable else array  # nothing to check
+        column.flags.writeable = False
+        return kind, column
     if array.ndim != 1:
         raise ConfigError(f"column {name!r}: expected 1 dimension, got shape {array.shape}")
     types = set(
@@ -258,9 +263,7 @@ def _column(name: str, values: npt.ArrayLike | Sequence[Any], kind: Kind | None)
             raise ConfigError(
                 f"column {name!r}: expected integers of 64 bits, got {array.min()} to {array.max()}"
             )
-        column = array.astype(
-            {"integer": np.int64, "real": np.float64, "boolean": np.bool_}[kind]
-        )  # None -> NaN
+        column = array.astype(_DTYPES[kind])  # None -> NaN
     column.flags.writeable = False
     return kind, column
 

@@ -28,7 +28,7 @@ class _Absent:
     """A parameter that a configuration does not have; `None` is a value."""
 
 
-_ABSENT: Any = _Absent()
+ABSENT: Any = _Absent()
 
 
 def write_rows(file: IO[str], rows: Iterable[Iterable[str]]) -> None:
@@ -88,7 +88,7 @@ def decode_column(name: str, kind: Any, cells: Iterator[Sequence[str]], num_rows
     if isinstance(kind, str):
         return _decode(name, kind, next(cells))
     parameters = [_decode(f"{name}.{p}", k, next(cells), True) for p, k in kind.items()]
-    return _configs(list(kind), parameters, num_rows)
+    return join_parameters(list(kind), parameters, num_rows)
 
 
 def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[str, str], list[Sequence[str]]]:
@@ -97,10 +97,7 @@ def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[st
         raise ConfigError(f"column {column!r}: expected parameter names that are text, got {names}")
     layout: dict[str, str] = {}
     cells: list[Sequence[str]] = []
-    for name in sorted(names):
-        values = [config.get(name, _ABSENT) for config in configs]
-        if any(issubclass(type_, np.generic) for type_ in set(map(type, values))):
-            values = [value.item() if isinstance(value, np.generic) else value for value in values]
+    for name, values in split_parameters(configs, sorted(names)):
         types = set(map(type, values)) - {_Absent}
         if not types <= set(_SCALARS):
             found = ", ".join(sorted(type_.__name__ for type_ in types - set(_SCALARS)))
@@ -110,17 +107,29 @@ def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[st
             kind = "json"
         write = _WRITERS[kind]
         layout[name] = kind
-        cells.append(["" if value is _ABSENT else write(value) for value in values])
+        cells.append(["" if value is ABSENT else write(value) for value in values])
     return layout, cells
 
 
-def _configs(names: list[str], parameters: list[list[Any]], num_rows: int) -> list[dict[str, Any]]:
+def split_parameters(
+    configs: Sequence[Mapping[str, Any]], names: Iterable[str]
+) -> Iterator[tuple[str, list[Any]]]:
+    """Return each parameter's values, `ABSENT` where a configuration does not have it."""
+    for name in names:
+        values = [config.get(name, ABSENT) for config in configs]
+        if any(issubclass(type_, np.generic) for type_ in set(map(type, values))):
+            values = [value.item() if isinstance(value, np.generic) else value for value in values]
+        yield name, values
+
+
+def join_parameters(names: list[str], parameters: list[list[Any]], num_rows: int) -> list[dict[str, Any]]:
+    """Undo `split_parameters`."""
     if not names:
         return [{} for _ in range(num_rows)]
-    if not any(_ABSENT in values for values in parameters):
+    if not any(ABSENT in values for values in parameters):
         return [dict(zip(names, row, strict=True)) for row in zip(*parameters, strict=True)]
     return [
-        {name: value for name, value in zip(names, row, strict=True) if value is not _ABSENT}
+        {name: value for name, value in zip(names, row, strict=True) if value is not ABSENT}
         for row in zip(*parameters, strict=True)
     ]
 
@@ -131,7 +140,7 @@ def _decode(name: str, kind: Any, cells: Sequence[str], may_be_absent: bool = Fa
     read = _READERS[kind]
     try:
         if may_be_absent:
-            return [read(cell) if cell else _ABSENT for cell in cells]
+            return [read(cell) if cell else ABSENT for cell in cells]
         if kind == "real":
             return [float(cell) if cell else math.nan for cell in cells]
         return list(map(read, cells))

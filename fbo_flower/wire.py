@@ -254,17 +254,17 @@ def _checked_array(name: str, array: AnyArray, schema: Schema) -> AnyArray:
         length <= spec.max_length if expected is None else length == expected
         for length, expected in zip(array.shape, spec.shape, strict=True)
     )
-    if str(array.dtype) != spec.dtype or not fits:
+    if array.dtype != spec.dtype or not fits:
         raise WireError(
             f"{name}: expected {spec.shape} {spec.dtype}, got {show(array.shape)} {array.dtype}",
-            "shape" if str(array.dtype) == spec.dtype else "dtype",
+            "shape" if array.dtype == spec.dtype else "dtype",
         )
     if array.dtype == np.uint8:
         return array  # bytes of a model: all of them are within bounds
-    numbers = np.asarray(array, dtype=np.float64)
-    if np.isinf(spec.low) and np.isinf(spec.high):
+    if math.isinf(spec.low) and math.isinf(spec.high):
         return array  # its reader decides what NaN means
-    if array.size and not (np.min(numbers) >= spec.low and np.max(numbers) <= spec.high):
+    numbers = np.asarray(array, dtype=np.float64)
+    if array.size and not (numbers.min() >= spec.low and numbers.max() <= spec.high):
         raise WireError(
             f"{name}: expected finite numbers between {spec.low:g} and {spec.high:g}",
             "bounds" if np.isfinite(numbers).all() else "not-finite",

@@ -78,14 +78,15 @@ class Desk:
                 row += row >= taken
         else:
             rows = np.delete(np.arange(len(self.senders)), gone)
-            cumulative = np.cumsum(self._preferences(agent, rows, iteration))
+            cumulative = np.cumsum(self.preferences(agent, rows, iteration))
             place = np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")
             row = int(rows[min(int(place), num_rows - 1)])
         if self.options.communication == "once":
             self.used[agent] = (*self.used.get(agent, ()), self.senders[row])
-        return {"weights": self.weights[row]}
+        # the sender's own array: a row of `weights` would keep all of this round alive with the advice
+        return {"weights": self.state.messages[self.senders[row]]}
 
-    def _preferences(self, agent: str, rows: IntArray, iteration: int) -> Array:
+    def preferences(self, agent: str, rows: IntArray, iteration: int) -> Array:
         """Return the learned `P_N` over `rows`, not normalised."""
         agreement = rank_agreement(self.z[:, rows], self.z[:, self.rows[agent]])
         exponent = self.options.learning_rate * (self.options.num_initial + iteration - 1) * agreement
@@ -99,7 +100,7 @@ class Desk:
         earlier = self.advised.get(agent, np.empty((0, self.state.space.dimension)))
         z = self.z if len(rows) == len(self.senders) else self.z[:, rows]
         taken = self._at(earlier)[:, rows]
-        point = self.points[next_point(z, taken)]
+        point = self.points[next_point(z, taken)].copy()  # not a view of all points
         self.advised[agent] = np.concatenate([earlier, point[None, :]])
         return {"point": point}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+from functools import cache
 from importlib import metadata
 
 from flwr.app import Context
@@ -15,8 +16,13 @@ def about(context: Context) -> dict[str, str | float]:
     """Return versions, the clock in seconds since 1970, and whether a journal is kept; not where."""
     return {
         "version": __version__,
-        "flwr": metadata.version("flwr"),
+        "flwr": _flower_version(),
         "python": platform.python_version(),
         "time": time.time(),
         "journal": "kept" if context.node_config.get("journal") else "none",
     }
+
+
+@cache
+def _flower_version() -> str:
+    return metadata.version("flwr")  # it reads a file, and a simulation asks for every agent

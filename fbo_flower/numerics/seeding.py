@@ -38,9 +38,11 @@ def generator(seed: int, *keys: str | int) -> np.random.Generator:
     """
     if not 0 <= seed < 2**ENTROPY_BITS:
         raise ConfigError(f"seed: expected an integer in [0, 2**{ENTROPY_BITS}), got {seed}")
-    digest = hashlib.sha256(b"".join(_encode(key) for key in keys)).digest()
-    words = tuple(int(word) for word in np.frombuffer(digest, dtype="<u4"))
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy=int(seed), spawn_key=words)))
+    digest = hashlib.sha256(b"".join([_encode(key) for key in keys])).digest()
+    # the same as SeedSequence(seed, spawn_key=the digest's words) assembles, in half the time
+    words = np.frombuffer(int(seed).to_bytes(ENTROPY_BITS // 8, "little") + digest, dtype="<u4")
+    sequence = np.random.SeedSequence(words.astype(np.uint32, copy=False))
+    return np.random.Generator(np.random.PCG64(sequence))
 
 
 def _encode(key: str | int) -> bytes:

@@ -201,8 +201,8 @@ def _steps(rows: Table, column: str) -> tuple[Array, Array]:
         grid = grid[np.linspace(0, len(grid) - 1, _MAX_POINTS).round().astype(int)]
     agents, agent = np.unique(rows["agent"].astype(str), return_inverse=True)
     curves = np.full((len(agents), len(grid)), np.nan)
-    for i in range(len(agents)):
-        own = agent == i
+    order, ends = np.argsort(agent, kind="stable"), np.cumsum(np.bincount(agent, minlength=len(agents)))
+    for i, own in enumerate(np.split(order, ends[:-1])):
         evaluations, values = rows["evaluations"][own], rows[column][own]
         last = np.searchsorted(evaluations, grid, side="right") - 1
         curves[i] = np.where((last >= 0) & (grid <= evaluations[-1]), values[last], np.nan)

@@ -36,6 +36,9 @@ _MESSAGE_TYPES = {
 }
 
 
+Checked = tuple[Report, wire.Disclosure]
+
+
 @dataclass(frozen=True)
 class Sent:
     """A task on its way."""
@@ -60,7 +63,8 @@ class Run:
     journal : where every step is kept; None: nowhere
     sent : tasks of the half-round that is open
     busy : whether anybody was asked for anything in this round
-    known : agent -> its answer in the open half-round, as far as it came before the run was cut off
+    known : agent -> its answer in the open half-round, as far as it came
+    checked : agent -> what its answer says, or what is wrong with it; found while others are still at work
     past : half-rounds that are over, and whether anything was asked in them
     reopened : the half-round in which the run was cut off
     open_round : the round in which it was cut off; 0: between two
@@ -77,10 +81,12 @@ class Run:
     sent: list[Sent] = field(default_factory=list)
     busy: bool = False
     known: dict[str, Answer] = field(default_factory=dict)
+    checked: dict[str, Checked | WireError] = field(default_factory=dict)
     past: dict[tuple[Phase, int], bool] = field(default_factory=dict)
     reopened: tuple[Phase, int] | None = None
     open_round: int = 0
     seconds_before: float = 0.0
+    _sent_to: dict[str, Sent] = field(default_factory=dict)
 
     # -- steps ---------------------------------------------------------------------------------
 
@@ -112,6 +118,9 @@ class Run:
         self.known.update(answers)
         if self.journal is not None:
             self.journal.write([to_event(a, agent, phase, server_round) for agent, a in answers.items()])
+        for agent, answer in answers.items():
+            if answer.packed is not None and agent in self._sent_to:
+                self.checked[agent] = self._check(self._sent_to[agent], answer)
 
     def tell(self, phase: Phase, server_round: int, missing: Answer) -> None:
         """Check the answers and tell the algorithm; `missing` stands for those that did not come."""
@@ -122,7 +131,7 @@ class Run:
                 reports[sent.agent] = report
         self.state = self.algorithm.tell(self.state, phase, reports)
         self.past[phase, server_round] = True
-        self.known, self.reopened = {}, None
+        self.known, self.checked, self.reopened = {}, {}, None
         self._write(Event("tell", server_round, phase, values={"missing": missing.reason}))
 
     def end_round(
@@ -188,6 +197,7 @@ class Run:
             floats = count_floats(tasks[agent].arrays)
             self.recorder.count(tasks=1, bytes_down=count_bytes(content), floats_down=floats)
             self.sent.append(Sent(agent, tasks[agent], envelope, content))
+        self._sent_to = {sent.agent: sent for sent in self.sent}
         self.busy = self.busy or bool(tasks)
         if not tasks:
             self.past[phase, server_round] = False
@@ -202,27 +212,34 @@ class Run:
                 log(WARNING, "Round %d, agent %s: %s", server_round, sent.agent, answer.reason)
             self.recorder.count_unused("failures", answer.word)
             return None
-        try:
-            if answer.packed is None:
-                raise WireError(answer.reason, answer.word)
-            arrays, config = answer.packed
-            schema = self.algorithm.report_schema(self.recorder.space)
-            dimension = self.recorder.space.dimension
-            report, disclosure = wire.unpack_report(
-                arrays, config, sent.task, sent.envelope, schema, dimension
-            )
-            self.algorithm.check_report(sent.task, report)
-        except WireError as error:
+        found = self.checked.get(sent.agent) or self._check(sent, answer)
+        if isinstance(found, WireError):
             if not replayed:
-                log(WARNING, "Round %d, agent %s: refused: %s", server_round, sent.agent, error)
-            self.recorder.count_unused("refused", error.reason)
+                log(WARNING, "Round %d, agent %s: refused: %s", server_round, sent.agent, found)
+            self.recorder.count_unused("refused", found.reason)
             return None
+        report, disclosure = found
         floats = count_floats(report.arrays)
         self.recorder.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
         self.recorder.disclose(sent.agent, server_round, disclosure)
         if isinstance(made := report.values.get(NUM_EVALUATIONS), int):
             self.recorder.evaluations[sent.agent] = made
         return report
+
+    def _check(self, sent: Sent, answer: Answer) -> Checked | WireError:
+        try:
+            if answer.packed is None:
+                raise WireError(answer.reason, answer.word)
+            arrays, config = answer.packed
+            schema, dimension = (
+                self.algorithm.report_schema(self.recorder.space),
+                self.recorder.space.dimension,
+            )
+            found = wire.unpack_report(arrays, config, sent.task, sent.envelope, schema, dimension)
+            self.algorithm.check_report(sent.task, found[0])
+            return found
+        except WireError as error:
+            return error.with_traceback(None)
 
     def _write(self, event: Event) -> None:
         if self.journal is not None:

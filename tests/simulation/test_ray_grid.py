@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 
 import pytest
@@ -10,7 +11,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.ray_grid import BATCH_SECONDS, MAX_BATCH, RayGrid, batch_size
+from fbo_flower.simulation.ray_grid import RayGrid
 
 pytestmark = pytest.mark.ray
 
@@ -125,34 +126,32 @@ def test_sends_and_receives_in_one_call(grid: RayGrid) -> None:
 
 def test_closing_ends_the_dispatcher_and_may_be_repeated(grid: RayGrid) -> None:
     grid.close()
-    assert not grid._thread.is_alive()
+    assert not grid.is_running
     grid.close()
 
 
-def test_cluster_that_is_not_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_address_where_nobody_listens_is_a_clear_error_at_once(
+    monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with socket.socket() as free:  # bound, but it does not listen
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"'{scheme}127.0.0.1:{port}'.*refused"):
+            RayGrid(app(), 2, address=f"{scheme}127.0.0.1:{port}")
+
+
+def test_cluster_that_does_not_answer_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
 
     def no_cluster(**_: object) -> None:
-        raise ConnectionError("nobody listens")
+        raise ConnectionError("no cluster on this machine")
 
     monkeypatch.setattr(ray, "init", no_cluster)
-    with pytest.raises(ConfigError, match=r"'ray://x:1'.*nobody listens"):
-        RayGrid(app(), 2, address="ray://x:1")
-
-
-@pytest.mark.parametrize(
-    ("waiting", "workers", "seconds", "expected"),
-    [
-        (1000, 2, None, 8),
-        (1000, 2, 1e-4, 250),
-        (10_000, 2, 1e-9, MAX_BATCH),
-        (1000, 2, BATCH_SECONDS / 10, 10),
-        (1000, 2, 3.0, 1),
-        (3, 2, 1e-4, 1),
-        (1, 8, None, 1),
-    ],
-)
-def test_batches_are_as_large_as_their_duration_allows(waiting, workers, seconds, expected) -> None:
-    assert batch_size(waiting, workers, seconds) == expected
+    with pytest.raises(ConfigError, match=r"'auto'.*no cluster"):
+        RayGrid(app(), 2, address="auto")

@@ -1,0 +1,256 @@
+"""The tables of `docs/results/benchmarks.md`, from what `whole_runs.py` kept; the text around them stays.
+
+    python benchmarks/page.py runs/benchmarks docs/results/benchmarks.md
+
+Tables stand between the lines `<!-- measured -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BEGIN, END = "<!-- measured -->", "<!-- end -->"
+ENGINES = ("ray", "inline", "flower")
+PACKAGES = (
+    "flwr", "ray", "numpy", "scipy", "scikit-learn", "PyXAB", "POT", "botorch", "torch", "optuna",
+    "scikit-optimize", "bayesian-optimization", "pytest-benchmark",
+)  # fmt: skip
+AXES: dict[object, tuple[str, ...]] = {  # against which growth is fitted
+    "agent": ("history", "dimension", "grid points"),
+    "server": ("agents", "grid points"),
+    True: ("history",),
+}
+Row = Mapping[str, Any]
+
+
+def write_page(out: Path, page: Path) -> None:
+    """Put the tables into the page."""
+    cells = [json.loads(path.read_text()) for path in sorted((out / "cells").glob("*.json"))]
+    peers = _benchmarks(out / "peers.json")
+    steps = [row for path in sorted(out.glob("steps-*.json")) for row in _benchmarks(path)]
+    parts = [
+        machine(out, cells), rounds(cells, "idle"), rounds(cells, "fts"), others(cells), utilisation(cells),
+        growth(cells, steps), steps_table(steps), peers_table(peers),
+    ]  # fmt: skip
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    body = "\n\n".join(part for part in parts if part)
+    page.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}")
+
+
+def _benchmarks(path: Path) -> list[Row]:
+    return list(json.loads(path.read_text())["benchmarks"]) if path.exists() else []
+
+
+def machine(out: Path, cells: Iterable[Row]) -> str:
+    """Return what everything was measured with."""
+    cpu = "unknown CPU"
+    if (out / "peers.json").exists():
+        found = json.loads((out / "peers.json").read_text())
+        cpu = f"{found['machine_info']['cpu']['count']} cores of {found['machine_info']['cpu']['brand_raw']}"
+        cpu += f", {found['datetime'][:10]}"
+    versions = []
+    for package in PACKAGES:
+        try:
+            versions.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            versions.append(f"{package} not installed")
+    loads = [cell["load"] for cell in cells if "load" in cell]
+    load = f" The load average before a whole run was {min(loads):.1f} to {max(loads):.1f}." if loads else ""
+    return f"{cpu}; Python {platform.python_version()}; {', '.join(versions)}.{load}"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def per_round(cell: Row) -> float | None:
+    """Return the median seconds of the rounds after the first, which starts things up; of one round, that."""
+    seconds = cell.get("seconds")
+    return float(np.median(seconds[1:] or seconds)) if seconds else None
+
+
+def find(cells: Iterable[Row], what: str, engine: str, agents: int) -> Row:
+    """Return a cell of short runs; {} if it was not measured."""
+    fitting = [
+        c for c in cells
+        if (c["what"], c["engine"], c["agents"]) == (what, engine, agents)
+        and c["rounds"] < 10 and "sleep" not in c
+    ]  # fmt: skip
+    return fitting[0] if fitting else {}
+
+
+def rounds(cells: Sequence[Row], what: str) -> str:
+    """Return seconds per round and memory by engine and number of agents."""
+    counts = sorted({c["agents"] for c in cells if c["what"] == what})
+    rows = []
+    for agents in counts:
+        found = {engine: find(cells, what, engine, agents) for engine in ENGINES}
+        seconds = {engine: per_round(cell) for engine, cell in found.items()}
+        floor = per_round(find(cells, "idle", "ray", agents))
+        row = [str(agents)]
+        for engine in ENGINES:
+            cell, value = found[engine], seconds[engine]
+            missing = f"over {cell['limit']:g} s" if "limit" in cell else "-"
+            row.append(missing if value is None else f"{value:.2f}")
+        row.append(_ratio(seconds["ray"], seconds["flower"]))
+        if what != "idle":
+            row.append(_ratio(seconds["ray"], floor))
+        row += [f"{cell['memory'] / 1e9:.2f}" if "memory" in cell else "-" for cell in found.values()]
+        rows.append(row)
+    title = "App that does nothing" if what == "idle" else f"{what.upper()}, free objective"
+    header = ["agents", *(f"{e}, s" for e in ENGINES), "ray / flower"]
+    header += [] if what == "idle" else ["ray / idle ray"]
+    return f"### {title}\n\n" + table(header + [f"{e}, GB" for e in ENGINES], rows)
+
+
+def others(cells: Sequence[Row]) -> str:
+    """Return the longer runs and the other algorithms."""
+    rows = []
+    for c in cells:
+        if (
+            c.get("seconds")
+            and c["what"] not in {"idle", "random"}
+            and (c["what"] != "fts" or c["rounds"] >= 10)
+        ):
+            traffic = [np.mean(c[f"bytes_{way}"]) / c["agents"] for way in ("down", "up")]
+            rows.append(
+                [
+                    f"{c['what']}, {c['agents']} agents, {c['rounds']} rounds, {c['engine']}",
+                    f"{np.median(c['seconds']):.1f}", f"{sum(c['seconds']):.0f}", f"{c['total']:.0f}",
+                    f"{c['memory'] / 1e9:.2f}", f"{c['memory_own'] / 1e9:.2f}",
+                    f"{traffic[0]:.0f} / {traffic[1]:.0f}",
+                ]
+            )  # fmt: skip
+    header = [
+        "run",
+        "s per round",
+        "s of rounds",
+        "s with start",
+        "GB in all",
+        "GB server",
+        "bytes down / up",
+    ]
+    return "### Whole studies\n\n" + table(header, rows) if rows else ""
+
+
+def utilisation(cells: Sequence[Row]) -> str:
+    """Return how busy the workers were, in all rounds."""
+    rows = []
+    for c in sorted(cells, key=lambda c: (c.get("sleep", 0.0), c["agents"])):
+        if c.get("busy") and c["engine"] == "ray" and c["rounds"] < 10:
+            busy, passed = sum(c["busy"][1:]), sum(c["seconds"][1:])
+            asleep = c["sleep"] * c["agents"] * (c["rounds"] - 1) if "sleep" in c else None
+            share = "-" if asleep is None else f"{100 * asleep / passed / c['workers']:.0f} %"
+            cost = "free" if asleep is None else f"{1e3 * c['sleep']:g} ms"
+            rows.append(
+                [c["what"], cost, str(c["agents"]), f"{passed / (c['rounds'] - 1):.2f}",
+                 f"{100 * busy / passed / c['workers']:.0f} %", share]
+            )  # fmt: skip
+    header = ["algorithm", "evaluation", "agents", "s per round", "workers busy", "with evaluations"]
+    return "### How busy the workers are, engine `ray`\n\n" + table(header, rows) if rows else ""
+
+
+def growth(cells: Sequence[Row], steps: Sequence[Row]) -> str:
+    """Return fitted exponents `b` of time ~ size^b."""
+    rows = []
+    for what in ("idle", "fts"):
+        for engine in ENGINES:
+            points = [
+                (n, per_round(find(cells, what, engine, n)))
+                for n in sorted({c["agents"] for c in cells if c["what"] == what and c["agents"] >= 1000})
+            ]
+            known = [(n, s) for n, s in points if s is not None]
+            if len(known) > 1:
+                rows.append([f"{what}, {engine}: a round", "agents", _sizes(known), _exponent(known)])
+    for (algorithm, side), variants in sorted(_by_step(steps).items()):
+        for axis, known in variants.items():
+            if len(known) > 2 and axis in AXES[algorithm == "rfms" or side]:
+                rows.append([f"{algorithm}: {side} step", axis, _sizes(known), _exponent(known)])
+    header = ["time of", "against", "sizes", "exponent"]
+    return (
+        "### Growth\n\nTime ~ size^b, least squares in logarithms.\n\n" + table(header, rows) if rows else ""
+    )
+
+
+def _by_step(steps: Sequence[Row]) -> dict[tuple[str, str], dict[str, list[tuple[int, float]]]]:
+    """Return (algorithm, side) -> axis -> sizes and seconds, the other two axes fixed."""
+    fixed = {"history": (2, 4), "dimension": (20, 4), "agents": (10, 2)}
+    found: dict[tuple[str, str], dict[str, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
+    for b in steps:
+        info, seconds = b["extra_info"], float(b["stats"]["mean"])
+        if "points" in info:
+            found[info["algorithm"], info["side"]]["grid points"].append((info["points"], seconds))
+            continue
+        for axis, others in fixed.items():
+            rest = tuple(info[name] for name in fixed if name != axis)
+            if axis == "history" if info["algorithm"] == "rfms" else rest == others:
+                found[info["algorithm"], info["side"]][axis].append((info[axis], seconds))
+    return {key: {axis: sorted(known) for axis, known in axes.items()} for key, axes in found.items()}
+
+
+def steps_table(steps: Sequence[Row]) -> str:
+    """Return milliseconds of steps against history, dimension and number of agents."""
+    if not steps:
+        return ""
+    found = _by_step(steps)
+    parts = []
+    for side, axes in (("agent", ("history", "dimension")), ("server", ("history", "agents"))):
+        for axis in axes:
+            sizes = sorted({n for (_, s), v in found.items() if s == side for n, _ in v.get(axis, ())})
+            rows = []
+            for (algorithm, own), variants in sorted(found.items()):
+                known = dict(variants.get(axis, ()))
+                if own == side and known:
+                    rows.append([algorithm, *(_ms(known.get(n)) for n in sizes)])
+            parts.append(
+                f"**One {side} step, CPU ms, against {axis}**\n\n"
+                + table(["algorithm", *map(str, sizes)], rows)
+            )
+    return "### Steps\n\n" + "\n\n".join(parts)
+
+
+def peers_table(peers: Sequence[Row]) -> str:
+    """Return each group's times, as ratios to ours."""
+    groups: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for b in peers:
+        groups[str(b["group"])].append((b["extra_info"]["who"], float(b["stats"]["mean"])))
+    rows = []
+    for group, times in groups.items():
+        own = min(seconds for who, seconds in times if who.startswith("fbo-flower"))
+        for who, seconds in sorted(times, key=lambda row: row[1]):
+            rows.append([group, who, _ms(seconds), f"{seconds / own:.1f}"])
+    header = ["work", "library", "CPU ms", "ratio to ours"]
+    return "### Beside other libraries\n\n" + table(header, rows) if rows else ""
+
+
+def _ratio(value: float | None, to: float | None) -> str:
+    return "-" if value is None or not to else f"{value / to:.2f}" if value < 10 * to else f"{value / to:.0f}"
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1e3 * seconds:.3g}"
+
+
+def _sizes(known: Sequence[tuple[int, float]]) -> str:
+    return ", ".join(str(n) for n, _ in known)
+
+
+def _exponent(known: Sequence[tuple[int, float]]) -> str:
+    sizes, seconds = np.array(known).T
+    return f"{np.polyfit(np.log(sizes), np.log(seconds), 1)[0]:.2f}"
+
+
+if __name__ == "__main__":
+    write_page(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,132 @@
+"""Steps of a federation, taken from a real run, that can be done again and again.
+
+Algorithms are functions of their state, and an agent's state travels with its message: so a step that was
+made once can be repeated with the same input.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import Message
+from scenes import Hills
+
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.records import Phase
+from fbo_flower.simulation.agents import problem_app
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.strategies import STRATEGIES
+
+NUM_STEPS = 4  # rounds that are kept
+PULLS = 100  # of a bandit between two messages
+BANDITS = ("pf-pne", "fed-pne", "local-pne", "hct")
+BY_ROUNDS = (*BANDITS, "co-kg", "fn-ucb")  # their history is of this study; the others' came before it
+
+
+@dataclass
+class Server:
+    """An algorithm that keeps what it was asked and told last."""
+
+    inner: Any
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    told: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def ask(self, state: Any, phase: Phase, server_round: int, present: Any, rng: Any) -> Any:
+        """Ask, and keep the arguments."""
+        kept = (state, phase, server_round, present, copy.deepcopy(rng))
+        answer = self.inner.ask(state, phase, server_round, present, rng)
+        if phase is Phase.TRAIN and answer[1]:
+            self.asked = [*self.asked, kept][-NUM_STEPS:]
+        return answer
+
+    def tell(self, state: Any, phase: Phase, reports: Any) -> Any:
+        """Tell, and keep the arguments."""
+        if phase is Phase.TRAIN:
+            self.told = [*self.told, (state, phase, reports)][-NUM_STEPS:]
+        return self.inner.tell(state, phase, reports)
+
+
+class Recorder(InProcessGrid):
+    """A grid that keeps the last messages of some nodes, and the contexts before them."""
+
+    steps: dict[int, list[bytes]]
+
+    def _deliver(self, message_id: str, message: Message, server_round: int) -> None:
+        node = message.metadata.dst_node_id
+        if message.metadata.message_type.startswith("train") and node in list(self.contexts)[:4]:
+            kept = self.__dict__.setdefault("steps", {})
+            kept[node] = [*kept.get(node, []), pickle.dumps((message, self.contexts[node]))][-NUM_STEPS:]
+        super()._deliver(message_id, message, server_round)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The last rounds of a study, to be repeated.
+
+    Parameters
+    ----------
+    app : the ClientApp
+    messages : pickled messages with the contexts before them
+    server : the algorithm with what it was asked and told
+    """
+
+    app: Any
+    messages: tuple[bytes, ...]
+    server: Server
+
+    def agent_steps(self) -> list[Callable[[], object]]:
+        """Return the agents' steps, each to be done once."""
+
+        def step(data: bytes) -> Callable[[], object]:
+            message, context = pickle.loads(data)
+            return lambda: self.app(message, context)
+
+        return [step(data) for data in self.messages]
+
+    def server_steps(self) -> list[Callable[[], object]]:
+        """Return the server's steps: ask for the next round and tell what came back, each to be done once."""
+
+        def step(asked: tuple[Any, ...], told: tuple[Any, ...]) -> Callable[[], object]:
+            *before, rng = asked
+            own = copy.deepcopy(rng)
+
+            def run() -> object:
+                self.server.inner.ask(*before, own)
+                return self.server.inner.tell(*told)
+
+            return run
+
+        return [step(a, t) for a, t in zip(self.server.asked, self.server.told, strict=False)]
+
+
+def options_of(algorithm: str, history: int) -> dict[str, Any]:
+    """Return options with which an algorithm has work to do at this length of history."""
+    if algorithm in BANDITS:
+        budget = PULLS * (history + NUM_STEPS + 2)
+        return {"budget": budget, "max_evaluations_per_round": PULLS}
+    return {}
+
+
+def scene(algorithm: str, history: int, dimension: int, agents: int, mesh: int | None = None) -> Scene:
+    """Run a study up to this length of history, and keep its last rounds; `mesh` is Co-KG's."""
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    problem = Hills(agents, 0, dimension=dimension)
+    by_rounds = algorithm in BY_ROUNDS
+    options: dict[str, Any] = options_of(algorithm, history) | ({} if mesh is None else {"mesh": mesh})
+    made = make_algorithm(algorithm, options)
+    app = problem_app(problem, made, 0, problem.prior(0 if by_rounds else history))
+    strategy = STRATEGIES[algorithm](num_agents=agents, seed=0, **options)
+    server = Server(strategy.algorithm)
+    strategy.algorithm = server  # type: ignore[assignment]  # it answers to the same names
+    grid = Recorder(app, agents)
+    strategy.start(grid, (history if by_rounds else 0) + NUM_STEPS + 1)
+    messages = [data for node in grid.steps.values() for data in node]
+    return Scene(app, tuple(messages), server)

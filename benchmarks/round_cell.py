@@ -1,0 +1,116 @@
+"""One measurement of whole rounds, in a process of its own; prints JSON. `whole_runs.py` calls it.
+
+    python benchmarks/round_cell.py '{"what": "idle", "engine": "ray", "agents": 1000, "rounds": 3}'
+
+`what` is "idle" (an app that sends back what it gets), or an algorithm on an objective that costs nothing.
+The algorithm's agents hold `prior` observations each when the study begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("RAY_worker_niceness", "0")  # Ray gives its workers 15: other work would go first
+
+import logging  # noqa: E402  # Flower and NumPy read the environment when they are imported
+
+from scenes import Hills, MemoryWatch, idle_app, idle_rounds  # noqa: E402
+
+from fbo_flower.simulation import runner  # noqa: E402
+from fbo_flower.simulation.grids import InProcessGrid  # noqa: E402
+from fbo_flower.simulation.ray_grid import RayGrid  # noqa: E402
+
+KEPT: list[RayGrid] = []  # of engine ray
+
+
+class WatchedGrid(RayGrid):
+    """A grid that is found again after the run."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        KEPT.append(self)
+
+
+def idle(engine: str, agents: int, rounds: int) -> dict[str, Any]:
+    """Measure rounds of an app that does nothing."""
+    if engine == "inline":
+        grid = InProcessGrid(idle_app(), agents)
+        return {"seconds": idle_rounds(grid, grid.get_node_ids(), rounds)}
+    if engine == "ray":
+        with RayGrid(idle_app(), agents) as workers:
+            return {"seconds": idle_rounds(workers, workers.get_node_ids(), rounds)}
+    return {"seconds": idle_on_flower(agents, rounds)}
+
+
+def idle_on_flower(agents: int, rounds: int) -> list[float]:
+    """Measure the same rounds on Flower's own engine; all nodes are registered before the first."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    from flwr.serverapp import ServerApp
+    from flwr.simulation import run_simulation
+
+    server, seconds = ServerApp(), []
+
+    @server.main()
+    def main(grid: Any, context: Any) -> None:
+        while len(nodes := sorted(grid.get_node_ids())) < agents:
+            time.sleep(0.1)
+        seconds.extend(idle_rounds(grid, nodes, rounds))
+
+    resources: Any = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"log_to_driver": False},
+    }
+    run_simulation(server, idle_app(), agents, backend_config=resources)
+    return seconds
+
+
+def study(
+    what: str, engine: str, agents: int, rounds: int, prior: int, options: dict[str, Any], sleep: float
+) -> dict[str, Any]:
+    """Measure the rounds of a study."""
+    problem = Hills(agents, 0, seconds=sleep)
+    runner.RayGrid = WatchedGrid  # type: ignore[misc]
+    busy: list[float] = []
+
+    def note(progress: Any) -> None:
+        print(f"round {progress.server_round}: {progress.seconds:.2f} s", file=sys.stderr, flush=True)
+        busy.append(KEPT[-1].busy_seconds if KEPT else 0.0)
+
+    cpu = time.process_time()
+    found = runner.simulate(
+        problem, what, num_rounds=rounds, engine=engine, options=options, prior=problem.prior(prior),
+        on_round=note,
+    )  # fmt: skip
+    row = {name: found.rounds[name].tolist() for name in ("seconds", "bytes_down", "bytes_up", "replies")}
+    begun = [0.0, *busy[:-1]]
+    row["busy"] = [b - a for a, b in zip(begun, busy, strict=True)]  # the first one's holds the roll-call
+    row["workers"] = KEPT[-1].num_workers if KEPT else 1
+    row["trials"], row["cpu"] = len(found.trials), time.process_time() - cpu
+    return row
+
+
+def main() -> None:
+    """Measure what the first argument says."""
+    asked = json.loads(sys.argv[1])
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    what, common = asked["what"], [asked[name] for name in ("engine", "agents", "rounds")]
+    begin = time.perf_counter()
+    with MemoryWatch() as memory:
+        if what == "idle":
+            row = idle(*common)
+        else:
+            own = asked.get("prior", 0), asked.get("options", {}), asked.get("sleep", 0.0)
+            row = study(what, *common, *own)
+    row |= {"memory": memory.largest, "memory_own": memory.own, "total": time.perf_counter() - begin}
+    print(json.dumps({**asked, **row}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""What the benchmarks run: an app that does nothing, and an objective that costs nothing or a given time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+
+from fbo_flower import Float, SearchSpace
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation.problems import Config, EvaluationContext, Problem
+from fbo_flower.simulation.problems.base import number
+from fbo_flower.strategies.exchange import exchange
+
+NUM_FLOATS = 100  # of the app that does nothing, each way
+
+
+@dataclass(frozen=True)
+class Hills(Problem):
+    """A smooth function with two hills, shifted a little at every agent; it costs some microseconds.
+
+    Attributes
+    ----------
+    dimension : `D`; beyond two axes the hills are flat
+    seconds : that an evaluation takes, asleep
+    """
+
+    dimension: int = 2
+    seconds: float = 0.0
+
+    name: ClassVar[str] = "hills"
+    metric: ClassVar[str] = "value"
+    default_agents: ClassVar[int] = 10
+
+    @property
+    def space(self) -> SearchSpace:
+        return _space(self.dimension)
+
+    def __call__(self, config: Config, context: EvaluationContext) -> float:
+        if self.seconds:
+            time.sleep(self.seconds)
+        return self.true_value(config, context.partition)
+
+    def repeated(self, config: Config, context: EvaluationContext, repeats: int) -> np.ndarray:
+        """Return several evaluations at once, as bandits want them."""
+        noise = context.rng.uniform(-0.05, 0.05, repeats)
+        return np.asarray(self.true_value(config, context.partition) + noise)
+
+    def true_value(self, config: Config, partition: int) -> float:
+        shift = 0.05 * np.sin(partition)
+        x, y = (number(config, f"x{min(i, self.dimension - 1)}") for i in range(2))
+        hills = [(1.0, 8, 0.3, 0.6), (0.7, 20, 0.8, 0.2)]
+        return float(sum(h * np.exp(-w * ((x - a - shift) ** 2 + (y - b) ** 2)) for h, w, a, b in hills))
+
+    def prior(self, num_observations: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return what every agent has observed before: agent -> points `(n, D)` and values `(n,)`."""
+        held = {}
+        for agent in range(self.num_agents if num_observations else 0):
+            rng = generator(self.seed, "hills", agent)
+            points = rng.random((num_observations, self.dimension))
+            values = [self.true_value(self.space.decode(point), agent) for point in points]
+            held[str(agent)] = points, np.array(values) + 0.05 * rng.standard_normal(num_observations)
+        return held
+
+
+@cache
+def _space(dimension: int) -> SearchSpace:
+    return SearchSpace({f"x{i}": Float(0.0, 1.0) for i in range(dimension)})
+
+
+def idle_app() -> ClientApp:
+    """Return an app that sends back what it gets."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return Message(message.content, reply_to=message)
+
+    return app
+
+
+def idle_rounds(grid: Grid, nodes: Sequence[int], num_rounds: int) -> list[float]:
+    """Send every node an array and wait for all the answers; return the seconds of each round."""
+    seconds = []
+    for server_round in range(1, num_rounds + 1):
+        begin = time.perf_counter()
+        messages = [
+            Message(
+                RecordDict(
+                    {
+                        "arrays": ArrayRecord([np.full(NUM_FLOATS, float(node % 1000))]),
+                        "config": ConfigRecord({"round": server_round}),
+                    }
+                ),
+                node,
+                MessageType.TRAIN,
+                group_id=str(server_round),
+            )
+            for node in nodes
+        ]
+        replies = exchange(grid, messages, 3600.0, threading.Event())
+        if len(replies) < len(nodes) or any(reply.has_error() for reply in replies.values()):
+            raise SystemExit(f"{len(replies)} of {len(nodes)} nodes answered, or some with an error")
+        seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
+class MemoryWatch:
+    """Largest memory of this process and all its descendants, in bytes; a shared page counts once.
+
+    It reads `/proc` (Linux) every half second; elsewhere it stays 0.
+    """
+
+    def __init__(self, interval: float = 0.5) -> None:
+        self.largest = 0
+        self.own = 0  # this process alone
+        self._interval = interval
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> MemoryWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._look()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval):
+            self._look()
+
+    def _look(self) -> None:
+        parents: dict[int, list[int]] = {}
+        for entry in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = entry.read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended
+                continue
+            parents.setdefault(int(fields[1]), []).append(int(entry.parent.name))
+        family, own = [os.getpid()], os.getpid()
+        for process in family:
+            family += parents.get(process, [])
+        sizes = {process: _proportional_size(process) for process in family}
+        self.largest = max(self.largest, sum(sizes.values()))
+        self.own = max(self.own, sizes[own])
+
+
+def _proportional_size(process: int) -> int:
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)

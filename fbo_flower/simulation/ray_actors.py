@@ -1,0 +1,220 @@
+"""Ray actors that hold a ClientApp and answer batches of messages; one that died is replaced.
+
+A batch travels as the bytes of one pickle, so its size is known here, and a message that cannot be pickled is
+an error of its batch alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.grids import answer, identify
+
+_START_SECONDS = 120.0  # for all actors to be there
+_THREADS = {
+    name: "1"
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+}
+
+
+class ActorDied(Exception):  # noqa: N818  # an event that the caller answers
+    """The actor that had a batch is gone."""
+
+
+class BatchFailed(Exception):  # noqa: N818
+    """A batch could not be answered, its actor lives: its content does not travel, for instance."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came back for a batch.
+
+    Parameters
+    ----------
+    replies : reply and context after it, one per message
+    seconds : of work in the actor
+    num_bytes : of the replies and contexts
+    """
+
+    replies: Sequence[tuple[Message, Context]]
+    seconds: float
+    num_bytes: int
+
+
+class RayActors:
+    """A fixed number of actors in a Ray cluster, one CPU each.
+
+    Parameters
+    ----------
+    app : the ClientApp; it must survive cloudpickle, as in Flower's engine
+    count : None: one per CPU of the cluster
+    address : of a Ray cluster to join, "auto" for the one this machine belongs to; None: start one here,
+        or use the one that this process has started
+
+    Raises
+    ------
+    ConfigError
+        If Ray is not installed, the cluster cannot be reached or has too few free CPUs, or an actor cannot
+        load the app.
+    """
+
+    def __init__(self, app: ClientApp, count: int | None, address: str | None) -> None:
+        self._ray, self._started_ray = _start_ray(address)
+        self._app = self._ray.put(app)
+        self._class = self._ray.remote(num_cpus=1, max_restarts=0)(_Actor)
+        count = count or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        self._actors = [self._new() for _ in range(count)]
+        self._starting: dict[int, Any] = {}  # actor -> what it answers once it is there
+        try:
+            self._ray.get([actor.ping.remote() for actor in self._actors], timeout=_START_SECONDS)
+        except self._ray.exceptions.GetTimeoutError as error:
+            self.end()
+            raise ConfigError(f"engine: expected {count} free CPUs in the Ray cluster, got fewer") from error
+        except self._ray.exceptions.RayError as error:
+            self.end()
+            raise ConfigError(f"engine: a Ray worker could not load the app: {_last_line(error)}") from error
+
+    def __len__(self) -> int:
+        return len(self._actors)
+
+    def send(self, actor: int, batch: Sequence[tuple[Message, Context]]) -> tuple[Any, int]:
+        """Give an actor a batch; return a reference to its answers, and the bytes of the batch.
+
+        Raises
+        ------
+        BatchFailed
+            If it cannot be pickled.
+        """
+        try:
+            data = pickle.dumps(batch, protocol=pickle.HIGHEST_PROTOCOL)
+        except Exception as error:  # pickle raises several kinds
+            raise BatchFailed(f"{type(error).__name__}: {error}") from error
+        return self._actors[actor].work.remote(data), len(data)
+
+    def done(self, references: Sequence[Any], seconds: float) -> list[Any]:
+        """Wait for one of the batches, at most so long, and return those that are done."""
+        ready, _ = self._ray.wait(list(references), num_returns=1, timeout=seconds)
+        return list(ready)
+
+    def collect(self, reference: Any) -> Answers:
+        """Return the answers to a batch that is done.
+
+        Raises
+        ------
+        ActorDied, BatchFailed
+        """
+        try:
+            data, seconds = self._ray.get(reference)
+        except self._ray.exceptions.RayActorError as error:
+            raise ActorDied(f"{type(error).__name__}: {_last_line(error)}") from error
+        except self._ray.exceptions.RayError as error:
+            raise BatchFailed(f"{type(error).__name__}: {_last_line(error)}") from error
+        return Answers(pickle.loads(data), seconds, len(data))
+
+    def replace(self, actor: int) -> None:
+        """End an actor, if it lives, and start another in its place."""
+        self._ray.kill(self._actors[actor])
+        self._actors[actor] = self._new()
+        self._starting[actor] = self._actors[actor].ping.remote()
+
+    def is_there(self, actor: int) -> bool:
+        """Return whether an actor has started; one that replaces another takes seconds."""
+        reference = self._starting.get(actor)
+        if reference is None:
+            return True
+        ready, _ = self._ray.wait([reference], timeout=0)
+        if not ready:
+            return False
+        try:
+            self._ray.get(reference)
+        except self._ray.exceptions.RayError:
+            return False
+        del self._starting[actor]
+        return True
+
+    def end(self) -> None:
+        """End the actors, and Ray if it was started here."""
+        for actor in self._actors:
+            self._ray.kill(actor)
+        if self._started_ray:
+            self._ray.shutdown()
+
+    def _new(self) -> Any:
+        return self._class.options(runtime_env={"env_vars": _THREADS}).remote(self._app)
+
+
+class _Actor:
+    """What runs in a Ray actor: the ClientApp, one batch after the other."""
+
+    def __init__(self, app: ClientApp) -> None:
+        identify()
+        self._app = app
+
+    def ping(self) -> None:
+        """Show that the actor lives."""
+
+    def work(self, data: bytes) -> tuple[bytes, float]:
+        """Return the replies with the contexts after them, pickled, and the seconds that took."""
+        start = time.perf_counter()
+        results = [(answer(self._app, message, context), context) for message, context in pickle.loads(data)]
+        packed = pickle.dumps(results, protocol=pickle.HIGHEST_PROTOCOL)
+        return packed, time.perf_counter() - start
+
+
+@contextlib.contextmanager
+def ray_running(address: str | None = None) -> Iterator[None]:
+    """Keep Ray up for several grids, each of which would start and end it."""
+    ray, started = _start_ray(address)
+    try:
+        yield
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _start_ray(address: str | None) -> tuple[Any, bool]:
+    """Return the module `ray`, connected, and whether it was this call that started it."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError("engine: ray needs Ray; install fbo-flower[simulation] or use inline") from error
+    if ray.is_initialized():
+        return ray, False
+    _check_reachable(address)
+    options: dict[str, Any] = {} if address else {"include_dashboard": False}
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except ConnectionError as error:
+        raise ConfigError(f"address: expected a running Ray cluster at {address!r}: {error}") from error
+    return ray, True
+
+
+def _check_reachable(address: str | None) -> None:
+    """Raise ConfigError if nobody listens at `host:port`; Ray itself tries for minutes."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"address: expected a running Ray cluster at {address!r}: {error}") from error
+
+
+def _last_line(error: BaseException) -> str:
+    """Return the line of an error of Ray's that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:200] if lines else ""

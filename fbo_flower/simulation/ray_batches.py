@@ -1,0 +1,270 @@
+"""Messages handed out to actors in batches, and what comes back.
+
+A batch is as large as its expected duration and size allow: hundreds of cheap messages travel together, slow
+ones one by one, and near the end of a round batches shrink so that all actors end together. Two batches are
+under way to each actor, no more, whatever waits.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from logging import WARNING
+from typing import Any, Protocol
+
+from flwr.app import Context, Error, Message
+from flwr.common.constant import ErrorCode
+from flwr.common.logger import log
+
+from fbo_flower.simulation.ray_actors import ActorDied, Answers, BatchFailed
+
+BATCH_SECONDS = 0.25  # expected duration of a batch
+BATCH_BYTES = 32 * 2**20  # expected bytes of a batch, or of its answers
+MAX_BATCH = 500  # messages
+IN_FLIGHT = 2  # batches per actor: one at work, one waiting
+UNCLAIMED = 8  # replies per node
+_LOOK = 0.05  # seconds between two looks at what is done
+Item = tuple[str, Message, Context]
+
+
+class Actors(Protocol):
+    """What answers batches, see `RayActors`."""
+
+    def __len__(self) -> int: ...
+
+    def send(self, actor: int, batch: Sequence[tuple[Message, Context]]) -> tuple[Any, int]: ...
+
+    def done(self, references: Sequence[Any], seconds: float) -> list[Any]: ...
+
+    def collect(self, reference: Any) -> Answers: ...
+
+    def replace(self, actor: int) -> None: ...
+
+    def is_there(self, actor: int) -> bool: ...
+
+
+def batch_size(num_waiting: int, num_actors: int, seconds: float | None, num_bytes: float = 0.0) -> int:
+    """Return how many messages the next batch takes.
+
+    Parameters
+    ----------
+    seconds : measured time per message; None: nothing is known, so the first batches are small
+    num_bytes : measured size per message with its context, there or back, whichever is larger
+    """
+    share = math.ceil(num_waiting / (2 * num_actors))  # the last batches are small, so that all end together
+    most = 8 if seconds is None else max(1, int(BATCH_SECONDS / max(seconds, 1e-9)))
+    fitting = max(1, int(BATCH_BYTES / max(num_bytes, 1.0)))
+    return max(1, min(share, most, fitting, MAX_BATCH, num_waiting))
+
+
+@dataclass
+class _Batch:
+    """Messages under way to one actor."""
+
+    items: list[Item]
+    actor: int
+    sent: float  # `time.monotonic`
+    num_bytes: int
+    weight: int  # of the actor's load
+
+
+class Dispatcher:
+    """Hands messages out to actors and keeps the replies until they are asked for; a thread of its own.
+
+    Parameters
+    ----------
+    contexts : node -> context, replaced by what comes back with a reply
+    timeout : seconds that one message may take before its actor is ended and replaced; None: any time
+
+    Replies that nobody asks for, of rounds that closed without them, are dropped from the oldest on once
+    there are more than `UNCLAIMED` per node.
+    """
+
+    def __init__(self, actors: Actors, contexts: dict[int, Context], timeout: float | None) -> None:
+        self._actors = actors
+        self._contexts = contexts
+        self._timeout = timeout
+        self._load = [0] * len(actors)  # batches in flight
+        self._queue: deque[Item] = deque()
+        self._suspects: deque[Item] = deque()  # were in a batch that failed
+        self._in_flight: dict[Any, _Batch] = {}
+        self._replies: dict[str, Message] = {}
+        self._owed: set[str] = set()
+        self._seconds: float | None = None  # per message, measured
+        self._num_bytes = 0.0
+        self.busy_seconds = 0.0  # of all actors together
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._failure = ""
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="ray-grid", daemon=True)
+        self._thread.start()
+
+    def push(self, items: Sequence[Item]) -> None:
+        """Queue messages, each with an id of its own."""
+        with self._lock:
+            for message_id in list(self._replies)[: -UNCLAIMED * len(self._contexts)]:
+                del self._replies[message_id]
+            self._queue.extend(items)
+            self._owed.update(message_id for message_id, _, _ in items)
+        self._wake.set()
+        if self._failure:
+            self._fail_all()
+
+    def pull(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return the replies that are there by now, each once."""
+        with self._lock:
+            if not self._replies:
+                return []
+            ready = [i for i in message_ids if i in self._replies]
+            return [self._replies.pop(i) for i in ready]
+
+    def awaits(self, message_ids: Iterable[str]) -> bool:
+        """Return whether a reply to one of these messages may still come."""
+        with self._lock:
+            return any(i in self._owed or i in self._replies for i in message_ids)
+
+    def close(self) -> None:
+        """End the thread; what is under way is dropped."""
+        self._closed = True
+        self._wake.set()
+        self._thread.join(timeout=10.0)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether anybody still hands out."""
+        return self._thread.is_alive()
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Hand out batches and collect what is done, until all is closed."""
+        try:
+            while not self._closed:
+                self._turn()
+        except Exception as error:  # Ray itself is gone: say so instead of letting the strategy wait
+            if not self._closed:
+                log(WARNING, "Ray failed: %s", error)
+                self._failure = f"Ray failed: {type(error).__name__}"
+                self._fail_all()
+
+    def _turn(self) -> None:
+        self._hand_out()
+        if not self._in_flight:
+            self._wake.wait(timeout=1.0)
+            self._wake.clear()
+            return
+        for reference in self._actors.done(list(self._in_flight), _LOOK):
+            self._collect(reference)
+        self._give_up_late_batches()
+
+    def _hand_out(self) -> None:
+        """Fill the actors up; suspects go one by one to actors that have nothing else."""
+        while self._suspects and 0 in self._load:
+            self._send(self._load.index(0), [self._suspects.popleft()], IN_FLIGHT)
+        while self._queue:
+            actor = min(range(len(self._load)), key=self._load.__getitem__)
+            if self._load[actor] >= IN_FLIGHT:
+                return
+            with self._lock:
+                size = batch_size(len(self._queue), len(self._load), self._seconds, self._num_bytes)
+                items = [self._queue.popleft() for _ in range(size)]
+            self._send(actor, items, 1)
+
+    def _send(self, actor: int, items: list[Item], weight: int) -> None:
+        try:
+            batch = [(message, context) for _, message, context in items]
+            reference, num_bytes = self._actors.send(actor, batch)
+        except BatchFailed as error:
+            self._retry(items, str(error))
+            return
+        except Exception:
+            self._queue.extend(items)  # Ray is gone; they are answered with the others
+            raise
+        self._in_flight[reference] = _Batch(items, actor, time.monotonic(), num_bytes, weight)
+        self._load[actor] += weight
+
+    def _collect(self, reference: Any) -> None:
+        batch = self._in_flight.get(reference)
+        if batch is None:
+            return  # buried with its actor
+        try:
+            answers = self._actors.collect(reference)
+        except ActorDied as error:
+            self._bury(batch.actor, str(error))
+            return
+        except BatchFailed as error:
+            self._drop(reference)
+            self._retry(batch.items, str(error))
+            return
+        self._drop(reference)
+        self.busy_seconds += answers.seconds
+        each = answers.seconds / len(batch.items)
+        self._seconds = each if self._seconds is None else 0.5 * (self._seconds + each)
+        self._num_bytes = max(batch.num_bytes, answers.num_bytes) / len(batch.items)
+        with self._lock:
+            for (message_id, message, _), (reply, context) in zip(batch.items, answers.replies, strict=True):
+                self._contexts[message.metadata.dst_node_id] = context
+                self._replies[message_id] = reply
+                self._owed.discard(message_id)
+
+    # -- what goes wrong -----------------------------------------------------------------------
+
+    def _bury(self, actor: int, reason: str) -> None:
+        """Replace a dead actor. A message that was alone there is at fault; others are tried again alone."""
+        if self._closed:
+            return
+        log(WARNING, "A worker died and is replaced: %s", reason[:200])
+        lost = [reference for reference, batch in self._in_flight.items() if batch.actor == actor]
+        items = [item for reference in lost for item in self._in_flight.pop(reference).items]
+        stillborn = not self._actors.is_there(actor)
+        self._actors.replace(actor)
+        self._load[actor] = 0
+        if stillborn:
+            self._fail(items, f"the worker died: {reason}")
+        else:
+            self._retry(items, f"the worker died: {reason}")
+
+    def _retry(self, items: list[Item], reason: str) -> None:
+        """Try messages that failed together again, one by one; one that was alone has failed."""
+        if len(items) == 1:
+            self._fail(items, reason)
+        else:
+            self._suspects.extend(items)
+
+    def _fail(self, items: Iterable[Item], reason: str) -> None:
+        with self._lock:
+            for message_id, message, _ in items:
+                error = Error(code=ErrorCode.UNKNOWN, reason=reason)
+                self._replies[message_id] = Message(error, reply_to=message)
+                self._owed.discard(message_id)
+
+    def _fail_all(self) -> None:
+        with self._lock:
+            waiting = [*self._queue, *self._suspects]
+            waiting += [item for batch in self._in_flight.values() for item in batch.items]
+            self._queue.clear()
+            self._suspects.clear()
+            self._in_flight.clear()
+        self._fail(waiting, self._failure)
+
+    def _give_up_late_batches(self) -> None:
+        if self._timeout is None:
+            return
+        now = time.monotonic()
+        for batch in self._in_flight.values():
+            if not self._actors.is_there(batch.actor):
+                batch.sent = now  # it has not begun
+        late = [
+            b for b in self._in_flight.values() if now - b.sent > self._timeout * (IN_FLIGHT + len(b.items))
+        ]
+        for batch in late[:1]:
+            self._bury(batch.actor, f"no answer within {self._timeout:g} s")
+
+    def _drop(self, reference: Any) -> None:
+        batch = self._in_flight.pop(reference)
+        self._load[batch.actor] -= batch.weight

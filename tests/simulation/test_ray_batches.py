@@ -1,0 +1,186 @@
+"""Batches handed out to actors that are planted here: sizes, bounds and failures, without Ray."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
+
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.simulation.ray_actors import ActorDied, Answers, BatchFailed
+from fbo_flower.simulation.ray_batches import (
+    BATCH_BYTES,
+    BATCH_SECONDS,
+    IN_FLIGHT,
+    MAX_BATCH,
+    UNCLAIMED,
+    Dispatcher,
+    batch_size,
+)
+
+
+class PlantedActors:
+    """Actors that answer in the order in which they are asked, and say that each message took `seconds`."""
+
+    def __init__(self, count: int, seconds: float = 1e-4, num_bytes: int = 100) -> None:
+        self.count, self.seconds, self.num_bytes = count, seconds, num_bytes
+        self.sent: list[tuple[int, list[int]]] = []  # actor, nodes
+        self.under_way: dict[int, Sequence[tuple[Message, Context]]] = {}
+        self.most_under_way = 0  # messages
+        self.deadly: set[int] = set()  # nodes
+        self.broken: set[int] = set()
+        self.replaced: list[int] = []
+        self.gone = False
+
+    def __len__(self) -> int:
+        return self.count
+
+    def send(self, actor: int, batch: Sequence[tuple[Message, Context]]) -> tuple[int, int]:
+        if self.gone:
+            raise RuntimeError("no cluster")
+        self.sent.append((actor, [message.metadata.dst_node_id for message, _ in batch]))
+        self.under_way[len(self.sent)] = batch
+        self.most_under_way = max(self.most_under_way, sum(map(len, self.under_way.values())))
+        return len(self.sent), self.num_bytes * len(batch)
+
+    def done(self, references: Sequence[Any], seconds: float) -> list[Any]:
+        return [min(references)]
+
+    def collect(self, reference: Any) -> Answers:
+        batch = self.under_way.pop(reference)
+        nodes = {message.metadata.dst_node_id for message, _ in batch}
+        if nodes & self.deadly:
+            raise ActorDied("planted")
+        if nodes & self.broken:
+            raise BatchFailed("planted")
+        replies = [(Message(message.content, reply_to=message), context) for message, context in batch]
+        return Answers(replies, self.seconds * len(batch), self.num_bytes * len(batch))
+
+    def replace(self, actor: int) -> None:
+        self.replaced.append(actor)
+
+    def is_there(self, actor: int) -> bool:
+        return True
+
+
+@contextmanager
+def dispatching(actors: PlantedActors, num_nodes: int) -> Iterator[tuple[Dispatcher, list[Any]]]:
+    grid = InProcessGrid(ClientApp(), num_nodes)
+    dispatcher = Dispatcher(actors, grid.contexts, None)
+    items = [
+        (str(node), Message(RecordDict({"c": ConfigRecord({"a": 1})}), node, MessageType.TRAIN), context)
+        for node, context in grid.contexts.items()
+    ]
+    for message_id, message, _ in items:
+        message.metadata.__dict__["_message_id"] = message_id
+    try:
+        yield dispatcher, items
+    finally:
+        dispatcher.close()
+
+
+def answers(dispatcher: Dispatcher, items: list[Any]) -> dict[str, Message]:
+    waiting, found = {i for i, _, _ in items}, {}
+    deadline = time.monotonic() + 30
+    while waiting and time.monotonic() < deadline:
+        for reply in dispatcher.pull(waiting):
+            found[reply.metadata.reply_to_message_id] = reply
+        waiting -= found.keys()
+        time.sleep(0.001)
+    assert not waiting
+    return found
+
+
+@pytest.mark.parametrize(
+    ("waiting", "workers", "seconds", "num_bytes", "expected"),
+    [
+        (1000, 2, None, 0, 8),
+        (1000, 2, 1e-4, 0, 250),
+        (10_000, 2, 1e-9, 0, MAX_BATCH),
+        (1000, 2, BATCH_SECONDS / 10, 0, 10),
+        (1000, 2, 3.0, 0, 1),
+        (3, 2, 1e-4, 0, 1),
+        (1, 8, None, 0, 1),
+        (1000, 2, 1e-4, BATCH_BYTES / 20, 20),
+        (1000, 2, 1e-4, 10 * BATCH_BYTES, 1),
+    ],
+)
+def test_batches_are_as_large_as_their_duration_and_size_allow(
+    waiting, workers, seconds, num_bytes, expected
+) -> None:
+    assert batch_size(waiting, workers, seconds, num_bytes) == expected
+
+
+@pytest.mark.parametrize(("seconds", "largest"), [(1e-6, MAX_BATCH), (0.01, 25), (2.0, 1)])
+def test_batches_follow_the_seconds_that_messages_take(seconds: float, largest: int) -> None:
+    actors = PlantedActors(2, seconds)
+    with dispatching(actors, 4000) as (dispatcher, items):
+        dispatcher.push(items)
+        answers(dispatcher, items)
+    sizes = [len(nodes) for _, nodes in actors.sent]
+    assert sizes[: 2 * IN_FLIGHT] == [8] * 2 * IN_FLIGHT, "nothing is known yet"
+    assert max(sizes[2 * IN_FLIGHT :]) == largest
+    assert sizes[-1] == 1, "the last batches shrink"
+
+
+def test_what_is_under_way_is_bounded_whatever_waits() -> None:
+    actors = PlantedActors(2, 1e-6)
+    with dispatching(actors, 6000) as (dispatcher, items):
+        dispatcher.push(items)
+        answers(dispatcher, items)
+    assert actors.most_under_way <= 2 * IN_FLIGHT * MAX_BATCH
+    large = PlantedActors(2, 1e-6, BATCH_BYTES // 10)
+    with dispatching(large, 400) as (dispatcher, items):
+        dispatcher.push(items)
+        answers(dispatcher, items)
+    assert large.most_under_way <= 2 * IN_FLIGHT * 10
+
+
+def test_replies_that_nobody_asks_for_are_dropped_from_the_oldest_on() -> None:
+    actors = PlantedActors(1)
+    with dispatching(actors, 3) as (dispatcher, items):
+        for turn in range(30):
+            for message_id, message, _ in items:
+                message.metadata.__dict__["_message_id"] = f"{turn}.{message_id}"
+            dispatcher.push([(f"{turn}.{i}", message, context) for i, message, context in items])
+            while dispatcher._owed:
+                time.sleep(0.001)
+        assert len(dispatcher._replies) <= UNCLAIMED * 3 + 3
+        assert len(dispatcher.pull([f"29.{i}" for i, _, _ in items])) == 3
+
+
+def test_one_of_a_batch_that_fails_costs_its_own_reply_alone() -> None:
+    actors = PlantedActors(2)
+    with dispatching(actors, 100) as (dispatcher, items):
+        nodes = [message.metadata.dst_node_id for _, message, _ in items]
+        actors.deadly, actors.broken = {nodes[7]}, {nodes[40], nodes[41]}
+        dispatcher.push(items)
+        found = answers(dispatcher, items)
+        assert {int(i) for i, reply in found.items() if reply.has_error()} == {nodes[i] for i in (7, 40, 41)}
+        assert "died" in found[str(nodes[7])].error.reason
+        assert len(actors.replaced) == 2, "once in company, once alone"
+        dispatcher.push(items[:5])
+        assert len(answers(dispatcher, items[:5])) == 5
+
+
+def test_a_cluster_that_is_gone_answers_with_errors_now_and_later() -> None:
+    actors = PlantedActors(2)
+    with dispatching(actors, 20) as (dispatcher, items):
+        actors.gone = True
+        dispatcher.push(items)
+        assert all(reply.has_error() for reply in answers(dispatcher, items).values())
+        dispatcher.push(items)
+        assert all("Ray failed" in reply.error.reason for reply in answers(dispatcher, items).values())
+
+
+def test_the_seconds_of_work_add_up() -> None:
+    actors = PlantedActors(2, seconds=0.5)
+    with dispatching(actors, 10) as (dispatcher, items):
+        dispatcher.push(items)
+        answers(dispatcher, items)
+        assert dispatcher.busy_seconds == pytest.approx(5.0)

@@ -1,0 +1,100 @@
+"""What has to hold for thousands of agents: fair cohorts, and memory that does not grow with the rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from fbo_flower import Float, SearchSpace
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.records import Federation, Phase, Report
+from fbo_flower.clients import client_app
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.strategies import STRATEGIES
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0)})
+NUM_AGENTS, NUM_ROUNDS, COHORT = 12, 100, 4
+
+
+def p_value(counts: np.ndarray, num_rounds: int = NUM_ROUNDS) -> float:
+    """Return the probability of counts at least as uneven, if every round draws its cohort fairly.
+
+    With a fair draw without replacement the sum of squared deviations over the variance of one count, times
+    `(N - 1) / N`, is about chi-squared with `N - 1` degrees of freedom.
+    """
+    share = COHORT / NUM_AGENTS
+    variance = num_rounds * share * (1 - share)
+    statistic = np.sum((counts - num_rounds * share) ** 2) / variance * (NUM_AGENTS - 1) / NUM_AGENTS
+    return float(chi2.sf(statistic, NUM_AGENTS - 1))
+
+
+def drawn(seed: int) -> list[tuple[int, ...]]:
+    app = client_app(lambda config, context: config["x"], SPACE, seed=0, disclose="trials")
+    strategy = STRATEGIES["random"](num_agents=NUM_AGENTS, seed=seed, fraction=1 / 3, num_initial=1)
+    trials = strategy.start(InProcessGrid(app, NUM_AGENTS), NUM_ROUNDS).trials
+    rounds = [sorted(map(int, trials["agent"][trials["round"] == r + 1])) for r in range(NUM_ROUNDS)]
+    return [tuple(cohort) for cohort in rounds]
+
+
+def test_cohorts_are_fair_and_belong_to_the_seed() -> None:
+    cohorts = drawn(3)
+    assert {len(cohort) for cohort in cohorts} == {COHORT}
+    counts = np.bincount(np.concatenate(cohorts), minlength=NUM_AGENTS)
+    assert p_value(counts) > 0.001
+    pairs = np.zeros((NUM_AGENTS, NUM_AGENTS))
+    for cohort in cohorts:
+        pairs[np.ix_(cohort, cohort)] += 1
+    expected = NUM_ROUNDS * COHORT * (COHORT - 1) / (NUM_AGENTS * (NUM_AGENTS - 1))
+    others = pairs[~np.eye(NUM_AGENTS, dtype=bool)]
+    assert others.max() < expected + 5 * np.sqrt(expected), "nobody always comes with the same company"
+    assert drawn(3) == cohorts
+    assert drawn(4) != cohorts
+
+
+def test_the_check_of_fairness_finds_an_unfair_draw() -> None:
+    rng = np.random.default_rng(0)
+    weights = np.where(np.arange(NUM_AGENTS) < 3, 2.0, 1.0)
+    counts = np.zeros(NUM_AGENTS)
+    for _ in range(NUM_ROUNDS):
+        counts[rng.choice(NUM_AGENTS, COHORT, replace=False, p=weights / weights.sum())] += 1
+    assert p_value(counts) < 0.001
+
+
+@pytest.mark.parametrize("options", [{}, {"preferences": "learned"}, {"advice": "portfolio"}])
+def test_what_the_server_of_fts_keeps_does_not_grow_with_the_rounds(options: dict[str, object]) -> None:
+    algorithm = make_algorithm("fts", {"schedule": 0.2, "num_features": 200, **options})
+    agents = tuple(map(str, range(40)))
+    rng = np.random.default_rng(0)
+    state = algorithm.init(Federation(SPACE, agents), rng)
+    sizes = []
+    for server_round in range(1, 31):
+        present = agents if server_round < 3 else sorted(rng.choice(agents, 8, replace=False))
+        state, tasks = algorithm.ask(state, Phase.TRAIN, server_round, present, rng)
+        reports = {
+            agent: Report(task.trial, task.num_trials, 0, {"weights": rng.standard_normal(200)})
+            for agent, task in tasks.items()
+        }
+        state = algorithm.tell(state, Phase.TRAIN, reports)
+        sizes.append(held(state))
+    assert sizes[-1] <= 2.5 * sizes[2], "messages, and the advice that may have to be sent again"
+
+
+def held(state: object) -> int:
+    """Return the bytes of all arrays that a state keeps alive, an array's base for the array."""
+    found: dict[int, int] = {}
+    waiting = [state]
+    while waiting:
+        thing = waiting.pop()
+        if isinstance(thing, np.ndarray):
+            base = thing
+            while isinstance(base.base, np.ndarray):
+                base = base.base
+            found[id(base)] = base.nbytes
+        elif isinstance(thing, dict):
+            waiting += thing.values()
+        elif isinstance(thing, tuple | list | frozenset):
+            waiting += thing
+        elif hasattr(thing, "__dict__") and type(thing).__module__.startswith("fbo_flower"):
+            waiting += vars(thing).values()
+    return sum(found.values())
