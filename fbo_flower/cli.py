@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from fbo_flower import __version__, cli_doctor, cli_new, cli_run
+from fbo_flower import __version__, cli_attack, cli_doctor, cli_ledger, cli_new, cli_run, cli_tabulate
 from fbo_flower.cli_simulate import EXAMPLES, Debug, Interrupted, Quiet, run_simulate
 from fbo_flower.errors import ConfigError, FBOError
 
@@ -38,7 +38,10 @@ data_app = typer.Typer(help="Make data files that this package may not carry.", 
 app.command("simulate", epilog=EXAMPLES)(run_simulate)
 app.command("new", epilog=cli_new.EXAMPLE)(cli_new.run_new)
 app.command("run", epilog=cli_run.EXAMPLE)(cli_run.run_app)
+app.command("tabulate", epilog=cli_tabulate.EXAMPLE)(cli_tabulate.run_tabulate)
 app.command("doctor", epilog=cli_doctor.EXAMPLE)(cli_doctor.run_doctor)
+app.command("attack", epilog=cli_attack.EXAMPLE)(cli_attack.run_attack)
+app.command("ledger", epilog=cli_ledger.EXAMPLE)(cli_ledger.run_ledger)
 app.add_typer(data_app, name="data")
 
 
@@ -113,8 +116,9 @@ def report(
     debug: Debug = False,
     quiet: Quiet = False,
 ) -> None:
-    """Print the table of one or several studies and draw their picture."""
+    """Print the table of one or several studies, draw their picture, and say what the server learned."""
     from fbo_flower.cli_simulate import print_selections, print_table
+    from fbo_flower.simulation.privacy_page import PAGE, write_privacy_page
     from fbo_flower.simulation.report import PICTURE, draw
     from fbo_flower.simulation.summary import summarise, to_markdown
     from fbo_flower.study import Study
@@ -128,11 +132,14 @@ def report(
         print_table(rows)
         print_selections(study)
     path = out if out is not None else (directories[0] if len(directories) == 1 else Path()) / PICTURE
+    page = path.with_name(PAGE)
+    write_privacy_page(study, page)
     no_picture = draw(study, path)
     if no_picture and out is not None:
         raise ConfigError(no_picture)
     if not quiet and not markdown:
         typer.echo(f"No picture: {no_picture}" if no_picture else f"Picture: {path}")
+        typer.echo(f"What the server learned: {page}")
 
 
 def _merged(studies: Sequence[tuple[Path, Any]]) -> Any:

@@ -60,6 +60,7 @@ class Plan:
     prior_algorithm: str
     fraction: float
     site_options: dict[str, Any]
+    warm_start: str | None = None
 
     def check(self) -> tuple[Problem, dict[str, int | None]]:
         """Return the problem and how many rounds each contestant gets; ConfigError if anything is wrong."""
@@ -78,7 +79,17 @@ class Plan:
         make_algorithm(self.prior_algorithm, {})
         problem = make_problem(self.problem, self.agents, self.seed, self.problem_options)
         problem.check_data()
+        if self.warm_start is not None and not any(self.warm(c) for c in self.contestants):
+            names = ", ".join(dict.fromkeys(c.algorithm for c in self.contestants))
+            raise ConfigError(f"--warm-start: expected messages of {names} in {self.warm_start}, found none")
         return problem, {c.label: self._num_rounds(c, problem) for c in self.contestants}
+
+    def warm(self, contestant: Contestant) -> str | None:
+        """Return where a contestant starts from: messages of its algorithm, else nothing."""
+        from fbo_flower.kept import Kept
+
+        known = self.warm_start is not None and Kept.holds(self.warm_start, contestant.algorithm)
+        return self.warm_start if known else None
 
     def directory(self) -> Path:
         """Return where the results go if nobody says: `runs/PROBLEM-ALGORITHMS-seedSEED`."""

@@ -85,6 +85,13 @@ def run_simulate(
     out: Annotated[
         Path | None, typer.Option(help="Directory of the study; default: runs/PROBLEM-ALGORITHMS-seedSEED.")
     ] = None,
+    warm_start: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory of an earlier study: algorithms whose messages it holds start from them; no "
+            "observation is among them.",
+        ),
+    ] = None,
     journal: Annotated[
         bool,
         typer.Option(
@@ -117,6 +124,7 @@ def run_simulate(
             ),
             rounds, engine, prior_rounds, prior_algorithm, fraction,
             parse_options(site_option or [], "--site-option"),
+            None if warm_start is None else str(warm_start.resolve()),
         )  # fmt: skip
     else:
         given = _given(context) - {"resume", "engine", "address", "quiet", "debug"}
@@ -179,6 +187,8 @@ def _run(
                     on_study=record.add,
                     journals=None if journals is None else journals / f"{number}-{slug(contestant.label)}",
                     resume=resume,
+                    warm_start=plan.warm(contestant),
+                    messages=directory,
                 )
         except KeyboardInterrupt as error:
             raise Interrupted(record.close()) from error

@@ -30,7 +30,7 @@ from fbo_flower.study import Study
 
 ROOT = Path(__file__).parents[1]
 SMALL = ["simulate", "--engine", "inline", "--agents", "3", "--rounds", "3", "--seed", "5"]
-FILES = ["best.json", "report.png", "rounds.csv", "study.json", "trials.csv"]
+FILES = ["best.json", "messages", "report.png", "rounds.csv", "study.json", "trials.csv"]
 
 
 def files(directory: Path) -> list[str]:

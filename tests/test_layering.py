@@ -25,19 +25,21 @@ ROOMS: dict[str, tuple[str, str]] = {
     "table_cells": ("errors", "numpy"),
     "table": ("errors files table_cells", "numpy"),
     "study_schema": ("errors table", "numpy"),
-    "study_files": ("errors files table study_schema", ""),
+    "table_columns": ("errors frozen table table_cells", "numpy"),
+    "study_files": ("errors files table table_columns study_schema", ""),
     "ranking": ("errors table study_schema", "numpy"),
     "study": ("errors table study_schema study_files ranking", "numpy"),
     "configspace": ("errors parameters space", "ConfigSpace"),
     "numerics": ("errors", "numpy scipy threadpoolctl"),
     "algorithms": ("errors parameters space numerics", "numpy"),
     "frozen": ("errors", "numpy"),
+    "kept": ("errors files frozen", "numpy"),
     "models": ("errors", "numpy sklearn skops"),
     "wire": ("errors algorithms", "numpy"),
     "flower_records": ("errors algorithms wire", "numpy flwr"),
     "journal": ("errors algorithms frozen", "numpy"),
     "strategies": (
-        "__init__ errors space numerics table study_schema study algorithms wire flower_records journal",
+        "__init__ errors space numerics table study_schema study algorithms wire flower_records journal kept",
         "numpy flwr",
     ),
     "clients": (
@@ -46,14 +48,14 @@ ROOMS: dict[str, tuple[str, str]] = {
     ),
     "simulation": (
         "errors parameters space files table study_schema ranking study numerics algorithms wire strategies "
-        "clients",
+        "clients models",
         "numpy scipy flwr sklearn ray moocore matplotlib rich",
     ),
     "app_config": ("errors algorithms", ""),
     "client_app": ("errors app_config algorithms clients simulation", "flwr"),
     "server_app": ("errors app_config algorithms strategies simulation", "flwr"),
     "cli_progress": ("strategies", "flwr rich"),
-    "cli_plan": ("errors files algorithms simulation", ""),
+    "cli_plan": ("errors files algorithms simulation kept", ""),
     "cli_simulate": (
         "errors table study algorithms simulation strategies cli_progress cli_plan",
         "numpy typer rich",
@@ -62,10 +64,14 @@ ROOMS: dict[str, tuple[str, str]] = {
     "flower_cli": ("__init__ errors", "packaging"),
     "diagnosis": ("__init__", ""),
     "cli_new": ("errors scaffold", "typer"),
+    "cli_attack": ("algorithms simulation", "typer"),
+    "cli_ledger": ("errors algorithms journal simulation", "typer"),
     "cli_run": ("errors cli_simulate flower_cli", "typer"),
     "cli_doctor": ("__init__ errors cli_simulate diagnosis flower_cli", "flwr tomli_w typer rich"),
+    "cli_tabulate": ("__init__ errors algorithms simulation cli_plan cli_progress cli_simulate", "typer"),
     "cli": (
-        "__init__ errors study algorithms simulation cli_simulate cli_progress cli_new cli_run cli_doctor",
+        "__init__ errors study algorithms simulation cli_simulate cli_progress cli_new cli_run cli_doctor "
+        "cli_tabulate cli_attack cli_ledger",
         "click typer rich",
     ),
 }

@@ -14,6 +14,7 @@ from fbo_flower.errors import ConfigError
 
 if TYPE_CHECKING:
     from fbo_flower.algorithms.co_kg import CoKG
+    from fbo_flower.algorithms.dp_fts import DPFTS
     from fbo_flower.algorithms.fed1_ucb import Fed1UCB
     from fbo_flower.algorithms.fn_ucb import FNUCB
     from fbo_flower.algorithms.fts import FTS
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from fbo_flower.algorithms.pf_pne import PFPNE, FedPNE, LocalPNE
     from fbo_flower.algorithms.random_search import RandomSearch
     from fbo_flower.algorithms.rfms import RFMS
+    from fbo_flower.algorithms.rgpe import RGPE
+    from fbo_flower.algorithms.taf import TAF
     from fbo_flower.algorithms.thompson import ThompsonSampling
 
 # State is the algorithm's own business: nobody outside looks into it.
@@ -29,6 +32,9 @@ ALGORITHMS = Catalogue(
         "random": "random_search:RandomSearch",
         "ts": "thompson:ThompsonSampling",
         "fts": "fts:FTS",
+        "dp-fts": "dp_fts:DPFTS",
+        "rgpe": "rgpe:RGPE",
+        "taf": "taf:TAF",
         "pf-pne": "pf_pne:PFPNE",
         "fed-pne": "pf_pne:FedPNE",
         "local-pne": "pf_pne:LocalPNE",
@@ -54,11 +60,14 @@ def make_algorithm(name: str, options: Mapping[str, object]) -> Algorithm[Any]:
 
 __all__ = [
     "ALGORITHMS",
+    "DPFTS",
     "FNUCB",
     "FTS",
     "HCT",
     "PFPNE",
     "RFMS",
+    "RGPE",
+    "TAF",
     "Algorithm",
     "CoKG",
     "Fed1UCB",

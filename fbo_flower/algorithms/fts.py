@@ -122,6 +122,22 @@ class FTS(FTSOptions):
             answered=state.answered.union(gave),
         )
 
+    def keep(self, state: FTSState) -> dict[str, AnyArray]:
+        if state.features is None or not state.messages:
+            return {}
+        agents = sorted(state.messages, key=natural_key)
+        return {
+            "frequencies": state.features.frequencies,
+            "phases": state.features.phases,
+            "weights": np.array([state.messages[agent] for agent in agents]),
+        }
+
+    def warm(self, state: FTSState, kept: Mapping[str, AnyArray]) -> FTSState:
+        """Return a state with the earlier features, and the earlier agents as senders that are not there."""
+        features, weights = rff.kept_features(kept, self.num_features, state.space.num_features)
+        messages = {f"earlier.{i}": row for i, row in enumerate(weights)}
+        return replace(state, features=features, messages=messages)
+
     def _draw_features(
         self, space: SearchSpace, lengthscale: float | tuple[float, ...], rng: np.random.Generator
     ) -> rff.RandomFeatures:

@@ -51,6 +51,7 @@ from fbo_flower.space import SearchSpace
 
 MAX_CELLS = 2**20  # of one depth
 MAX_INDEX = 2.0**62
+PATIENCE = 2  # times the pulls of a depth, for an agent that still owes some
 AGGREGATES = ("mean", "median", "trimmed")
 
 
@@ -68,6 +69,7 @@ class PNEState:
     shared : what stage 1 found, all depths one after the other
     parted : whether stage 1 is over
     told : agent -> how many rows of `shared` it holds
+    spent : agent -> trials that it made at this depth, whatever came of them
     """
 
     dim: int
@@ -81,6 +83,7 @@ class PNEState:
     shared: pne_search.Shared = field(default_factory=pne_search.Shared.nothing)
     parted: bool = False
     told: Mapping[str, int] = field(default_factory=dict)
+    spent: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +149,10 @@ class PhasedPNE(XArmedBandit[PNEState]):
         if phase is Phase.EVALUATE:
             return state, {}
         state = self._close_depth(state, present)
-        tasks = {agent: self._task(state, agent, phase, server_round) for agent in present}
+        told = {state.told.get(agent, 0) for agent in present}
+        news = {rows: state.shared.after(rows) for rows in told}
+        arrays = {rows: n.to_arrays() if len(n.index) else {} for rows, n in news.items()}  # written once
+        tasks = {agent: self._task(state, agent, phase, server_round, arrays) for agent in present}
         return state, {agent: task for agent, task in tasks.items() if task is not None}
 
     def tell(self, state: PNEState, phase: Phase, reports: Mapping[str, Report]) -> PNEState:
@@ -157,25 +163,35 @@ class PhasedPNE(XArmedBandit[PNEState]):
                 means[agent] = np.asarray(report.arrays["means"], dtype=np.float64)
                 counts[agent] = np.asarray(report.arrays["counts"], dtype=np.int64)
         told = {**state.told, **{agent: len(state.shared.index) for agent in reports}}
-        progress = state.progress.advance(reports)
-        return replace(state, progress=progress, means=means, counts=counts, told=in_order(told))
+        progress, spent = state.progress.advance(reports), dict(state.spent)
+        for agent in reports if not state.parted else ():
+            spent[agent] = spent.get(agent, 0) + progress.of(agent) - state.progress.of(agent)
+        return replace(
+            state, progress=progress, means=means, counts=counts, told=in_order(told), spent=in_order(spent)
+        )
 
     def finished(self, state: PNEState) -> bool:
         return all(state.progress.of(agent) >= self.budget for agent in state.agents)
 
-    def _task(self, state: PNEState, agent: str, phase: Phase, server_round: int) -> Task | None:
+    def _task(
+        self,
+        state: PNEState,
+        agent: str,
+        phase: Phase,
+        server_round: int,
+        news: Mapping[int, Mapping[str, AnyArray]],
+    ) -> Task | None:
         trial = state.progress.of(agent)
         left = self.budget - trial if phase is Phase.TRAIN else 0
         most = min(left, self.max_evaluations_per_round)
-        news = state.shared.after(state.told.get(agent, 0))
-        arrays: dict[str, AnyArray] = news.to_arrays() if len(news.index) else {}
+        arrays = dict(news[state.told.get(agent, 0)])
         values = {"agents": len(state.agents), "depth": -1}
         if left == 0:  # what agents recommend is by the last survivors, too
             return Task(phase, server_round, trial, 0, arrays, values) if arrays else None
         if state.parted:
             return Task(phase, server_round, trial, most, arrays, values)
         owed = int(np.sum(self._owed(state, agent)))
-        if owed == 0:
+        if owed == 0 or self._lags(state, agent):
             return None  # waits for the others
         arrays |= {"cells": state.active, "pulls": state.wanted}
         values["depth"] = state.depth
@@ -192,24 +208,35 @@ class PhasedPNE(XArmedBandit[PNEState]):
     def _open_depth(self, state: PNEState) -> PNEState:
         pulls = self.constants(len(state.agents)).pulls_per_client(state.depth, len(state.agents))
         wanted = np.full(len(state.active), min(pulls, self.budget), dtype=np.int64)
-        return replace(state, wanted=wanted, means={}, counts={})
+        return replace(state, wanted=wanted, means={}, counts={}, spent={})
+
+    def _lags(self, state: PNEState, agent: str) -> bool:
+        """Return whether an agent made twice the trials of this depth and still owes pulls.
+
+        Its objective fails in some cell, or it says so. Nobody waits for it before the next depth.
+        """
+        spent = state.spent.get(agent, 0)
+        return spent >= PATIENCE * int(np.sum(state.wanted)) and bool(np.any(self._owed(state, agent)))
 
     def _close_depth(self, state: PNEState, present: Sequence[str]) -> PNEState:
         """Eliminate, once everybody who is there has pulled what was wanted [Li2024, Alg. 1]."""
         waiting = [a for a in present if state.progress.of(a) < self.budget]
         if state.parted or not state.counts:
             return state
-        if any(np.any(self._owed(state, a)) for a in waiting or state.counts):
+        able = [a for a in waiting if not self._lags(state, a)]
+        if any(np.any(self._owed(state, a)) for a in (able if waiting else state.counts)):
             return state  # without anybody waiting: the budget ended within this depth
         constants = self.constants(len(state.agents))
         agents = sorted(state.counts, key=natural_key)
         means, counts = [state.means[a] for a in agents], [state.counts[a] for a in agents]
         merged = elimination.merge(means, counts, self._trim())
-        missing = elimination.missing_pulls(merged.count, constants.pulls(state.depth), len(waiting))
-        if np.any(missing):  # some were left out: those who are there owe the rest
+        missing = elimination.missing_pulls(merged.count, constants.pulls(state.depth), len(able))
+        if np.any(missing) and (able or not waiting or not np.any(merged.count)):
+            # some were left out: those who can owe the rest
             return replace(state, wanted=state.wanted + missing) if waiting else state
         radius = constants.radius(merged.count)
         stays = ~elimination.eliminated(merged.mean, radius, constants.variation(state.depth))
+        stays &= merged.count > 0  # where nobody could give a value there is nothing to find
         shared = state.shared.add(state.depth, state.active[stays], merged.mean[stays], radius[stays])
         arity = self.branching(state.dim)
         last = min(self.transition(), partition.max_depth(state.dim, arity))

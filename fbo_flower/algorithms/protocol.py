@@ -187,6 +187,15 @@ class Algorithm(ABC, Generic[State]):
         """Return whether reports hold points and values: asked only of agents that disclose their trials."""
         return False
 
+    def tells(self, task: Task, space: SearchSpace) -> bool:
+        """Return whether the answer to a task may hold anything that the agent's values went into."""
+        schema = self.report_schema(space)
+        return bool(schema.arrays or schema.values)
+
+    def epsilon_of_messages(self, count: int) -> float:
+        """Return what so many answers cost an agent, by noise of its own; infinite where it adds none."""
+        return float("inf")
+
     def recommend(self, notebook: Notebook) -> Array | None:
         """Return the agent's own best point `(D,)`, None before the first success."""
         values = notebook.history.values
@@ -219,6 +228,20 @@ class Algorithm(ABC, Generic[State]):
     def findings(self, state: State) -> Findings | None:
         """Return what the server found out, beyond the trials that agents disclose; None: nothing."""
         return None
+
+    def keep(self, state: State) -> dict[str, AnyArray]:
+        """Return the messages that another study may start from; nothing, where there are none."""
+        return {}
+
+    def warm(self, state: State, kept: Mapping[str, AnyArray]) -> State:
+        """Return a first state that knows the messages of an earlier study.
+
+        Raises
+        ------
+        ConfigError
+            If the algorithm uses none, or they do not fit its options.
+        """
+        raise ConfigError(f"warm_start: expected an algorithm that keeps messages, got {self.name}")
 
     # -- options -------------------------------------------------------------------------------
 

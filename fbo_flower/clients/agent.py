@@ -51,9 +51,11 @@ from fbo_flower.clients.objective import (
     evaluate,
     evaluate_repeatedly,
 )
-from fbo_flower.clients.outcomes import joined, num_succeeded
+from fbo_flower.clients.outcomes import joined, num_succeeded, seen_by
 from fbo_flower.clients.pages import Pages
+from fbo_flower.clients.privacy_budget import spend
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError
+from fbo_flower.journal import ledger
 from fbo_flower.journal.agent_journal import Evaluation, task_key
 from fbo_flower.numerics.seeding import fresh_entropy, generator
 from fbo_flower.numerics.threads import single_thread
@@ -72,8 +74,8 @@ class TuningAgent(NumPyClient):
     space : the search space, the same at every agent
     context : Flower's context of this node; `node_config` names the agent (`agent`, else
         `partition-id`) and may set `disclose`, `role`, `max_trials`, evaluations in all studies together
-        after which the agent declines, and `journal`, the file of its memory; without one `state` holds it,
-        for as long as Flower does
+        after which the agent declines, `max_epsilon`, see `privacy_budget`, and `journal`, the file of its
+        memory; without one `state` holds it, for as long as Flower does
     seed : seed of the agent's draws. None (on devices): entropy of its own, which the server cannot
         know. In simulation the study's seed, so that runs repeat
     disclose : what may leave beyond the algorithm's report: "none", "incumbent" (the best value so
@@ -109,6 +111,10 @@ class TuningAgent(NumPyClient):
             raise ConfigError(f"disclose: expected one of {', '.join(DISCLOSURES)}, got {self._disclose!r}")
         self._max_trials = context.node_config.get("max_trials", 0)  # 0: no bound
         check_number("max_trials", self._max_trials, 0, integer=True)
+        self._max_epsilon = context.node_config.get("max_epsilon", 0)  # 0: no bound
+        check_number("max_epsilon", self._max_epsilon, 0)
+        if self._max_epsilon and self._disclose != "none":
+            raise ConfigError(f"disclose: expected 'none' beside max_epsilon, got {self._disclose!r}")
         self._agent = agent_id(context)
         self._journals = journals
         self._memory: Memory  # of the message at hand
@@ -119,10 +125,7 @@ class TuningAgent(NumPyClient):
 
     def get_properties(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Answer the roll-call: who this agent is and what it searches."""
-        with closing(self._open_memory()) as memory:
-            incarnation = memory.incarnation
-        return {
-            "incarnation": incarnation,
+        said: dict[str, Any] = {
             "schema": wire.SCHEMA_VERSION,
             "agent": self._agent,
             "space": self._space.to_json(),
@@ -131,6 +134,9 @@ class TuningAgent(NumPyClient):
             "disclose": self._disclose,
             **about(self._context),
         }
+        with closing(self._open_memory()) as memory:
+            memory.enter_roll_call(["incarnation", *said])
+            return {"incarnation": memory.incarnation, **said}
 
     def fit(
         self, parameters: list[AnyArray], config: dict[str, Scalar]
@@ -185,12 +191,15 @@ class TuningAgent(NumPyClient):
             answer = f"{key} {self._disclose}"  # an operator may since have chosen to disclose less
             answered = memory.report(study, answer)
             if answered is not None:
-                return *wire.readdress(packed_from_bytes(answered), task), task
+                packed = wire.readdress(packed_from_bytes(answered), task)
+                memory.enter_sent(ledger.entries(*packed, algorithm.name, "the same answer", again=True))
+                return *packed, task
             entropy, notebook = self._recall(memory, study)
             if task.trial > notebook.next_trial and not algorithm.skips:
                 raise WireError(f"trial: expected at most {notebook.next_trial}, got {task.trial}")
             self._admit(algorithm, task, notebook)
             self._charge(memory, f"{study} {key}", task)
+            spend(memory, float(self._max_epsilon), study, key, algorithm, task, self._space)
             memory.begin(study, entropy, notebook_to_bytes(notebook))  # once; later calls change nothing
             if task.num_trials and task.trial > notebook.next_trial:
                 notebook = notebook.skip_to(task.trial)
@@ -200,7 +209,9 @@ class TuningAgent(NumPyClient):
             if self._first is not None:
                 notebook = notebook.write(**self._first.arrays(self._space.dimension))
             packed = self._report(algorithm, task, envelope, notebook, outcomes, entropy)
-            memory.finish(study, answer, task.round, notebook_to_bytes(notebook), packed_to_bytes(packed))
+            sent = ledger.entries(*packed, algorithm.name, seen_by(notebook))
+            kept = notebook_to_bytes(notebook), packed_to_bytes(packed)
+            memory.finish(study, answer, task.round, *kept, sent)
         return *packed, task
 
     def _report(

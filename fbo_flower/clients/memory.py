@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
 from typing import Protocol, cast
@@ -19,6 +19,7 @@ from flwr.app import ConfigRecord, Context, RecordDict
 
 from fbo_flower.journal import AgentJournal
 from fbo_flower.journal.agent_journal import Evaluation
+from fbo_flower.journal.ledger import Sent
 
 STATE_KEY = "fbo-flower"
 LARGEST_REPORT = 2**16  # bytes that are worth to travel with every simulated message
@@ -47,8 +48,22 @@ class Memory(Protocol):
     def append(self, study: str, task: str, evaluation: Evaluation) -> None:
         """Enter an evaluation."""
 
-    def finish(self, study: str, task: str, server_round: int, notebook: bytes, report: bytes) -> None:
-        """Keep what follows from a finished task."""
+    def finish(
+        self,
+        study: str,
+        task: str,
+        server_round: int,
+        notebook: bytes,
+        report: bytes,
+        sent: Sequence[Sent] = (),
+    ) -> None:
+        """Keep what follows from a finished task, and write into the ledger what leaves."""
+
+    def enter_sent(self, sent: Sequence[Sent]) -> None:
+        """Write into the ledger what leaves a second time."""
+
+    def enter_roll_call(self, names: Sequence[str]) -> None:
+        """Write into the ledger what the agent says of itself."""
 
     def note(self, name: str) -> Mapping[str, object]:
         """Return what was noted last under a name, for all studies."""
@@ -117,12 +132,26 @@ class StateMemory:
     def append(self, study: str, task: str, evaluation: Evaluation) -> None:
         return
 
-    def finish(self, study: str, task: str, server_round: int, notebook: bytes, report: bytes) -> None:
+    def finish(
+        self,
+        study: str,
+        task: str,
+        server_round: int,
+        notebook: bytes,
+        report: bytes,
+        sent: Sequence[Sent] = (),
+    ) -> None:
         self._write("memory", notebook, self._read("memory"))
         if len(report) <= LARGEST_REPORT:
             self._write("report", report, {"study": study, "task": task})
         else:
             self._state.pop(f"{STATE_KEY}.report", None)
+
+    def enter_sent(self, sent: Sequence[Sent]) -> None:
+        return  # a ledger needs a journal
+
+    def enter_roll_call(self, names: Sequence[str]) -> None:
+        return
 
     def note(self, name: str) -> Mapping[str, object]:
         return self._read(f"note.{name}")

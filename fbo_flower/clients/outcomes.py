@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fbo_flower.algorithms.records import Outcome
+from fbo_flower.algorithms.records import Notebook, Outcome
 
 
 def joined(outcomes: list[Outcome]) -> Outcome:
@@ -34,3 +34,10 @@ def num_succeeded(outcome: Outcome) -> int:
     """Return how many evaluations gave a value."""
     counts = np.isfinite(outcome.values) if outcome.counts is None else outcome.counts
     return int(np.sum(counts))
+
+
+def seen_by(notebook: Notebook) -> str:
+    """Say how much an agent had observed when it wrote a report, for its ledger."""
+    before = int(np.count_nonzero(notebook.history.trials < 0))
+    earlier = f" and {before} from before the study" if before else ""
+    return f"{notebook.next_trial} evaluations{earlier}"

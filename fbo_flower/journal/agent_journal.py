@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
 
@@ -21,11 +21,13 @@ import numpy as np
 from fbo_flower.algorithms.records import Array, Task
 from fbo_flower.errors import JournalError
 from fbo_flower.frozen import freeze
+from fbo_flower.journal import ledger
 from fbo_flower.journal.store import Store
 
-VERSION = 1
+VERSION = 2  # since 2, a ledger of what was sent
 COMMIT_SECONDS = 1.0
-_TABLES = """
+_TABLES = (
+    """
 CREATE TABLE studies (study TEXT PRIMARY KEY, entropy TEXT NOT NULL, memory BLOB NOT NULL) STRICT;
 CREATE TABLE tasks (
   study TEXT NOT NULL, task TEXT NOT NULL, round INTEGER NOT NULL, report BLOB NOT NULL, sent REAL NOT NULL,
@@ -36,8 +38,11 @@ CREATE TABLE evaluations (
   point TEXT NOT NULL, value REAL, count INTEGER NOT NULL, span INTEGER NOT NULL, square REAL NOT NULL,
   failure TEXT NOT NULL, measures TEXT NOT NULL, artifact BLOB
 ) STRICT;
-CREATE INDEX evaluations_of_a_task ON evaluations (study, task)
+CREATE INDEX evaluations_of_a_task ON evaluations (study, task);
 """
+    + ledger.TABLE
+)
+_UPGRADES = {1: ledger.add_ledger}
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ class AgentJournal:
         wait_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = Store(path, "fbo-flower agent journal", VERSION, _TABLES, wait_seconds)
+        self._store = Store(path, "fbo-flower agent journal", VERSION, _TABLES, wait_seconds, _UPGRADES)
         owner = self._store.meta("agent")
         if owner is None:
             with self._store.transaction():
@@ -153,8 +158,16 @@ class AgentJournal:
         ).fetchone()
         return None if row is None else bytes(row[0])
 
-    def finish(self, study: str, task: str, server_round: int, memory: bytes, report: bytes) -> None:
-        """Keep the report of a task, and the memory after it, in one commit with what is pending."""
+    def finish(
+        self,
+        study: str,
+        task: str,
+        server_round: int,
+        memory: bytes,
+        report: bytes,
+        sent: Sequence[ledger.Sent] = (),
+    ) -> None:
+        """Keep a report, its rows in the ledger and the memory, in one commit with what is pending."""
         with self._store.transaction():
             self._write_pending()
             self._store.connection.execute("UPDATE studies SET memory = ? WHERE study = ?", (memory, study))
@@ -162,6 +175,17 @@ class AgentJournal:
                 "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?, ?)",
                 (study, task, server_round, report, time.time()),
             )
+            ledger.insert(self._store.connection, sent)
+
+    def enter_sent(self, sent: Sequence[ledger.Sent]) -> None:
+        """Write what leaves without a task being done, in a commit of its own."""
+        with self._store.transaction():
+            ledger.insert(self._store.connection, sent)
+
+    def enter_roll_call(self, names: Sequence[str]) -> None:
+        """Note what the agent says of itself in a roll-call, once."""
+        if self.note("roll-call") != {"names": list(names)}:
+            self.put_note("roll-call", {"names": list(names)})
 
     # -- evaluations ---------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from fbo_flower.errors import JournalError
 
@@ -19,6 +20,9 @@ try:
     import fcntl
 except ImportError:  # not on Windows; SQLite's own lock then keeps two writers apart, without a name
     fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _LOOK = 0.05  # seconds between two tries
 
@@ -33,6 +37,7 @@ class Store:
     version : of the tables
     tables : SQL that creates them
     wait_seconds : how long to wait for another process to be done with the file
+    upgrades : earlier version -> what brings a file of it to the next, in one commit with its number
 
     Raises
     ------
@@ -41,7 +46,13 @@ class Store:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], application: str, version: int, tables: str, wait_seconds: float
+        self,
+        path: str | os.PathLike[str],
+        application: str,
+        version: int,
+        tables: str,
+        wait_seconds: float,
+        upgrades: Mapping[int, Callable[[sqlite3.Connection], None]] | None = None,
     ) -> None:
         import sqlite3  # a device without a journal has no use for it
 
@@ -57,7 +68,7 @@ class Store:
             self.connection = sqlite3.connect(self.path, timeout=wait_seconds, isolation_level=None)
             self.connection.execute("PRAGMA journal_mode=WAL")
             self.connection.execute("PRAGMA synchronous=FULL")
-            self._check(application, version, tables)
+            self._check(application, version, tables, upgrades or {})
         except sqlite3.DatabaseError as error:
             self.close()
             raise JournalError(f"journal: expected a {application} file, got {self.path}: {error}") from error
@@ -92,7 +103,13 @@ class Store:
             connection.close()
         self._lock.close()
 
-    def _check(self, application: str, version: int, tables: str) -> None:
+    def _check(
+        self,
+        application: str,
+        version: int,
+        tables: str,
+        upgrades: Mapping[int, Callable[[sqlite3.Connection], None]],
+    ) -> None:
         self.connection.execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT) STRICT")
         found = self.meta("application")
         if found is None:
@@ -103,6 +120,11 @@ class Store:
                 self.put_meta("version", str(version))
             return
         known = self.meta("version")
+        while found == application and known is not None and known.isdigit() and int(known) in upgrades:
+            with self.transaction():
+                upgrades[int(known)](self.connection)
+                self.put_meta("version", str(int(known) + 1))
+            known = self.meta("version")
         if found != application or known != str(version):
             raise JournalError(
                 f"journal: expected {application} version {version} in {self.path}, "

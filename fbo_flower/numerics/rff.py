@@ -12,9 +12,11 @@ Gaussian process posteriors (Matheron's rule). Notation: `n` query points, `M` f
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.kernels import check_kernel
@@ -135,6 +137,30 @@ def draw_features(
     if kernel == "matern52":
         frequencies *= np.sqrt(5.0 / rng.chisquare(5.0, num_features))[:, None]
     return RandomFeatures(frequencies, phases)
+
+
+def kept_features(
+    kept: Mapping[str, npt.NDArray[np.generic]], num_features: int, num_dims: int
+) -> tuple[RandomFeatures, Array]:
+    """Return features `M`, and weights `(N, M)` in them, that were kept under their names.
+
+    Raises
+    ------
+    ConfigError
+        If one is missing, not finite, or of another shape.
+    """
+    shapes = {
+        "frequencies": (num_features, num_dims),
+        "phases": (num_features,),
+        "weights": (-1, num_features),
+    }
+    found = {name: np.asarray(kept.get(name, np.empty(0)), dtype=np.float64) for name in shapes}
+    for name, shape in shapes.items():
+        array = found[name]
+        fits = array.ndim == len(shape) and all(s in (-1, n) for s, n in zip(shape, array.shape, strict=True))
+        if not fits or array.size == 0 or not np.isfinite(array).all():
+            raise ConfigError(f"{name}: expected finite numbers of shape {shape}, got {array.shape}")
+    return RandomFeatures(found["frequencies"], found["phases"]), found["weights"]
 
 
 def weight_posterior(phi: Array, y: Array, noise_variance: float) -> tuple[Array, Array]:

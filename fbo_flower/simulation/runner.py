@@ -65,6 +65,8 @@ def simulate(
     engine_options: Mapping[str, object] | None = None,
     journals: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    warm_start: str | os.PathLike[str] | None = None,
+    messages: str | os.PathLike[str] | None = None,
 ) -> Study:
     """Run a federated optimisation with simulated agents.
 
@@ -95,6 +97,8 @@ def simulate(
     journals : directory for the journals of the study and of every agent, so that a run that dies can be
         resumed; it costs some milliseconds per agent and round
     resume : go on where the study in `journals` was cut off; what it holds is not evaluated again
+    warm_start : directory of an earlier study with this algorithm; this one starts from its messages
+    messages : directory whose folder `messages` gets those that this study's server has; None: `out`
 
     Returns
     -------
@@ -149,16 +153,25 @@ def simulate(
     app = problem_app(problem, made, seed, held, site_options, agents)
     prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
     try:
-        start = partial(strategy.start, num_rounds=num_rounds, journal=book, resume=resume)
+        start = partial(
+            strategy.start, num_rounds=num_rounds, journal=book, resume=resume, warm_start=warm_start
+        )
         _ENGINES[engine](strategy, start, app, problem.num_agents, dict(engine_options or {}))
     finally:
         if strategy.study is not None:
             study = on_problem(strategy.study, problem, engine=engine, prior_trials=prior_trials)
             if directory is not None:
                 study.save(directory)
+            _keep_messages(strategy, messages if messages is not None else directory, label or algorithm)
             if on_study is not None:
                 on_study(study)
     return study
+
+
+def _keep_messages(strategy: TuningStrategy, directory: str | os.PathLike[str] | None, label: str) -> None:
+    kept = None if directory is None else strategy.kept_messages()
+    if kept is not None and directory is not None:
+        kept.save(Path(directory), label)
 
 
 def on_problem(study: Study, problem: Problem, **description: object) -> Study:

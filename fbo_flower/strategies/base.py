@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from logging import INFO
+from pathlib import Path
 from secrets import token_hex
 from typing import Any, ClassVar
 
@@ -27,6 +28,7 @@ from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS, check_number
 from fbo_flower.algorithms.records import Federation, Phase
 from fbo_flower.errors import ConfigError
 from fbo_flower.journal import StudyJournal
+from fbo_flower.kept import Kept
 from fbo_flower.numerics.seeding import fresh_entropy, generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space import SearchSpace
@@ -100,6 +102,7 @@ class TuningStrategy(Strategy):
         self._on_round = on_round
         self._stop = threading.Event()
         self._run: Run | None = None
+        self._warm: Kept | None = None
         self.study: Study | None = None  # of the run so far, also after an interruption
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -125,6 +128,7 @@ class TuningStrategy(Strategy):
         *,
         journal: str | os.PathLike[str] | None = None,
         resume: bool = False,
+        warm_start: str | os.PathLike[str] | None = None,
     ) -> Study:
         """Run the algorithm over the grid and return what was disclosed and measured.
 
@@ -136,6 +140,7 @@ class TuningStrategy(Strategy):
         journal : file that keeps every task and reply, so that a run that dies can be resumed
         resume : go on where the study in `journal` was cut off, in a new Flower run and with new node ids;
             an empty journal begins a study. `num_rounds` may be larger than before
+        warm_start : a file of `kept_messages` of an earlier study, or the directory of one
 
         Raises
         ------
@@ -152,6 +157,7 @@ class TuningStrategy(Strategy):
             raise ConfigError("resume: expected a journal to resume from, got none")
         started, status = time.perf_counter(), "failed"
         self._run = self.study = None
+        self._warm = None if warm_start is None else Kept.load(Path(warm_start), self.algorithm.name)
         with ExitStack() as stack:
             book = None if journal is None else stack.enter_context(StudyJournal(journal))
             try:
@@ -170,6 +176,13 @@ class TuningStrategy(Strategy):
                     findings = self.algorithm.findings(self._run.state)
                     self.study = self._run.recorder.study(settings, findings)
         return self.study
+
+    def kept_messages(self) -> Kept | None:
+        """Return what another study may start from, after a run or an interruption; None: nothing."""
+        arrays = {} if self._run is None else self.algorithm.keep(self._run.state)
+        if self._run is None or not arrays:
+            return None
+        return Kept(self.algorithm.name, self._run.recorder.space.digest, arrays)
 
     def stop(self) -> None:
         """Make a running `start` end at its next look for replies, from another thread."""
@@ -197,6 +210,9 @@ class TuningStrategy(Strategy):
             federation = Federation(roster.space, tuple(roster.nodes), roster.roles)
         seed = self._seed_now()
         state = self.algorithm.init(federation, generator(seed, "server", "init"))
+        if self._warm is not None:
+            self._warm.check_space(federation.space.digest)
+            state = self.algorithm.warm(state, self._warm.arrays)
         recorder = Recorder(self._label, federation.space)
         run = Run(self.algorithm, seed, study, roster, recorder, state, journal)
         if events:
@@ -358,6 +374,7 @@ class TuningStrategy(Strategy):
             "seed": str(self._seed_now()),
             "fraction": self._fraction,
             "label": self._label,
+            **({} if self._warm is None else {"warm_start": self._warm.digest}),
         }
 
     def _settings(self, num_rounds: int | None, status: str, seconds: float) -> dict[str, Any]:

@@ -173,7 +173,7 @@ class Recorder:
             "name": self.label,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": _versions(),
-            "runs": [dict(run)],
+            "runs": [dict(run) | ({"privacy": dict(findings.privacy)} if findings.privacy else {})],
         }
         recommended = Table.from_rows(list(self.recommended.values()), RECOMMENDATIONS)
         return Study(

@@ -295,7 +295,7 @@ def test_an_agent_that_sends_noise_weighs_little_by_reliability_and_as_much_as_o
     beliefs[3] = Belief(1, 5, noise, beliefs[3].covariance)
     np.testing.assert_allclose(agent_weights(run.algorithm, grid, beliefs), 0.25)
     weights = agent_weights(CoKG(weights="reliability", num_points=49), grid, beliefs)
-    assert weights[3] < 0.01
+    assert weights[3] < 0.02
     assert weights.sum() == pytest.approx(1.0)
 
 

@@ -127,6 +127,54 @@ def answer(task):
     return Report(task.trial, task.num_trials, 0, {"means": cells * 0.0 + 0.5, "counts": pulls.copy()})
 
 
+@pytest.mark.parametrize("aggregate", ["mean", "median"])
+def test_an_agent_that_claims_no_pulls_is_waited_for_twice_its_work_and_no_longer(aggregate):
+    algorithm = PFPNE(budget=10_000, gap=0.05, aggregate=aggregate)
+    rng = np.random.default_rng(0)
+    state = algorithm.init(Federation(SearchSpace({"x": Float(0.0, 1.0)}), tuple("0123")), rng)
+    honest = algorithm.init(Federation(SearchSpace({"x": Float(0.0, 1.0)}), tuple("0123")), rng)
+    spent = rounds = needed = 0
+    while not state.parted:
+        rounds += 1
+        depth, wanted = state.depth, int(np.sum(state.wanted))
+        state, tasks = algorithm.ask(state, Phase.TRAIN, rounds, list("0123"), rng)
+        reports = {agent: answer(task) for agent, task in tasks.items() if "cells" in task.arrays}
+        if "3" in reports:
+            zeros = np.zeros_like(tasks["3"].arrays["pulls"])
+            reports["3"] = Report(tasks["3"].trial, tasks["3"].num_trials, 0,
+                                  {"means": zeros * 0.0, "counts": zeros})  # fmt: skip
+            spent = spent + tasks["3"].num_trials if state.depth == depth else tasks["3"].num_trials
+            assert spent <= 3 * max(wanted, int(np.sum(state.wanted)))
+        state = algorithm.tell(state, Phase.TRAIN, reports)
+        assert rounds < 100, "stage 1 waits for ever"
+    while not honest.parted:
+        needed += 1
+        honest, tasks = algorithm.ask(honest, Phase.TRAIN, needed, list("0123"), rng)
+        reports = {a: answer(task) for a, task in tasks.items() if "cells" in task.arrays}
+        honest = algorithm.tell(honest, Phase.TRAIN, reports)
+    assert rounds <= 5 * needed
+    assert state.progress.of("3") < 10_000, "its budget need not end first"
+
+
+@pytest.mark.parametrize("num_agents", [1, 3])
+def test_a_region_without_a_value_is_left_and_the_rest_is_searched(num_agents):
+    """Every agent's objective fails in the upper half: nobody can give what stage 1 wants of it."""
+
+    def objective(config, context):
+        if config["x"] > 0.5:
+            raise RuntimeError("out of memory")
+        return 0.5 - abs(config["x"] - 0.3)
+
+    space = SearchSpace({"x": Float(0.0, 1.0)})
+    app = client_app(objective, space, seed=0, disclose="trials")
+    strategy = strategies.PFPNE(num_agents=num_agents, seed=0, budget=400)
+    study = strategy.start(InProcessGrid(app, num_agents), 80)
+    for best in study.best.values():
+        assert abs(best["config"]["x"] - 0.3) < 0.05
+    failed = ~np.isfinite(study.trials["value"])
+    assert study.trials["pulls"][failed].sum() < 0.6 * study.trials["pulls"].sum()
+
+
 def test_a_report_of_other_cells_is_no_evidence():
     algorithm = FedPNE(budget=100)
     rng = np.random.default_rng(0)

@@ -19,6 +19,7 @@ from fbo_flower.study import Study
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NAMES = ("study", "agent_0", "agent_1")
+SETS = (1, 2)  # by the version of the agents' journals; that of the study is 1 in both
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 LAST_WRITE = 11  # of the server: it dies with one of two replies of round 2 in its journal
 
@@ -80,11 +81,11 @@ def write(directory: Path) -> None:
         StudyJournal.write = original
 
 
-def restore(directory: Path) -> None:
-    """Make journals of the golden files."""
+def restore(directory: Path, number: int) -> None:
+    """Make journals of the golden files of one set."""
     for name in NAMES:
         connection = sqlite3.connect(directory / f"{name}.db")
-        connection.executescript((GOLDEN / f"{name}_v1.sql").read_text())
+        connection.executescript((GOLDEN / f"{name}_v{number}.sql").read_text())
         connection.close()
 
 
@@ -92,7 +93,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
         write(Path(temporary))
         for name in NAMES:
-            target = GOLDEN / f"{name}_v1.sql"
+            target = GOLDEN / f"{name}_v{SETS[-1]}.sql"
             if target.exists():
                 raise SystemExit(f"{target} is there already, and golden files are not written again")
             connection = sqlite3.connect(Path(temporary) / f"{name}.db")

@@ -5,18 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from golden_study import Objective, restore, start
+import pytest
+from golden_study import SETS, Objective, restore, start
 
 from fbo_flower.journal import AgentJournal, StudyJournal, agent_journal, study_journal
+from fbo_flower.journal.ledger import BEFORE, read_ledger
+
+every_set = pytest.mark.parametrize("number", SETS)
 
 
 def test_golden_journals_are_of_this_version() -> None:
     versions = agent_journal.VERSION, study_journal.VERSION
-    assert versions == (1, 1), "a new version needs new golden journals, and a word on the old ones"
+    assert versions == (SETS[-1], 1), "a new version needs new golden journals, and a word on the old ones"
 
 
-def test_a_golden_study_says_what_was_asked_and_heard(tmp_path: Path) -> None:
-    restore(tmp_path)
+@every_set
+def test_a_golden_study_says_what_was_asked_and_heard(tmp_path: Path, number: int) -> None:
+    restore(tmp_path, number)
     with StudyJournal(tmp_path / "study.db") as journal:
         events = list(journal.events())
         assert journal.settings is not None
@@ -30,8 +35,9 @@ def test_a_golden_study_says_what_was_asked_and_heard(tmp_path: Path) -> None:
     assert [event.arrays["0"].shape for event in replies] == [(3, 2), (3, 2), (1, 2)]  # disclosed points
 
 
-def test_golden_agents_know_what_they_evaluated(tmp_path: Path) -> None:
-    restore(tmp_path)
+@every_set
+def test_golden_agents_know_what_they_evaluated(tmp_path: Path, number: int) -> None:
+    restore(tmp_path, number)
     for agent in ("0", "1"):
         with (
             StudyJournal(tmp_path / "study.db") as study,
@@ -46,10 +52,37 @@ def test_golden_agents_know_what_they_evaluated(tmp_path: Path) -> None:
         assert made[1].failure == "ValueError: planted"
 
 
-def test_a_golden_study_goes_on_to_the_end_of_an_uninterrupted_one(tmp_path: Path) -> None:
+@every_set
+def test_golden_agents_know_what_they_sent_and_reading_it_changes_nothing(
+    tmp_path: Path, number: int
+) -> None:
+    restore(tmp_path, number)
+    path = tmp_path / "agent_0.db"
+    before = path.read_bytes()
+    read = read_ledger(path)
+    assert path.read_bytes() == before
+    expected = [
+        (server_round, name)
+        for server_round in (1, 2)
+        for name in (
+            "disclosed.points", "disclosed.values",
+            "num-failed", "disclosed.failures", "disclosed.incumbent", "header",
+        )
+    ]  # fmt: skip
+    assert [(row.round, row.name) for row in read.rows] == expected
+    assert read.rows[0].shape == "3 x 2"
+    assert {row.source for row in read.rows} == (
+        {BEFORE} if number == 1 else {"3 evaluations", "4 evaluations"}
+    )
+    AgentJournal(path, "0").close()  # brings it to this version
+    assert read_ledger(path).rows == read.rows
+
+
+@every_set
+def test_a_golden_study_goes_on_to_the_end_of_an_uninterrupted_one(tmp_path: Path, number: int) -> None:
     for name in ("golden", "whole"):
         (tmp_path / name).mkdir()
-    restore(tmp_path / "golden")
+    restore(tmp_path / "golden", number)
     resumed, anew = Objective(), Objective()
     study, whole = start(tmp_path / "golden", resumed), start(tmp_path / "whole", anew)
     for column in ("agent", "round", "trial", "failure"):

@@ -158,7 +158,9 @@ def test_without_data_the_evaluation_says_what_to_do(name: str, monkeypatch: pyt
 
 
 def test_an_unknown_problem_is_refused_with_a_list_of_what_there_is() -> None:
-    with pytest.raises(ConfigError, match=r"digits-svm, landmine-svm, .*, gravier-5sites, got 'mnist'"):
+    with pytest.raises(
+        ConfigError, match=r"digits-svm, landmine-svm, .*, gravier-5sites, table:FILE, got 'mnist'"
+    ):
         make_problem("mnist", None, 0, {})
 
 

@@ -8,7 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.experiments import cokg, fts_landmine, fts_synthetic, pne, rfms, robustness
+from fbo_flower.simulation.experiments import (
+    cokg,
+    dp_fts,
+    families,
+    fts_landmine,
+    fts_messages,
+    fts_related,
+    fts_synthetic,
+    pne,
+    rfms,
+    robustness,
+    warm_start,
+)
 
 OnCell = Callable[[str, int, int], None]
 Runner = Callable[[str | os.PathLike[str], bool, int, OnCell], list[Path]]
@@ -31,13 +43,22 @@ class Experiment:
 
 EXPERIMENTS: dict[str, Experiment] = {
     "co-kg": Experiment("Co-KG and its comparators on two functions and two networks", cokg.run),
+    "dp-fts": Experiment("Differential privacy on landmine: noise against gain", dp_fts.run),
+    "families": Experiment("All algorithms on the same problems with the same budget", families.run),
     "fts-landmine": Experiment("FTS on 29 landmine fields, every field a target", fts_landmine.run),
+    "fts-messages": Experiment(
+        "FTS, RGPE and TAF on landmine: size of messages, time, growing observations", fts_messages.run
+    ),
+    "fts-related": Experiment(
+        "FTS among agents of which half are unrelated, and what P_N learns", fts_related.run
+    ),
     "fts-synthetic": Experiment("FTS on functions drawn from a Gaussian process", fts_synthetic.run),
     "pne": Experiment("PF-PNE, its racing variant and six comparators: cumulative regret", pne.run),
     "rfms": Experiment("RFMS: all methods on tabulated sites, volumes and what is shipped", rfms.run),
     "robustness": Experiment(
         "Honest agents among liars: FTS, Co-KG and PF-PNE against alone", robustness.run
     ),
+    "warm-start": Experiment("Landmine fields that start from the messages of others", warm_start.run),
 }
 
 

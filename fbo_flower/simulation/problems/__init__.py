@@ -22,6 +22,7 @@ from fbo_flower.simulation.problems.mlp import BreastCancerMLP, CaliforniaMLP
 from fbo_flower.simulation.problems.parkinsons_lr import ParkinsonsLR
 from fbo_flower.simulation.problems.shared_functions import F1, Rosenbrock
 from fbo_flower.simulation.problems.sites import SitesProblem
+from fbo_flower.simulation.problems.table import PREFIX, TableProblem, table_problem
 from fbo_flower.simulation.problems.xarmed import Ackley, DoubleSine, Garland, Himmelblau, Rastrigin10D
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "Rosenbrock",
     "SemeionSites",
     "SitesProblem",
+    "TableProblem",
     "make_problem",
 ]
 
@@ -82,7 +84,7 @@ def make_problem(
 
     Parameters
     ----------
-    name : a key of `PROBLEMS`
+    name : a key of `PROBLEMS`, or "table:FILE" with a file made by `fbo-flower tabulate`
     num_agents : None for the problem's own number; fewer than the data has means the first ones
     seed : of what the problem draws once (splits, functions)
     options : see `PROBLEMS[name].options()`
@@ -92,9 +94,11 @@ def make_problem(
     ConfigError
         If there is no such problem or option, or an option cannot be used.
     """
+    if name.startswith(PREFIX):
+        return table_problem(name.removeprefix(PREFIX), num_agents, seed, options or {})
     problem = PROBLEMS.get(name)
     if problem is None:
-        raise ConfigError(f"problem: expected one of {', '.join(PROBLEMS)}, got {name!r}")
+        raise ConfigError(f"problem: expected one of {', '.join(PROBLEMS)}, {PREFIX}FILE, got {name!r}")
     known = problem.options()
     chosen: dict[str, Any] = dict(options or {})  # values are checked by Problem.__post_init__
     unknown = [option for option in chosen if option not in known]

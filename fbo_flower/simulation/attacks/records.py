@@ -1,0 +1,92 @@
+"""What an attack finds, how well a guess would do, and what a server hears on the line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fbo_flower.algorithms.records import AnyArray
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.simulation.grids import InProcessGrid
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How well one secret is recovered.
+
+    Parameters
+    ----------
+    secret : what was to stay with the agent, and what is done about it
+    error : of the attacker, root mean square or a share, as `unit` says
+    guess : the same of somebody who sees no report
+    unit : of both
+    count : secrets that were tried
+    how : what the guess is
+    """
+
+    secret: str
+    error: float
+    guess: float
+    unit: str
+    count: int
+    how: str
+
+
+@dataclass(frozen=True)
+class Overheard:
+    """One task or report as the server knows it."""
+
+    agent: str
+    round: int
+    arrays: Mapping[str, AnyArray]
+    config: Mapping[str, Any]
+
+
+@dataclass
+class Heard:
+    """All tasks and reports of a run, in order."""
+
+    tasks: list[Overheard] = field(default_factory=list)
+    reports: list[Overheard] = field(default_factory=list)
+
+
+class TappedGrid(InProcessGrid):
+    """A grid whose server writes down what it sends and hears; disclosed trials are the truth, not a clue."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.heard = Heard()
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Send, and write down."""
+        messages = list(messages)
+        self.heard.tasks += [o for m in messages if (o := _read(m.content)) is not None]
+        return super().push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Receive, and write down."""
+        replies = list(super().pull_messages(message_ids))
+        contents = [reply.content for reply in replies if not reply.has_error()]
+        self.heard.reports += [o for content in contents if (o := _read(content)) is not None]
+        return replies
+
+
+def _read(content: RecordDict) -> Overheard | None:
+    arrays, config = content.get("arrays"), content.get("config")
+    if not isinstance(arrays, ArrayRecord) or not isinstance(config, ConfigRecord) or "round" not in config:
+        return None  # of the roll-call
+    return Overheard(
+        str(config["agent"]),
+        int(str(config["round"])),
+        {name: array.numpy() for name, array in arrays.items()},
+        dict(config),
+    )
+
+
+def rms(error: Sequence[float] | Array) -> float:
+    """Return the root mean square."""
+    return float(np.sqrt(np.mean(np.square(error))))

@@ -1,0 +1,133 @@
+"""A problem read from a file of values: hundreds of studies in the time of one on the real objective.
+
+`fbo-flower tabulate` makes such files (`simulation.tabulate`); `docs/tables.md` describes the format. Between
+the tabulated points values are interpolated, so a table is a problem of its own, near the one it was made of:
+the file says how near.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+from zipfile import BadZipFile
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError, FBOError
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.scattered import PiecewiseLinear
+from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
+from fbo_flower.space import SearchSpace
+
+PREFIX = "table:"
+FORMAT = "fbo-flower table 1"
+
+
+@dataclass(frozen=True)
+class TableData:
+    """What a file holds.
+
+    Parameters
+    ----------
+    header : format, problem, problem_options, seed, metric, version
+    space : the search space
+    surfaces : one per agent
+    checks : of each agent, points `(k, D)` that are not in the table, and the real objective there `(k,)`
+    """
+
+    header: Mapping[str, Any]
+    space: SearchSpace
+    surfaces: tuple[PiecewiseLinear, ...]
+    checks: tuple[tuple[Array, Array], ...]
+
+
+@dataclass(frozen=True)
+class TableProblem(Problem):
+    """The tabulated objectives of another problem; deterministic, the optima are known.
+
+    Attributes
+    ----------
+    file : made by `fbo-flower tabulate`
+    """
+
+    file: str = field(default="")
+
+    name: ClassVar[str] = "table"
+    metric: ClassVar[str] = "tabulated value"
+    default_agents: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        data = self.data
+        most = len(data.surfaces)
+        if self.num_agents > most:
+            raise ConfigError(f"{self.file}: expected at most {most} agents, got {self.num_agents}")
+        # what tables and pictures print is the file's, not the class's
+        object.__setattr__(self, "name", f"{PREFIX}{self.file}")
+        object.__setattr__(self, "metric", str(data.header["metric"]))
+
+    @property
+    def data(self) -> TableData:
+        """The content of the file; read once per process."""
+        return read_table(self.file)
+
+    @property
+    def space(self) -> SearchSpace:
+        return self.data.space
+
+    def __call__(self, config: Config, context: EvaluationContext) -> float:
+        return self.true_value(config, context.partition)
+
+    def true_value(self, config: Config, partition: int) -> float:
+        self.check_partition(partition)
+        data = self.data
+        return float(data.surfaces[partition](data.space.encode(config)[None, :])[0])
+
+    def optimum(self, partition: int) -> float:
+        self.check_partition(partition)
+        return float(self.data.surfaces[partition].values.max())
+
+
+def table_problem(
+    file: str, num_agents: int | None, seed: int, options: Mapping[str, object]
+) -> TableProblem:
+    """Return the problem in a file, with all its agents unless `num_agents` says fewer."""
+    if options:
+        raise ConfigError(f"{PREFIX}{file}: expected no options; got {', '.join(options)}")
+    count = len(read_table(file).surfaces) if num_agents is None else num_agents
+    return TableProblem(count, seed, file)
+
+
+def read_table(file: str) -> TableData:
+    """Read a file; ConfigError if it is not a table. A file that changes is read again."""
+    path = Path(file)
+    try:
+        return _read(str(path.resolve()), path.stat().st_mtime_ns)
+    except OSError as error:
+        raise ConfigError(
+            f"table: expected a file made by fbo-flower tabulate, got {file} ({error.strerror})"
+        ) from error
+
+
+@lru_cache(maxsize=8)
+def _read(path: str, modified: int) -> TableData:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            header = json.loads(str(file["header"]))
+            names = ("agent", "points", "values", "check_agent", "check_points", "check_values")
+            agent, points, values, check_agent, check_points, check_values = (file[n] for n in names)
+        if not isinstance(header, dict) or header.get("format") != FORMAT:
+            raise ValueError(f"format: expected {FORMAT!r}")
+        space = SearchSpace.from_json(json.dumps(header["space"]))
+        count = int(agent.max()) + 1
+        surfaces = tuple(PiecewiseLinear(points[agent == a], values[agent == a]) for a in range(count))
+        checks = tuple((check_points[check_agent == a], check_values[check_agent == a]) for a in range(count))
+    except (FBOError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+        raise ConfigError(f"{path}: expected a file made by fbo-flower tabulate ({error})") from error
+    if points.shape[1] != space.dimension:
+        raise ConfigError(f"{path}: expected {space.dimension} columns of points, got {points.shape[1]}")
+    return TableData(header, space, surfaces, checks)

@@ -1,0 +1,131 @@
+"""Messages that are kept, and studies that start from them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from fbo_flower import cli
+from fbo_flower.algorithms import FTS, ThompsonSampling
+from fbo_flower.algorithms.fts_options import FTSState
+from fbo_flower.errors import ConfigError, JournalError
+from fbo_flower.kept import FOLDER, Kept
+from fbo_flower.simulation import simulate
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.study import Study
+
+SMALL = {"num_features": 12, "num_candidates": 32, "num_path_features": 16}
+
+
+def run(algorithm="fts", seed=0, num_rounds=4, agents=3, **settings):
+    options = {**SMALL, **settings.pop("options", {})}
+    return simulate("gp-samples", algorithm, agents, num_rounds, seed, "inline", options=options, **settings)
+
+
+def test_messages_are_kept_with_the_study_and_hold_no_observation(tmp_path):
+    study = run(out=tmp_path)
+    kept = Kept.load(tmp_path, "fts")
+    assert {name: array.shape for name, array in kept.arrays.items()} == {
+        "frequencies": (12, 1), "phases": (12,), "weights": (3, 12),
+    }  # fmt: skip
+    values = np.asarray(study.trials["value"], dtype=np.float64)
+    points = [x for config in study.trials["config"] for x in config.values()]
+    numbers = np.concatenate([array.ravel() for array in kept.arrays.values()])
+    secrets = np.concatenate([values, points, (values - values.mean()) / values.std()])
+    assert not np.isclose(numbers[:, None], secrets[None], rtol=1e-9).any()
+
+
+def test_a_warm_start_is_known_before_the_first_message_and_changes_the_first_advice(tmp_path):
+    run(out=tmp_path)
+    options = {"schedule": 0.0, "num_initial": 1}
+    warm = run(seed=1, num_rounds=2, agents=2, options=options, warm_start=tmp_path)
+    cold = run(seed=1, num_rounds=2, agents=2, options=options)
+    first = [[s.trials.where(agent=a)["value"][0] for a in ("0", "1")] for s in (warm, cold)]
+    assert first[0] == first[1], "the initial design is the same"
+    assert warm.trials["value"].tolist() != cold.trials["value"].tolist()
+
+
+def test_a_lone_agent_follows_the_earlier_ones(tmp_path):
+    """Without others to hear of, a cold agent has only itself; a warm one is sent an earlier message."""
+    run(out=tmp_path)
+    options = {"schedule": 0.0, "num_initial": 1}
+    warm = run(seed=3, agents=1, options=options, warm_start=tmp_path)
+    cold = run(seed=3, agents=1, options=options)
+    assert np.sum(warm.rounds["floats_down"]) > np.sum(cold.rounds["floats_down"])
+
+
+def test_sums_with_noise_are_used_again_without_new_releases(tmp_path):
+    run("dp-fts", out=tmp_path)
+    kept = Kept.load(tmp_path, "dp-fts")
+    assert kept.arrays["weights"].shape == (1, 12)
+    options = {"schedule": 0.0, "max_epsilon": 4.0, "when_spent": "keep", "noise_multiplier": 5.0}
+    run("dp-fts", 1, 3, options=options, warm_start=tmp_path)
+    with pytest.raises(ConfigError, match="regions"):
+        run("dp-fts", 1, 3, options={**options, "num_regions": 3}, warm_start=tmp_path)
+
+
+def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(tmp_path):
+    run(out=tmp_path)
+    with pytest.raises(ConfigError, match="none"):
+        run("dp-fts", warm_start=tmp_path)
+    with pytest.raises(ConfigError, match=r"frequencies: expected .*\(9, 1\)"):
+        run(options={"num_features": 9}, warm_start=tmp_path)
+    with pytest.raises(ConfigError, match="search space"):
+        simulate("f1", "fts", 2, 2, 0, "inline", options=SMALL, warm_start=tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="none"):
+        run(warm_start=tmp_path / "empty")
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(ConfigError, match=r"text\.npz"):
+        run(warm_start=tmp_path / "text.npz")
+    with pytest.raises(ConfigError, match="keeps messages"):
+        ThompsonSampling().warm(None, {})
+    arrays = {**Kept.load(tmp_path, "fts").arrays, "weights": np.full((2, 12), np.nan)}
+    state = FTSState(SearchSpace({"x": Float(0.0, 1.0)}))
+    with pytest.raises(ConfigError, match="weights"):
+        FTS(**SMALL).warm(state, arrays)
+
+
+def test_a_file_without_pickles_is_all_that_is_read(tmp_path):
+    folder = tmp_path / FOLDER
+    folder.mkdir()
+    np.savez(folder / "x.npz", header=np.array([{"algorithm": "fts"}], dtype=object))
+    with pytest.raises(ConfigError, match=r"x\.npz"):
+        Kept.load(tmp_path, "fts")
+
+
+def test_a_resumed_study_must_start_from_the_same_messages(tmp_path):
+    run(out=tmp_path / "one")
+    run(seed=5, out=tmp_path / "two")
+    settings = {"seed": 1, "journals": tmp_path / "journals"}
+    whole = run(warm_start=tmp_path / "one", **settings)
+    again = run(warm_start=tmp_path / "one", resume=True, **settings)
+    assert again.trials["value"].tolist() == whole.trials["value"].tolist()
+    with pytest.raises(JournalError, match="warm_start"):
+        run(warm_start=tmp_path / "two", resume=True, **settings)
+
+
+def test_the_command_keeps_messages_and_starts_from_them(tmp_path):
+    small = [f"--option={name}={value}" for name, value in SMALL.items()]
+    common = [
+        "simulate",
+        "--problem",
+        "gp-samples",
+        "--agents",
+        "2",
+        "--rounds",
+        "2",
+        "--engine",
+        "inline",
+        "-q",
+    ]
+    assert cli.run([*common, *small, "--out", str(tmp_path / "a")]) == 0
+    assert (tmp_path / "a" / FOLDER / "fts.npz").is_file()
+    warm = ["--warm-start", str(tmp_path / "a"), "--compare", "random"]
+    assert cli.run([*common, *small, *warm, "--journal", "--out", str(tmp_path / "b")]) == 0
+    assert Study.load(tmp_path / "b").algorithms == ["fts", "random"]
+    plan = json.loads((tmp_path / "b" / "simulate.json").read_text())
+    assert plan["warm_start"] == str((tmp_path / "a").resolve())
+    assert cli.run([*common, "--algorithm", "random", *warm[:2], "--out", str(tmp_path / "c")]) == 2
