@@ -254,6 +254,8 @@ def test_ctrl_c_ends_flowers_engine_at_once_and_keeps_the_rounds(tmp_path: Path)
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # a shell lets what runs in its background ignore the signal, and children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # no threads here
     )
     try:
         time.sleep(20)
