@@ -48,8 +48,8 @@ def cells(quick: bool, long: bool) -> list[dict[str, Any]]:
     for agents in (100,) if quick else (100, 1000, 5000, 10_000):
         common = {"engine": "flower", "agents": agents}
         found.append({"what": "idle", "rounds": 2 if agents < 5000 else 1, **common})
-        if agents < 5000:
-            found.append({"what": "fts", "rounds": 2, "prior": PRIOR, **common})
+        if agents < 5000 or long:
+            found.append({"what": "fts", "rounds": 2 if agents < 5000 else 1, "prior": PRIOR, **common})
     if long:
         found.append({"what": "fts", "engine": "ray", "agents": 10_000, "rounds": 20, "prior": 0})
     return found
@@ -110,7 +110,7 @@ def main() -> None:
     """Measure what is missing, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small numbers, about a minute; no page")
-    parser.add_argument("--long", action="store_true", help="20 rounds of 10000 agents as well")
+    parser.add_argument("--long", action="store_true", help="the largest runs as well: about 25 minutes more")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--limit", type=float, default=150.0, help="seconds of one cell")
     parser.add_argument("--no-functions", action="store_true", help="whole runs alone")
