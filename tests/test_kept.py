@@ -7,15 +7,19 @@ import json
 import numpy as np
 import pytest
 
-from fbo_flower import cli
-from fbo_flower.algorithms import FTS, ThompsonSampling
+from fbo_flower import cli, strategies
+from fbo_flower.algorithms import FTS, ThompsonSampling, make_algorithm
 from fbo_flower.algorithms.fts_options import FTSState
+from fbo_flower.algorithms.records import Federation
+from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.kept import FOLDER, Kept
 from fbo_flower.simulation import simulate
+from fbo_flower.simulation.grids import FIRST_NODE, Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.study import Study
 
+SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 SMALL = {"num_features": 12, "num_candidates": 32, "num_path_features": 16}
 
 
@@ -64,6 +68,93 @@ def test_sums_with_noise_are_used_again_without_new_releases(tmp_path):
     run("dp-fts", 1, 3, options=options, warm_start=tmp_path)
     with pytest.raises(ConfigError, match="regions"):
         run("dp-fts", 1, 3, options={**options, "num_regions": 3}, warm_start=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["rgpe", "taf"])
+def test_posteriors_of_an_earlier_study_are_members_from_the_first_model_on(name, tmp_path):
+    run(name, out=tmp_path)
+    kept = Kept.load(tmp_path, name)
+    best = {"rgpe": 0, "taf": 1}[name]
+    assert {n: a.shape for n, a in kept.arrays.items()} == {
+        "frequencies": (12, 1),
+        "phases": (12,),
+        "means": (3, 12),
+        "inverses": (3, 78),
+        "incumbents": (3, best),
+    }
+    warm, cold = (run(name, 1, 4, 1, warm_start=start) for start in (tmp_path, None))
+    assert np.sum(warm.rounds["floats_down"]) > np.sum(cold.rounds["floats_down"]) + 3 * (12 + 78 + best) - 1
+    assert warm.trials["value"].tolist() != cold.trials["value"].tolist()
+    algorithm = make_algorithm(name, SMALL)
+    state = algorithm.init(Federation(SearchSpace({"x": Float(0.0, 1.0)}), ("0",)), np.random.default_rng(0))
+    for spoilt in (
+        {"inverses": np.zeros((2, 78))},
+        {"incumbents": np.full((3, best + 1), np.nan)},
+        {"means": np.zeros((3, 11))},
+    ):
+        with pytest.raises(ConfigError, match="expected finite numbers"):
+            algorithm.warm(state, {**kept.arrays, **spoilt})
+
+
+def test_survivors_of_an_earlier_stage_1_save_its_pulls(tmp_path):
+    options = {"budget": 150, "gap": 0.1}
+    common = {"problem": "garland", "algorithm": "pf-pne", "num_agents": 4, "engine": "inline"}
+    first = simulate(**common, seed=0, options=options, out=tmp_path)
+    kept = Kept.load(tmp_path, "pf-pne")
+    assert set(kept.arrays) == {"shared.depth", "shared.index", "shared.mean", "shared.radius", "arity"}
+    warm = simulate(**common, seed=1, options=options, warm_start=tmp_path)
+    cold = simulate(**common, seed=1, options=options)
+    assert len(first.rounds) == len(cold.rounds) > len(warm.rounds), "stage 1 is over before it begins"
+    assert warm.trials["pulls"].sum() == cold.trials["pulls"].sum() == 600
+    assert not warm.rounds["floats_up"].any()
+    shared = Kept.load(tmp_path, "pf-pne").arrays
+    deepest = shared["shared.index"][shared["shared.depth"] == shared["shared.depth"].max()]
+    assert len(deepest) >= 1
+    for spoilt in (
+        {"shared.mean": shared["shared.mean"][1:]},
+        {"shared.index": shared["shared.index"] + 2**40},
+        {"shared.radius": -shared["shared.radius"]},
+        {"shared.depth": shared["shared.depth"] + 1000},
+        {"arity": np.array([3])},
+    ):
+        algorithm = make_algorithm("pf-pne", options)
+        space = SearchSpace({"x": Float(0.0, 1.0)})
+        state = algorithm.init(Federation(space, ("0",)), np.random.default_rng(0))
+        with pytest.raises(ConfigError, match="expected"):
+            algorithm.warm(state, {**shared, **spoilt})
+    alone = make_algorithm("pf-pne", {"budget": 150, "gap": 2.0})
+    state = alone.init(Federation(space, ("0",)), np.random.default_rng(0))
+    with pytest.raises(ConfigError, match="first stage"):
+        alone.warm(state, shared)
+
+
+def test_fed_pne_goes_on_below_the_deepest_survivors(tmp_path):
+    common = {"problem": "garland", "algorithm": "fed-pne", "num_agents": 4, "engine": "inline"}
+    simulate(**common, seed=0, options={"budget": 60}, out=tmp_path)
+    shared = Kept.load(tmp_path, "fed-pne").arrays
+    simulate(**common, seed=0, options={"budget": 900}, out=tmp_path / "next", warm_start=tmp_path)
+    after = Kept.load(tmp_path / "next", "fed-pne").arrays
+    assert after["shared.depth"].max() > shared["shared.depth"].max()
+    rows = len(shared["shared.index"])
+    np.testing.assert_array_equal(after["shared.index"][:rows], shared["shared.index"])
+
+
+def test_an_agent_that_joins_late_is_told_what_the_server_holds_before_it_has_sent_anything():
+    """Its first task after the initial design carries another agent's weights, as after a warm start."""
+    app = client_app(lambda config, context: -((config["x"] - 0.3) ** 2), SPACE, seed=2, disclose="trials")
+    tasks = []
+
+    class Tapped(InProcessGrid):
+        def push_messages(self, messages):
+            messages = list(messages)
+            tasks.extend(m for m in messages if m.metadata.dst_node_id == FIRST_NODE + 2)
+            return super().push_messages(messages)
+
+    grid = Tapped(app, 3, faults={2: Fault("down", rounds=range(5))})
+    strategies.FTS(seed=1, num_agents=2, schedule=0.0, **SMALL).start(grid, 7)
+    own = [m.content["config"] for m in tasks if "round" in m.content.get("config", {})]
+    assert [config["trial"] for config in own] == [0, 3, 4]
+    assert ["weights" in str(config["names"]).split(",") for config in own] == [False, True, True]
 
 
 def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(tmp_path):

@@ -31,7 +31,8 @@ ROOMS: dict[str, tuple[str, str]] = {
     "study": ("errors table study_schema study_files ranking", "numpy"),
     "configspace": ("errors parameters space", "ConfigSpace"),
     "numerics": ("errors", "numpy scipy threadpoolctl"),
-    "algorithms": ("errors parameters space numerics", "numpy"),
+    "secure": ("errors", "numpy cryptography flwr"),
+    "algorithms": ("errors parameters space numerics secure", "numpy"),
     "frozen": ("errors", "numpy"),
     "kept": ("errors files frozen", "numpy"),
     "models": ("errors", "numpy sklearn skops"),
@@ -43,7 +44,7 @@ ROOMS: dict[str, tuple[str, str]] = {
         "numpy flwr",
     ),
     "clients": (
-        "__init__ errors files space numerics algorithms frozen wire flower_records journal models",
+        "__init__ errors files space numerics secure algorithms frozen wire flower_records journal models",
         "numpy flwr",
     ),
     "simulation": (

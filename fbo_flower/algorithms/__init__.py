@@ -55,7 +55,17 @@ def make_algorithm(name: str, options: Mapping[str, object]) -> Algorithm[Any]:
     """Build an algorithm by name; an unknown name or option is an error that lists what there is."""
     if name not in ALGORITHMS:
         raise ConfigError(f"algorithm: expected one of {', '.join(ALGORITHMS)}, got {name!r}")
-    return ALGORITHMS[name].from_options(options)
+    return with_secure_sums(ALGORITHMS[name].from_options(options))
+
+
+def with_secure_sums(algorithm: Algorithm[Any]) -> Algorithm[Any]:
+    """Return the algorithm, within secure sums if its option `secure_sums` asks for them."""
+    least = getattr(algorithm, "secure_sums", 0)
+    if not least:
+        return algorithm
+    from fbo_flower.algorithms.secured import Secured  # needs cryptography
+
+    return Secured(inner=algorithm, least=least)
 
 
 __all__ = [
@@ -76,4 +86,5 @@ __all__ = [
     "RandomSearch",
     "ThompsonSampling",
     "make_algorithm",
+    "with_secure_sums",
 ]

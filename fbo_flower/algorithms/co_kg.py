@@ -30,7 +30,7 @@ from fbo_flower.algorithms.co_kg_state import (
     Setting,
     WarmUp,
 )
-from fbo_flower.algorithms.protocol import ArraySpec, Findings, Schema
+from fbo_flower.algorithms.protocol import ArraySpec, Findings, Schema, Summand
 from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
@@ -114,6 +114,10 @@ class CoKG(CoKGOptions[CoKGState]):
             finished=finished,
         )
         return self._recommend(self._compare(state)) if reports else state
+
+    def add_up(self, state: CoKGState, agents: Sequence[str], sums: Mapping[str, Array]) -> CoKGState:
+        together = co_kg_setting.from_sums(sums)
+        return state if together is None else replace(state, warm_ups={"": together})
 
     # -- warm-up and setting -------------------------------------------------------------------
 
@@ -258,7 +262,8 @@ class CoKG(CoKGOptions[CoKGState]):
         setting = Setting.read(task.arrays, self.kernel)
         report: dict[str, AnyArray] = {}
         if task.values.get("fit"):
-            report |= co_kg_agent.warm_up(self, notebook, rng)
+            own = co_kg_agent.warm_up(self, notebook, rng)
+            report |= co_kg_setting.to_sums(own) if self.secure_sums else own
         if self.framework == "data-communication" and task.phase is Phase.TRAIN:
             report |= co_kg_agent.disclosed_trials(task, notebook)
         if setting is None:
@@ -270,6 +275,11 @@ class CoKG(CoKGOptions[CoKGState]):
         elif self.framework != "data-communication":
             report |= co_kg_agent.posterior(self, notebook, setting, rng)
         return report
+
+    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
+        if not self.secure_sums or not task.values.get("fit"):
+            return {}
+        return co_kg_setting.summands(space)
 
     def reports_trials(self) -> bool:
         return self.framework == "data-communication"
@@ -304,6 +314,8 @@ class CoKG(CoKGOptions[CoKGState]):
             "best": ArraySpec((1,), "int64", 0, most),
             "best_mean": ArraySpec((1,)),
         }
+        if self.secure_sums:
+            del arrays["moments"], arrays["theta"]
         vector = ArraySpec((None,), max_length=most)
         triangle = ArraySpec((None,), max_length=most * (most + 1) // 2)
         if self.framework == "data-communication":

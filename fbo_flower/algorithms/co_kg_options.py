@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import Algorithm, check_choice, check_number
+from fbo_flower.algorithms.protocol import Algorithm, check_choice, check_number, check_secure_sums
 from fbo_flower.algorithms.records import Array
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics import point_sets
@@ -73,6 +73,8 @@ class CoKGOptions(Algorithm[State]):
     num_starts : of its maximisation; None: 1 where the agents' own acquisition weighs 1 or more, else 3
     rank_cut : share of the prior's variance that the pivots may leave out at any point
     tolerance : of the barycenter's equation
+    secure_sums : least number of agents over which the server adds up moments and hyperparameters of the
+        warm-up without seeing any one's; posteriors it sees. 0: it sees all
     """
 
     framework: str = "co-kg"
@@ -99,6 +101,7 @@ class CoKGOptions(Algorithm[State]):
     num_starts: int | None = None
     rank_cut: float = 1e-5
     tolerance: float = 1e-3
+    secure_sums: int = 0
 
     def __post_init__(self) -> None:
         check_choice("framework", self.framework, FRAMEWORKS)
@@ -136,6 +139,9 @@ class CoKGOptions(Algorithm[State]):
         check_number("noise_floor", self.noise_floor, 1e-10, 1)
         check_number("mean_noise_stddev", self.mean_noise_stddev, 0, 1e6)
         check_number("num_draws", self.num_draws, 2, 2**16, integer=True)
+        check_secure_sums(self.secure_sums)
+        if self.secure_sums and self.weights != "uniform":
+            raise ConfigError(f"weights: expected 'uniform' with secure_sums, got {self.weights!r}")
         if self.num_starts is not None:
             check_number("num_starts", self.num_starts, 1, 1000, integer=True)
         check_number("rank_cut", self.rank_cut, 1e-12, 0.5)

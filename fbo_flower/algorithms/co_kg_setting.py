@@ -13,7 +13,8 @@ import numpy as np
 
 from fbo_flower.algorithms.co_kg_options import CoKGOptions
 from fbo_flower.algorithms.co_kg_state import Belief, Setting, WarmUp, unpack_lower
-from fbo_flower.algorithms.records import Array, Report, natural_key
+from fbo_flower.algorithms.protocol import Summand
+from fbo_flower.algorithms.records import AnyArray, Array, Report, natural_key
 from fbo_flower.errors import WireError
 from fbo_flower.numerics import gp
 from fbo_flower.numerics.linalg import Factor
@@ -73,6 +74,34 @@ def pooled_units(told: Sequence[Array]) -> tuple[float, float]:
     with np.errstate(over="ignore"):
         scale = min(float(np.ldexp(np.sqrt(variance), exponent)), LARGEST)
     return float(np.ldexp(shift, exponent)), scale if scale > 0.0 else 1.0
+
+
+def summands(space: SearchSpace) -> dict[str, Summand]:
+    """Return what secure sums of warm-ups are of."""
+    theta = Summand((space.num_features + 2,), 2e3)
+    return {"values": Summand((3,), 1e15), "thetas": Summand((1,), 1.0), "theta": theta}
+
+
+def to_sums(warm_up: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+    """Return an agent's summands: number, sum and sum of squares of its values, and its hyperparameters."""
+    if "moments" not in warm_up:
+        return {}
+    number, mean, stddev = np.asarray(warm_up["moments"], dtype=np.float64)
+    found: dict[str, AnyArray] = {"values": number * np.array([1.0, mean, stddev**2 + mean**2])}
+    if "theta" in warm_up:
+        found |= {"thetas": np.ones(1), "theta": warm_up["theta"]}
+    return found
+
+
+def from_sums(sums: Mapping[str, Array]) -> WarmUp | None:
+    """Return the warm-up of all agents as if it were one's; None without values."""
+    number, total, squares = sums["values"]
+    if number < 1.0:
+        return None
+    mean = total / number
+    stddev = float(np.sqrt(max(0.0, squares / number - mean**2)))
+    thetas = float(sums["thetas"][0])
+    return WarmUp(np.array([number, mean, stddev]), sums["theta"] / thetas if thetas >= 1.0 else np.empty(0))
 
 
 def bounded_moments(told: Sequence[Array]) -> list[Array]:

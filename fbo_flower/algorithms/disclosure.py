@@ -50,6 +50,14 @@ _POSTERIOR = {
 COMMON: dict[str, Meaning] = {
     ENVELOPE: Meaning("who answers which task: names, round, number of trials", "the task"),
     "num-failed": Meaning("how many evaluations of the task failed", "the evaluations of this task"),
+    "secure.words": Meaning(
+        "its numbers under masks, which cancel in the sum over agents and nowhere else", _OBSERVATIONS
+    ),
+    "secure.boxes": Meaning("shares of its mask, sealed for other agents", "the mask"),
+    "secure.commitment": Meaning("what binds it to its mask", "the mask"),
+    "secure.revealed": Meaning(
+        "shares of others' masks; of an agent that left, the mask they have in common", "the masks"
+    ),
     "disclosed.points": Meaning("the points of this task, as its operator allowed", "this task", POINTS),
     "disclosed.values": Meaning("the values of this task, as its operator allowed", "this task", VALUES),
     "disclosed.pulls": Meaning("how often each of them was evaluated", "this task"),
@@ -148,6 +156,14 @@ INFERENCE: dict[str, str] = {
     "rfms": "What a model holds of its rows; how a curator's answer to a model made for the purpose depends "
     "on single rows, unless its operator adds noise.",
 }
+# what a server with secure sums sees the sum of, and not itself
+SUMMED: dict[str, frozenset[str]] = {
+    "fts": frozenset({"log_likelihoods"}),
+    "dp-fts": frozenset({"weights"}),
+    "pf-pne": frozenset({"means", "counts"}),
+    "fed-pne": frozenset({"means", "counts"}),
+    "co-kg": frozenset({"moments", "theta"}),
+}
 ATTACKS: dict[str, str] = {  # algorithm -> attack that measures it
     "fts": "fts", "dp-fts": "fts", "rgpe": "posterior", "taf": "posterior", "pf-pne": "pf-pne",
     "fed-pne": "pf-pne", "co-kg": "co-kg", "rfms": "rfms",
@@ -160,6 +176,28 @@ def meaning(algorithm: str, name: str) -> Meaning:
     return known.get(name, Meaning("not described by this version", "unknown", UNKNOWN))
 
 
-def inference(algorithm: str) -> str:
-    """Return what a curious server can make of the reports of a run."""
-    return INFERENCE.get(algorithm, "Not examined.")
+def meanings(algorithm: str, least: int = 0) -> dict[str, Meaning] | None:
+    """Return what may leave an agent; None for an algorithm that is not described.
+
+    Parameters
+    ----------
+    least : agents of a secure sum; 0: there are none
+    """
+    known = MEANINGS.get(algorithm)
+    if known is None or not least:
+        return known
+    masked = {name: said for name, said in COMMON.items() if name.startswith("secure.")}
+    return {n: said for n, said in known.items() if n not in SUMMED.get(algorithm, ())} | masked
+
+
+def inference(algorithm: str, least: int = 0) -> str:
+    """Return what a curious server can make of the reports of a run, with secure sums of so many agents."""
+    if not least or algorithm not in SUMMED:
+        return INFERENCE.get(algorithm, "Not examined.")
+    names = " and ".join(sorted(SUMMED[algorithm]))
+    sums = f"Of {names} the sum over at least {least} agents, and of one sum nothing else."
+    if algorithm == "dp-fts":
+        return f"{sums} Of many sums with changing members, which an average of each agent's messages fits."
+    if SUMMED[algorithm] >= set(MEANINGS[algorithm]) - {"owed", "evaluations"}:
+        return sums
+    return f"{sums} Of all else: {INFERENCE[algorithm]}"

@@ -26,7 +26,7 @@ from typing import ClassVar
 import numpy as np
 
 from fbo_flower.algorithms.dp_fts_options import Collection, DPFTSOptions, DPFTSState
-from fbo_flower.algorithms.protocol import ArraySpec, Findings, Schema
+from fbo_flower.algorithms.protocol import ArraySpec, Findings, Schema, Summand
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
     AnyArray,
@@ -91,6 +91,8 @@ class DPFTS(DPFTSOptions):
                 values["message"] = True
             if trial == 0:
                 values["region"] = state.regions[agent]
+            if self.secure_sums and "message" in values and state.collection is not None:
+                arrays["shares"] = state.collection.shares[agent]
             if "message" in values or "weights" in arrays:
                 arrays["frequencies"] = state.features.frequencies
                 arrays["phases"] = state.features.phases
@@ -109,6 +111,11 @@ class DPFTS(DPFTSOptions):
                 # an agent that did not shorten its message gains nothing; local noise comes after the clip
                 messages[agent] = message if self.noise == "local" else clip_norm(message, bound)
         return replace(state, collection=replace(state.collection, messages=messages))
+
+    def add_up(self, state: DPFTSState, agents: Sequence[str], sums: Mapping[str, Array]) -> DPFTSState:
+        if state.collection is None:
+            return state
+        return replace(state, collection=replace(state.collection, total=sums["sums"]))
 
     def finished(self, state: DPFTSState) -> bool:
         return state.spent and self.when_spent == "stop"
@@ -150,10 +157,12 @@ class DPFTS(DPFTSOptions):
         if state.collection is None:
             return state
         collection = state.collection
+        if self.secure_sums and collection.total is None:
+            return replace(state, collection=None)  # too many left: nothing is released
         sums = np.zeros((self._num_regions(state.space), self.num_features))
         for agent in sorted(collection.messages, key=natural_key):
             sums += np.outer(collection.shares[agent], collection.messages[agent])
-        sums /= self.sampling_rate
+        sums = (sums if collection.total is None else collection.total) / self.sampling_rate
         if self.noise == "central":
             stddev = self.noise_multiplier * collection.largest * self._bound(state.space)
             sums += stddev / self.sampling_rate * rng.standard_normal(sums.shape)
@@ -182,6 +191,8 @@ class DPFTS(DPFTSOptions):
         shares = self._shares(state, present)
         drawn = rng.random(len(present)) < self.sampling_rate
         sampled = [agent for agent, taken in zip(present, drawn, strict=True) if taken and agent in able]
+        if len(sampled) < self.secure_sums:
+            return state  # by the coin alone: no release this time
         for agent in sampled:
             counts[agent] = counts.get(agent, 0) + 1
         collection = Collection(
@@ -243,7 +254,17 @@ class DPFTS(DPFTSOptions):
             return {}
         if self.noise == "local":  # zeros too: that there was no success is nobody's business
             weights = weights + 2 * bound * self.noise_multiplier * rng.standard_normal(len(weights))
+        if self.secure_sums:
+            return {"sums": np.outer(_float(task.arrays["shares"]), weights)}
         return {"weights": weights}
+
+    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
+        if not self.secure_sums or not task.values.get("message"):
+            return {}
+        longest = self._bound(space) * (
+            1.0 + (100.0 * self.noise_multiplier if self.noise == "local" else 0.0)
+        )
+        return {"sums": Summand((self._num_regions(space), self.num_features), longest)}
 
     def tells(self, task: Task, space: SearchSpace) -> bool:
         return bool(task.values.get("message"))
@@ -279,12 +300,13 @@ class DPFTS(DPFTSOptions):
                 "frequencies": ArraySpec((m, space.num_features)),
                 "phases": ArraySpec((m,), low=0.0, high=2 * np.pi),
                 "weights": ArraySpec((self._num_regions(space), m)),
+                "shares": ArraySpec((self._num_regions(space),), low=0.0, high=1.0),
             },
             values={"message": bool, "region": int},
         )
 
     def report_schema(self, space: SearchSpace) -> Schema:
-        return Schema(arrays={"weights": ArraySpec((self.num_features,))})
+        return Schema({} if self.secure_sums else {"weights": ArraySpec((self.num_features,))})
 
 
 def _float(array: AnyArray) -> Array:

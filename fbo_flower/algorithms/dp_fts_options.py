@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fbo_flower.algorithms.protocol import Progress, check_choice, check_number
+from fbo_flower.algorithms.protocol import Progress, check_choice, check_number, check_secure_sums
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.algorithms.schedules import Schedule, check_schedule
 from fbo_flower.algorithms.thompson import LocalSurrogate
@@ -28,11 +28,13 @@ class Collection:
     shares : agent -> `phi_n (P,)`, its share in the sum of every region; those that were sampled
     largest : largest norm of the shares of any agent, sampled or not
     messages : agent -> `(M,)`, clipped, as they came
+    total : `(P, M)`, the sum of messages times shares, where the server sees nothing else
     """
 
     shares: Mapping[str, Array] = field(default_factory=dict)
     largest: float = 0.0
     messages: Mapping[str, Array] = field(default_factory=dict)
+    total: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,9 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
     lengthscale : of the shared features, one number or one per feature
     message_noise_variance : `sigma^2` of the weight posterior, in units of standardised values; large, so
         that messages are short and smooth: what is left after clipping and noise is then largest
+    secure_sums : least number of sampled agents whose messages the server adds up without seeing one of them;
+        a smaller sample makes no release. Agents shorten their messages themselves, and nobody checks that
+        they did. 0: it sees them
     """
 
     noise: str = "central"
@@ -107,6 +112,7 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
     num_features: int = 30
     lengthscale: float | tuple[float, ...] = 0.5
     message_noise_variance: float = 1.0
+    secure_sums: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,6 +132,7 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
         check_number("message_noise_variance", self.message_noise_variance, 1e-8, 1e3)
         for value in self.lengthscale if isinstance(self.lengthscale, tuple) else [self.lengthscale]:
             check_number("lengthscale", value, 1e-4, 1e4)
+        check_secure_sums(self.secure_sums)
         if self.max_epsilon is not None:
             check_number("max_epsilon", self.max_epsilon, 0)
             least = self.epsilon(1)

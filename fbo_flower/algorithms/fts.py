@@ -20,7 +20,7 @@ import numpy as np
 from fbo_flower.algorithms import mixture
 from fbo_flower.algorithms.advice import Desk
 from fbo_flower.algorithms.fts_options import FTSOptions, FTSState
-from fbo_flower.algorithms.protocol import ArraySpec, Schema
+from fbo_flower.algorithms.protocol import ArraySpec, Schema, Summand
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
     AnyArray,
@@ -122,6 +122,9 @@ class FTS(FTSOptions):
             answered=state.answered.union(gave),
         )
 
+    def add_up(self, state: FTSState, agents: Sequence[str], sums: Mapping[str, Array]) -> FTSState:
+        return replace(state, log_likelihoods={"": sums["log_likelihoods"]})
+
     def keep(self, state: FTSState) -> dict[str, AnyArray]:
         if state.features is None or not state.messages:
             return {}
@@ -213,6 +216,11 @@ class FTS(FTSOptions):
         phi = rff.RandomFeatures(_float(task.arrays["frequencies"]), _float(task.arrays["phases"]))(x)
         return {"weights": rff.sample_weights(phi, y, self.message_noise_variance, rng)}
 
+    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
+        if not self.secure_sums or "lengthscales" not in task.arrays:
+            return {}
+        return {"log_likelihoods": Summand((len(LENGTHSCALE_GRID),), 1e12)}
+
     def _log_likelihoods(self, x: Array, y: Array, lengthscales: Array) -> Array:
         noise = self.message_noise_variance
         shapes = [np.full(x.shape[1], scale) for scale in lengthscales]
@@ -236,12 +244,10 @@ class FTS(FTSOptions):
         )
 
     def report_schema(self, space: SearchSpace) -> Schema:
-        return Schema(
-            arrays={
-                "weights": ArraySpec((self.num_features,), low=-1e6, high=1e6),
-                "log_likelihoods": ArraySpec((len(LENGTHSCALE_GRID),)),
-            }
-        )
+        arrays = {"weights": ArraySpec((self.num_features,), low=-1e6, high=1e6)}
+        if not self.secure_sums:
+            arrays["log_likelihoods"] = ArraySpec((len(LENGTHSCALE_GRID),))
+        return Schema(arrays)
 
 
 def _float(array: AnyArray) -> Array:

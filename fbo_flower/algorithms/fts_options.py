@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fbo_flower.algorithms.protocol import Progress, check_choice, check_number
+from fbo_flower.algorithms.protocol import Progress, check_choice, check_number, check_secure_sums
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.algorithms.schedules import Schedule, check_schedule
 from fbo_flower.algorithms.thompson import LocalSurrogate
@@ -69,6 +69,8 @@ class FTSOptions(LocalSurrogate[FTSState]):
         the agents' log marginal likelihoods over a small grid decides
     message_noise_variance : `sigma^2` of the weight posterior, in units of standardised values
     mixture_messages : messages that a target of "mixture" is sent at most
+    secure_sums : least number of agents whose likelihoods the server adds up without seeing one of them, with
+        `lengthscale = "federated"`; 0: it sees them
     """
 
     advice: str = "single"
@@ -82,6 +84,7 @@ class FTSOptions(LocalSurrogate[FTSState]):
     lengthscale: float | str | tuple[float, ...] = 0.5
     message_noise_variance: float = 1e-2
     mixture_messages: int = 32
+    secure_sums: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,6 +97,12 @@ class FTSOptions(LocalSurrogate[FTSState]):
         check_number("num_features", self.num_features, 1, 4096, integer=True)
         check_number("message_noise_variance", self.message_noise_variance, 1e-8, 1e3)
         check_number("mixture_messages", self.mixture_messages, 1, 1024, integer=True)
+        check_secure_sums(self.secure_sums)
+        if self.secure_sums and self.lengthscale != "federated":
+            raise ConfigError(
+                f"secure_sums: expected 0 without lengthscale='federated', the only sum of {self.name}, "
+                f"got {self.secure_sums!r}"
+            )
         if isinstance(self.lengthscale, str):
             check_choice("lengthscale", self.lengthscale, ("federated",))
         else:

@@ -16,7 +16,7 @@ import numpy as np
 
 from fbo_flower.algorithms.pne_phased import PhasedPNE
 from fbo_flower.algorithms.pne_racing import RacingPNE
-from fbo_flower.algorithms.protocol import Schema, Session, check_choice
+from fbo_flower.algorithms.protocol import Schema, Session, Summand, check_choice
 from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
@@ -32,7 +32,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics import elimination
 from fbo_flower.space import SearchSpace
 
-_LITERAL_ONLY = ("gap", "c", "c1", "delta", "h0", "aggregate", "trim")
+_LITERAL_ONLY = ("gap", "c", "c1", "delta", "h0", "aggregate", "trim", "secure_sums")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,8 @@ class PFPNE(Bandit[Any]):
     aggregate : of the agents' means of a cell: "mean" (the paper's), or, where some may lie, "median" or
         "trimmed", which take more pulls; "literal"
     trim : share of the agents that "trimmed" leaves out on either side; "literal"
+    secure_sums : least number of agents over which the server adds up what they measured without seeing any
+        one's; with "mean" only. 0: it sees everybody's; "literal"
     arity : "binary": a depth halves one dimension; "full": every dimension, for `D <= 3`
     max_evaluations_per_round : bound of one agent's work between two messages
     """
@@ -67,6 +69,7 @@ class PFPNE(Bandit[Any]):
     h0: str = "literal"
     aggregate: str = "mean"
     trim: float = 0.2
+    secure_sums: int = 0
     arity: str = "binary"
     max_evaluations_per_round: int = 10_000
 
@@ -109,6 +112,18 @@ class PFPNE(Bandit[Any]):
 
     def tell(self, state: Any, phase: Phase, reports: Mapping[str, Report]) -> Any:
         return self.method().tell(state, phase, reports)
+
+    def add_up(self, state: Any, agents: Sequence[str], sums: Mapping[str, Array]) -> Any:
+        return self.method().add_up(state, agents, sums)
+
+    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
+        return self.method().summands(task, space)
+
+    def keep(self, state: Any) -> dict[str, AnyArray]:
+        return self.method().keep(state)
+
+    def warm(self, state: Any, kept: Mapping[str, AnyArray]) -> Any:
+        return self.method().warm(state, kept)
 
     def finished(self, state: Any) -> bool:
         return self.method().finished(state)

@@ -12,7 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -60,6 +60,20 @@ class Schema:
 
     arrays: Mapping[str, ArraySpec] = field(default_factory=dict)
     values: Mapping[str, type] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Summand:
+    """An array of a report of which the server needs nothing but the sum over agents.
+
+    Parameters
+    ----------
+    shape : of the array
+    bound : of the absolute value of every entry
+    """
+
+    shape: tuple[int, ...]
+    bound: float
 
 
 @dataclass(frozen=True)
@@ -126,6 +140,7 @@ class Algorithm(ABC, Generic[State]):
     roles: ClassVar[tuple[str, ...]] = ()  # of the sites it works with; none: agents that are all alike
     skips: ClassVar[bool] = False  # whether an agent may be asked for a trial without those before it
     max_final_exchanges: ClassVar[int] = 1  # of the phase FINISH; it ends once nothing is asked
+    needs_keys: ClassVar[bool] = False  # whether agents must tell a public key in the roll-call
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -153,7 +168,35 @@ class Algorithm(ABC, Generic[State]):
         """Return whether there is nothing left to ask."""
         return False
 
+    def own_state(self, state: Any) -> State:
+        """Return the algorithm's own state, where something stands around it."""
+        return state  # type: ignore[no-any-return]  # nothing does
+
+    def introduce(self, state: State, public: Mapping[str, bytes]) -> State:
+        """Return the state that knows these public keys of agents; called before every `ask`."""
+        return state
+
+    def add_up(self, state: State, agents: Sequence[str], sums: Mapping[str, Array]) -> State:
+        """Return the state after a secure sum, called after `tell`, before the next `ask`.
+
+        Parameters
+        ----------
+        agents : of whom the sums are, in natural order
+        sums : by the names of `summands`, in their shapes
+        """
+        return state
+
     # -- the agent's half ----------------------------------------------------------------------
+
+    def accept(self, task: Task, notebook: Notebook) -> Notebook:
+        """Return the notebook with what the task changes in it before anything is evaluated.
+
+        Raises
+        ------
+        WireError
+            If the agent must not do this task.
+        """
+        return notebook
 
     @abstractmethod
     def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
@@ -177,6 +220,13 @@ class Algorithm(ABC, Generic[State]):
 
     def remarks(self, task: Task, notebook: Notebook) -> dict[str, Scalar]:
         """Return exactly the scalars that leave the agent; Flower's EVALUATE lets nothing else back."""
+        return {}
+
+    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
+        """Return what of the answer to a task only goes into a secure sum; nothing without `secure_sums`.
+
+        An array of such a name that `summarise` leaves out counts as zeros.
+        """
         return {}
 
     def reuses_values(self) -> bool:
@@ -295,6 +345,13 @@ def check_number(
         raise ConfigError(f"{name}: expected {what} {bound}, got {value!r}")
 
 
+def check_secure_sums(value: object) -> None:
+    """Raise ConfigError unless this can be the least number of agents in a secure sum; 0: no such sums."""
+    check_number("secure_sums", value, 0, 10**6, integer=True)
+    if value == 1:
+        raise ConfigError("secure_sums: expected 0, or a number of agents from 2 on, got 1")
+
+
 __all__ = [
     "Algorithm",
     "ArraySpec",
@@ -302,7 +359,9 @@ __all__ = [
     "Progress",
     "Scalar",
     "Schema",
+    "Summand",
     "canonical_json",
     "check_choice",
     "check_number",
+    "check_secure_sums",
 ]

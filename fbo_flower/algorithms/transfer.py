@@ -161,6 +161,40 @@ class Transfer(TransferOptions):
             held=held,
         )
 
+    def keep(self, state: TransferState) -> dict[str, AnyArray]:
+        if not state.posteriors:
+            return {}
+        posteriors = [state.posteriors[a] for a in sorted(state.posteriors, key=natural_key)]
+        return {
+            "frequencies": state.features.frequencies,
+            "phases": state.features.phases,
+            "means": np.array([p.mean for p in posteriors]),
+            "inverses": np.array([p.inverse for p in posteriors]),
+            "incumbents": np.array([p.incumbent for p in posteriors]),
+        }
+
+    def warm(self, state: TransferState, kept: Mapping[str, AnyArray]) -> TransferState:
+        """Return a state with the earlier features, and the earlier agents' posteriors."""
+        columns = state.space.num_features
+        features, means = rff.kept_features(
+            {**kept, "weights": kept.get("means", np.empty(0))}, self.num_features, columns
+        )
+        packed = self.num_features * (self.num_features + 1) // 2
+        inverses, best = (_float(kept.get(name, np.empty(0))) for name in ("inverses", "incumbents"))
+        for name, array, size in (
+            ("inverses", inverses, packed),
+            ("incumbents", best, int(self.sends_incumbent())),
+        ):
+            if array.shape != (len(means), size) or not np.isfinite(array).all():
+                raise ConfigError(
+                    f"{name}: expected finite numbers of shape {(len(means), size)}, got {array.shape}"
+                )
+        earlier = {
+            f"earlier.{i}": WeightPosterior(*parts)
+            for i, parts in enumerate(zip(means, inverses, best, strict=True))
+        }
+        return replace(state, features=features, posteriors=earlier)
+
     def _wants_posterior(self, state: TransferState, agent: str, is_target: bool, server_round: int) -> bool:
         if self.targets != "all" and not set(self.targets) - {agent}:
             return False  # nobody would use it

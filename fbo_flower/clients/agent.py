@@ -52,6 +52,7 @@ from fbo_flower.clients.objective import (
     evaluate_repeatedly,
 )
 from fbo_flower.clients.outcomes import joined, num_succeeded, seen_by
+from fbo_flower.clients.own_keys import identity, own_key
 from fbo_flower.clients.pages import Pages
 from fbo_flower.clients.privacy_budget import spend
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError
@@ -135,6 +136,8 @@ class TuningAgent(NumPyClient):
             **about(self._context),
         }
         with closing(self._open_memory()) as memory:
+            if config.get("key") is True:
+                said["key"] = own_key(memory)[1].hex()
             memory.enter_roll_call(["incarnation", *said])
             return {"incarnation": memory.incarnation, **said}
 
@@ -198,9 +201,12 @@ class TuningAgent(NumPyClient):
             if task.trial > notebook.next_trial and not algorithm.skips:
                 raise WireError(f"trial: expected at most {notebook.next_trial}, got {task.trial}")
             self._admit(algorithm, task, notebook)
+            own = identity(memory, study) if algorithm.needs_keys else {}
+            accepted = algorithm.accept(task, notebook.write(**own))
             self._charge(memory, f"{study} {key}", task)
             spend(memory, float(self._max_epsilon), study, key, algorithm, task, self._space)
             memory.begin(study, entropy, notebook_to_bytes(notebook))  # once; later calls change nothing
+            notebook = accepted
             if task.num_trials and task.trial > notebook.next_trial:
                 notebook = notebook.skip_to(task.trial)
             self._first = FirstValues.read(notebook.arrays) if algorithm.reuses_values() else None

@@ -76,7 +76,8 @@ def route(app: ClientApp, agent: Callable[[Context], TuningAgent], action: str =
 
     @app.query(action)
     def query(message: Message, context: Context) -> Message:
-        properties = agent(context).get_properties({})
+        asked = message.content.get("config")
+        properties = agent(context).get_properties(dict(asked) if isinstance(asked, ConfigRecord) else {})
         return Message(RecordDict({"config": ConfigRecord(properties)}), reply_to=message)
 
     @app.train(action)

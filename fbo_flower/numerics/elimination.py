@@ -200,6 +200,22 @@ def merge(means: npt.ArrayLike, counts: npt.ArrayLike, trim: float = 0.0) -> Mer
     return Merged(mean, count * efficiency(trim) if trim else count, num_clients)
 
 
+def merge_sums(present: Array, means: Array, inverse: Array, counts: Array) -> Merged:
+    """Return what `merge` returns, from sums over clients; all `(n,)`.
+
+    Parameters
+    ----------
+    present : number of clients with a value
+    means, inverse, counts : sums over these clients of their means, of one over their counts, of their counts
+    """
+    present = np.rint(present)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = means / present
+        count = np.where(present > 0, present**2 / inverse, 0.0)
+    equal = np.isclose(count, counts, rtol=1e-9, atol=0.0)  # then both are the same number but for rounding
+    return Merged(mean, np.where(equal, np.rint(counts), count), present.astype(np.int64))
+
+
 def efficiency(trim: float) -> float:
     """Return the variance of a mean of normal draws over that of their trimmed mean, for many draws.
 

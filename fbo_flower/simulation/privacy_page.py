@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fbo_flower.algorithms.disclosure import ATTACKS, MEANINGS, NOTHING, inference
+from fbo_flower.algorithms.disclosure import ATTACKS, NOTHING, inference, meanings
 from fbo_flower.files import atomic_file
 from fbo_flower.simulation.summary import format_bytes
 from fbo_flower.study import Study
@@ -42,7 +42,8 @@ def _section(study: Study, label: str) -> Iterator[str]:
     yield ""
     yield "| what may leave an agent | made from | discloses by design |"
     yield "|---|---|---|"
-    names = MEANINGS.get(algorithm)
+    least = int(run.get("options", {}).get("secure_sums") or 0)
+    names = meanings(algorithm, least)
     for name, said in (names or {}).items():
         yield f"| `{name}`: {said.text} | {said.source} | {said.discloses} |"
     if names is None:
@@ -56,14 +57,22 @@ def _section(study: Study, label: str) -> Iterator[str]:
             "the tasks | points and values |"
         )
     yield ""
-    measured = f" Measured by `fbo-flower attack {ATTACKS[algorithm]}`." if algorithm in ATTACKS else ""
-    yield f"What an honest-but-curious server can infer: {inference(algorithm)}{measured}"
+    attack = "secure-sums" if least else ATTACKS.get(algorithm)
+    measured = f" Measured by `fbo-flower attack {attack}`." if attack else ""
+    yield f"What an honest-but-curious server can infer: {inference(algorithm, least)}{measured}"
     yield ""
-    yield _spent(run.get("privacy"), bool(trials))
+    privacy = run.get("privacy")
+    if isinstance(privacy, dict) and "sums_made" in privacy:
+        yield (
+            f"Secure sums of at least {privacy['sums_of_at_least']} agents: {privacy['sums_made']} made of "
+            f"{privacy['sums_asked_for']} asked for."
+        )
+        yield ""
+    yield _spent(privacy, bool(trials))
 
 
 def _spent(privacy: object, disclosed: bool) -> str:
-    if not isinstance(privacy, dict):
+    if not isinstance(privacy, dict) or "delta" not in privacy:
         return "Noise for differential privacy: none, so no epsilon bounds what is learned."
     what = next((key for key in ("releases", "messages") if key in privacy), "releases")
     count = f"{privacy.get(what)} {what}{' of one agent' if what == 'messages' else ''}"

@@ -23,7 +23,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms import Algorithm, with_secure_sums
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS, check_number
 from fbo_flower.algorithms.records import Federation, Phase
 from fbo_flower.errors import ConfigError
@@ -89,7 +89,7 @@ class TuningStrategy(Strategy):
         check_number("quorum", quorum, 1e-9, 1.0)
         check_number("wait_seconds", wait_seconds, 0.0)
         check_number("round_timeout", round_timeout, 0.0)
-        self.algorithm = self.algorithm_class.from_options(options)
+        self.algorithm = with_secure_sums(self.algorithm_class.from_options(options))
         self._num_agents = num_agents
         self._seed = seed
         self._fraction = fraction
@@ -196,8 +196,8 @@ class TuningStrategy(Strategy):
             begun = journal.settings
             if self._seed is None and begun is not None:
                 self._seed = int(str(begun["seed"]))
-            journal.begin(self._identity())
-        roster = Roster(self._space, self._suffix)
+            journal.begin(self._identity(begun or {}))
+        roster = Roster(self._space, self._suffix, self.algorithm.needs_keys)
         if events:
             study, federation = from_first_event(events[0])
             roster.space = federation.space
@@ -366,11 +366,18 @@ class TuningStrategy(Strategy):
             self._seed = fresh_entropy()
         return self._seed
 
-    def _identity(self) -> dict[str, object]:
-        """Return the settings that a resumed study must share with its beginning."""
+    def _identity(self, begun: Mapping[str, object]) -> dict[str, object]:
+        """Return the settings that a resumed study must share with its beginning.
+
+        An option that it began without, because there was none yet, is what it is by default.
+        """
+        options, defaults = self.algorithm.options(), self.algorithm_class.option_defaults()
+        known = begun.get("options", options)
+        new = [name for name in options if isinstance(known, dict) and name not in known]
+        later = {name for name in new if options[name] == defaults[name]}
         return {
             "algorithm": self.algorithm.name,
-            "options": self.algorithm.options(),
+            "options": {name: value for name, value in options.items() if name not in later},
             "seed": str(self._seed_now()),
             "fraction": self._fraction,
             "label": self._label,

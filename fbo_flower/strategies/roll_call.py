@@ -8,6 +8,7 @@ with it is another incarnation: it cannot go on where the first was, so it takes
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -39,6 +40,7 @@ class _Answer:
     space: str
     role: str
     incarnation: str
+    key: str
 
 
 @dataclass
@@ -48,10 +50,12 @@ class Roster:
     Parameters
     ----------
     space : of all agents; None until the first roll-call
+    needs_keys : whether agents are asked for a public key
     nodes : agent -> node id
     roles : agent -> role, where it has one
     incarnations : agent -> token of its memory, "" for an agent that names none
     own_names : agent -> what it calls itself; another incarnation of "3" is "3~2" here
+    keys : agent -> its public key, in hexadecimal digits, where it told one
     doubted : node ids whose agents failed, to be asked again who they are
     refused : node id -> why it does not take part
     pauses : node id that is connected but not admitted -> how often it was asked in vain, and for how
@@ -60,10 +64,12 @@ class Roster:
 
     space: SearchSpace | None
     suffix: str = ""
+    needs_keys: bool = False
     nodes: dict[str, int] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
     incarnations: dict[str, str] = field(default_factory=dict)
     own_names: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
     doubted: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     pauses: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -138,7 +144,10 @@ class Roster:
     def _query(self, grid: Grid, nodes: list[int], deadline: float, stop: threading.Event) -> list[_Answer]:
         messages = [
             Message(
-                RecordDict({"config": ConfigRecord()}), node, MessageType.QUERY + self.suffix, group_id="0"
+                RecordDict({"config": ConfigRecord({"key": True} if self.needs_keys else {})}),
+                node,
+                MessageType.QUERY + self.suffix,
+                group_id="0",
             )
             for node in nodes
         ]
@@ -191,6 +200,8 @@ class Roster:
             del self.nodes[former]
         self.nodes[agent] = answer.node
         self.incarnations[agent], self.own_names[agent] = answer.incarnation, answer.agent
+        if answer.key:
+            self.keys[agent] = answer.key
         self.refused.pop(answer.node, None)
         self.pauses.pop(answer.node, None)
         if answer.role:
@@ -241,6 +252,9 @@ def _read_answer(node: int, content: RecordDict) -> _Answer:
     texts["incarnation"] = config.get("incarnation", "")
     if not isinstance(texts["incarnation"], str) or len(texts["incarnation"]) > 100:
         raise ConfigError("roll-call: expected an incarnation of at most 100 characters")
+    texts["key"] = config.get("key", "")
+    if not isinstance(texts["key"], str) or not re.fullmatch("([0-9a-f]{98})?", texts["key"]):
+        raise ConfigError("roll-call: expected a public key of 49 bytes")
     answer = _Answer(node, *map(str, texts.values()))
     if not 0 < len(answer.agent) <= 100 or not answer.agent.isprintable():
         raise ConfigError(f"agent: expected 1 to 100 printable characters, got {answer.agent[:100]!r}")

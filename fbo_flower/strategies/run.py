@@ -148,7 +148,8 @@ class Run:
     def write_agents(self) -> None:
         """Keep who is who, so that a resumed run knows an agent that has lost its memory."""
         values = {"incarnations": self.roster.incarnations, "own_names": self.roster.own_names}
-        self._write(Event("agents", values=values))
+        keys = {"keys": self.roster.keys} if self.roster.keys else {}
+        self._write(Event("agents", values=values | keys))
 
     def replay(self, events: Iterable[Event]) -> None:
         """Take the steps of a journal again.
@@ -164,6 +165,7 @@ class Run:
             if event.kind == "agents":
                 self.roster.incarnations.update(_texts(event.values["incarnations"]))
                 self.roster.own_names.update(_texts(event.values["own_names"]))
+                self.roster.keys.update(_texts(event.values.get("keys", {})))
             elif event.kind == "open":
                 self.begin_round(event.round)
             elif event.kind == "ask":
@@ -186,6 +188,9 @@ class Run:
 
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
         rng = generator(self.seed, "server", "ask", str(phase), server_round)
+        if self.algorithm.needs_keys:
+            keys = {agent: bytes.fromhex(key) for agent, key in self.roster.keys.items()}
+            self.state = self.algorithm.introduce(self.state, keys)
         self.state, tasks = self.algorithm.ask(self.state, phase, server_round, present, rng)
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
         self.sent = []

@@ -10,7 +10,16 @@ import pytest
 
 from fbo_flower import cli, wire
 from fbo_flower.algorithms import ALGORITHMS, make_algorithm
-from fbo_flower.algorithms.disclosure import COMMON, INFERENCE, MEANINGS, UNKNOWN, meaning
+from fbo_flower.algorithms.disclosure import (
+    COMMON,
+    INFERENCE,
+    MEANINGS,
+    SUMMED,
+    UNKNOWN,
+    inference,
+    meaning,
+    meanings,
+)
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.cli_ledger import describe
 from fbo_flower.clients import TuningAgent, client_app
@@ -112,7 +121,22 @@ def test_nothing_is_explained_that_cannot_leave() -> None:
         bandits = {"evaluations", "owed"}  # with options of their own
         assert set(said) - allowed <= bandits
     disclosed = {"disclosed.points", "disclosed.values", "disclosed.pulls", "disclosed.recommendation"}
-    assert disclosed | {"disclosed.failures", "disclosed.incumbent", "num-failed", "header"} == set(COMMON)
+    secured = make_algorithm("fed-pne", {"secure_sums": 3}).report_schema(SPACE)
+    masked = {*secured.arrays, *secured.values}
+    assert all(name.startswith("secure.") for name in masked)
+    others = {"disclosed.failures", "disclosed.incumbent", "num-failed", "header"}
+    assert disclosed | others | masked == set(COMMON)
+
+
+def test_what_is_summed_securely_is_not_listed_as_seen() -> None:
+    options = {"fts": {"lengthscale": "federated"}}
+    for name, summed in SUMMED.items():
+        seen, masked = meanings(name) or {}, meanings(name, 3) or {}
+        assert summed
+        assert {*seen} - {*masked} == summed
+        assert "at least 3 agents" in inference(name, 3)
+        schema = make_algorithm(name, options.get(name, {}) | {"secure_sums": 3}).report_schema(SPACE)
+        assert not summed & {*schema.arrays, *schema.values}
 
 
 def test_what_is_not_known_is_not_called_harmless() -> None:

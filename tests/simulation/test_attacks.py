@@ -74,7 +74,7 @@ def test_support_vectors_are_rows_and_answers_tell_members() -> None:
 
 
 def test_every_attack_that_is_named_in_a_report_exists() -> None:
-    assert set(NAMED.values()) == set(ATTACKS)
+    assert {*NAMED.values(), "secure-sums"} == set(ATTACKS)  # the last is of an option
     with pytest.raises(ConfigError, match="co-kg, fts"):
         find("everything")
 
@@ -88,3 +88,9 @@ def test_the_command_lists_attacks_and_prints_both_errors(capsys: pytest.Capture
     assert lines[0].startswith("| secret | attacker's error | guesser's error")
     assert len(lines) == 2 + len(findings("pf-pne"))
     assert cli.run(["attack", "nothing"]) == 2
+
+
+def test_of_one_secure_sum_a_report_is_guessed_from_the_mean_and_of_many_sometimes_better() -> None:
+    single, many = find("secure-sums").run(0)
+    assert 0.2 * single.guess < single.error < single.guess
+    assert many.error < 0.6 * many.guess, "documents say that many sums of changing members may tell more"

@@ -60,3 +60,14 @@ def test_a_study_without_counts_or_of_an_unknown_algorithm_is_described_without_
     assert "Not examined." in text
     assert "not described by this version" in text
     assert "- numbers and - up" in text
+
+
+def test_secure_sums_are_said_in_place_of_what_they_hide() -> None:
+    study = simulate("garland", "fed-pne", 3, None, 0, "inline", options={"budget": 12, "secure_sums": 2})
+    text = privacy_page(study)
+    assert "Secure sums of at least 2 agents: " in text
+    assert "| `secure.words`: " in text
+    assert "`means`" not in text
+    assert "the sum over at least 2 agents, and of one sum nothing else" in text
+    assert "fbo-flower attack secure-sums" in text
+    assert "no epsilon bounds what is learned" in text

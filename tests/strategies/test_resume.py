@@ -21,6 +21,7 @@ CASES = {
     "random": ("gp-samples", {}, {}, 3),
     "fts": ("gp-samples", {}, {"num_features": 20}, 4),
     "pf-pne": ("garland", {}, {"budget": 300, "max_evaluations_per_round": 100}, None),
+    "fed-pne": ("garland", {}, {"budget": 12, "secure_sums": 2}, None),
     "hct": ("garland", {}, {"budget": 60, "max_evaluations_per_round": 25}, None),
     "co-kg": ("f1", {}, {"num_initial": 3, "num_points": 16}, 3),
     "rfms": (

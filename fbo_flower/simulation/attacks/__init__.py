@@ -34,6 +34,9 @@ ATTACKS: dict[str, Attack] = {
     "fts": Attack("points of foreign rounds, and values out of the next weights", "fts"),
     "posterior": Attack("points and values out of the posteriors of RGPE and TAF", "posterior"),
     "pf-pne": Attack("values out of means of cells", "pf_pne"),
+    "secure-sums": Attack(
+        "reports out of secure sums: of one, and of many with changing members", "secure_sums"
+    ),
     "rfms": Attack("rows inside models, and membership out of a curator's answers", "rfms"),
 }
 

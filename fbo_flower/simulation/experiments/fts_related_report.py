@@ -65,7 +65,7 @@ def report(
     with atomic_file(results, text=True) as stream:
         stream.write("\n".join(text))
     pictures = [directory / "related.png", directory / "preferences.png"]
-    compare.draw(panels, {}, pictures[0], ylabel="gain in simple regret over ts", hidden=("fts learned",))
+    compare.draw(panels, {}, pictures[0], ylabel="gain in simple regret over ts")
     fields = load_cell(directory, cell_name("landmine", "fts learned", 0))["preferences"]
     draw_preferences(matrices.mean(axis=0), fields, pictures[1])
     return [results, *pictures]

@@ -1,0 +1,61 @@
+"""Fixed point against exact fractions."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.secure import fixed_point as fp
+
+NUMBERS = st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=20)
+
+
+def exact(words):
+    """What a row stands for."""
+    whole = [int(fraction) + (int(w) << 64) for fraction, w in words]
+    return [Fraction(n - (1 << 128) if n >> 127 else n, 1 << 64) for n in whole]
+
+
+@given(NUMBERS)
+def test_an_encoded_number_is_off_by_half_a_unit_at_most(values):
+    found = exact(fp.encode(values, 1e12))
+    assert all(abs(f - Fraction(v)) <= Fraction(1, 2**65) for f, v in zip(found, values, strict=True))
+    assert all(f == Fraction(v) for f, v in zip(found, values, strict=True) if v == 0 or abs(v) >= 2**-12)
+
+
+@given(NUMBERS)
+def test_decoding_is_correct_to_the_last_place(values):
+    words = fp.encode(values, 1e12)
+    for decoded, number in zip(fp.decode(words), exact(words), strict=True):
+        assert abs(Fraction(float(decoded)) - number) <= abs(number) * Fraction(1, 2**52)
+
+
+@given(NUMBERS, st.randoms())
+def test_sums_are_exact_in_any_order(values, order):
+    rows = [fp.encode([v], 1e12) for v in values]
+    expected = sum((exact(row)[0] for row in rows), Fraction(0))
+    order.shuffle(rows)
+    total = rows[0]
+    for row in rows[1:]:
+        total = fp.add(total, row)
+    assert exact(total)[0] == expected
+    assert not fp.add(total, fp.negate(total)).any()
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 2**64 - 1)] * 4), min_size=1, max_size=10))
+def test_addition_and_negation_are_those_modulo_2_to_the_128(rows):
+    words = np.array(rows, dtype=np.uint64)
+    first, second = words[:, :2], words[:, 2:]
+    for a, b, s, n in zip(first, second, fp.add(first, second), fp.negate(first), strict=True):
+        x, y = (int(w[0]) + (int(w[1]) << 64) for w in (a, b))
+        assert int(s[0]) + (int(s[1]) << 64) == (x + y) % 2**128
+        assert int(n[0]) + (int(n[1]) << 64) == -x % 2**128
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1.5, -1.5])
+def test_numbers_outside_their_bound_are_refused(bad):
+    with pytest.raises(ConfigError, match="between -1 and 1"):
+        fp.encode([0.0, bad], 1.0)
