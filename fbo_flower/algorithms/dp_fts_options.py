@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fbo_flower.algorithms.messages import check_features, check_lengthscale
 from fbo_flower.algorithms.protocol import Progress, check_choice, check_number, check_secure_sums
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.algorithms.schedules import Schedule, check_schedule
@@ -130,8 +131,7 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
         check_schedule(self.schedule)
         check_number("num_features", self.num_features, 1, 4096, integer=True)
         check_number("message_noise_variance", self.message_noise_variance, 1e-8, 1e3)
-        for value in self.lengthscale if isinstance(self.lengthscale, tuple) else [self.lengthscale]:
-            check_number("lengthscale", value, 1e-4, 1e4)
+        check_lengthscale(self.lengthscale)
         check_secure_sums(self.secure_sums)
         if self.max_epsilon is not None:
             check_number("max_epsilon", self.max_epsilon, 0)
@@ -143,11 +143,7 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
                 )
 
     def check(self, space: SearchSpace) -> None:
-        if isinstance(self.lengthscale, tuple) and len(self.lengthscale) != space.num_features:
-            raise ConfigError(
-                f"lengthscale: expected {space.num_features} numbers, one per feature of the search "
-                f"space, got {len(self.lengthscale)}"
-            )
+        check_features(self.lengthscale, space)
 
     def epsilon(self, count: int) -> float:
         """Return `epsilon` after so many releases; with local noise, of an agent after so many messages.

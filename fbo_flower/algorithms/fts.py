@@ -20,6 +20,7 @@ import numpy as np
 from fbo_flower.algorithms import mixture
 from fbo_flower.algorithms.advice import Desk
 from fbo_flower.algorithms.fts_options import FTSOptions, FTSState
+from fbo_flower.algorithms.messages import check_targets, is_due, is_target
 from fbo_flower.algorithms.protocol import ArraySpec, Schema, Summand
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
@@ -35,7 +36,6 @@ from fbo_flower.algorithms.records import (
     Task,
     natural_key,
 )
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics import gp, rff
 from fbo_flower.numerics.functions import LinearFunction
 from fbo_flower.numerics.seeding import generator
@@ -54,10 +54,7 @@ class FTS(FTSOptions):
     # -- the server's half ---------------------------------------------------------------------
 
     def init(self, federation: Federation, rng: np.random.Generator) -> FTSState:
-        if self.targets != "all":
-            for agent in self.targets:
-                if agent not in federation.agents:
-                    raise ConfigError(f"targets: expected agents of this federation, got {agent!r}")
+        check_targets(self, federation)
         state = FTSState(federation.space)
         if isinstance(self.lengthscale, str):
             return state
@@ -76,21 +73,22 @@ class FTS(FTSOptions):
         state = self._choose_lengthscale(state, rng)
         seed = int(rng.integers(2**63))
         desk = Desk.open(self, state, rng)
+        useful = self.advice != "random" and self.schedule != 1.0  # somebody follows messages
         tasks: dict[str, Task] = {}
         sent = dict(state.sent)
         for agent in present:
             trial = state.progress.of(agent)
-            is_target = self.targets == "all" or agent in self.targets
-            num_trials = 0 if not is_target else self.num_initial if trial == 0 else 1
+            tunes = is_target(self, agent)
+            num_trials = 0 if not tunes else self.num_initial if trial == 0 else 1
             arrays: dict[str, AnyArray] = {}
             values: dict[str, Scalar] = {}
-            if is_target and trial > 0:
+            if tunes and trial > 0:
                 if agent not in sent or sent[agent][0] != trial:
                     # a generator of its own, so that agents do not shift each other's draws
                     own = generator(seed, "advice", agent)
                     sent[agent] = trial, desk.advise(agent, trial - self.num_initial + 1, own)
                 arrays.update(sent[agent][1])
-            if self._wants_message(state, agent, is_target, server_round):
+            if useful and is_due(self, agent, state.answered, server_round):
                 values["message"] = True
                 if state.features is None:
                     arrays["lengthscales"] = np.array(LENGTHSCALE_GRID)
@@ -156,17 +154,6 @@ class FTS(FTSOptions):
         )
         best = LENGTHSCALE_GRID[int(np.argmax(total))]
         return replace(state, features=self._draw_features(state.space, best, rng))
-
-    def _wants_message(self, state: FTSState, agent: str, is_target: bool, server_round: int) -> bool:
-        if self.advice == "random" or self.schedule == 1.0:
-            return False
-        if self.targets != "all" and not set(self.targets) - {agent}:
-            return False  # nobody would use it
-        if agent not in state.answered:
-            return True
-        if self.communication == "once" or not is_target:
-            return False
-        return (server_round - 1) % self.refresh_every == 0
 
     # -- the agent's half ----------------------------------------------------------------------
 

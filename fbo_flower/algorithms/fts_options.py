@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fbo_flower.algorithms.messages import check_features, check_lengthscale, check_messages
 from fbo_flower.algorithms.protocol import Progress, check_choice, check_number, check_secure_sums
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.algorithms.schedules import Schedule, check_schedule
@@ -14,7 +15,6 @@ from fbo_flower.numerics.rff import RandomFeatures
 from fbo_flower.space import SearchSpace
 
 ADVICE = ("single", "portfolio", "mixture", "random")
-COMMUNICATION = ("every-round", "once")
 PREFERENCES = ("uniform", "learned")
 
 
@@ -90,8 +90,7 @@ class FTSOptions(LocalSurrogate[FTSState]):
         super().__post_init__()
         check_choice("advice", self.advice, ADVICE)
         check_schedule(self.schedule)
-        check_choice("communication", self.communication, COMMUNICATION)
-        check_number("refresh_every", self.refresh_every, 1, integer=True)
+        check_messages(self)
         check_choice("preferences", self.preferences, PREFERENCES)
         check_number("learning_rate", self.learning_rate, 0, 100)
         check_number("num_features", self.num_features, 1, 4096, integer=True)
@@ -106,15 +105,7 @@ class FTSOptions(LocalSurrogate[FTSState]):
         if isinstance(self.lengthscale, str):
             check_choice("lengthscale", self.lengthscale, ("federated",))
         else:
-            for value in self.lengthscale if isinstance(self.lengthscale, tuple) else [self.lengthscale]:
-                check_number("lengthscale", value, 1e-4, 1e4)
-        named = isinstance(self.targets, tuple) and all(isinstance(agent, str) for agent in self.targets)
-        if self.targets != "all" and not (named and self.targets):
-            raise ConfigError(f"targets: expected 'all' or a list of agents' names, got {self.targets!r}")
+            check_lengthscale(self.lengthscale)
 
     def check(self, space: SearchSpace) -> None:
-        if isinstance(self.lengthscale, tuple) and len(self.lengthscale) != space.num_features:
-            raise ConfigError(
-                f"lengthscale: expected {space.num_features} numbers, one per feature of the search "
-                f"space, got {len(self.lengthscale)}"
-            )
+        check_features(self.lengthscale, space)

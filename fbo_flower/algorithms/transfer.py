@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fbo_flower.algorithms.messages import check_targets, is_due, is_target
 from fbo_flower.algorithms.protocol import ArraySpec, Schema
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
@@ -74,10 +75,7 @@ class Transfer(TransferOptions):
     # -- the server's half ---------------------------------------------------------------------
 
     def init(self, federation: Federation, rng: np.random.Generator) -> TransferState:
-        if self.targets != "all":
-            for agent in self.targets:
-                if agent not in federation.agents:
-                    raise ConfigError(f"targets: expected agents of this federation, got {agent!r}")
+        check_targets(self, federation)
         columns = federation.space.num_features
         scales = np.broadcast_to(np.asarray(self.lengthscale, dtype=np.float64), (columns,))
         return TransferState(federation.space, rff.draw_features(self.num_features, scales, columns, rng))
@@ -97,15 +95,15 @@ class Transfer(TransferOptions):
         sent = dict(state.sent)
         for agent in present:
             trial = state.progress.of(agent)
-            is_target = self.targets == "all" or agent in self.targets
-            num_trials = 0 if not is_target else self.num_initial if trial == 0 else 1
+            tunes = is_target(self, agent)
+            num_trials = 0 if not tunes else self.num_initial if trial == 0 else 1
             arrays: dict[str, AnyArray] = {}
             values: dict[str, Scalar] = {}
-            if is_target and trial > 0:
+            if tunes and trial > 0:
                 if agent not in sent or sent[agent][0] != trial:
                     sent[agent] = trial, self._members(state, agent, digests)
                 arrays.update(sent[agent][1])
-            if self._wants_posterior(state, agent, is_target, server_round):
+            if is_due(self, agent, state.answered, server_round):
                 values["message"] = True
             if agent not in state.equipped:
                 arrays["frequencies"] = state.features.frequencies
@@ -194,15 +192,6 @@ class Transfer(TransferOptions):
             for i, parts in enumerate(zip(means, inverses, best, strict=True))
         }
         return replace(state, features=features, posteriors=earlier)
-
-    def _wants_posterior(self, state: TransferState, agent: str, is_target: bool, server_round: int) -> bool:
-        if self.targets != "all" and not set(self.targets) - {agent}:
-            return False  # nobody would use it
-        if agent not in state.answered:
-            return True
-        if self.communication == "once" or not is_target:
-            return False
-        return (server_round - 1) % self.refresh_every == 0
 
     # -- the agent's half ----------------------------------------------------------------------
 

@@ -9,11 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from fbo_flower.algorithms.fts_options import COMMUNICATION
-from fbo_flower.algorithms.protocol import Progress, check_choice, check_number
+from fbo_flower.algorithms.messages import check_features, check_lengthscale, check_messages
+from fbo_flower.algorithms.protocol import Progress, check_number
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.algorithms.thompson import LocalSurrogate
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.rff import RandomFeatures
 from fbo_flower.space import SearchSpace
 
@@ -93,20 +92,11 @@ class TransferOptions(LocalSurrogate[TransferState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("communication", self.communication, COMMUNICATION)
-        check_number("refresh_every", self.refresh_every, 1, integer=True)
+        check_messages(self)
         check_number("num_features", self.num_features, 1, 1024, integer=True)
         check_number("message_noise_variance", self.message_noise_variance, 1e-8, 1e3)
         check_number("max_members", self.max_members, 1, 1024, integer=True)
-        for value in self.lengthscale if isinstance(self.lengthscale, tuple) else [self.lengthscale]:
-            check_number("lengthscale", value, 1e-4, 1e4)
-        named = isinstance(self.targets, tuple) and all(isinstance(agent, str) for agent in self.targets)
-        if self.targets != "all" and not (named and self.targets):
-            raise ConfigError(f"targets: expected 'all' or a list of agents' names, got {self.targets!r}")
+        check_lengthscale(self.lengthscale)
 
     def check(self, space: SearchSpace) -> None:
-        if isinstance(self.lengthscale, tuple) and len(self.lengthscale) != space.num_features:
-            raise ConfigError(
-                f"lengthscale: expected {space.num_features} numbers, one per feature of the search "
-                f"space, got {len(self.lengthscale)}"
-            )
+        check_features(self.lengthscale, space)

@@ -22,7 +22,6 @@ from flwr.common.logger import log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm, make_algorithm
-from fbo_flower.algorithms.protocol import check_number
 from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
@@ -51,6 +50,7 @@ from fbo_flower.clients.objective import (
     evaluate,
     evaluate_repeatedly,
 )
+from fbo_flower.clients.operator import Operator
 from fbo_flower.clients.outcomes import joined, num_succeeded, seen_by
 from fbo_flower.clients.own_keys import identity, own_key
 from fbo_flower.clients.pages import Pages
@@ -62,7 +62,6 @@ from fbo_flower.numerics.seeding import fresh_entropy, generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space import SearchSpace
 
-DISCLOSURES = ("none", "incumbent", "trials")
 Prior = Mapping[str, tuple[Array, Array]]
 
 
@@ -74,9 +73,8 @@ class TuningAgent(NumPyClient):
     objective : `objective(config, context) -> float`, larger is better
     space : the search space, the same at every agent
     context : Flower's context of this node; `node_config` names the agent (`agent`, else
-        `partition-id`) and may set `disclose`, `role`, `max_trials`, evaluations in all studies together
-        after which the agent declines, `max_epsilon`, see `privacy_budget`, and `journal`, the file of its
-        memory; without one `state` holds it, for as long as Flower does
+        `partition-id`) and may set `role`, what `Operator` lists, and `journal`, the file of its memory;
+        without one `state` holds it, for as long as Flower does
     seed : seed of the agent's draws. None (on devices): entropy of its own, which the server cannot
         know. In simulation the study's seed, so that runs repeat
     disclose : what may leave beyond the algorithm's report: "none", "incumbent" (the best value so
@@ -88,7 +86,7 @@ class TuningAgent(NumPyClient):
     Raises
     ------
     ConfigError
-        If the node has no name, `disclose` is unknown or `max_trials` is no number.
+        If the node has no name, or a setting of its operator cannot be.
     """
 
     def __init__(
@@ -107,15 +105,7 @@ class TuningAgent(NumPyClient):
         self._context = context
         self._seed = seed
         self._prior = prior or {}
-        self._disclose = str(context.node_config.get("disclose", disclose))
-        if self._disclose not in DISCLOSURES:
-            raise ConfigError(f"disclose: expected one of {', '.join(DISCLOSURES)}, got {self._disclose!r}")
-        self._max_trials = context.node_config.get("max_trials", 0)  # 0: no bound
-        check_number("max_trials", self._max_trials, 0, integer=True)
-        self._max_epsilon = context.node_config.get("max_epsilon", 0)  # 0: no bound
-        check_number("max_epsilon", self._max_epsilon, 0)
-        if self._max_epsilon and self._disclose != "none":
-            raise ConfigError(f"disclose: expected 'none' beside max_epsilon, got {self._disclose!r}")
+        self._operator = Operator.read(context.node_config, disclose)
         self._agent = agent_id(context)
         self._journals = journals
         self._memory: Memory  # of the message at hand
@@ -132,7 +122,7 @@ class TuningAgent(NumPyClient):
             "space": self._space.to_json(),
             "digest": self._space.digest,
             "role": str(self._context.node_config.get("role", "")),
-            "disclose": self._disclose,
+            "disclose": self._operator.disclose,
             **about(self._context),
         }
         with closing(self._open_memory()) as memory:
@@ -191,7 +181,7 @@ class TuningAgent(NumPyClient):
         study, key = envelope.study, task_key(task)
         with closing(self._open_memory()) as memory:
             self._memory = memory
-            answer = f"{key} {self._disclose}"  # an operator may since have chosen to disclose less
+            answer = f"{key} {self._operator.disclose}"  # an operator may since have chosen to disclose less
             answered = memory.report(study, answer)
             if answered is not None:
                 packed = wire.readdress(packed_from_bytes(answered), task)
@@ -203,8 +193,8 @@ class TuningAgent(NumPyClient):
             self._admit(algorithm, task, notebook)
             own = identity(memory, study) if algorithm.needs_keys else {}
             accepted = algorithm.accept(task, notebook.write(**own))
-            self._charge(memory, f"{study} {key}", task)
-            spend(memory, float(self._max_epsilon), study, key, algorithm, task, self._space)
+            self._operator.charge(memory, f"{study} {key}", task)
+            spend(memory, float(self._operator.max_epsilon), study, key, algorithm, task, self._space)
             memory.begin(study, entropy, notebook_to_bytes(notebook))  # once; later calls change nothing
             notebook = accepted
             if task.num_trials and task.trial > notebook.next_trial:
@@ -238,42 +228,18 @@ class TuningAgent(NumPyClient):
         done = kept if len(kept.trials) or not outcomes else joined(outcomes)
         num_failed = int(np.sum(done.pulls)) - num_succeeded(done) if task.num_trials else 0
         report = Report(task.trial, task.num_trials, num_failed, arrays, algorithm.remarks(task, notebook))
-        told = "incumbent" if (self._disclose, task.phase) == ("trials", Phase.EVALUATE) else self._disclose
+        told = (
+            "incumbent"
+            if (self._operator.disclose, task.phase) == ("trials", Phase.EVALUATE)
+            else self._operator.disclose
+        )
         log(DEBUG, "agent %s, round %d: sends %s", self._agent, task.round, _describe(report, told))
         disclosure = self._disclosure(algorithm, task, notebook, done)
         return wire.pack_report(report, task, envelope, disclosure)
 
     def _admit(self, algorithm: Algorithm[Any], task: Task, notebook: Notebook) -> None:
         """Raise ConfigError or WireError unless this agent takes part in such tasks."""
-        if algorithm.roles:
-            raise ConfigError(
-                f"algorithm: {algorithm.name} expects sites with a role ({', '.join(algorithm.roles)}); this "
-                "agent has an objective, see `site_app`"
-            )
-        if algorithm.reports_trials() and self._disclose != "trials":
-            raise ConfigError(
-                f"disclose: expected 'trials' for {algorithm.name} with these options, which send every "
-                f"trial to the server, got {self._disclose!r}; this agent does not take part"
-            )
-
-    def _charge(self, memory: Memory, key: str, task: Task) -> None:
-        """Count a task's trials against what the operator allows; WireError if that is used up.
-
-        They are counted before the first is made, and once, however often the agent is cut off.
-        """
-        if not self._max_trials or not task.num_trials:
-            return
-        spent = memory.note("trials")
-        if spent.get("task") == key:
-            return
-        total = int(str(spent.get("total", 0))) + task.num_trials
-        if total > int(self._max_trials):
-            raise WireError(
-                f"num-trials: expected at most {self._max_trials} in all studies, as max_trials in "
-                f"node_config says, got {total}; this agent does not take part any more",
-                "num-trials",
-            )
-        memory.put_note("trials", {"total": total, "task": key})
+        self._operator.admit(algorithm)
 
     def _work(
         self, algorithm: Algorithm[Any], task: Task, notebook: Notebook, entropy: int
@@ -362,12 +328,12 @@ class TuningAgent(NumPyClient):
     def _disclosure(
         self, algorithm: Algorithm[Any], task: Task, notebook: Notebook, done: Outcome
     ) -> wire.Disclosure:
-        if self._disclose == "none":
+        if self._operator.disclose == "none":
             return wire.Disclosure()
         best = algorithm.incumbent(notebook)
         if task.phase is Phase.EVALUATE:  # Flower lets no arrays back
             return wire.Disclosure(incumbent=best)
-        everything = self._disclose == "trials" and int(np.sum(done.pulls)) == task.num_trials > 0
+        everything = self._operator.disclose == "trials" and int(np.sum(done.pulls)) == task.num_trials > 0
         point = algorithm.recommend(notebook) if algorithm.finishes else None
         return wire.Disclosure(done if everything else None, best, point)
 

@@ -202,6 +202,23 @@ def test_an_agent_does_not_go_into_sums_of_too_few(secured, notebook):
             )
 
 
+@pytest.mark.parametrize(("asked", "takes_part"), [(0, False), (2, False), (3, True), (4, True)])
+def test_an_operator_may_insist_on_sums_of_so_many(asked, takes_part):
+    app = client_app(objective, SPACE, seed=4)
+    configs = {1: {"secure_sums": 3}}
+    strategy = STRATEGIES["fed-pne"](num_agents=5, seed=0, budget=20, secure_sums=asked)
+    strategy.start(InProcessGrid(app, 5, node_configs=configs), 2)
+    failures = strategy.study.rounds["failures"].tolist()
+    assert (sum(failures) == 0) == takes_part
+
+
+def test_algorithms_without_sums_do_not_concern_such_an_operator():
+    app = client_app(objective, SPACE, seed=4)
+    strategy = STRATEGIES["random"](num_agents=2, seed=0)
+    strategy.start(InProcessGrid(app, 2, node_configs={1: {"secure_sums": 3}}), 2)
+    assert not strategy.study.rounds["failures"].any()
+
+
 def test_an_agent_is_not_its_own_neighbour_nor_has_one_twice(secured, notebook):
     own = keys.public_key(notebook.arrays["secure.private"].tobytes())
     twice = public(3)
