@@ -1,6 +1,7 @@
 # `make demo` needs Python >= 3.11 with venv, make and a package index; nothing else.
 PYTHON ?= python3
 VENV := .venv
+JOBS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 export FLWR_TELEMETRY_ENABLED ?= 0
@@ -21,8 +22,8 @@ demo: $(VENV)/.installed  ## tune an SVM with 20 simulated agents, federated and
 
 install: $(VENV)/.installed-dev  ## make .venv with everything that development needs
 
-test: $(VENV)/.installed-dev  ## run the whole test suite
-	@$(BIN)/python -m pytest
+test: $(VENV)/.installed-dev  ## run the whole test suite, in JOBS processes (2)
+	@$(BIN)/python -m pytest -n $(JOBS)
 
 kill: $(VENV)/.installed-dev  ## kill server and agents at every write of their journals; minutes
 	@$(BIN)/python -m pytest -m kill -s tests/kill

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fbo_flower.files import atomic_file
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.simulation.experiments.panels import panels as grid
 
 CHECKPOINTS = (5, 10, 20, 50)
 
@@ -115,12 +115,7 @@ def draw(
     hidden: Sequence[str] = (),
 ) -> None:
     """Draw paired differences to the baseline against iterations, one panel per setting, bands ± 1 s.e."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.2 * len(panels), 4.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes: Any = figure.subplots(1, len(panels), squeeze=False)[0]
+    figure, axes = grid(len(panels), 2 if len(panels) == 4 else 3, 6.2, 4.4)
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
     palette = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C564B", "#999999"]
     drawn = [n for n in names if n != reference and n not in (*baselines.values(), *hidden)]
@@ -144,7 +139,6 @@ def draw(
         axis.set_xlabel("iterations after the starting points")
         axis.set_ylabel(ylabel)
         axis.margins(x=0)
-        axis.spines[["top", "right"]].set_visible(False)
     handles = {h.get_label(): h for axis in axes for h in axis.get_legend_handles_labels()[0]}
     if handles:
         figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=3, frameon=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from fbo_flower.files import atomic_file
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.experiments import compare
 from fbo_flower.simulation.experiments.cells import has_cell, load_cell
+from fbo_flower.simulation.experiments.panels import panels as grid
 
 REFERENCE = "ts"
 # what the server has at the end, beyond how many trials were done and how many failed
@@ -136,12 +136,7 @@ def _reached(curves: Array, level: float) -> str:
 
 def draw(panels: dict[str, dict[str, Array]], path: Path) -> None:
     """Draw the best value so far, mean over agents and seeds, one axis per problem."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.0 * len(panels), 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes: Any = figure.subplots(1, len(panels), squeeze=False)[0]
+    figure, axes = grid(len(panels), 3, 4.6, 3.8)
     for axis, (problem, panel) in zip(axes, panels.items(), strict=True):
         for label, curves in panel.items():
             mean = curves.mean(axis=0)
@@ -152,7 +147,6 @@ def draw(panels: dict[str, dict[str, Array]], path: Path) -> None:
         axis.set_ylim(low - 0.3 * (high - low), high + 0.03 * (high - low))
         axis.set_title(problem, loc="left", fontsize=11)
         axis.set_xlabel("evaluations per agent")
-        axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("best value so far")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, frameon=False)
     with atomic_file(path) as stream:

@@ -13,6 +13,7 @@ from fbo_flower.files import atomic_file
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.experiments import compare
 from fbo_flower.simulation.experiments.cells import has_cell, load_cell
+from fbo_flower.simulation.experiments.panels import panels
 
 NUM_FEATURES = (50, 100, 150, 200)
 ALL_TARGETS = 100  # features with which all fields are targets
@@ -189,7 +190,7 @@ def draw_messages(
     path: Path,
 ) -> None:
     """Draw best value against message size, best value against time, time against agents."""
-    figure, (left, middle, right) = _figure(3)
+    figure, (left, middle, right) = panels(3, 3, 5.0, 4.2)
     level = compare.clustered(alone)
     left.axhline(level.mean, color="black", linestyle="--", linewidth=1, label="ts")
     for variant, by_size in shown.items():
@@ -228,7 +229,7 @@ def draw_messages(
 def draw_targets(panel: Mapping[str, Array], path: Path) -> None:
     """Draw best value against iterations, one axis per target (Fig. 5)."""
     count = next(iter(panel.values())).shape[1]
-    figure, axes = _figure(count, width=3.4)
+    figure, axes = panels(count, 3, 4.6, 3.4)
     for k, axis in enumerate(axes):
         for name, curves in panel.items():
             style = "--" if name == "ts" else "-"
@@ -237,18 +238,6 @@ def draw_targets(panel: Mapping[str, Array], path: Path) -> None:
         axis.set_xlabel("iterations")
     axes[0].set_ylabel("best AUC so far")
     _save(figure, axes[0], path)
-
-
-def _figure(columns: int, width: float = 5.0) -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * columns, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes: Any = figure.subplots(1, columns, squeeze=False)[0]
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
-    return figure, axes
 
 
 def _save(figure: Any, axis: Any, path: Path) -> None:

@@ -1,0 +1,29 @@
+"""A picture of several panels that people can read in a page: three or four in a row at most."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def panels(count: int, columns: int, width: float, height: float) -> tuple[Any, list[Any]]:
+    """Return a figure and `count` axes, row by row; what is left of the last row stays empty.
+
+    Parameters
+    ----------
+    columns : panels in a row, fewer where there are fewer
+    width, height : of a panel, inches
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(columns, count)
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes: list[Any] = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    return figure, axes[:count]
