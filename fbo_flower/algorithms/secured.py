@@ -36,7 +36,6 @@ from fbo_flower.space import SearchSpace
 
 PATIENCE = 5  # sums in a row that come to nothing; then the study ends
 MAX_NUMBERS = 2**22  # of one report
-_MAX_BOX = 512  # bytes
 _SUM, _REVEALED = "secure.sum", "secure.revealed"
 _SENT = ("secure.words", "secure.boxes", "secure.commitment")
 
@@ -201,13 +200,10 @@ class Secured(Algorithm[SecureState]):
             there = np.array([other in sent for other in others], dtype=np.uint8)
             if np.sum(there) < self._needed(len(others)):
                 continue
-            own = [
-                sent[other].boxes[around[other].index(agent)] if other in sent else None for other in others
-            ]
-            boxes = np.zeros((len(others), max(len(box) for box in own if box is not None)), dtype=np.uint8)
-            for row, box in zip(boxes, own, strict=True):
-                if box is not None:
-                    row[: len(box)] = box
+            boxes = np.zeros((len(others), rounds.BOX_BYTES), dtype=np.uint8)
+            for row, other in zip(boxes, others, strict=True):
+                if other in sent:
+                    row[:] = sent[other].boxes[around[other].index(agent)]
             arrays: dict[str, AnyArray] = {"secure.there": there, "secure.boxes": boxes}
             tasks[agent] = Task(Phase.EVALUATE, server_round, 0, 0, arrays, {_SUM: state.counter})
         return tasks
@@ -333,7 +329,7 @@ class Secured(Algorithm[SecureState]):
         own = {
             "secure.keys": ArraySpec((None, keys.PUBLIC_BYTES), "uint8", max_length=most),
             "secure.there": ArraySpec((None,), "uint8", max_length=most),
-            "secure.boxes": ArraySpec((None, None), "uint8", max_length=_MAX_BOX),
+            "secure.boxes": ArraySpec((None, rounds.BOX_BYTES), "uint8", max_length=most),
         }
         inner = self.inner.task_schema(space)
         return Schema({**inner.arrays, **own}, {**inner.values, _SUM: int})
@@ -341,7 +337,9 @@ class Secured(Algorithm[SecureState]):
     def report_schema(self, space: SearchSpace) -> Schema:
         own = {
             "secure.words": ArraySpec((None, 2), "int64", -np.inf, np.inf, MAX_NUMBERS),
-            "secure.boxes": ArraySpec((None, None), "uint8", max_length=_MAX_BOX),
+            "secure.boxes": ArraySpec(
+                (None, rounds.BOX_BYTES), "uint8", max_length=rounds.degree(self.least)
+            ),
             "secure.commitment": ArraySpec((keys.SEED_BYTES,), "uint8"),
         }
         inner = self.inner.report_schema(space)

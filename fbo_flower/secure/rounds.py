@@ -14,12 +14,14 @@ from itertools import combinations, islice
 import numpy as np
 import numpy.typing as npt
 
+from fbo_flower.errors import WireError
 from fbo_flower.secure import fixed_point, keys
 from fbo_flower.secure.fixed_point import Words
 
 Bytes = npt.NDArray[np.uint8]
 _TRIES = 200  # combinations of shares, where some are wrong
 _SHARE_BYTES = 52  # of a seed: an index and three blocks, padded
+BOX_BYTES = 164  # of a sealed share
 
 
 def neighbours(group: Sequence[str], degree: int) -> dict[str, tuple[str, ...]]:
@@ -54,7 +56,7 @@ class Masked:
     Attributes
     ----------
     words : `(size, 2)`
-    boxes : `(d, length)`, a share of its own mask's seed for every neighbour, sealed
+    boxes : `(d, BOX_BYTES)`, a share of its own mask's seed for every neighbour, sealed
     commitment : of that seed
     """
 
@@ -88,24 +90,33 @@ def reveal(
 ) -> list[bytes]:
     """Return, for every neighbour, its share if it has sent its numbers, the pair's seed if it has not.
 
+    A box that its neighbour did not seal gives nothing, and the others what they hold.
+
     Parameters
     ----------
     there : `(d,)`, who has
-    boxes : `(d, length)`, what each neighbour sealed for this agent; not read where it is not there
+    boxes : `(d, BOX_BYTES)`, what each neighbour sealed for this agent; not read where it is not there
 
     Raises
     ------
     WireError
-        If a key or a box was tampered with.
+        If a key is none.
     """
     found = []
     for other, is_there, box in zip(others, there, boxes, strict=True):
         shared = keys.agree(private, other)
         if is_there:
-            found.append(keys.unseal(keys.derive(shared, b"box", label), box.tobytes()))
+            found.append(_opened(keys.derive(shared, b"box", label), box.tobytes()))
         else:
             found.append(keys.derive(shared, b"mask", label))
     return found
+
+
+def _opened(key: bytes, box: bytes) -> bytes:
+    try:
+        return keys.unseal(key, box)
+    except WireError:
+        return b""
 
 
 def unmask(

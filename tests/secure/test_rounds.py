@@ -1,5 +1,6 @@
 """One secure sum: right whoever leaves, and nothing but a sum to be had from what the server sees."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -93,6 +94,17 @@ def test_wrong_shares_are_found_out():
     for liar in NAMES[:5]:
         revealed[liar] = dict.fromkeys(revealed[liar], b"nonsense")
     assert run.total(NAMES, revealed) is None
+
+
+def test_a_box_that_cannot_be_opened_costs_its_own_share_alone():
+    run = Sum(NAMES, 8)
+    spoilt = run.sent["0"].boxes.copy()
+    spoilt[:3] = 0
+    run.sent["0"] = replace(run.sent["0"], boxes=spoilt)
+    assert run.sent["1"].boxes.shape == (8, rounds.BOX_BYTES)
+    revealed = run.revealed(NAMES, NAMES)
+    assert sum(said.get("0") == b"" for said in revealed.values()) == 3
+    np.testing.assert_array_equal(run.total(NAMES, revealed), run.expected(NAMES))
 
 
 # -- what the server can know ------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.journal import StudyJournal
 from fbo_flower.numerics import elimination
 from fbo_flower.secure import fixed_point, keys, rounds
+from fbo_flower.secure.rounds import BOX_BYTES
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.simulation.runner import simulate
 from fbo_flower.space import Float, SearchSpace
@@ -109,21 +110,29 @@ def test_two_neighbours_that_leave_one_before_and_one_between_cost_one_more_roun
     assert privacy(study)["sums_made"] == privacy(study)["sums_asked_for"] - 1
 
 
-def lie(content):
-    """Random numbers in place of masked ones."""
+def replaced(content, name, draw):
     names = str(content["config"].get("names", "")).split(",")
-    if "secure.words" not in names:
-        return content
-    key = list(content["arrays"])[names.index("secure.words")]
-    array = content["arrays"][key]
-    data = np.random.default_rng(0).integers(-(2**62), 2**62, array.numpy().shape)
-    content["arrays"][key] = type(array)(data)
+    if name in names:
+        key = list(content["arrays"])[names.index(name)]
+        array = content["arrays"][key]
+        content["arrays"][key] = type(array)(draw(np.random.default_rng(0), array.numpy().shape))
     return content
 
 
+def lie(content):
+    """Random numbers in place of masked ones."""
+    return replaced(content, "secure.words", lambda rng, shape: rng.integers(-(2**62), 2**62, shape))
+
+
+def lock(content):
+    """Boxes that nobody can open."""
+    return replaced(content, "secure.boxes", lambda rng, shape: rng.integers(0, 256, shape).astype(np.uint8))
+
+
+@pytest.mark.parametrize("change", [lie, lock])
 @pytest.mark.parametrize("case", ["fed-pne", "dp-fts"])
-def test_a_liar_spoils_the_sums_of_its_group_alone(case):
-    study = run(case, least=2, num_agents=9, faults={1: Fault("malformed", change=lie)})
+def test_a_liar_spoils_the_sums_of_its_group_alone(case, change):
+    study = run(case, least=2, num_agents=9, faults={1: Fault("malformed", change=change)})
     assert study.settings["runs"][0]["status"] == "finished"
     found = privacy(study)
     assert 1 <= found["sums_made"] < found["sums_asked_for"]
@@ -176,7 +185,7 @@ def summing(number, others):
 def revealing(number, there):
     arrays = {
         "secure.there": np.array(there, dtype=np.uint8),
-        "secure.boxes": np.zeros((len(there), 9), np.uint8),
+        "secure.boxes": np.zeros((len(there), BOX_BYTES), np.uint8),
     }
     return Task(Phase.EVALUATE, 1, 0, 0, arrays, {"secure.sum": number})
 
@@ -240,11 +249,11 @@ def test_without_a_sum_under_way_summands_do_not_leave(secured, notebook):
 
 def test_reports_of_a_sum_have_all_their_parts_and_come_when_asked(secured):
     words = {"secure.words": np.zeros((4, 2), np.int64)}
-    boxes = {"secure.boxes": np.zeros((3, 9), np.uint8), "secure.commitment": np.zeros(32, np.uint8)}
+    boxes = {"secure.boxes": np.zeros((3, BOX_BYTES), np.uint8), "secure.commitment": np.zeros(32, np.uint8)}
     task = summing(1, public(3))
     secured.check_report(task, Report(0, 0, 0, words | boxes))
     secured.check_report(task, Report(0, 0, 0, {}))
-    wrong = boxes | {"secure.boxes": np.zeros((2, 9), np.uint8)}
+    wrong = boxes | {"secure.boxes": np.zeros((2, BOX_BYTES), np.uint8)}
     plain = Task(Phase.TRAIN, 1, 0, 0, {}, {})
     for asked, arrays in ((task, words), (task, words | wrong), (plain, words | boxes)):
         with pytest.raises(WireError):
