@@ -35,7 +35,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "fed1-ucb": {"budget": 20},
 }
 BUDGET = {name: {"budget": 20} for name in ("pf-pne", "fed-pne", "local-pne", "hct")}
-ALONE = sorted(name for name, kind in ALGORITHMS.items() if not kind.roles)
+ALONE = {n: SMALL.get(n, BUDGET.get(n, {})) for n, kind in sorted(ALGORITHMS.items()) if not kind.roles}
+SECURE = {"fed-pne": BUDGET["fed-pne"], "dp-fts": {}, "co-kg": SMALL["co-kg"]}
+CASES = [
+    *((name, options) for name, options in ALONE.items()),
+    *((name, {**options, "secure_sums": 2}) for name, options in SECURE.items()),
+]
 
 
 class Guarded:
@@ -75,6 +80,8 @@ def array_of(draw: st.DrawFn, spec: ArraySpec, length: int) -> np.ndarray:
     shape = [min(spec.max_length, length) if n is None else n for n in spec.shape]
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     low, high = max(spec.low, -1e12), min(spec.high, 1e12)
+    if spec.dtype == "uint8":
+        return rng.integers(0, 256, shape).astype(np.uint8)
     power = draw(st.sampled_from([0.0, 1.0, 8.0, None, None]))
     if power is None:  # nearly plausible
         drawn = (
@@ -96,23 +103,29 @@ VALUES = {
 
 
 @st.composite
-def tasks(draw: st.DrawFn, name: str) -> Task:
-    schema = make_algorithm(name, SMALL.get(name, BUDGET.get(name, {}))).task_schema(SPACE)
+def tasks(draw: st.DrawFn, name: str, options: dict[str, Any]) -> Task:
+    schema = make_algorithm(name, options).task_schema(SPACE)
     length, there = draw(st.integers(0, 4)), draw(st.sampled_from([st.booleans(), st.just(True)]))
+    # nothing of a secure sum: random keys are refused before anything else
+    plain = "secure.sum" in schema.values and draw(st.sampled_from([True, True, False]))
     kept = {n: spec for n, spec in schema.arrays.items() if "shared" not in n or draw(st.booleans())}
     arrays = {n: array_of(draw, spec, length) for n, spec in kept.items() if draw(there)}
     values = {n: draw(VALUES[kind]) for n, kind in schema.values.items() if draw(there)}
+    if plain:
+        arrays, values = ({n: v for n, v in named.items() if "secure" not in n} for named in (arrays, values))
     return Task(
         draw(st.sampled_from(Phase)), draw(st.integers(0, 9)), 0, draw(st.integers(0, 5)), arrays, values
     )
 
 
-@pytest.mark.parametrize("name", ALONE)
-def test_whatever_a_task_says_the_agent_stays_inside_its_search_space(name: str) -> None:
-    options, asked, evaluated = SMALL.get(name, BUDGET.get(name, {})), 0, 0
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_whatever_a_task_says_the_agent_stays_inside_its_search_space(
+    name: str, options: dict[str, Any]
+) -> None:
+    asked, evaluated = 0, 0
 
-    @settings(max_examples=40)
-    @given(tasks(name))
+    @settings(max_examples=150 if "secure_sums" in options else 40)
+    @given(tasks(name, options))
     def hostile(task: Task) -> None:
         nonlocal asked, evaluated
         objective = Guarded()
