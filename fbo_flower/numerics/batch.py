@@ -27,7 +27,6 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
 
 SHORTLIST = 32  # points evaluated per step
-PAIRED = 0
 TOLERANCE = 1e-12  # relative; less is not worth a move
 PIVOT = 1e-12  # relative; less is rounding
 

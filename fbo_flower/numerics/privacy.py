@@ -7,7 +7,6 @@ releases, and turned into `(epsilon, delta)` at the end.
 
 [Mironov2019] Mironov, Talwar, Zhang: Renyi differential privacy of the sampled Gaussian mechanism.
 [Canonne2020] Canonne, Kamath, Steinke: The discrete Gaussian for differential privacy, Prop. 12.
-[Balle2018] Balle, Wang: Improving the Gaussian mechanism for differential privacy, Theorem 8.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import gammaln, log_ndtr, logsumexp
+from scipy.special import gammaln, logsumexp
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
@@ -86,16 +85,6 @@ def epsilon_of_releases(
     if noise_multiplier == 0.0:
         return math.inf
     return epsilon_of(num_releases * log_moments(sampling_rate, noise_multiplier), delta)
-
-
-def exact_delta(epsilon: float, mean_shift: float) -> float:
-    """Return the exact `delta` at `epsilon` of telling `N(0, 1)` from `N(mean_shift, 1)` [Balle2018].
-
-    `k` releases without sampling are one such choice, with `mean_shift = sqrt(k) / z`.
-    """
-    first = log_ndtr(mean_shift / 2 - epsilon / mean_shift)
-    second = epsilon + log_ndtr(-mean_shift / 2 - epsilon / mean_shift)
-    return float(np.exp(first) - np.exp(second))
 
 
 def clip_norm(vector: Array, bound: float) -> Array:

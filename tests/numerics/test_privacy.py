@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.optimize import brentq
+from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from fbo_flower.errors import ConfigError
@@ -16,9 +17,20 @@ from fbo_flower.numerics.privacy import (
     clip_norm,
     epsilon_of,
     epsilon_of_releases,
-    exact_delta,
     log_moments,
 )
+
+
+def exact_delta(epsilon: float, mean_shift: float) -> float:
+    """Return the exact `delta` at `epsilon` of telling `N(0, 1)` from `N(mean_shift, 1)` [Balle2018].
+
+    `k` releases without sampling are one such choice, with `mean_shift = sqrt(k) / z`.
+
+    [Balle2018] Balle, Wang: Improving the Gaussian mechanism for differential privacy, Theorem 8.
+    """
+    first = log_ndtr(mean_shift / 2 - epsilon / mean_shift)
+    second = epsilon + log_ndtr(-mean_shift / 2 - epsilon / mean_shift)
+    return float(np.exp(first) - np.exp(second))
 
 
 def integral(order: float, q: float, z: float) -> float:
