@@ -23,7 +23,7 @@ from fbo_flower import Float, SearchSpace
 from fbo_flower.clients import TuningAgent, add_tuning, client_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
-from fbo_flower.strategies import FTS, RandomSearch
+from fbo_flower.strategies import FTS, FedPNE, RandomSearch
 from fbo_flower.strategies.legacy import LegacyGrid, legacy_strategy
 from fbo_flower.study import Study
 
@@ -135,6 +135,17 @@ def test_a_legacy_deployment_makes_the_trials_of_the_message_api() -> None:
     plain = FTS(num_agents=3, seed=5).start(InProcessGrid(tuning_app(), 3), 4)
     assert tuning.study.trials == plain.trials
     assert len(plain.trials) == 3 * 6
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_legacy_deployment_adds_up_securely() -> None:
+    settings: dict[str, Any] = {"num_agents": 3, "seed": 5, "budget": 30, "secure_sums": 3}
+    tuning = FedPNE(**settings)
+    run_legacy(legacy_strategy(tuning, 9))
+    assert tuning.study is not None
+    plain = FedPNE(**settings).start(InProcessGrid(tuning_app(), 3), 9)
+    assert tuning.study.trials == plain.trials
+    assert tuning.study.settings["runs"][0]["privacy"]["sums_made"] >= 3
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common import (
     EvaluateIns,
     EvaluateRes,
@@ -182,10 +182,9 @@ def _outgoing(message: Message) -> Message:
     """Return a message as its legacy twin; the action, which a `client_fn` cannot route, is left out."""
     kind = message.metadata.message_type.split(".")[0]
     if kind == MessageType.QUERY:
-        kind, content = (
-            MessageTypeLegacy.GET_PROPERTIES,
-            recorddict_compat.getpropertiesins_to_recorddict(GetPropertiesIns({})),
-        )
+        kind, asked = MessageTypeLegacy.GET_PROPERTIES, message.content.get("config")
+        wanted: Any = dict(asked) if isinstance(asked, ConfigRecord) else {}
+        content = recorddict_compat.getpropertiesins_to_recorddict(GetPropertiesIns(wanted))
     else:
         arrays, config = from_records(message.content)
         parameters = ndarrays_to_parameters(cast(Any, arrays))
