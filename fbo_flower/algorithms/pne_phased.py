@@ -188,7 +188,8 @@ class PhasedPNE(XArmedBandit[PNEState]):
 
     def add_up(self, state: PNEState, agents: Sequence[str], sums: Mapping[str, Array]) -> PNEState:
         found = elimination.merge_sums(*(sums[name] for name in SUMS))
-        return replace(state, merged=found if found.mean.shape == state.active.shape else None)
+        fits = found.mean.shape == state.active.shape and bool(np.any(found.count))  # a sum of something
+        return replace(state, merged=found if fits else None)
 
     def finished(self, state: PNEState) -> bool:
         return all(state.progress.of(agent) >= self.budget for agent in state.agents)
@@ -281,9 +282,14 @@ class PhasedPNE(XArmedBandit[PNEState]):
     def _eliminate(self, state: PNEState, merged: elimination.Merged) -> PNEState:
         constants = self.constants(len(state.agents))
         radius = constants.radius(merged.count)
-        stays = ~elimination.eliminated(merged.mean, radius, constants.variation(state.depth))
-        stays &= merged.count > 0  # where nobody could give a value there is nothing to find
+        known = merged.count > 0  # where nobody could give a value there is nothing to find
+        stays = known.copy()
+        stays[known] = ~elimination.eliminated(
+            merged.mean[known], radius[known], constants.variation(state.depth)
+        )
         shared = state.shared.add(state.depth, state.active[stays], merged.mean[stays], radius[stays])
+        if self.secure_sums:
+            stays |= ~known  # who could have given one may have come late
         return self._deeper(replace(state, shared=shared), state.active[stays])
 
     def _deeper(self, state: PNEState, survivors: IntArray) -> PNEState:

@@ -69,6 +69,7 @@ class SecureState:
     opened : the one under way
     failures : sums that somebody spoilt, less those since that nobody did; so often are groups halved
     in_vain : sums in a row that came to nothing
+    silent : agents without which the next one is made, as they did not answer to one that was spoilt
     made : sums that the algorithm was told
     """
 
@@ -79,6 +80,7 @@ class SecureState:
     opened: Opened | None = None
     failures: int = 0
     in_vain: int = 0
+    silent: frozenset[str] = frozenset()
     made: int = 0
 
 
@@ -135,7 +137,8 @@ class Secured(Algorithm[SecureState]):
         due = [agent for agent, layout in layouts.items() if layout]
         if not due:
             return state, tasks
-        able = [agent for agent in due if agent in state.keys]
+        known = [agent for agent in due if agent in state.keys]
+        able = [agent for agent in known if agent not in state.silent]
         groups = self._groups(able, state.failures, rng)
         opened = Opened(groups, layouts[due[0]])
         state = replace(state, counter=state.counter + 1, opened=opened)
@@ -230,7 +233,8 @@ class Secured(Algorithm[SecureState]):
                 total += found
                 agents += list(sent)
         failures = state.failures + 1 if spoilt else max(0, state.failures - 1)
-        state = replace(state, opened=None, failures=failures)
+        silent = _silent(opened) if spoilt else frozenset()
+        state = replace(state, opened=None, failures=failures, silent=silent)
         if not agents:
             return replace(state, in_vain=state.in_vain + 1)
         agents.sort(key=natural_key)
@@ -241,7 +245,7 @@ class Secured(Algorithm[SecureState]):
         """Give up a sum of which nothing came, not even an answer."""
         if state.opened is None:
             return state
-        return replace(state, opened=None, in_vain=state.in_vain + 1)
+        return replace(state, opened=None, silent=_silent(state.opened), in_vain=state.in_vain + 1)
 
     def _needed(self, num_neighbours: int) -> int:
         """Return how many neighbours must have sent their numbers before an agent reveals anything."""
@@ -398,6 +402,10 @@ def identity(private: bytes, study: str) -> dict[str, AnyArray]:
         "secure.private": np.frombuffer(private, dtype=np.uint8),
         "secure.study": np.frombuffer(study.encode(), dtype=np.uint8),
     }
+
+
+def _silent(opened: Opened) -> frozenset[str]:
+    return frozenset(a for group in opened.groups for a in group if a not in opened.sent)
 
 
 def _length(summand: Summand) -> int:

@@ -140,6 +140,17 @@ def test_a_liar_spoils_the_sums_of_its_group_alone(case, change):
     assert study.trials.where(agent="5")["pulls"].sum() == undisturbed.trials.where(agent="5")["pulls"].sum()
 
 
+@pytest.mark.parametrize("case", ["fed-pne", "dp-fts"])
+def test_half_of_the_agents_that_never_answer_cost_rounds_and_not_the_study(case):
+    faults = {i: Fault("raising", rounds=range(2, 99)) for i in range(5)}
+    study = run(case, num_agents=10, faults=faults)
+    assert study.settings["runs"][0]["status"] == "finished"
+    found = privacy(study)
+    assert found["sums_made"] >= 2
+    assert found["sums_asked_for"] <= 2 * found["sums_made"] + 2
+    assert len(study.trials.where(agent="7")) > len(study.trials.where(agent="2"))
+
+
 def test_sums_that_never_come_end_the_study_instead_of_asking_for_ever():
     study = run("fed-pne", num_agents=3, faults={0: Fault("malformed", change=lie)})
     assert privacy(study)["sums_made"] == 0
