@@ -139,8 +139,9 @@ def report(path: Path, plan: Plan) -> list[Path]:
     names = [key.name for key in paired(plan.weighted)]
     draws = {n: load_cell(outcomes, f"{n}-random") for n in names if has_cell(outcomes, f"{n}-random")}
     results = rfms_report.write(path / "results.md", plain, draws, plan.weighted)
-    wins = rfms_draw.wins(path / "wins.png", plain)
-    examples = [(o.key, _example(tables, o.key, plan.size)) for o in plain]
+    shown = [o for o in plain if not rfms_report.is_forest(o.key)]
+    wins = rfms_draw.wins(path / "wins.png", shown)
+    examples = [(o.key, _example(tables, o.key, plan.size)) for o in shown]
     key, setting = max(examples, key=lambda example: len(rfms_draw.table_front(example[1])))
     chosen = rfms_replay.load(replays, key, 0)[0]  # of the first lockbox
     return [results, wins, rfms_draw.front(path / "front.png", setting, key, chosen)]

@@ -27,12 +27,13 @@ SHOWN = ("mean", "max", "guarded max")  # with and without a class weight
 
 
 def write(
-    path: Path, plain: Sequence[Outcomes], draws: Mapping[str, Arrays], weighted: Iterable[Key]
+    path: Path, everything: Sequence[Outcomes], draws: Mapping[str, Arrays], weighted: Iterable[Key]
 ) -> Path:
-    """Write all tables; see `class_weight` for `draws` and `weighted`."""
-    count = sum(o.volumes.shape[0] * o.volumes.shape[1] for o in plain)
+    """Write all tables, forests by themselves; see `class_weight` for `draws` and `weighted`."""
+    forests = [o for o in everything if is_forest(o.key)]
+    plain = [o for o in everything if not is_forest(o.key)]
     parts = [
-        f"{count} replications per method on {len(plain)} tables; means ± standard errors over tables.\n",
+        counted(plain),
         "## Dominated volume\n",
         volumes(plain),
         "## Wins\n",
@@ -50,9 +51,30 @@ def write(
         "`guarded max` with the weight, minus `mean` without it, elastic net:\n",
         guarded_by_seed(draws, weighted),
     ]
+    if forests:
+        parts += [
+            "## Forests\n",
+            counted(forests),
+            volumes(forests),
+            *(wins(forests, i) for i in range(len(PROTOCOLS))),
+            by_openbox(forests),
+        ]
     with atomic_file(path, text=True) as stream:
         stream.write("\n".join(parts))
     return path
+
+
+def is_forest(key: Key) -> bool:
+    """Return whether a table is of random forests."""
+    return key.options.get("learner") == "forest"
+
+
+def counted(outcomes: Sequence[Outcomes]) -> str:
+    """Return how many replications these are."""
+    count = sum(o.volumes.shape[0] * o.volumes.shape[1] for o in outcomes)
+    return (
+        f"{count} replications per method on {len(outcomes)} tables; means ± standard errors over tables.\n"
+    )
 
 
 Value = Callable[[Outcomes], Array]
