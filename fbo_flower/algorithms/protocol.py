@@ -198,6 +198,10 @@ class Algorithm(ABC, Generic[State]):
         """
         return notebook
 
+    def work(self, task: Task) -> Task:
+        """Return the part of a task that says what to evaluate; what was made for it serves all such tasks."""
+        return task
+
     @abstractmethod
     def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
         """Return what to evaluate next, or None when the task is done."""

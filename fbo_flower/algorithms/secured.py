@@ -286,6 +286,11 @@ class Secured(Algorithm[SecureState]):
             )
         return notebook.write(**{"secure.numbers": np.array([number, before[1]]), "secure.keys": public})
 
+    def work(self, task: Task) -> Task:
+        arrays = {name: array for name, array in task.arrays.items() if not name.startswith("secure.")}
+        values = {name: value for name, value in task.values.items() if not name.startswith("secure.")}
+        return replace(task, arrays=arrays, values=values)
+
     def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
         return None if task.phase is Phase.EVALUATE else self.inner.propose(task, notebook, rng)
 

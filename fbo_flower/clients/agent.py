@@ -193,14 +193,15 @@ class TuningAgent(NumPyClient):
             self._admit(algorithm, task, notebook)
             own = identity(memory, study) if algorithm.needs_keys else {}
             accepted = algorithm.accept(task, notebook.write(**own))
-            self._operator.charge(memory, f"{study} {key}", task)
+            work = task_key(algorithm.work(task))
+            self._operator.charge(memory, f"{study} {work}", task)
             spend(memory, float(self._operator.max_epsilon), study, key, algorithm, task, self._space)
             memory.begin(study, entropy, notebook_to_bytes(notebook))  # once; later calls change nothing
             notebook = accepted
             if task.num_trials and task.trial > notebook.next_trial:
                 notebook = notebook.skip_to(task.trial)
             self._first = FirstValues.read(notebook.arrays) if algorithm.reuses_values() else None
-            self._pages = Pages(memory, study, key)
+            self._pages = Pages(memory, study, work)
             notebook, outcomes = self._work(algorithm, task, notebook, entropy)
             if self._first is not None:
                 notebook = notebook.write(**self._first.arrays(self._space.dimension))

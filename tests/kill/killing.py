@@ -51,6 +51,7 @@ CASES = {
     "co-kg": Case("co-kg", {"num_initial": 3, "num_points": 25}, "f1", {}, 2, 4),
     "pf-pne": Case("pf-pne", _BANDIT, "garland", {}, 2, None),
     "pf-pne racing": Case("pf-pne", {**_BANDIT, "variant": "racing"}, "garland", {}, 2, None),
+    "fed-pne secure": Case("fed-pne", {"budget": 8, "secure_sums": 2}, "garland", {}, 2, None),
     "hct": Case("hct", _BANDIT, "garland", {}, 2, None),
     "rfms": Case(
         "rfms", {"method": "rand_mo", "num_trials": 3, "num_initial": 3},
