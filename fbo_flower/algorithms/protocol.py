@@ -199,7 +199,7 @@ class Algorithm(ABC, Generic[State]):
         return notebook
 
     def work(self, task: Task) -> Task:
-        """Return the part of a task that says what to evaluate; what was made for it serves all such tasks."""
+        """Return the part of a task that says what to evaluate; what is made for it serves all such tasks."""
         return task
 
     @abstractmethod
