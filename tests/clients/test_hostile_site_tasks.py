@@ -152,7 +152,7 @@ def test_whatever_a_task_says_a_site_keeps_to_its_space_and_its_role(role):
     asked, trained, judged = 0, 0, 0
 
     @settings(max_examples=120)
-    @given(tasks("rfms"))
+    @given(tasks("rfms", {}))
     def hostile(task):
         nonlocal asked, trained, judged
         site = Guarded()
