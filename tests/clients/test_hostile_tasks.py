@@ -80,9 +80,9 @@ def array_of(draw: st.DrawFn, spec: ArraySpec, length: int) -> np.ndarray:
     shape = [min(spec.max_length, length) if n is None else n for n in spec.shape]
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     low, high = max(spec.low, -1e12), min(spec.high, 1e12)
+    power = draw(st.sampled_from([0.0, 1.0, 8.0, None, None]))
     if spec.dtype == "uint8":
         return rng.integers(0, 256, shape).astype(np.uint8)
-    power = draw(st.sampled_from([0.0, 1.0, 8.0, None, None]))
     if power is None:  # nearly plausible
         drawn = (
             np.sort(rng.choice(5, shape, replace=False))
@@ -124,7 +124,7 @@ def test_whatever_a_task_says_the_agent_stays_inside_its_search_space(
 ) -> None:
     asked, evaluated = 0, 0
 
-    @settings(max_examples=150 if "secure_sums" in options else 40)
+    @settings(max_examples=600 if "secure_sums" in options else 40)
     @given(tasks(name, options))
     def hostile(task: Task) -> None:
         nonlocal asked, evaluated
