@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 
 import numpy as np
@@ -99,6 +100,4 @@ def join(shares: Sequence[bytes]) -> bytes | None:
 
 
 def _fernet(key: bytes) -> bytes:
-    from base64 import urlsafe_b64encode
-
     return urlsafe_b64encode(key)
