@@ -16,11 +16,11 @@ from scipy.spatial.distance import cdist
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from fbo_flower.numerics import gp
 from fbo_flower.numerics.linalg import Array
-from fbo_flower.numerics.maximise import maximise
+from fbo_flower.numerics.optim.maximise import maximise
+from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.numerics.sobol import sobol
+from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.threads import single_thread
 
 NUM_POINTS, NUM_DIMS, NUM_FEATURES, NUM_CANDIDATES, NUM_STARTS = 50, 2, 256, 512, 4

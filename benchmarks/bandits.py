@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.numerics import hct, partition
+from fbo_flower.experiments.pne import reference
+from fbo_flower.experiments.pne.client import Client, Run, Shifted
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.bandits import hct, partition
 from fbo_flower.numerics.threads import single_thread
-from fbo_flower.simulation.experiments import pne_reference as reference
-from fbo_flower.simulation.experiments.pne_client import Client, Run, Shifted
 from fbo_flower.simulation.problems.xarmed import (
     Ackley,
     DoubleSine,

@@ -23,8 +23,9 @@ from types import ModuleType
 
 import numpy as np
 
-from fbo_flower.numerics import bures, gp, pivots
+from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.surrogates import gp, pivots
 from fbo_flower.numerics.threads import single_thread
 
 AGENTS, SIDE, OBSERVATIONS, REPEATS = 10, 20, 20, 5

@@ -23,7 +23,7 @@ from fbo_flower.algorithms import FTS
 from fbo_flower.algorithms.protocol import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.clients import TuningAgent
-from fbo_flower.numerics import rff
+from fbo_flower.numerics.surrogates import rff
 from fbo_flower.numerics.threads import single_thread
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})

@@ -18,10 +18,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient, maximise_jointly
+from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
+from fbo_flower.numerics.acquisition.normal import centred_draws
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.joint_kg import BatchKnowledgeGradient, maximise_jointly
-from fbo_flower.numerics.knowledge_gradient import knowledge_gradient_from_factor
-from fbo_flower.numerics.normal import centred_draws
 from fbo_flower.numerics.threads import single_thread
 
 NUM_AGENTS, NUM_DRAWS, LENGTHSCALE, NOISE_VARIANCE = 4, 64, 0.2, 0.02

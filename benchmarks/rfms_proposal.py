@@ -12,8 +12,8 @@ import time
 
 import numpy as np
 
-from fbo_flower.algorithms.rfms_methods import Method
-from fbo_flower.algorithms.rfms_state import Answer, RFMSState, Trial
+from fbo_flower.algorithms.rfms.methods import Method
+from fbo_flower.algorithms.rfms.state import Answer, RFMSState, Trial
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread

@@ -22,12 +22,14 @@ import knowledge_gradient as kg
 import numpy as np
 import pytest
 
-from fbo_flower.numerics import bures, gp, hct, partition, pivots
-from fbo_flower.numerics.joint_kg import maximise_jointly
-from fbo_flower.numerics.maximise import maximise
-from fbo_flower.numerics.normal import centred_draws
+from fbo_flower.numerics.acquisition.joint_kg import maximise_jointly
+from fbo_flower.numerics.acquisition.normal import centred_draws
+from fbo_flower.numerics.aggregation import bures
+from fbo_flower.numerics.bandits import hct, partition
+from fbo_flower.numerics.optim.maximise import maximise
+from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.numerics.sobol import sobol
+from fbo_flower.numerics.surrogates import gp, pivots
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems.xarmed import Himmelblau
 

@@ -19,7 +19,7 @@ from replay import Scene, scene
 from rfms_proposal import state as rfms_state
 
 from fbo_flower.algorithms import ALGORITHMS
-from fbo_flower.algorithms.rfms_methods import Method
+from fbo_flower.algorithms.rfms.methods import Method
 from fbo_flower.errors import FBOError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread

@@ -1,4 +1,4 @@
-"""Shared by all tests; this directory is on the path, so that helpers can be imported."""
+"""Shared by all tests; `pyproject.toml` puts `tests/helpers` on the path."""
 
 import os
 

@@ -13,68 +13,46 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "fbo_flower"
 OUTSIDE = sys.stdlib_module_names | {"__future__"}
 
-# room -> what it may import: rooms of the house, then libraries. A file that is named here is a room of its
-# own; a directory is a room with all its files. Whoever adds a room adds its line.
+# room -> what it may import: rooms, then libraries. A folder is a room with all that is in it.
 ROOMS: dict[str, tuple[str, str]] = {
-    "__init__": ("parameters space", ""),
+    "__init__": ("space", ""),
     "errors": ("", ""),
-    "parameters": ("errors", "numpy"),
-    "space_json": ("errors parameters", "numpy"),
-    "space": ("errors parameters space_json", "numpy"),
-    "files": ("errors", ""),
-    "table_cells": ("errors", "numpy"),
-    "table": ("errors files table_cells", "numpy"),
-    "study_schema": ("errors table", "numpy"),
-    "table_columns": ("errors frozen table table_cells", "numpy"),
-    "study_files": ("errors files table table_columns study_schema", ""),
-    "ranking": ("errors table study_schema", "numpy"),
-    "study": ("errors table study_schema study_files ranking", "numpy"),
-    "configspace": ("errors parameters space", "ConfigSpace"),
+    "space": ("errors", "numpy ConfigSpace"),
     "numerics": ("errors", "numpy scipy threadpoolctl"),
     "secure": ("errors", "numpy cryptography flwr"),
-    "algorithms": ("errors parameters space numerics secure", "numpy"),
-    "frozen": ("errors", "numpy"),
-    "kept": ("errors files frozen", "numpy"),
     "models": ("errors", "numpy sklearn skops"),
-    "wire": ("errors algorithms", "numpy"),
-    "flower_records": ("errors algorithms wire", "numpy flwr"),
-    "journal": ("errors algorithms frozen", "numpy"),
-    "strategies": (
-        "__init__ errors space numerics table study_schema study algorithms wire flower_records journal kept",
-        "numpy flwr",
-    ),
-    "clients": (
-        "__init__ errors files space numerics secure algorithms frozen wire flower_records journal models",
-        "numpy flwr",
-    ),
+    "algorithms": ("errors space numerics secure", "numpy"),
+    "wire": ("errors algorithms", "numpy flwr"),
+    "storage": ("errors algorithms", "numpy"),
+    "study": ("errors storage", "numpy"),
+    "reports": ("errors numerics algorithms storage study", "numpy moocore matplotlib rich"),
+    "strategies": ("__init__ errors space numerics algorithms wire storage study", "numpy flwr"),
+    "clients": ("__init__ errors space numerics secure models algorithms wire storage", "numpy flwr"),
     "simulation": (
-        "errors parameters space files table study_schema ranking study numerics algorithms wire strategies "
-        "clients models",
-        "numpy scipy flwr sklearn ray moocore matplotlib rich",
+        "errors space numerics algorithms storage study reports strategies clients",
+        "numpy scipy flwr sklearn ray",
     ),
-    "app_config": ("errors algorithms", ""),
-    "client_app": ("errors app_config algorithms clients simulation", "flwr"),
-    "server_app": ("errors app_config algorithms strategies simulation", "flwr"),
-    "cli_progress": ("strategies", "flwr rich"),
-    "cli_plan": ("errors files algorithms simulation kept", ""),
-    "cli_simulate": (
-        "errors table study algorithms simulation strategies cli_progress cli_plan",
-        "numpy typer rich",
+    "app": ("errors algorithms strategies clients simulation reports storage", "flwr"),
+    "attacks": (
+        "errors numerics models algorithms strategies clients simulation",
+        "numpy scipy flwr sklearn",
     ),
-    "scaffold": ("__init__ errors", ""),
-    "flower_cli": ("__init__ errors", "packaging"),
-    "diagnosis": ("__init__", ""),
-    "cli_new": ("errors scaffold", "typer"),
-    "cli_attack": ("algorithms simulation", "typer"),
-    "cli_ledger": ("errors algorithms journal simulation", "typer"),
-    "cli_run": ("errors cli_simulate flower_cli", "typer"),
-    "cli_doctor": ("__init__ errors cli_simulate diagnosis flower_cli", "flwr tomli_w typer rich"),
-    "cli_tabulate": ("__init__ errors algorithms simulation cli_plan cli_progress cli_simulate", "typer"),
+    "experiments": (
+        "errors space numerics algorithms storage study reports strategies clients simulation attacks",
+        "numpy flwr sklearn matplotlib",
+    ),
     "cli": (
-        "__init__ errors study algorithms simulation cli_simulate cli_progress cli_new cli_run cli_doctor "
-        "cli_tabulate cli_attack cli_ledger",
-        "click typer rich",
+        "__init__ errors algorithms storage study reports strategies simulation attacks experiments",
+        "numpy flwr click typer rich packaging tomli_w",
     ),
+}
+# within `numerics`: group -> the groups that it may import; files beside them are the ground
+NUMERICS: dict[str, str] = {
+    "surrogates": "",
+    "optim": "surrogates",
+    "acquisition": "surrogates optim",
+    "aggregation": "surrogates optim",
+    "bandits": "",
 }
 # never at import time
 LATE = {"ray", "moocore", "matplotlib", "sklearn", "skops", "scipy.stats", "ConfigSpace"}
@@ -114,6 +92,27 @@ def is_module(name: str) -> bool:
     return name.startswith("fbo_flower.") and (path.is_dir() or path.with_suffix(".py").is_file())
 
 
+def test_groups_of_numerics_import_only_what_the_table_allows() -> None:
+    found = []
+    for module, path in modules():
+        group = group_of(module)
+        for name, line in imports(path.read_text(encoding="utf-8"), module):
+            other = group_of(name)
+            if room_of(module) == "numerics" and other not in {"", group, *NUMERICS.get(group, "").split()}:
+                found.append(f"{module}:{line}: {group or 'the ground'} may not import {name}")
+    assert found == []
+
+
+def group_of(module: str) -> str:
+    """Return the group of `fbo_flower.numerics.group.x`; "" for files beside the groups."""
+    parts = module.split(".")
+    return (
+        parts[2]
+        if parts[:2] == ["fbo_flower", "numerics"] and len(parts) > 2 and parts[2] in NUMERICS
+        else ""
+    )
+
+
 def violations(source: str, module: str) -> list[str]:
     """Imports of a module's source that the table does not allow."""
     room = room_of(module)
@@ -133,6 +132,14 @@ def modules() -> Iterator[tuple[str, Path]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def test_nothing_but_errors_stands_at_the_top() -> None:
+    assert {path.name for path in PACKAGE.iterdir() if path.is_file()} == {
+        "__init__.py",
+        "errors.py",
+        "py.typed",
+    }
 
 
 def test_every_module_belongs_to_a_room() -> None:
@@ -155,14 +162,15 @@ def test_a_module_imports_only_what_its_room_may(module: str, path: Path) -> Non
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("fbo_flower.numerics.gp", "from fbo_flower.algorithms.records import Task"),
-        ("fbo_flower.numerics.gp", "from fbo_flower import wire"),
-        ("fbo_flower.numerics.gp", "import flwr.app"),
-        ("fbo_flower.algorithms.fts", "def f():\n    import fbo_flower.strategies.base"),
+        ("fbo_flower.numerics.surrogates.gp", "from fbo_flower.algorithms.records import Task"),
+        ("fbo_flower.numerics.surrogates.gp", "from fbo_flower import wire"),
+        ("fbo_flower.numerics.surrogates.gp", "import flwr.app"),
+        ("fbo_flower.algorithms.fts.fts", "def f():\n    import fbo_flower.strategies.base"),
         ("fbo_flower.clients.agent", "from fbo_flower.strategies import FTS"),
         ("fbo_flower.clients.agent", "import sklearn.svm"),
         ("fbo_flower.strategies.base", "from fbo_flower import clients"),
         ("fbo_flower.simulation.runner", "from fbo_flower.cli import main"),
+        ("fbo_flower.simulation.runner", "from fbo_flower.experiments import EXPERIMENTS"),
         ("fbo_flower.errors", "import numpy"),
         ("fbo_flower.space", "from fbo_flower import SearchSpace"),
     ],
@@ -184,9 +192,9 @@ def test_imports_for_types_alone_are_free() -> None:
         ("fbo_flower", LATE | {"scipy", "flwr", "rich"}),
         ("fbo_flower.clients", LATE | {"pandas", "scipy", "sqlite3"}),
         ("fbo_flower.strategies", LATE | {"pandas"}),
-        ("fbo_flower.client_app", LATE | {"pandas"}),
+        ("fbo_flower.app.client_app", LATE | {"pandas"}),
         ("fbo_flower.simulation", LATE | {"pandas"}),
-        ("fbo_flower.cli", LATE | {"pandas", "scipy", "flwr"}),
+        ("fbo_flower.cli.main", LATE | {"pandas", "scipy", "flwr"}),
     ],
 )
 def test_importing_a_side_stays_light(module: str, heavy: set[str]) -> None:
@@ -195,9 +203,9 @@ def test_importing_a_side_stays_light(module: str, heavy: set[str]) -> None:
 
 def test_a_device_imports_no_algorithm_before_it_is_asked_for_one() -> None:
     loaded = loaded_by("import fbo_flower.clients")
-    assert "fbo_flower.algorithms.fts" not in loaded
-    assert "fbo_flower.algorithms.co_kg" not in loaded
-    assert "fbo_flower.algorithms.fts" in loaded_by("from fbo_flower.algorithms import FTS")
+    assert "fbo_flower.algorithms.fts.fts" not in loaded
+    assert "fbo_flower.algorithms.co_kg.co_kg" not in loaded
+    assert "fbo_flower.algorithms.fts.fts" in loaded_by("from fbo_flower.algorithms import FTS")
 
 
 def test_the_first_tasks_of_an_agent_stay_light() -> None:

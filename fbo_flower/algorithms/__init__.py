@@ -13,36 +13,36 @@ from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fbo_flower.algorithms.co_kg import CoKG
-    from fbo_flower.algorithms.dp_fts import DPFTS
-    from fbo_flower.algorithms.fed1_ucb import Fed1UCB
-    from fbo_flower.algorithms.fn_ucb import FNUCB
-    from fbo_flower.algorithms.fts import FTS
-    from fbo_flower.algorithms.hct import HCT
-    from fbo_flower.algorithms.pf_pne import PFPNE, FedPNE, LocalPNE
+    from fbo_flower.algorithms.bandits.fed1_ucb import Fed1UCB
+    from fbo_flower.algorithms.bandits.fn_ucb import FNUCB
+    from fbo_flower.algorithms.bandits.hct import HCT
+    from fbo_flower.algorithms.co_kg.co_kg import CoKG
+    from fbo_flower.algorithms.fts.dp_fts import DPFTS
+    from fbo_flower.algorithms.fts.fts import FTS
+    from fbo_flower.algorithms.pne.pf_pne import PFPNE, FedPNE, LocalPNE
     from fbo_flower.algorithms.random_search import RandomSearch
-    from fbo_flower.algorithms.rfms import RFMS
-    from fbo_flower.algorithms.rgpe import RGPE
-    from fbo_flower.algorithms.taf import TAF
+    from fbo_flower.algorithms.rfms.rfms import RFMS
     from fbo_flower.algorithms.thompson import ThompsonSampling
+    from fbo_flower.algorithms.transfer.rgpe import RGPE
+    from fbo_flower.algorithms.transfer.taf import TAF
 
 # State is the algorithm's own business: nobody outside looks into it.
 ALGORITHMS = Catalogue(
     {
         "random": "random_search:RandomSearch",
         "ts": "thompson:ThompsonSampling",
-        "fts": "fts:FTS",
-        "dp-fts": "dp_fts:DPFTS",
-        "rgpe": "rgpe:RGPE",
-        "taf": "taf:TAF",
-        "pf-pne": "pf_pne:PFPNE",
-        "fed-pne": "pf_pne:FedPNE",
-        "local-pne": "pf_pne:LocalPNE",
-        "hct": "hct:HCT",
-        "co-kg": "co_kg:CoKG",
-        "fed1-ucb": "fed1_ucb:Fed1UCB",
-        "fn-ucb": "fn_ucb:FNUCB",
-        "rfms": "rfms:RFMS",
+        "fts": "fts.fts:FTS",
+        "dp-fts": "fts.dp_fts:DPFTS",
+        "rgpe": "transfer.rgpe:RGPE",
+        "taf": "transfer.taf:TAF",
+        "pf-pne": "pne.pf_pne:PFPNE",
+        "fed-pne": "pne.pf_pne:FedPNE",
+        "local-pne": "pne.pf_pne:LocalPNE",
+        "hct": "bandits.hct:HCT",
+        "co-kg": "co_kg.co_kg:CoKG",
+        "fed1-ucb": "bandits.fed1_ucb:Fed1UCB",
+        "fn-ucb": "bandits.fn_ucb:FNUCB",
+        "rfms": "rfms.rfms:RFMS",
     }
 )
 
@@ -63,7 +63,7 @@ def with_secure_sums(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     least = getattr(algorithm, "secure_sums", 0)
     if not least:
         return algorithm
-    from fbo_flower.algorithms.secured import Secured  # needs cryptography
+    from fbo_flower.algorithms.secure_aggregation import Secured  # needs cryptography
 
     return Secured(inner=algorithm, least=least)
 

@@ -29,7 +29,7 @@ from fbo_flower.algorithms.records import (
     Task,
 )
 from fbo_flower.errors import ConfigError
-from fbo_flower.space import SearchSpace
+from fbo_flower.space.space import SearchSpace
 
 State = TypeVar("State")
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.space import SearchSpace
+from fbo_flower.space.space import SearchSpace
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

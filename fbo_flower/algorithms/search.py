@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from fbo_flower.algorithms.records import Array
-from fbo_flower.numerics.functions import ActiveOnly, Differentiable
-from fbo_flower.numerics.maximise import maximise
-from fbo_flower.numerics.sobol import sobol
-from fbo_flower.space import SearchSpace
+from fbo_flower.numerics.optim.functions import ActiveOnly, Differentiable
+from fbo_flower.numerics.optim.maximise import maximise
+from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.space.space import SearchSpace
 
 
 def maximiser(

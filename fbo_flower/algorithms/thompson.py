@@ -16,9 +16,9 @@ from fbo_flower.algorithms.protocol import Algorithm, Progress, check_choice, ch
 from fbo_flower.algorithms.random_search import Independent, uniform_point
 from fbo_flower.algorithms.records import Array, Notebook, Outcome, Query, Task
 from fbo_flower.algorithms.search import maximiser
-from fbo_flower.numerics import gp
-from fbo_flower.numerics.functions import Differentiable
-from fbo_flower.numerics.transforms import Y_TRANSFORMS, transform
+from fbo_flower.numerics.optim.functions import Differentiable
+from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, transform
 
 State = TypeVar("State")
 KERNELS = ("rbf", "matern52")

@@ -56,11 +56,11 @@ from fbo_flower.clients.own_keys import identity, own_key
 from fbo_flower.clients.pages import Pages
 from fbo_flower.clients.privacy_budget import spend
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError
-from fbo_flower.journal import ledger
-from fbo_flower.journal.agent_journal import Evaluation, task_key
 from fbo_flower.numerics.seeding import fresh_entropy, generator
 from fbo_flower.numerics.threads import single_thread
-from fbo_flower.space import SearchSpace
+from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage import ledger
+from fbo_flower.storage.agent_journal import Evaluation, task_key
 
 Prior = Mapping[str, tuple[Array, Array]]
 

@@ -9,8 +9,8 @@ from flwr.clientapp import ClientApp
 
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.objective import Objective
-from fbo_flower.flower_records import from_records, to_records
-from fbo_flower.space import SearchSpace
+from fbo_flower.space.space import SearchSpace
+from fbo_flower.wire.flower_records import from_records, to_records
 
 DEFAULT_ACTION = "default"  # Flower's name for messages without one
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
 from fbo_flower.algorithms.records import AnyArray, Array
-from fbo_flower.algorithms.x_armed import NUM_EVALUATIONS
 
 _POINTS, _VALUES = "first.points", "first.values"
 

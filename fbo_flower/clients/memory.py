@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from fbo_flower.journal import AgentJournal
-from fbo_flower.journal.agent_journal import Evaluation
-from fbo_flower.journal.ledger import Sent
+from fbo_flower.storage import AgentJournal
+from fbo_flower.storage.agent_journal import Evaluation
+from fbo_flower.storage.ledger import Sent
 
 STATE_KEY = "fbo-flower"
 LARGEST_REPORT = 2**16  # bytes that are worth to travel with every simulated message

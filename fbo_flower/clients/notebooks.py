@@ -8,8 +8,8 @@ from typing import cast
 from fbo_flower import wire
 from fbo_flower.algorithms.records import Array, History, IntArray, Notebook, Scalar
 from fbo_flower.errors import JournalError
-from fbo_flower.frozen import freeze, thaw
-from fbo_flower.space import SearchSpace
+from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage.serialization import freeze, thaw
 
 _HISTORY = ("points", "values", "trials")
 

@@ -9,7 +9,7 @@ import numpy as np
 from fbo_flower.algorithms.records import Array
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import JournalError
-from fbo_flower.journal.agent_journal import Evaluation
+from fbo_flower.storage.agent_journal import Evaluation
 
 
 class Pages:

@@ -14,7 +14,7 @@ from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.records import Task
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import WireError
-from fbo_flower.space import SearchSpace
+from fbo_flower.space.space import SearchSpace
 
 _NOTE = "privacy"
 

@@ -20,18 +20,18 @@ from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.records import AnyArray, Array, Notebook, Outcome, Phase, Query, Task
-from fbo_flower.algorithms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
-from fbo_flower.algorithms.rfms_site import digest
-from fbo_flower.algorithms.rfms_state import REFUSED, WITHHELD
+from fbo_flower.algorithms.rfms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
+from fbo_flower.algorithms.rfms.site import digest
+from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.site_account import Account, noisy_rate
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError
-from fbo_flower.files import atomic_file
-from fbo_flower.journal.agent_journal import Evaluation
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.space import SearchSpace
+from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage.agent_journal import Evaluation
+from fbo_flower.storage.files import atomic_file
 
 _PHASES = {
     OPENBOX: (Phase.TRAIN, Phase.FINISH),

@@ -15,7 +15,7 @@ from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.site import Scorer, SiteData, SiteObjective
 from fbo_flower.clients.site_agent import SiteAgent
 from fbo_flower.clients.site_options import SiteOptions
-from fbo_flower.space import SearchSpace
+from fbo_flower.space.space import SearchSpace
 
 
 def site_app(

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.simulation.problems import Problem
-from fbo_flower.study import Study
-from fbo_flower.study_schema import REGRET, TRIALS
-from fbo_flower.table import Table
+from fbo_flower.study.schema import REGRET, TRIALS
+from fbo_flower.study.study import Study
+from fbo_flower.study.table import Table
 
 
 def with_regret(study: Study, problem: Problem) -> Study:

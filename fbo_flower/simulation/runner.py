@@ -28,15 +28,16 @@ from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.protocol import check_number
 from fbo_flower.clients.agent import Prior
 from fbo_flower.errors import ConfigError, FBOError
+from fbo_flower.reports.selection import selections
 from fbo_flower.simulation.agents import check_roles, problem_app
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.ray_grid import RayGrid
 from fbo_flower.simulation.regret import with_regret
-from fbo_flower.simulation.selection import selections
+from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import STRATEGIES, RoundProgress, TuningStrategy
 from fbo_flower.strategies.exchange import Stopped
-from fbo_flower.study import Study
+from fbo_flower.study.study import Study
 
 ENGINES = ("ray", "inline", "flower")
 OnRound = Callable[[RoundProgress], None]
@@ -228,21 +229,6 @@ def observations(study: Study, problem: Problem, without: tuple[str, ...] = ()) 
             points = np.array([problem.space.encode(config) for config in trials["config"][rows]])
             held[agent] = (points, np.asarray(trials["value"][rows], dtype=np.float64))
     return held
-
-
-def writable_directory(path: str | os.PathLike[str]) -> Path:
-    """Return `path` as a directory that exists and can be written; ConfigError before anything is run."""
-    directory = Path(path)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        probe = directory / ".probe"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ConfigError(
-            f"out: expected a directory that can be written, got {directory} ({error.strerror})"
-        ) from error
-    return directory
 
 
 # -- engines -----------------------------------------------------------------------------------

@@ -18,20 +18,13 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.files import atomic_file
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.scattered import MAX_DIMENSION, first_design, next_design
+from fbo_flower.numerics.optim.scattered import MAX_DIMENSION, first_design, next_design
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.experiments.cells import (
-    Arrays,
-    Cell,
-    has_cell,
-    load_cell,
-    open_directory,
-    run_cells,
-)
+from fbo_flower.simulation.jobs import Arrays, Cell, has_cell, load_cell, open_directory, run_cells
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.problems.table import FORMAT, TableData, read_table
+from fbo_flower.storage.files import atomic_file
 
 NUM_STAGES = 6  # after the grid
 GRID_SHARE = 0.25

@@ -12,9 +12,9 @@ from flwr.app import Message
 from fbo_flower import wire
 from fbo_flower.algorithms.records import Scalar, Task
 from fbo_flower.errors import WireError
-from fbo_flower.flower_records import count_bytes, from_records
-from fbo_flower.journal import Event
-from fbo_flower.journal.agent_journal import task_key
+from fbo_flower.storage import Event
+from fbo_flower.storage.agent_journal import task_key
+from fbo_flower.wire.flower_records import count_bytes, from_records
 
 
 @dataclass(frozen=True)

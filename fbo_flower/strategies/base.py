@@ -27,17 +27,17 @@ from fbo_flower.algorithms import Algorithm, with_secure_sums
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS, check_number
 from fbo_flower.algorithms.records import Federation, Phase
 from fbo_flower.errors import ConfigError
-from fbo_flower.journal import StudyJournal
-from fbo_flower.kept import Kept
 from fbo_flower.numerics.seeding import fresh_entropy, generator
 from fbo_flower.numerics.threads import single_thread
-from fbo_flower.space import SearchSpace
+from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage import StudyJournal
+from fbo_flower.storage.warm_start import Kept
 from fbo_flower.strategies.answers import SILENCE, read_reply
 from fbo_flower.strategies.exchange import Stopped, exchange
 from fbo_flower.strategies.recorder import Recorder, RoundProgress
 from fbo_flower.strategies.roll_call import Roster
 from fbo_flower.strategies.run import Run, first_event, from_first_event
-from fbo_flower.study import Study
+from fbo_flower.study.study import Study
 
 
 class TuningStrategy(Strategy):

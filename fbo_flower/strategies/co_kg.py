@@ -8,8 +8,8 @@ from typing import Any
 from flwr.common.logger import log
 
 from fbo_flower import algorithms
-from fbo_flower.algorithms import co_kg_findings
-from fbo_flower.algorithms.co_kg_state import CoKGState
+from fbo_flower.algorithms.co_kg import findings
+from fbo_flower.algorithms.co_kg.state import CoKGState
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.strategies.base import TuningStrategy
 
@@ -27,11 +27,11 @@ class CoKG(TuningStrategy):
     def _tell(self, phase: Phase, server_round: int) -> None:
         before = self._own_state()
         super()._tell(phase, server_round)
-        for line in co_kg_findings.remarks(self._own_state(), before):
+        for line in findings.remarks(self._own_state(), before):
             log(INFO, "%s", line)
 
     def _settings(self, num_rounds: int | None, status: str, seconds: float) -> dict[str, Any]:
-        found = co_kg_findings.summary(self.algorithm, self._own_state())
+        found = findings.summary(self.algorithm, self._own_state())
         return super()._settings(num_rounds, status, seconds) | {"found": found}
 
     def _own_state(self) -> CoKGState:

@@ -33,9 +33,9 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.flower_records import from_records, to_records
 from fbo_flower.strategies.base import TuningStrategy
-from fbo_flower.study import Study
+from fbo_flower.study.study import Study
+from fbo_flower.wire.flower_records import from_records, to_records
 
 _NOTHING = Parameters(tensors=[], tensor_type="numpy.ndarray")
 

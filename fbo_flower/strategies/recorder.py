@@ -16,11 +16,11 @@ import numpy as np
 
 from fbo_flower.algorithms.protocol import Findings
 from fbo_flower.algorithms.records import AnyArray, Array
-from fbo_flower.space import SearchSpace
-from fbo_flower.study import Study
-from fbo_flower.study_schema import JUDGEMENTS, MODELS, RECOMMENDATIONS, ROUNDS, SCHEMA, TRIALS
-from fbo_flower.table import Kind, Table
-from fbo_flower.wire import Disclosure
+from fbo_flower.space.space import SearchSpace
+from fbo_flower.study.schema import JUDGEMENTS, MODELS, RECOMMENDATIONS, ROUNDS, SCHEMA, TRIALS
+from fbo_flower.study.study import Study
+from fbo_flower.study.table import Kind, Table
+from fbo_flower.wire.codec import Disclosure
 
 _TRAFFIC = ("bytes_down", "bytes_up", "floats_down", "floats_up")
 _COUNTS = ("tasks", "replies", "failures", "refused", "failed_trials", *_TRAFFIC)

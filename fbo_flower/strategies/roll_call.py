@@ -23,7 +23,7 @@ from flwr.serverapp import Grid
 from fbo_flower import wire
 from fbo_flower.algorithms.records import natural_key
 from fbo_flower.errors import ConfigError, FBOError
-from fbo_flower.space import SearchSpace
+from fbo_flower.space.space import SearchSpace
 from fbo_flower.strategies.exchange import Stopped, exchange
 
 _STEADY_SECONDS = 2.0

@@ -17,17 +17,17 @@ from flwr.common.logger import log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
 from fbo_flower.algorithms.protocol import canonical_json
 from fbo_flower.algorithms.records import Federation, Phase, Report, Task, natural_key
-from fbo_flower.algorithms.x_armed import NUM_EVALUATIONS
 from fbo_flower.errors import JournalError, WireError
-from fbo_flower.flower_records import count_bytes, to_records
-from fbo_flower.journal import Event, StudyJournal
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.space import SearchSpace
+from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.strategies.answers import SILENCE, Answer, from_event, tasks_digest, to_event
 from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats
 from fbo_flower.strategies.roll_call import Roster
+from fbo_flower.wire.flower_records import count_bytes, to_records
 
 _MESSAGE_TYPES = {
     Phase.TRAIN: MessageType.TRAIN,

@@ -5,8 +5,8 @@ from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import RandomSearch, ThompsonSampling
 from fbo_flower.algorithms.records import History, Notebook
-from fbo_flower.numerics.functions import LinearFunction
-from fbo_flower.numerics.rff import draw_features
+from fbo_flower.numerics.optim.functions import LinearFunction
+from fbo_flower.numerics.surrogates.rff import draw_features
 from fbo_flower.space import Categorical, Float, SearchSpace
 
 SMALL = {"num_candidates": 64, "num_path_features": 64}

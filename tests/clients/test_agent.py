@@ -15,10 +15,10 @@ from fbo_flower.algorithms.protocol import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.errors import ConfigError, FBOError, WireError
-from fbo_flower.flower_records import from_records, to_records
-from fbo_flower.frozen import thaw
-from fbo_flower.numerics import rff
+from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space import Float, Int, SearchSpace
+from fbo_flower.storage.serialization import thaw
+from fbo_flower.wire.flower_records import from_records, to_records
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 CANARY = 0.7234567890123457  # a value that must not leave

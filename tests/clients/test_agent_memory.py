@@ -18,10 +18,10 @@ from fbo_flower.algorithms.records import Federation, Phase
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.memory import StateMemory, open_memory
 from fbo_flower.errors import JournalError, ObjectiveError
-from fbo_flower.journal import AgentJournal
-from fbo_flower.journal.agent_journal import Evaluation
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space import Float, SearchSpace
+from fbo_flower.storage import AgentJournal
+from fbo_flower.storage.agent_journal import Evaluation
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 ALGORITHMS = {
@@ -185,7 +185,7 @@ def test_a_directory_of_journals_serves_agents_whose_operator_names_none(tmp_pat
 def test_a_journal_that_does_not_fit_the_algorithm_is_an_error(tmp_path: Path) -> None:
     reports: list[wire.Packed] = []
     packed, task, _ = next(tasks("random", reports))
-    from fbo_flower.journal.agent_journal import task_key
+    from fbo_flower.storage.agent_journal import task_key
 
     with AgentJournal(tmp_path / "a.db", "3") as journal:
         journal.append("s1", task_key(task), Evaluation(0, np.array([0.5, 0.5]), 1.0))

@@ -10,7 +10,7 @@ from test_hostile_tasks import SPACE, inside, packed, tasks
 
 from fbo_flower import wire
 from fbo_flower.algorithms.records import Phase, Task
-from fbo_flower.algorithms.rfms_site import MAX_MODEL_BYTES, MAX_MODELS, digest
+from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES, MAX_MODELS, digest
 from fbo_flower.clients.model_site import ModelSite
 from fbo_flower.clients.site import Bag, SiteData, SiteObjective
 from fbo_flower.clients.site_agent import Shipment, SiteAgent

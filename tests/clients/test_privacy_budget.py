@@ -10,10 +10,10 @@ from flwr.app import Context, RecordDict
 
 from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.journal.ledger import read_ledger
 from fbo_flower.numerics.privacy import epsilon_of_releases
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
+from fbo_flower.storage.ledger import read_ledger
 from fbo_flower.strategies import DPFTS, FTS, RandomSearch
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})

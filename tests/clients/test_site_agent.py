@@ -11,7 +11,7 @@ from fbo_flower import wire
 from fbo_flower.algorithms import RFMS, RandomSearch
 from fbo_flower.algorithms.protocol import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
-from fbo_flower.algorithms.rfms_site import MAX_MODEL_BYTES, digest
+from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES, digest
 from fbo_flower.clients import TuningAgent
 from fbo_flower.clients.memory import StateMemory
 from fbo_flower.clients.site_account import Account, noisy_rate

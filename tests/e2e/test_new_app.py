@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from deployment import Deployment
 
-from fbo_flower.scaffold import new_app
+from fbo_flower.cli.scaffold import new_app
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ray]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from killing import CASES, Kill, run, tables
 
-from fbo_flower.journal import StudyJournal
+from fbo_flower.storage import StudyJournal
 
 pytestmark = pytest.mark.kill
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import crafted_models
 import numpy as np
 import pytest
 from crafted_models import X, Y, as_payload, forest, linear, svm, tree, wild_child, with_tree_array
@@ -284,7 +285,10 @@ assert sandbox._POOL.child.process.pid == before
 print("fine")
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, os.path.dirname(__file__)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, os.path.dirname(crafted_models.__file__)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stdout == "fine\n", done.stderr
 
@@ -300,7 +304,10 @@ print(sandbox._POOL.child.process.pid, flush=True)
 import os; os._exit(0)  # without any clean-up
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, os.path.dirname(__file__)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, os.path.dirname(crafted_models.__file__)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     pid, gone = int(done.stdout), threading.Event()
     for _ in range(100):

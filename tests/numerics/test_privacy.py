@@ -12,13 +12,7 @@ from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.privacy import (
-    ORDERS,
-    clip_norm,
-    epsilon_of,
-    epsilon_of_releases,
-    log_moments,
-)
+from fbo_flower.numerics.privacy import ORDERS, clip_norm, epsilon_of, epsilon_of_releases, log_moments
 
 
 def exact_delta(epsilon: float, mean_shift: float) -> float:

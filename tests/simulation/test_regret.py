@@ -8,8 +8,8 @@ from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.regret import regret_table, with_regret
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.study import Study
-from fbo_flower.study_schema import ROUNDS, SCHEMA, TRIALS
-from fbo_flower.table import Table
+from fbo_flower.study.schema import ROUNDS, SCHEMA, TRIALS
+from fbo_flower.study.table import Table
 
 NAN = float("nan")
 

@@ -11,8 +11,9 @@ import pytest
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.problems import Problem, make_problem
-from fbo_flower.simulation.runner import observations, writable_directory
+from fbo_flower.simulation.runner import observations
 from fbo_flower.space import Categorical, Float, SearchSpace
+from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.study import Study
 

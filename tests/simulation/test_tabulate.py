@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fbo_flower.cli import main
+from fbo_flower.cli.main import main
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation import tabulate as tabulating

@@ -18,9 +18,9 @@ from flwr.app import ArrayRecord, ConfigRecord
 
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.clients import client_app
-from fbo_flower.journal import AgentJournal
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
+from fbo_flower.storage import AgentJournal
 from fbo_flower.strategies import STRATEGIES
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})

@@ -13,8 +13,8 @@ from flwr.app import RecordDict
 from hostile import npy
 
 from fbo_flower.clients import client_app
+from fbo_flower.reports.summary import summarise, to_markdown
 from fbo_flower.simulation.grids import Fault, InProcessGrid
-from fbo_flower.simulation.summary import summarise, to_markdown
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import FTS, CoKG, RandomSearch
 from fbo_flower.strategies.base import TuningStrategy

@@ -9,10 +9,10 @@ import pytest
 
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
-from fbo_flower.journal import Event, StudyJournal
 from fbo_flower.simulation.agents import problem_app
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.simulation.problems import make_problem
+from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.strategies import STRATEGIES
 from fbo_flower.study import Study
 

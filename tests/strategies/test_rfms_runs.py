@@ -2,10 +2,9 @@
 
 import io
 import json
-import sys
 import zipfile
-from pathlib import Path
 
+import crafted_models
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord
@@ -14,14 +13,11 @@ from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.site_app import site_agent, site_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.models import pack, unpack
+from fbo_flower.reports.selection import selection_cells, selections
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.agents import problem_app
 from fbo_flower.simulation.grids import Fault, InProcessGrid
-from fbo_flower.simulation.selection import selection_cells, selections
 from fbo_flower.strategies import RFMS
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
-import crafted_models
 
 SMALL = {"method": "rand_mo", "num_trials": 5, "num_initial": 3}
 OPENBOX, LOCKBOX, CURATORS = 0, 1, (2, 3, 4)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, get_args, get_origin, get_t
 import numpy as np
 
 from fbo_flower.errors import ConfigError, ObjectiveError
-from fbo_flower.space import SearchSpace
+from fbo_flower.space.space import SearchSpace
 
 Config = Mapping[str, object]
 

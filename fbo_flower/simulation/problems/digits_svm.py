@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.partitioners import dirichlet, train_validation
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem, number
-from fbo_flower.space import Float, SearchSpace
+from fbo_flower.space.space import Float, SearchSpace
 
 NUM_ROWS = 1797
 NUM_CLASSES = 10

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.data import LANDMINE_FILE, NUM_LANDMINE_FIELDS, data_file
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem, number
-from fbo_flower.space import Float, SearchSpace
+from fbo_flower.space.space import Float, SearchSpace
 
 SPACES = {
     "linear": SearchSpace({"C": Float(1e-4, 10.0), "gamma": Float(1e-2, 10.0)}),

@@ -29,7 +29,7 @@ from typing import Any
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.elastic_net import logistic_regression
 from fbo_flower.simulation.problems.base import Config, number
-from fbo_flower.space import Float, Int, Parameter, SearchSpace
+from fbo_flower.space.space import Float, Int, Parameter, SearchSpace
 
 MAX_TREES = 500  # the paper's is 5000: a model of 114 MB where there are 500 features
 MIN_TREES = 100

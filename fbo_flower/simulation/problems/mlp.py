@@ -30,7 +30,7 @@ from fbo_flower.simulation.data import CALIFORNIA_FILE, data_file
 from fbo_flower.simulation.partitioners import train_validation
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem, number
 from fbo_flower.simulation.problems.network import Rows, Training, validation_loss
-from fbo_flower.space import Float, Int, SearchSpace
+from fbo_flower.space.space import Float, Int, SearchSpace
 
 MAX_WIDTH = 64
 SPACE = SearchSpace(

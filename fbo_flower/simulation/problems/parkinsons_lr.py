@@ -32,7 +32,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.data import PARKINSONS_FILE, data_file
 from fbo_flower.simulation.partitioners import by_group, train_validation
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem, number
-from fbo_flower.space import Float, Int, SearchSpace
+from fbo_flower.space.space import Float, Int, SearchSpace
 
 NUM_SUBJECTS = 42
 SPACE = SearchSpace(

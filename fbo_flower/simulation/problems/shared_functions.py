@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem, number
-from fbo_flower.space import Float, SearchSpace
+from fbo_flower.space.space import Float, SearchSpace
 
 SPACE = SearchSpace({"x1": Float(0.0, 1.0), "x2": Float(0.0, 1.0)})
 

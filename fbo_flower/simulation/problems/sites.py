@@ -27,7 +27,7 @@ from fbo_flower.simulation.data import data_file
 from fbo_flower.simulation.partitioners import train_validation
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
 from fbo_flower.simulation.problems.learners import MAX_TREES, MIN_TREES, Learner, make_learner
-from fbo_flower.space import SearchSpace
+from fbo_flower.space.space import SearchSpace
 
 OPENBOX, CURATOR, LOCKBOX = "openbox", "curator", "lockbox"
 INBAG_SHARE = 0.8

@@ -19,9 +19,9 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.scattered import PiecewiseLinear
+from fbo_flower.numerics.optim.scattered import PiecewiseLinear
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
-from fbo_flower.space import SearchSpace
+from fbo_flower.space.space import SearchSpace
 
 PREFIX = "table:"
 FORMAT = "fbo-flower table 1"

@@ -1,0 +1,80 @@
+"""Random arms that all agents pull: the server draws a seed, and everybody makes the same arms of it.
+
+Arm `k` of `K` is a point of the unit cube, see `numerics.ucb.random_arms`. An agent keeps pulls and sums per
+arm; the seed travels in place of `K D` coordinates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fbo_flower.algorithms.protocol import check_number
+from fbo_flower.algorithms.records import Array, IntArray, Notebook, Outcome
+from fbo_flower.numerics.bandits import ucb
+
+MAX_SEED = 2**53  # as JSON has integers
+
+
+def check_seed(seed: object) -> None:
+    """Raise ConfigError unless this is None or a seed of arms."""
+    if seed is not None:
+        check_number("arms_seed", seed, 0, MAX_SEED, integer=True)
+
+
+def drawn_seed(seed: int | None, rng: np.random.Generator) -> int:
+    """Return `seed`, or a new one where it is None."""
+    return int(rng.integers(MAX_SEED)) if seed is None else seed
+
+
+def points(seed: int, dim: int) -> Array:
+    """Return the arms, `(K, D)`."""
+    return ucb.random_arms(dim, np.random.default_rng([seed, 3]))
+
+
+def num_arms(dim: int) -> int:
+    """Return `K`."""
+    return ucb.ARMS_ABOVE if dim > 2 else ucb.ARMS_PER_DIMENSION**dim
+
+
+@dataclass(frozen=True)
+class Purse:
+    """An agent's pulls of the arms.
+
+    Parameters
+    ----------
+    count, total : `(K,)`, pulls that gave a value, and their sum
+    """
+
+    count: IntArray
+    total: Array
+
+    @staticmethod
+    def read(notebook: Notebook) -> Purse:
+        """Return what the notebook holds; nothing pulled at first."""
+        zeros, arrays = np.zeros(num_arms(notebook.space.dimension)), notebook.arrays
+        count = np.asarray(arrays.get("arms.count", zeros), dtype=np.int64)
+        return Purse(count, np.asarray(arrays.get("arms.total", zeros), dtype=np.float64))
+
+    def write(self, notebook: Notebook) -> Notebook:
+        """Return the notebook with this in it."""
+        return notebook.write(**{"arms.count": self.count, "arms.total": self.total})
+
+    def add(self, arms: IntArray, outcome: Outcome) -> Purse:
+        """Return this after pulls of `arms (n,)`, a row each."""
+        assert outcome.counts is not None
+        count, total = self.count.copy(), self.total.copy()
+        count[arms] += outcome.counts
+        total[arms] += np.where(outcome.counts > 0, outcome.values * outcome.counts, 0.0)
+        return Purse(count, total)
+
+    def means(self) -> Array:
+        """Return the mean of each arm, `(K,)`; 0 without a value."""
+        return np.asarray(self.total / np.maximum(1, self.count), dtype=np.float64)
+
+    def best(self) -> int | None:
+        """Return the arm with the best mean; None before the first success."""
+        if not self.count.any():
+            return None
+        return int(np.argmax(np.where(self.count > 0, self.means(), -np.inf)))

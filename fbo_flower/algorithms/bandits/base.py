@@ -1,0 +1,105 @@
+"""What the bandits have in common: a budget and, for those on cells, a partition and a smoothness."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import numpy as np
+
+from fbo_flower.algorithms.protocol import Algorithm, Schema, check_choice, check_number
+from fbo_flower.algorithms.records import Notebook, Scalar, Task, natural_key
+from fbo_flower.errors import ConfigError
+from fbo_flower.space.space import SearchSpace
+
+State = TypeVar("State")
+Value = TypeVar("Value")
+NUM_EVALUATIONS = "evaluations"  # really made, in an agent's notebook and in its reports
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bandit(Algorithm[State]):
+    """A search that ends with its budget.
+
+    Parameters
+    ----------
+    budget : `T`, pulls of every agent
+    deterministic : the objective always answers the same: an agent evaluates a point once and reuses the
+        value; every pull still counts, and reports say how many evaluations were really made
+    """
+
+    finishes: ClassVar[bool] = True
+
+    budget: int = 20_000
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        check_number("budget", self.budget, 1, 10**9, integer=True)
+        if not isinstance(self.deterministic, bool):
+            raise ConfigError(f"deterministic: expected true or false, got {self.deterministic!r}")
+
+    def reuses_values(self) -> bool:
+        return self.deterministic
+
+    def remarks(self, task: Task, notebook: Notebook) -> dict[str, Scalar]:
+        made = notebook.arrays.get(NUM_EVALUATIONS)
+        return {NUM_EVALUATIONS: int(np.asarray(made)[0])} if self.deterministic and made is not None else {}
+
+    def remark_types(self) -> dict[str, type]:
+        """Return the scalars that a report may carry."""
+        return {NUM_EVALUATIONS: int} if self.deterministic else {}
+
+    def report_schema(self, space: SearchSpace) -> Schema:
+        return Schema(values=self.remark_types())
+
+
+@dataclass(frozen=True, kw_only=True)
+class XArmedBandit(Bandit[State]):
+    """A search of cells; `Bandit` explains the other options.
+
+    Parameters
+    ----------
+    nu, rho : a cell of depth `h` holds nothing better than its centre by more than `nu rho^h`
+    c : of the confidence radius
+    arity : "binary": a depth halves one dimension; "full": every dimension, for `D <= 3`
+    max_evaluations_per_round : bound of one agent's work between two messages
+    """
+
+    nu: float = 1.0
+    rho: float = 0.5
+    c: float = 0.1
+    arity: str = "binary"
+    max_evaluations_per_round: int = 10_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("nu", self.nu, 1e-12)
+        check_number("rho", self.rho, 1e-6, 1 - 1e-6)
+        check_number("c", self.c, 1e-12)
+        check_arity(self.arity)
+        check_most(self.max_evaluations_per_round)
+
+    def branching(self, dim: int) -> int:
+        """Return `k`, the children of a cell."""
+        return branching(self.arity, dim)
+
+
+def in_order(by_agent: Mapping[str, Value]) -> dict[str, Value]:
+    """Return what is known of agents in their natural order, so that the order of replies does not matter."""
+    return {agent: by_agent[agent] for agent in sorted(by_agent, key=natural_key)}
+
+
+def branching(arity: str, dim: int) -> int:
+    """Return `k`, the children of a cell, for `arity` "binary" or "full"."""
+    return 2 if arity == "binary" else 2**dim
+
+
+def check_arity(arity: object) -> None:
+    """Raise ConfigError unless the arity has a name."""
+    check_choice("arity", arity, ("binary", "full"))
+
+
+def check_most(number: object) -> None:
+    """Raise ConfigError unless this can bound an agent's work between two messages."""
+    check_number("max_evaluations_per_round", number, 1, 10**7, integer=True)

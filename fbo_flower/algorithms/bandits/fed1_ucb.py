@@ -1,0 +1,219 @@
+"""Fed1-UCB: one set of random arms, eliminated by the mean over the agents [Shi2021].
+
+In a phase every agent pulls every active arm `ceil(10 log T)` times; arms whose upper bound does not exceed
+the best lower bound are dropped, and one that is left is played to the end. The mathematics is in
+`numerics.ucb`, the agent's half in `fed1_agent.py`.
+
+What travels. Down: the seed of the arms, the active arms and the pulls of each that are wanted, at the end
+the arm with the best merged mean. Up: a mean and a count per active arm, and how many pulls are still owed.
+
+An agent that drops out is left out of the mean of arms that it did not pull; one that comes back takes part
+in the phase that is open then. A failed pull was paid for and is no pull of the arm.
+
+[Shi2021] Shi, Shen. Federated multi-armed bandits. AAAI 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.bandits import arms
+from fbo_flower.algorithms.bandits.base import Bandit, check_most, in_order
+from fbo_flower.algorithms.bandits.fed1_agent import Turn
+from fbo_flower.algorithms.protocol import ArraySpec, Progress, Schema, Session, check_number
+from fbo_flower.algorithms.records import (
+    AnyArray,
+    Array,
+    Federation,
+    IntArray,
+    Notebook,
+    Phase,
+    Query,
+    Report,
+    Task,
+)
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.bandits import elimination, ucb
+from fbo_flower.space.space import SearchSpace
+
+
+@dataclass(frozen=True)
+class Fed1State:
+    """What the server knows.
+
+    Parameters
+    ----------
+    arms_seed, num_arms : of the arms; `K` of them
+    active : arms that are left, ascending
+    phase : number of the open phase, from 0
+    means, counts : agent -> its statistics of all arms, `(K,)`
+    owed : agent -> pulls that it still owes in this phase
+    """
+
+    agents: tuple[str, ...]
+    arms_seed: int
+    num_arms: int
+    active: IntArray
+    progress: Progress = field(default_factory=Progress)
+    phase: int = 0
+    means: Mapping[str, Array] = field(default_factory=dict)
+    counts: Mapping[str, IntArray] = field(default_factory=dict)
+    owed: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fed1UCB(Bandit[Fed1State]):
+    """Elimination of random arms by the mean over the agents; `Bandit` explains the other options.
+
+    Parameters
+    ----------
+    noise_stddev : `sigma` of the confidence radius `sqrt(4 sigma^2 log T / n)`
+    arms_seed : seed of the arms; None: the server draws one
+    max_evaluations_per_round : bound of one agent's work between two messages
+    """
+
+    name: ClassVar[str] = "fed1-ucb"
+
+    noise_stddev: float = 1.0
+    arms_seed: int | None = None
+    max_evaluations_per_round: int = 10_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("noise_stddev", self.noise_stddev, 0)
+        arms.check_seed(self.arms_seed)
+        check_most(self.max_evaluations_per_round)
+
+    # -- the server's half ---------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> Fed1State:
+        count = arms.num_arms(federation.space.dimension)
+        seed = arms.drawn_seed(self.arms_seed, rng)
+        return Fed1State(federation.agents, seed, count, np.arange(count, dtype=np.int64))
+
+    def ask(
+        self,
+        state: Fed1State,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[Fed1State, dict[str, Task]]:
+        if phase is Phase.FINISH:
+            return state, self._farewell(state, server_round, present)
+        if phase is not Phase.TRAIN:
+            return state, {}
+        waiting = [agent for agent in present if state.progress.of(agent) < self.budget]
+        state = self._close_phase(state, waiting)
+        pulls = ucb.phase_length(self.budget) if len(state.active) > 1 else self.budget
+        values = {"arms.seed": state.arms_seed, "phase": state.phase, "pulls": pulls}
+        tasks = {}
+        for agent in waiting:
+            trial = state.progress.of(agent)
+            owed = state.owed.get(agent, pulls * len(state.active))
+            most = min(owed, self.budget - trial, self.max_evaluations_per_round)
+            if most > 0:  # else it waits for the others
+                tasks[agent] = Task(phase, server_round, trial, most, {"arms": state.active}, values)
+        return state, tasks
+
+    def tell(self, state: Fed1State, phase: Phase, reports: Mapping[str, Report]) -> Fed1State:
+        means, counts, owed = dict(state.means), dict(state.counts), dict(state.owed)
+        for agent, report in reports.items():
+            # a report of another number of arms says nothing about these
+            if "counts" in report.arrays and report.arrays["counts"].shape == state.active.shape:
+                means[agent] = means.get(agent, np.zeros(state.num_arms)).copy()
+                counts[agent] = counts.get(agent, np.zeros(state.num_arms, dtype=np.int64)).copy()
+                means[agent][state.active] = report.arrays["means"]
+                counts[agent][state.active] = report.arrays["counts"]
+                owed[agent] = int(np.sum(report.arrays["owed"]))
+        progress = state.progress.advance(reports)
+        return replace(
+            state, progress=progress, means=in_order(means), counts=in_order(counts), owed=in_order(owed)
+        )
+
+    def finished(self, state: Fed1State) -> bool:
+        return all(state.progress.of(agent) >= self.budget for agent in state.agents)
+
+    def _merged(self, state: Fed1State) -> elimination.Merged:
+        """Return the statistics of the active arms over the agents that pulled them."""
+        agents = list(state.counts)
+        means = [state.means[agent][state.active] for agent in agents]
+        return elimination.merge(means, [state.counts[agent][state.active] for agent in agents])
+
+    def _close_phase(self, state: Fed1State, waiting: Sequence[str]) -> Fed1State:
+        """Eliminate, once everybody who is there has pulled what was wanted [Shi2021, Alg. 1]."""
+        if not state.owed or len(state.active) == 1 or any(state.owed.get(a, 1) > 0 for a in waiting):
+            return state
+        if not waiting:  # the budget ended within this phase
+            return state
+        merged = self._merged(state)
+        known = merged.num_clients > 0
+        active = state.active[known]
+        radius = ucb.fed1_radius(merged.count[known], 1, self.budget, self.noise_stddev)
+        if len(active):
+            active = active[ucb.fed1_survivors(merged.mean[known], radius)]
+        return replace(state, active=active if len(active) else state.active, phase=state.phase + 1, owed={})
+
+    def _farewell(self, state: Fed1State, server_round: int, present: Sequence[str]) -> dict[str, Task]:
+        """Tell those who took part which arm is best."""
+        if not state.counts:
+            return {}
+        merged = self._merged(state)
+        if not merged.num_clients.any():
+            return {}
+        best = int(state.active[np.argmax(np.where(merged.num_clients > 0, merged.mean, -np.inf))])
+        values = {"arms.seed": state.arms_seed, "best": best}
+        there = [agent for agent in present if agent in state.counts]
+        trials = {agent: state.progress.of(agent) for agent in there}
+        return {a: Task(Phase.FINISH, server_round, t, 0, values=values) for a, t in trials.items()}
+
+    # -- the agent's half ----------------------------------------------------------------------
+
+    def session(self, task: Task, notebook: Notebook) -> Session:
+        return Turn(task, notebook)
+
+    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+        raise ConfigError(f"{self.name}: expected session(), its tasks are one conversation")
+
+    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+        if "arms" not in task.arrays:
+            return {}
+        active, purse = np.asarray(task.arrays["arms"], dtype=np.int64), arms.Purse.read(notebook)
+        done = np.asarray(notebook.arrays["phase.done"], dtype=np.int64)[active]
+        owed = np.maximum(0, int(task.values["pulls"]) - done).sum(keepdims=True)
+        return {"means": purse.means()[active], "counts": purse.count[active], "owed": owed}
+
+    def recommend(self, notebook: Notebook) -> Array | None:
+        best = self._best(notebook)
+        if best is None:
+            return None
+        seed = int(np.asarray(notebook.arrays["seed"])[0])
+        point: Array = arms.points(seed, notebook.space.dimension)[best]
+        return point
+
+    def incumbent(self, notebook: Notebook) -> float:
+        best = self._best(notebook)
+        return float("nan") if best is None else float(arms.Purse.read(notebook).means()[best])
+
+    def _best(self, notebook: Notebook) -> int | None:
+        """Return the arm that the server named, else that with the best mean of the agent's own."""
+        purse = arms.Purse.read(notebook)
+        named = int(np.asarray(notebook.arrays.get("best", np.array([-1])))[0])
+        return named if named >= 0 and purse.count[named] > 0 else purse.best()
+
+    # -- what may cross the wire ---------------------------------------------------------------
+
+    def task_schema(self, space: SearchSpace) -> Schema:
+        count = arms.num_arms(space.dimension)
+        values = dict.fromkeys(("arms.seed", "phase", "pulls", "best"), int)
+        return Schema({"arms": ArraySpec((None,), "int64", 0, count - 1, count)}, values)
+
+    def report_schema(self, space: SearchSpace) -> Schema:
+        count = arms.num_arms(space.dimension)
+        counts, owed = ArraySpec((None,), "int64", 0, 1e9, count), ArraySpec((1,), "int64", 0, 1e15)
+        means = ArraySpec((None,), max_length=count)
+        return Schema({"means": means, "counts": counts, "owed": owed}, self.remark_types())

@@ -1,0 +1,172 @@
+"""FN-UCB, the agent's half: its own pulls, what the others' sums bring, and its network.
+
+`G (K, P)` are the network's gradients at the initial weights, the same for everybody. With `n (K,)` own pulls
+and `s (K,)` their sums, the agent's matrices are `lam I + G^T diag(n) G` and `G^T s`; those of the others
+arrive as sums and stay as they are until the next exchange.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fbo_flower.algorithms.bandits import arms
+from fbo_flower.algorithms.records import AnyArray, Array, IntArray, Notebook, Outcome, Query, Task
+from fbo_flower.errors import WireError
+from fbo_flower.numerics.bandits import ucb
+
+
+def num_weights(options: ucb.NeuralOptions, dim: int) -> int:
+    """Return `P`."""
+    return options.width * (dim + 2) + 1
+
+
+def triangle(matrix: Array) -> Array:
+    """Return the upper triangle of a symmetric matrix `(P, P)`, `(P (P + 1) / 2,)`."""
+    return np.asarray(matrix[np.triu_indices(len(matrix))], dtype=np.float64)
+
+
+def symmetric(upper: AnyArray, size: int) -> Array:
+    """Return the symmetric matrix of an upper triangle."""
+    matrix = np.zeros((size, size))
+    matrix[np.triu_indices(size)] = upper
+    return np.asarray(matrix + np.triu(matrix, 1).T, dtype=np.float64)
+
+
+def sums(gradients: Array, purse: arms.Purse) -> tuple[Array, Array]:
+    """Return `G^T diag(n) G (P, P)` and `G^T s (P,)` of the agent's own pulls."""
+    return gradients.T @ (purse.count[:, np.newaxis] * gradients), gradients.T @ purse.total
+
+
+class Pull:
+    """One task of an agent: at most one pull, and training where its sums are due."""
+
+    def __init__(self, task: Task, notebook: Notebook, options: ucb.NeuralOptions) -> None:
+        self._task, self._options = task, options
+        seed, dim = task.values.get("arms.seed"), notebook.space.dimension
+        if not isinstance(seed, int) or not 0 <= seed <= arms.MAX_SEED:
+            raise WireError(f"arms.seed: expected an integer between 0 and {arms.MAX_SEED}, got {seed!r}")
+        self._points = arms.points(seed, dim)
+        self._state = ucb.neural_start(self._points, 1, options, np.random.default_rng([seed, 4]))
+        self._purse = arms.Purse.read(notebook)
+        self._size = num_weights(options, dim)
+        self._eye = options.regulariser * np.eye(self._size)
+        self._notebook = notebook.write(seed=np.array([seed], dtype=np.int64))
+        self._hear()
+        self._arm = -1
+        self._send = bool(self._whole("send", 0)) or bool(task.values.get("send", False))
+
+    def ask(self) -> Query | None:
+        left = self._task.end - self._notebook.next_trial
+        if left <= 0:
+            return None
+        state, arrays = self._state, self._notebook.arrays
+        gram, response = self._matrices()
+        state.v_inverse[0], state.response[0] = np.linalg.inv(gram), response
+        if "others.inverse" in arrays:
+            state.average_inverse = symmetric(arrays["others.inverse"], self._size)
+        state.weights = np.asarray(arrays.get("others.weights", state.weights), dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):  # huge values are of no use to anybody
+            self._arm = int(ucb.neural_choose(state, self._notebook.next_trial)[0])
+        return Query(self._notebook.space.snap(self._points[[self._arm]]), np.ones(1, dtype=np.int64))
+
+    def tell(self, outcome: Outcome) -> None:
+        assert outcome.counts is not None
+        value, succeeded = float(outcome.values[0]), bool(outcome.counts[0])
+        if not succeeded:  # paid for, and says that the arm is no good: the worst mean so far
+            seen = self._purse.count > 0
+            value = float(self._purse.means()[seen].min()) if seen.any() else 0.0
+        count, total = self._purse.count.copy(), self._purse.total.copy()
+        count[self._arm] += 1
+        with np.errstate(over="ignore"):
+            total[self._arm] += value
+        self._purse = arms.Purse(count, total)
+        flag = np.array([succeeded or bool(self._whole("succeeded", 0))], dtype=np.int64)
+        self._notebook = self._notebook.pass_over(outcome).write(succeeded=flag)
+        pull, last = outcome.end - 1, self._whole("last", -1)
+        growth = _log_det(self._matrices()[0]) - float(self._read("log_det", _log_det(self._eye)))
+        asked = bool(self._task.values.get("send", False))
+        self._send = asked or (pull - last) * growth > self._options.threshold
+
+    def close(self) -> Notebook:
+        notebook = self._purse.write(self._notebook)
+        if self._send and self._whole("trained.at", -1) != notebook.next_trial:
+            notebook = notebook.write(**self._train(notebook.next_trial))
+        return notebook.write(send=np.array([self._send], dtype=np.int64))
+
+    def _hear(self) -> None:
+        """Take in the sums of the others, once."""
+        known, arrays = self._whole("exchange", 0), self._task.arrays
+        number = int(self._task.values.get("exchange", known))
+        if number == known:
+            return
+        if "others.gram" not in arrays or "others.response" not in arrays:
+            raise WireError("others: expected the sums of an exchange with its number, got none")
+        self._notebook = self._notebook.write(**arrays)
+        gram, _ = self._matrices()
+        self._notebook = self._notebook.write(
+            exchange=np.array([number], dtype=np.int64),
+            last=np.array([self._notebook.next_trial - 1], dtype=np.int64),
+            log_det=np.array([_log_det(gram)]),
+            send=np.zeros(1, dtype=np.int64),
+        )
+
+    def _matrices(self) -> tuple[Array, Array]:
+        """Return `V` and `sum r g` as the agent knows them."""
+        arrays = self._notebook.arrays
+        with np.errstate(over="ignore", invalid="ignore"):
+            gram, response = sums(self._state.gradients, self._purse)
+            if "others.gram" in arrays:
+                gram = gram + symmetric(arrays["others.gram"], self._size)
+                response = response + np.asarray(arrays["others.response"], dtype=np.float64)
+        return gram + self._eye, response
+
+    def _train(self, next_trial: int) -> dict[str, AnyArray]:
+        """Return the network after more steps, while it is of use; training goes on where it stopped."""
+        options = self._options
+        if options.alpha(next_trial) <= 0 or next_trial > options.train_until:
+            return {}
+        before = np.asarray(self._notebook.arrays.get("trained", self._state.trained[0]), dtype=np.float64)
+        count, total = self._purse.count[np.newaxis].astype(np.float64), self._purse.total[np.newaxis]
+        with np.errstate(over="ignore", invalid="ignore"):
+            state = replace(self._state, trained=before[np.newaxis], counts=count, totals=total)
+            trained = ucb.neural_train(state)[0]
+        usable = np.isfinite(trained).all() and np.abs(trained).max() < 1e12  # else the steps diverged
+        return {
+            "trained": trained if usable else before,
+            "trained.at": np.array([next_trial], dtype=np.int64),
+        }
+
+    def _read(self, name: str, default: float) -> float:
+        return float(np.asarray(self._notebook.arrays.get(name, [default]))[0])
+
+    def _whole(self, name: str, default: int) -> int:
+        return int(np.asarray(self._notebook.arrays.get(name, [default]))[0])
+
+
+def report(notebook: Notebook, options: ucb.NeuralOptions) -> dict[str, AnyArray]:
+    """Return what the agent sends at an exchange; nothing while none is due."""
+    if not np.any(notebook.arrays.get("send", 0)):
+        return {}
+    seed = int(np.asarray(notebook.arrays["seed"])[0])
+    rng = np.random.default_rng([seed, 4])
+    state = ucb.neural_start(arms.points(seed, notebook.space.dimension), 1, options, rng)
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram, response = sums(state.gradients, arms.Purse.read(notebook))
+    sent: dict[str, AnyArray] = {"gram": triangle(gram), "response": response}
+    if "trained" in notebook.arrays:
+        sent["weights"] = notebook.arrays["trained"]
+    return sent
+
+
+def best_arm(notebook: Notebook) -> int | None:
+    """Return the arm that was pulled most often; None before the first success."""
+    if not np.any(notebook.arrays.get("succeeded", 0)):
+        return None
+    count: IntArray = arms.Purse.read(notebook).count
+    return int(np.argmax(count))
+
+
+def _log_det(matrix: Array) -> float:
+    return float(np.linalg.slogdet(matrix)[1])

@@ -1,0 +1,240 @@
+"""FN-UCB: neural features and networks over random arms, averaged between agents [Dai2023].
+
+An agent makes one pull per round and looks whether its own matrix has grown enough; if one has, all send
+their sums, and the merged ones come with the next task. With `threshold = 0`, the published setting, that is
+every round: it is for small budgets. The mathematics is in `numerics.ucb`, the agent's half in `fn_agent.py`.
+
+What travels. Down: the seed of arms and initial weights; after an exchange the sums `sum g g^T` and
+`sum r g` of the other agents and, once the networks count, the mean of all `V_m^-1` and of all weights. Up,
+at an exchange: the agent's own `sum g g^T`, `sum r g`, and its network's weights while it is trained.
+Matrices travel as triangles; the server inverts what it has, so no inverse goes up. The last entry of
+`sum r g` is the sum of an agent's rewards, so after one pull it is a value.
+
+An agent that drops out stays in the sums with what it last sent. A failed pull was paid for and counts as the
+agent's worst mean so far.
+
+[Dai2023] Dai, Shu, Verma, Fan, Low, Jaillet. Federated neural bandits. ICLR 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.bandits import arms
+from fbo_flower.algorithms.bandits.base import Bandit, in_order
+from fbo_flower.algorithms.bandits.fn_agent import Pull, best_arm, num_weights, report, symmetric, triangle
+from fbo_flower.algorithms.protocol import ArraySpec, Progress, Schema, Session, check_number
+from fbo_flower.algorithms.records import (
+    AnyArray,
+    Array,
+    Federation,
+    Notebook,
+    Phase,
+    Query,
+    Report,
+    Task,
+    natural_key,
+)
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.bandits import ucb
+from fbo_flower.space.space import SearchSpace
+
+
+@dataclass(frozen=True)
+class FNState:
+    """What the server knows.
+
+    Parameters
+    ----------
+    arms_seed, dim : of the arms
+    grams, responses, weights : agent -> what it last sent; the first as triangles
+    fresh : agents that have sent since the last exchange
+    asked : whether the others were asked for theirs
+    exchanges : how many there were
+    merged : mean inverse as a triangle, and mean weights, of the last exchange that had them
+    told : agent -> the exchange whose sums it holds
+    """
+
+    agents: tuple[str, ...]
+    arms_seed: int
+    dim: int
+    progress: Progress = field(default_factory=Progress)
+    grams: Mapping[str, Array] = field(default_factory=dict)
+    responses: Mapping[str, Array] = field(default_factory=dict)
+    weights: Mapping[str, Array] = field(default_factory=dict)
+    fresh: tuple[str, ...] = ()
+    asked: bool = False
+    exchanges: int = 0
+    merged: Mapping[str, Array] = field(default_factory=dict)
+    told: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FNUCB(Bandit[FNState]):
+    """Federated neural bandit over random arms; slow, for small budgets; see `Bandit` for the other options.
+
+    Parameters
+    ----------
+    width : hidden units of the network; one layer
+    regulariser : `lam`
+    nu_a, nu_b : of the linear and of the network's bound
+    mix_from, mix_until : pulls between which the network's bound takes over from the linear one
+    train_steps, learning_rate : gradient steps at an exchange, and their length
+    train_until : no training after that many pulls
+    threshold : of the exchange criterion; 0 exchanges in every round
+    arms_seed : seed of arms and initial weights; None: the server draws one
+    """
+
+    name: ClassVar[str] = "fn-ucb"
+
+    budget: int = 1_000
+    width: int = 20
+    regulariser: float = 0.1
+    nu_a: float = 0.1
+    nu_b: float = 0.1
+    mix_from: int = 3
+    mix_until: int = 703
+    train_steps: int = 30
+    learning_rate: float = 0.01
+    train_until: int = 2000
+    threshold: float = 0.0
+    arms_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("width", self.width, 1, 200, integer=True)
+        check_number("regulariser", self.regulariser, 1e-9)
+        for name in ("nu_a", "nu_b", "learning_rate", "threshold"):
+            check_number(name, getattr(self, name), 0)
+        for name in ("mix_from", "train_steps", "train_until"):
+            check_number(name, getattr(self, name), 0, 10**9, integer=True)
+        check_number("mix_until", self.mix_until, self.mix_from + 1, 10**9, integer=True)
+        arms.check_seed(self.arms_seed)
+
+    def neural_options(self) -> ucb.NeuralOptions:
+        """Return the constants of the bandit."""
+        return ucb.NeuralOptions(
+            self.width, self.regulariser, self.nu_a, self.nu_b, self.mix_from, self.mix_until,
+            self.train_steps, self.learning_rate, self.train_until, self.threshold,
+        )  # fmt: skip
+
+    # -- the server's half ---------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> FNState:
+        return FNState(federation.agents, arms.drawn_seed(self.arms_seed, rng), federation.space.dimension)
+
+    def ask(
+        self,
+        state: FNState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[FNState, dict[str, Task]]:
+        if phase is not Phase.TRAIN:
+            return state, {}
+        waiting = [agent for agent in present if state.progress.of(agent) < self.budget]
+        late = [agent for agent in waiting if agent not in state.fresh and state.progress.of(agent) > 0]
+        if state.fresh and late and not state.asked:
+            last = max(state.progress.next_trial.values())
+            tasks = {}
+            for agent in late:  # those whose last report was lost have a pull to tell of as well
+                task = self._task(state, agent, server_round)
+                pulls = min(1, last - task.trial)
+                tasks[agent] = replace(task, num_trials=pulls, values={**task.values, "send": True})
+            return replace(state, asked=True), tasks
+        if state.fresh:
+            state = self._exchange(state)
+        return state, {agent: self._task(state, agent, server_round) for agent in waiting}
+
+    def tell(self, state: FNState, phase: Phase, reports: Mapping[str, Report]) -> FNState:
+        known = {"gram": dict(state.grams), "response": dict(state.responses), "weights": dict(state.weights)}
+        fresh, told = set(state.fresh), dict(state.told)
+        for agent, answer in reports.items():
+            for name, array in answer.arrays.items():
+                known[name][agent] = np.asarray(array, dtype=np.float64)
+            if "gram" in answer.arrays and "response" in answer.arrays:
+                fresh.add(agent)
+            if answer.num_trials:
+                told[agent] = state.exchanges
+        parts = [in_order(known[name]) for name in ("gram", "response", "weights")]
+        progress = state.progress.advance(reports)
+        order = tuple(sorted(fresh, key=natural_key))
+        return replace(
+            state, progress=progress, grams=parts[0], responses=parts[1], weights=parts[2], fresh=order,
+            told=in_order(told),
+        )  # fmt: skip
+
+    def finished(self, state: FNState) -> bool:
+        return all(state.progress.of(agent) >= self.budget for agent in state.agents)
+
+    def _task(self, state: FNState, agent: str, server_round: int) -> Task:
+        values: dict[str, int] = {"arms.seed": state.arms_seed, "exchange": state.exchanges}
+        arrays: dict[str, AnyArray] = {}
+        if state.told.get(agent, 0) < state.exchanges:
+            others = [other for other in state.grams if other != agent]
+            size = num_weights(self.neural_options(), state.dim)
+            zero_gram, zero = np.zeros(size * (size + 1) // 2), np.zeros(size)
+            with np.errstate(over="ignore", invalid="ignore"):  # huge values
+                arrays = {
+                    "others.gram": sum((state.grams[other] for other in others), zero_gram),
+                    "others.response": sum((state.responses[other] for other in others), zero),
+                    **state.merged,
+                }
+        return Task(Phase.TRAIN, server_round, state.progress.of(agent), 1, arrays, values)
+
+    def _exchange(self, state: FNState) -> FNState:
+        """Merge what was sent [Dai2023, Alg. 2]."""
+        options, merged = self.neural_options(), dict(state.merged)
+        size = num_weights(options, state.dim)
+        if options.alpha(max(state.progress.next_trial.values())) > 0:
+            own = np.array([symmetric(gram, size) for gram in state.grams.values()])
+            inverse = np.linalg.inv(own + options.regulariser * np.eye(size)).mean(axis=0)
+            merged["others.inverse"] = triangle(inverse)
+            if state.weights:
+                merged["others.weights"] = np.mean(list(state.weights.values()), axis=0)
+        return replace(state, merged=merged, fresh=(), asked=False, exchanges=state.exchanges + 1)
+
+    # -- the agent's half ----------------------------------------------------------------------
+
+    def session(self, task: Task, notebook: Notebook) -> Session:
+        return Pull(task, notebook, self.neural_options())
+
+    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+        raise ConfigError(f"{self.name}: expected session(), its tasks are one conversation")
+
+    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+        return report(notebook, self.neural_options())
+
+    def recommend(self, notebook: Notebook) -> Array | None:
+        best = best_arm(notebook)
+        if best is None:
+            return None
+        point: Array = arms.points(int(np.asarray(notebook.arrays["seed"])[0]), notebook.space.dimension)[
+            best
+        ]
+        return point
+
+    def incumbent(self, notebook: Notebook) -> float:
+        best = best_arm(notebook)
+        return float("nan") if best is None else float(arms.Purse.read(notebook).means()[best])
+
+    # -- what may cross the wire ---------------------------------------------------------------
+
+    def task_schema(self, space: SearchSpace) -> Schema:
+        upper, row = self._shapes(space)
+        arrays = {"gram": upper, "response": row, "inverse": upper, "weights": row}
+        values = {"arms.seed": int, "exchange": int, "send": bool}
+        return Schema({f"others.{name}": spec for name, spec in arrays.items()}, values)
+
+    def report_schema(self, space: SearchSpace) -> Schema:
+        upper, row = self._shapes(space)
+        return Schema({"gram": upper, "response": row, "weights": row}, self.remark_types())
+
+    def _shapes(self, space: SearchSpace) -> tuple[ArraySpec, ArraySpec]:
+        size = num_weights(self.neural_options(), space.dimension)
+        return ArraySpec((size * (size + 1) // 2,)), ArraySpec((size,))

@@ -1,0 +1,159 @@
+"""HCT, the high-confidence tree, by every agent alone: the X-armed bandits' local baseline [Azar2014].
+
+The mathematics is in `numerics.hct`. An agent decides after every evaluation, so a task is one session.
+
+[Azar2014] Azar, Lazaric, Brunskill. Online stochastic optimization under correlated bandit feedback.
+    ICML 2014.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from fbo_flower.algorithms.bandits.base import XArmedBandit
+from fbo_flower.algorithms.protocol import Progress, Session, check_number
+from fbo_flower.algorithms.records import Array, Federation, Notebook, Outcome, Phase, Query, Report, Task
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.bandits import elimination, partition
+from fbo_flower.numerics.bandits.hct import HCTOptions, Tree, power_above
+from fbo_flower.space.space import SearchSpace
+
+
+@dataclass(frozen=True)
+class HCTState:
+    """Who there is and how far each has come."""
+
+    agents: tuple[str, ...]
+    progress: Progress = field(default_factory=Progress)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HCT(XArmedBandit[HCTState]):
+    """Optimistic tree search by every agent alone; `XArmedBandit` explains the other options.
+
+    Parameters
+    ----------
+    delta : probability of failure
+    """
+
+    name: ClassVar[str] = "hct"
+
+    delta: float = 0.01
+    max_evaluations_per_round: int = 1_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("delta", self.delta, 1e-300, 1 - 1e-9)
+
+    def tree_options(self, space: SearchSpace) -> HCTOptions:
+        """Return the constants of the search in this space."""
+        dim = space.dimension
+        return HCTOptions(dim, self.branching(dim), self.nu, self.rho, self.c, self.delta)
+
+    def check(self, space: SearchSpace) -> None:
+        self.tree_options(space)
+
+    # -- the server's half ---------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> HCTState:
+        return HCTState(federation.agents)
+
+    def ask(
+        self,
+        state: HCTState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[HCTState, dict[str, Task]]:
+        if phase is not Phase.TRAIN:
+            return state, {}
+        left = {agent: self.budget - state.progress.of(agent) for agent in present}
+        most = self.max_evaluations_per_round
+        return state, {
+            agent: Task(phase, server_round, state.progress.of(agent), min(left[agent], most))
+            for agent in present
+            if left[agent] > 0
+        }
+
+    def tell(self, state: HCTState, phase: Phase, reports: Mapping[str, Report]) -> HCTState:
+        return HCTState(state.agents, state.progress.advance(reports))
+
+    def finished(self, state: HCTState) -> bool:
+        return all(state.progress.of(agent) >= self.budget for agent in state.agents)
+
+    # -- the agent's half ----------------------------------------------------------------------
+
+    def session(self, task: Task, notebook: Notebook) -> Session:
+        return _Climb(notebook, task.end - notebook.next_trial, self._tree(notebook))
+
+    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+        raise ConfigError("hct: expected session(), its tasks are one conversation")
+
+    def recommend(self, notebook: Notebook) -> Array | None:
+        if not np.any(notebook.arrays.get("succeeded", 0)):
+            return None
+        tree = self._tree(notebook)
+        best = self._best(tree)
+        index = np.array([tree.index[best]])
+        options = tree.options
+        point: Array = partition.centre(tree.depth[best], index, options.dim, options.arity)[0]
+        return point
+
+    def incumbent(self, notebook: Notebook) -> float:
+        if not np.any(notebook.arrays.get("succeeded", 0)):
+            return float("nan")
+        tree = self._tree(notebook)
+        return float(tree.means()[self._best(tree)])
+
+    def _tree(self, notebook: Notebook) -> Tree:
+        options = self.tree_options(notebook.space)
+        kept = {n.removeprefix("tree."): a for n, a in notebook.arrays.items() if n.startswith("tree.")}
+        return Tree.from_arrays(options, cast(Any, kept)) if kept else Tree(options)
+
+    def _best(self, tree: Tree) -> int:
+        """Return the pulled cell with the best lower bound; there must be one."""
+        count = np.array(tree.count)
+        pulled = np.flatnonzero(count > 0)
+        radius = self.c * np.sqrt(tree.options.log_term(power_above(max(1, tree.t - 1))) / count[pulled])
+        return int(pulled[elimination.recommend(tree.means()[pulled], radius)])
+
+
+class _Climb:
+    """One task: as many pulls as were asked for, one after the other."""
+
+    def __init__(self, notebook: Notebook, left: int, tree: Tree) -> None:
+        self._notebook, self._left, self._tree = notebook, left, tree
+        self._cell = -1
+        self._end = notebook.next_trial
+        self._succeeded = int(np.sum(notebook.arrays.get("succeeded", np.zeros(1))))
+
+    def ask(self) -> Query | None:
+        if self._left <= 0:
+            return None
+        tree = self._tree
+        self._cell = tree.select()
+        index = np.array([tree.index[self._cell]])
+        centre = partition.centre(tree.depth[self._cell], index, tree.options.dim, tree.options.arity)
+        return Query(centre, np.ones(1, dtype=np.int64))
+
+    def tell(self, outcome: Outcome) -> None:
+        self._left -= 1
+        self._end = outcome.end
+        value = float(outcome.values[0])
+        self._succeeded += int(np.isfinite(value))
+        if not np.isfinite(value):  # paid for, and says that the cell is no good: the worst mean so far
+            value = min(
+                (t / n for t, n in zip(self._tree.total, self._tree.count, strict=True) if n), default=0.0
+            )
+        self._tree.learn(self._cell, value)
+
+    def close(self) -> Notebook:
+        arrays = {f"tree.{name}": np.asarray(array) for name, array in self._tree.arrays().items()}
+        done = Outcome(np.empty((1, 1)), np.zeros(1), np.array([self._end - 1], dtype=np.int64))
+        succeeded = np.array([self._succeeded], dtype=np.int64)
+        return self._notebook.write(**arrays, succeeded=succeeded).pass_over(done)

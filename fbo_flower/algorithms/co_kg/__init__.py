@@ -1,0 +1,1 @@
+"""Co-KG, collaborative knowledge gradient on a Wasserstein barycenter [Zhan2025]."""

@@ -1,0 +1,80 @@
+"""What an observation is worth, to an agent alone and to all together: KG, EI or ES [Zhan2025, Eq. 6]."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+
+from fbo_flower.algorithms.co_kg.options import CoKGOptions
+from fbo_flower.algorithms.records import Array, IntArray
+from fbo_flower.numerics.acquisition.batch import BatchAcquisition, maximise_batch
+from fbo_flower.numerics.acquisition.entropy_search import (
+    BatchMaxValueEntropy,
+    max_value_entropy,
+    sample_maxima,
+)
+from fbo_flower.numerics.acquisition.expected_improvement import (
+    BatchExpectedImprovement,
+    expected_improvement,
+)
+from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient
+from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
+from fbo_flower.numerics.acquisition.normal import centred_draws
+
+State = TypeVar("State")
+
+
+def own_gain(
+    options: CoKGOptions[State],
+    mean: Array,
+    factor: Array,
+    noise_variance: float,
+    rng: np.random.Generator,
+) -> Array:
+    """Return what one observation of every point is worth under one posterior, `(S,)`.
+
+    Parameters
+    ----------
+    mean : `(S,)`
+    factor : `(S, r)`, the covariance is `factor factor^T`
+    rng : draws maxima for "es"
+    """
+    if options.acquisition == "kg":
+        return knowledge_gradient_from_factor(mean, factor, noise_variance)
+    variance = np.einsum("sr,sr->s", factor, factor)
+    if options.acquisition == "ei":
+        return expected_improvement(mean, variance, float(mean.max()))
+    maxima = sample_maxima(mean, factor, options.num_draws, rng)
+    return max_value_entropy(mean, variance, noise_variance, maxima)
+
+
+def joint_design(
+    options: CoKGOptions[State],
+    mean: Array,
+    factor: Array,
+    own: Array,
+    beta: float,
+    noise_variance: float,
+    rng: np.random.Generator,
+) -> IntArray:
+    """Return an index into the point set for each agent, `(N,)`, that maximises Eq. 6.
+
+    Parameters
+    ----------
+    mean, factor : of the central model, `(S,)` and `(S, k)`
+    own : `(N, S)`, what every point is worth to each agent alone
+    beta : weight of `own`
+    """
+    acquisition: BatchAcquisition
+    if options.acquisition == "es":
+        maxima = sample_maxima(mean, factor, options.num_draws, rng)
+        acquisition = BatchMaxValueEntropy(mean, factor, noise_variance, maxima, len(own))
+    else:
+        draws = centred_draws(options.num_draws, len(own), rng)
+        if options.acquisition == "ei":
+            acquisition = BatchExpectedImprovement(mean, factor, float(mean.max()), draws)
+        else:
+            acquisition = BatchKnowledgeGradient(mean, factor, noise_variance, draws)
+    num_starts = options.num_starts or (1 if beta >= 1.0 else 3)
+    return maximise_batch(acquisition, own, beta, num_starts, rng).index

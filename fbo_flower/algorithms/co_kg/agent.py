@@ -1,0 +1,185 @@
+"""The agent's half of Co-KG: its warm-up, its posterior at the pivots, its own knowledge gradient.
+
+Notation as in `co_kg_state`; `x (n, F)`, `y (n,)` are an agent's observations as they are modelled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+
+from fbo_flower.algorithms.co_kg.acquisition import own_gain
+from fbo_flower.algorithms.co_kg.options import CoKGOptions
+from fbo_flower.algorithms.co_kg.state import Setting, pack_lower
+from fbo_flower.algorithms.records import AnyArray, Array, Notebook, Query, Task
+from fbo_flower.errors import NumericalError
+from fbo_flower.numerics.linalg import cholesky
+from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates.pivots import pivot_factor, prior_covariance
+from fbo_flower.numerics.surrogates.pooling import observe, pool
+from fbo_flower.space.space import SearchSpace
+
+State = TypeVar("State")
+
+
+# -- observations --------------------------------------------------------------------------------
+
+
+def observations(options: CoKGOptions[State], notebook: Notebook, setting: Setting) -> tuple[Array, Array]:
+    """Return features `(n, F)` and values `(n,)` in the shared units; a failed trial counts as the worst."""
+    points, values = notebook.history.observed()
+    transformed = options.transformed(values)
+    return notebook.space.features(points), (transformed - setting.shift) / setting.scale
+
+
+def moments(values: Array) -> Array:
+    """Return number, mean and standard deviation `(3,)`, without overflow or underflow on the way."""
+    largest = float(np.max(np.abs(values), initial=0.0))
+    exponent = int(np.frexp(largest)[1])
+    small = np.ldexp(values, -exponent)
+    spread = float(small.std())
+    if spread <= 1e-12 * float(np.max(np.abs(small), initial=0.0)):
+        spread = 0.0
+    return np.array([len(values), np.ldexp(small.mean(), exponent), np.ldexp(spread, exponent)])
+
+
+# -- what it proposes ------------------------------------------------------------------------------
+
+
+def propose(
+    options: CoKGOptions[State], task: Task, notebook: Notebook, rng: np.random.Generator
+) -> Query | None:
+    """Return the warm-up in one batch, then the server's point; without one the agent's own choice."""
+    trial = notebook.next_trial
+    if trial >= task.end:
+        return None
+    space = notebook.space
+    setting = Setting.read(task.arrays, options.kernel)
+    if "point" in task.arrays and trial == task.trial:
+        return Query(space.snap(np.asarray(task.arrays["point"], dtype=np.float64)[np.newaxis]))
+    if setting is None or trial < options.num_initial:
+        return Query(space.snap(sobol(task.end - trial, space.dimension, rng)))
+    return Query(own_choice(options, notebook, setting, rng)[np.newaxis])
+
+
+def own_choice(
+    options: CoKGOptions[State], notebook: Notebook, setting: Setting, rng: np.random.Generator
+) -> Array:
+    """Return the point `(D,)` that is worth most under the agent's own posterior."""
+    points, basis, pivots = _frame(options, notebook.space, _key(setting))
+    x, y = observations(options, notebook, setting)
+    mean, covariance = pool([observe(x, y, pivots, setting.hyperparameters)])
+    factor = basis @ cholesky(covariance).lower
+    gain = own_gain(options, basis @ mean, factor, setting.hyperparameters.noise_variance, rng)
+    best: Array = points[int(np.argmax(gain))]
+    return best
+
+
+def best_of_set(
+    options: CoKGOptions[State], notebook: Notebook, setting: Setting, added: Array | None = None
+) -> tuple[int, Array, float]:
+    """Return where the agent's posterior mean is largest on the point set: index, point `(D,)` and mean.
+
+    Parameters
+    ----------
+    added : `(K, D)`, points that the server put after those of the set
+    """
+    points = options.points(notebook.space)
+    if added is not None:
+        points = np.concatenate([points, added])
+    x, y = observations(options, notebook, setting)
+    mean = gp.posterior(x, y, setting.hyperparameters).predict(notebook.space.features(points))[0]
+    best = int(np.argmax(mean))
+    return best, points[best], float(mean[best])
+
+
+# -- what it reports -------------------------------------------------------------------------------
+
+
+def warm_up(options: CoKGOptions[State], notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+    """Return moments and hyperparameters of the agent's own values; nothing before three successes.
+
+    Two successes could be read off their mean and standard deviation.
+    """
+    if notebook.history.num_succeeded < 3:
+        return {}
+    points, values = notebook.history.observed()
+    own = moments(options.transformed(values))
+    if not np.isfinite(own).all() or own[2] <= 0.0:
+        return {"moments": own} if np.isfinite(own).all() else {}
+    y = (options.transformed(values) - own[1]) / own[2]
+    x = notebook.space.features(points)
+    found = gp.fit(x, y, options.kernel, rng, isotropic=options.isotropic).hyperparameters
+    theta = found.to_array()
+    theta[-2:] += 2.0 * np.log(own[2])  # from the agent's units to those of the values
+    return {"moments": own, "theta": theta}
+
+
+def posterior(
+    options: CoKGOptions[State], notebook: Notebook, setting: Setting, rng: np.random.Generator
+) -> dict[str, AnyArray]:
+    """Return mean `(r,)` and packed covariance at the pivots, or for "product" what was added to the prior.
+
+    `mean_noise_stddev` adds a draw of the prior, scaled, to the mean: `L e`, or `(I + Lambda) e` to the
+    shift.
+    """
+    pivots = notebook.space.features(setting.pivots)
+    x, y = observations(options, notebook, setting)
+    noise = np.zeros(len(pivots))
+    if options.mean_noise_stddev > 0.0:
+        noise = options.mean_noise_stddev * rng.standard_normal(len(pivots))
+    if options.central == "product":
+        increment = observe(x, y, pivots, setting.hyperparameters)
+        shift = increment.shift + noise + increment.precision @ noise
+        return {"precision": pack_lower(increment.precision), "shift": shift}
+    process = gp.posterior(x, y, setting.hyperparameters)
+    mean = process.predict(pivots)[0]
+    if options.mean_noise_stddev > 0.0:
+        mean = mean + pivot_factor(pivots, setting.hyperparameters).lower @ noise
+    return {"mean": mean, "covariance": pack_lower(process.covariance(pivots))}
+
+
+def disclosed_trials(task: Task, notebook: Notebook) -> dict[str, AnyArray]:
+    """Return the trials of this task, NaN where one failed; with the first, those from before the study."""
+    history = notebook.history
+    rows = (history.trials < task.end) & ((history.trials >= task.trial) | (task.trial == 0))
+    return {"points": history.points[rows], "values": history.values[rows]}
+
+
+# -- the point set in the coordinates of a setting -------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Key:
+    """What the coordinates depend on, as bytes."""
+
+    theta: bytes
+    pivots: bytes
+
+
+def _key(setting: Setting) -> _Key:
+    return _Key(setting.hyperparameters.to_array().tobytes(), setting.pivots.tobytes())
+
+
+@lru_cache(maxsize=4)
+def _frame(options: CoKGOptions[State], space: SearchSpace, key: _Key) -> tuple[Array, Array, Array]:
+    """Return the point set `(S, D)`, its basis `(S, r)` and the pivots' features `(r, F)`."""
+    hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(key.theta))
+    pivots = space.features(np.frombuffer(key.pivots).reshape(-1, space.dimension))
+    points = options.points(space)
+    return points, extend(space.features(points), pivots, hyperparameters), pivots
+
+
+def extend(features: Array, pivots: Array, hyperparameters: gp.Hyperparameters) -> Array:
+    """Return `basis (S, r)` of any points `(S, F)`, `k(X, P) L^-T`."""
+    factor = pivot_factor(pivots, hyperparameters)
+    if factor.jitter > 0.0:
+        raise NumericalError(
+            f"pivots: expected {len(pivots)} points that determine the prior, got some twice; "
+            "try a larger rank_cut"
+        )
+    return np.ascontiguousarray(factor.solve_lower(prior_covariance(pivots, features, hyperparameters)).T)

@@ -1,0 +1,214 @@
+"""The server's half of Co-KG: the central model, the joint design, the recommendation.
+
+Notation as in `co_kg_state`; `u = scale v (k,)` are orthonormal coordinates, in which distances are those on
+the point set (`numerics.pivots.principal`). Only the server uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+
+from fbo_flower.algorithms.co_kg.acquisition import own_gain
+from fbo_flower.algorithms.co_kg.agent import extend
+from fbo_flower.algorithms.co_kg.options import CoKGOptions
+from fbo_flower.algorithms.co_kg.state import Belief, Recommendation, Setting
+from fbo_flower.algorithms.records import Array, History, natural_key
+from fbo_flower.numerics.aggregation import bures
+from fbo_flower.numerics.aggregation.agreement import agreement
+from fbo_flower.numerics.aggregation.reliability import reliability
+from fbo_flower.numerics.linalg import cholesky
+from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates.pivots import choose_pivots, principal
+from fbo_flower.numerics.surrogates.pooling import Increment, observe, pool
+from fbo_flower.space.space import SearchSpace
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The point set under one setting, and points that were added to it.
+
+    Attributes
+    ----------
+    points : `(S, D)`
+    basis : `(S, r)`, the function on the points is `basis v`
+    lift : `(S, k)`, and `lift u`
+    scale : `(k, r)`, `u = scale v`
+    """
+
+    points: Array
+    basis: Array
+    lift: Array
+    scale: Array
+
+
+@lru_cache(maxsize=8)
+def _base(options: CoKGOptions[State], space: SearchSpace, theta: bytes) -> Frame:
+    hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(theta))
+    points = options.points(space)
+    pivots = choose_pivots(space.features(points), hyperparameters, options.rank_cut)
+    inner = principal(pivots, options.rank_cut)
+    return Frame(points, pivots.basis, inner.directions, inner.scale)
+
+
+def frame(options: CoKGOptions[State], space: SearchSpace, setting: Setting, added: Array | None) -> Frame:
+    """Return the point set in the coordinates of a setting, with `added (K, D)` at its end."""
+    base = _base(options, space, setting.hyperparameters.to_array().tobytes())
+    if added is None:
+        return base
+    pivots = space.features(setting.pivots)
+    rows = extend(space.features(added), pivots, setting.hyperparameters)
+    back = np.linalg.pinv(base.scale)  # (r, k)
+    points = np.concatenate([base.points, added])
+    return Frame(points, np.vstack([base.basis, rows]), np.vstack([base.lift, rows @ back]), base.scale)
+
+
+# -- the central model -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Central:
+    """The model of all agents on the point set.
+
+    Attributes
+    ----------
+    mean : `(S,)`
+    factor : `(S, k)`, the covariance is `factor factor^T`
+    inner : `(k, k)`, the barycenter in the server's coordinates; None for a product
+    """
+
+    mean: Array
+    factor: Array
+    inner: Array | None = None
+
+
+def central_barycenter(
+    options: CoKGOptions[State], frame: Frame, beliefs: Sequence[Belief], weights: Array, start: Array | None
+) -> Central:
+    """Return the 2-Wasserstein barycenter of the agents' posteriors [Zhan2025, Eqs. 5 and 8].
+
+    Parameters
+    ----------
+    weights : `(N,)`, summing to 1
+    start : the barycenter of the last round
+    """
+    covariances = np.array([frame.scale @ belief.covariance @ frame.scale.T for belief in beliefs])  # of u
+    if start is not None and start.shape != covariances.shape[1:]:
+        start = None
+    found = bures.barycenter(
+        covariances, weights, options.tolerance, start=start, rank_cut=options.rank_cut
+    ).covariance
+    mean = weights @ np.array([belief.mean for belief in beliefs])
+    return Central(frame.basis @ mean, frame.lift @ square_root(found), found)
+
+
+def agent_weights(options: CoKGOptions[State], frame: Frame, beliefs: Sequence[Belief]) -> Array:
+    """Return the weight of each agent in the central model, `(N,)`, summing to 1."""
+    if options.weights == "uniform":
+        return np.full(len(beliefs), 1.0 / len(beliefs))
+    means = np.array([frame.scale @ belief.mean for belief in beliefs])
+    return reliability(
+        means, np.array([frame.scale @ belief.covariance @ frame.scale.T for belief in beliefs])
+    )
+
+
+def agreement_of(beliefs: Mapping[str, Belief]) -> dict[str, float]:
+    """Return a p-value per agent for sharing the others' objective; small says that it does not.
+
+    Only for agents that report increments; nothing with fewer than two of them.
+    """
+    agents = sorted((a for a, b in beliefs.items() if b.increment is not None), key=natural_key)
+    if len(agents) < 2:
+        return {}
+    increments = [i for a in agents if (i := beliefs[a].increment) is not None]
+    return dict(zip(agents, agreement(increments).p_value.tolist(), strict=True))
+
+
+def central_product(frame: Frame, increments: Sequence[Increment]) -> Central:
+    """Return the posterior given the observations behind all increments."""
+    mean, covariance = pool(increments)
+    return Central(frame.basis @ mean, frame.basis @ cholesky(covariance).lower)
+
+
+def square_root(covariance: Array) -> Array:
+    """Return `B (k, j)` with `B B^T` the covariance, without its empty directions."""
+    eigenvalues, vectors = np.linalg.eigh(covariance)
+    keep = eigenvalues > 1e-12 * max(float(eigenvalues[-1]), 0.0)
+    root: Array = vectors[:, keep] * np.sqrt(eigenvalues[keep])
+    return root
+
+
+def weighted(increments: Sequence[Increment], weights: Array) -> list[Increment]:
+    """Return increments times `N w_n`: as they are for uniform weights."""
+    shares = len(weights) * weights
+    return [
+        Increment(share * i.precision, share * i.shift) for share, i in zip(shares, increments, strict=True)
+    ]
+
+
+def increment_of(
+    options: CoKGOptions[State], space: SearchSpace, setting: Setting, histories: Sequence[History]
+) -> Increment:
+    """Return what disclosed trials add to the prior."""
+    pivots = space.features(setting.pivots)
+    total = observe(np.empty((0, pivots.shape[1])), np.empty(0), pivots, setting.hyperparameters)
+    for history in histories:
+        points, values = history.observed()
+        y = (options.transformed(values) - setting.shift) / setting.scale
+        total += observe(space.features(points), y, pivots, setting.hyperparameters)
+    return total
+
+
+# -- decisions ---------------------------------------------------------------------------------------
+
+
+def own_gains(
+    options: CoKGOptions[State],
+    frame: Frame,
+    beliefs: Sequence[Belief],
+    noise_variance: float,
+    rng: np.random.Generator,
+) -> Array:
+    """Return what every point is worth to each agent alone, `(N, S)` [Zhan2025, Eq. 7]."""
+    return np.array(
+        [
+            own_gain(
+                options,
+                frame.basis @ belief.mean,
+                frame.basis @ cholesky(belief.covariance).lower,
+                noise_variance,
+                rng,
+            )
+            for belief in beliefs
+        ]
+    )
+
+
+def best_of_agents(
+    frame: Frame, beliefs: Mapping[str, Belief], server_round: int, weights: Array | None = None
+) -> Recommendation:
+    """Return the largest maximum of the agents' posterior means [Zhan2025, Alg. 1, lines 10-11].
+
+    Parameters
+    ----------
+    weights : `(N,)`, of the agents in natural order; one with less than half of an equal share has no say.
+        None: everybody has
+    """
+    agents = sorted(beliefs, key=natural_key)
+    if weights is not None:
+        agents = [a for a, w in zip(agents, weights, strict=True) if w >= 0.5 / len(weights)]
+    means = np.array([frame.basis @ beliefs[agent].mean for agent in agents])
+    row, column = np.unravel_index(int(np.argmax(means)), means.shape)
+    return Recommendation(server_round, agents[row], frame.points[column], float(means[row, column]))
+
+
+def best_of_central(frame: Frame, mean: Array, server_round: int) -> Recommendation:
+    """Return the maximum of the central model's mean `(S,)`."""
+    best = int(np.argmax(mean))
+    return Recommendation(server_round, "", frame.points[best], float(mean[best]))

@@ -1,0 +1,80 @@
+"""What a study of Co-KG leaves beside its trials: recommendations, shared setting, test of agreement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fbo_flower.algorithms.co_kg.options import CoKGOptions
+from fbo_flower.algorithms.co_kg.state import CoKGState, Setting
+from fbo_flower.algorithms.protocol import Findings
+
+DOUBTFUL = 0.01  # divided by the number of agents: below it an agent does not share the objective
+
+
+def findings(options: CoKGOptions[CoKGState], state: CoKGState) -> Findings | None:
+    """Return every agent's recommendation, the maximiser of its posterior mean and the mean.
+
+    Where the central model is right for all, under "product" and "data-communication", its maximiser.
+    """
+    if state.setting is None:
+        return None
+    told = dict(state.finished)
+    if state.recommended and not state.recommended[-1].agent:
+        last = state.recommended[-1]
+        told = dict.fromkeys(told, (last.point, last.value))
+    return Findings(
+        recommendations={
+            agent: (point, in_units_of_the_objective(options, state.setting, value))
+            for agent, (point, value) in told.items()
+        }
+    )
+
+
+def summary(options: CoKGOptions[CoKGState], state: CoKGState) -> dict[str, object]:
+    """Return what a study's settings say of the run, as JSON values: nothing before the warm-up was told.
+
+    `recommended` has a row per round: what the server would have returned after it [Zhan2025, Alg. 1, line
+    11].
+    """
+    setting = state.setting
+    if setting is None:
+        return {}
+    h = setting.hyperparameters
+    return {
+        "lengthscales": h.lengthscales.tolist(),
+        "outputscale": h.outputscale,
+        "noise_variance": h.noise_variance,
+        "shift": setting.shift,
+        "scale": setting.scale,
+        "num_pivots": len(setting.pivots),
+        "recommended": [
+            {
+                "round": best.round,
+                "agent": best.agent,
+                "config": state.space.decode(best.point),
+                "value": in_units_of_the_objective(options, setting, best.value),
+            }
+            for best in state.recommended
+        ],
+        "agreement": [{"round": number, "p_values": dict(p)} for number, p in state.agreement],
+    }
+
+
+def in_units_of_the_objective(options: CoKGOptions[CoKGState], setting: Setting, value: float) -> float:
+    """Return a posterior mean in units of the objective; under a transform that is the median."""
+    return options.untransformed(setting.shift + setting.scale * value)
+
+
+def remarks(state: CoKGState, before: CoKGState) -> list[str]:
+    """Return what is new since `before` and worth a line of the log."""
+    return [_agreement(number, p_values) for number, p_values in state.agreement[len(before.agreement) :]]
+
+
+def _agreement(number: int, p_values: Mapping[str, float]) -> str:
+    listed = ", ".join(f"{agent}: {p:.2g}" for agent, p in p_values.items())
+    odd = [agent for agent, p in p_values.items() if p < DOUBTFUL / len(p_values)]
+    advice = ""
+    if odd:
+        least = min(odd, key=lambda agent: p_values[agent])
+        advice = f"; they do not share one objective, least of all agent {least}: use central=barycenter"
+    return f"[round {number}] do agents share one objective? p-values {listed}{advice}"

@@ -1,0 +1,230 @@
+"""What all agents share from the warm-up on, and what their reports say in its coordinates.
+
+Notation as in `co_kg_state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+
+from fbo_flower.algorithms.co_kg.options import CoKGOptions
+from fbo_flower.algorithms.co_kg.state import Belief, Setting, WarmUp, unpack_lower
+from fbo_flower.algorithms.protocol import Summand
+from fbo_flower.algorithms.records import AnyArray, Array, Report, natural_key
+from fbo_flower.errors import WireError
+from fbo_flower.numerics.linalg import Factor
+from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates.pivots import choose_pivots, pivot_factor
+from fbo_flower.numerics.surrogates.pooling import Increment, pool
+from fbo_flower.space.space import SearchSpace
+
+State = TypeVar("State")
+
+LARGEST = float(np.finfo(np.float64).max)
+MOST_VALUES = 2**40  # that an agent's moments may be of
+FARTHEST = 4.0  # deviations of the median agent; moments farther away are drawn in under "reliability"
+NOT_DEFINITE = 1e-8  # an eigenvalue below minus this share of the largest variance is no rounding
+
+
+# -- the shared setting ------------------------------------------------------------------------------
+
+
+def settle(
+    options: CoKGOptions[State], space: SearchSpace, warm_ups: Mapping[str, WarmUp], before: Setting | None
+) -> Setting:
+    """Average what agents said of their warm-up: units, prior, noise; pick the pivots.
+
+    Under `weights = "reliability"` one agent of three or more cannot spoil it: `bounded_moments`, and the
+    median of the logarithms instead of their mean.
+
+    Parameters
+    ----------
+    warm_ups : of at least one agent
+    before : the setting until now, whose units stay; None for the first
+    """
+    agents = sorted(warm_ups, key=natural_key)
+    robust = options.weights == "reliability"
+    if before is None:
+        told = [warm_ups[a].moments for a in agents]
+        shift, scale, version = *pooled_units(bounded_moments(told) if robust else told), 1
+    else:
+        shift, scale, version = before.shift, before.scale, before.version + 1
+    thetas = [warm_ups[a].theta for a in agents if len(warm_ups[a].theta)]
+    hyperparameters = shared_hyperparameters(options, thetas, scale, space.num_features)
+    points = options.points(space)
+    pivots = choose_pivots(space.features(points), hyperparameters, options.rank_cut)
+    return Setting(version, hyperparameters, shift, scale, points[pivots.index])
+
+
+def pooled_units(told: Sequence[Array]) -> tuple[float, float]:
+    """Return mean and standard deviation of all values, from each agent's number, mean and deviation."""
+    number, mean, stddev = np.array(told).T
+    exponent = int(np.frexp(float(np.max(np.abs(np.concatenate([mean, stddev])))))[1])
+    mean, stddev = (
+        np.ldexp(mean, -exponent),
+        np.ldexp(stddev, -exponent),
+    )  # squares neither overflow nor vanish
+    weights = number / number.sum()
+    shift = float(weights @ mean)
+    variance = float(weights @ (stddev**2 + (mean - shift) ** 2))
+    with np.errstate(over="ignore"):
+        scale = min(float(np.ldexp(np.sqrt(variance), exponent)), LARGEST)
+    return float(np.ldexp(shift, exponent)), scale if scale > 0.0 else 1.0
+
+
+def summands(space: SearchSpace) -> dict[str, Summand]:
+    """Return what secure sums of warm-ups are of."""
+    theta = Summand((space.num_features + 2,), 2e3)
+    return {"values": Summand((3,), 1e15), "thetas": Summand((1,), 1.0), "theta": theta}
+
+
+def to_sums(warm_up: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+    """Return an agent's summands: number, sum and sum of squares of its values, and its hyperparameters."""
+    if "moments" not in warm_up:
+        return {}
+    number, mean, stddev = np.asarray(warm_up["moments"], dtype=np.float64)
+    found: dict[str, AnyArray] = {"values": number * np.array([1.0, mean, stddev**2 + mean**2])}
+    if "theta" in warm_up:
+        found |= {"thetas": np.ones(1), "theta": warm_up["theta"]}
+    return found
+
+
+def from_sums(sums: Mapping[str, Array]) -> WarmUp | None:
+    """Return the warm-up of all agents as if it were one's; None without values."""
+    number, total, squares = sums["values"]
+    if number < 1.0:
+        return None
+    mean = total / number
+    stddev = float(np.sqrt(max(0.0, squares / number - mean**2)))
+    thetas = float(sums["thetas"][0])
+    return WarmUp(np.array([number, mean, stddev]), sums["theta"] / thetas if thetas >= 1.0 else np.empty(0))
+
+
+def bounded_moments(told: Sequence[Array]) -> list[Array]:
+    """Draw number, mean and deviation of each agent in to those of the median agent.
+
+    The number becomes at most the median one, the deviation is kept within a factor of `FARTHEST` of the
+    median one, the mean within `FARTHEST` median deviations of the median mean. Of an even number of agents
+    the lower median counts: it is one of the values, however large they are.
+    """
+    number, mean, stddev = np.array(told).T
+    middle = [float(np.sort(column)[(len(column) - 1) // 2]) for column in (number, mean, stddev)]
+    with np.errstate(over="ignore"):
+        reach = min(FARTHEST * middle[2], LARGEST)
+        low, high = max(middle[1] - reach, -LARGEST), min(middle[1] + reach, LARGEST)
+    number = np.minimum(number, middle[0])
+    mean, stddev = np.clip(mean, low, high), np.clip(stddev, middle[2] / FARTHEST, reach)
+    return list(np.stack([number, mean, stddev], axis=1))
+
+
+def shared_hyperparameters(
+    options: CoKGOptions[State], thetas: Sequence[Array], scale: float, num_features: int
+) -> gp.Hyperparameters:
+    """Average logarithms over agents, in the shared units, within the bounds of `numerics.gp`.
+
+    The mean, or under `weights = "reliability"` the median.
+    """
+    theta = np.log([*[gp.LENGTHSCALE_CENTRE * np.sqrt(num_features)] * num_features, 1.0, gp.NOISE_CENTRE])
+    if thetas:
+        average = np.median if options.weights == "reliability" else np.mean
+        theta = np.array(average(np.array(thetas), axis=0))
+        theta[-2:] -= 2.0 * np.log(scale)
+    if options.noise_variance is not None:
+        with np.errstate(divide="ignore"):
+            theta[-1] = np.log(options.noise_variance) - 2.0 * np.log(scale)
+    floor = (
+        max(options.noise_floor, gp.NOISE_BOUNDS[0])
+        if options.noise_variance is None
+        else options.noise_floor
+    )
+    low = [*[gp.LENGTHSCALE_BOUNDS[0]] * num_features, gp.OUTPUTSCALE_BOUNDS[0], floor]
+    high = [*[gp.LENGTHSCALE_BOUNDS[1]] * num_features, gp.OUTPUTSCALE_BOUNDS[1], gp.NOISE_BOUNDS[1]]
+    return gp.Hyperparameters.from_array(options.kernel, np.clip(theta, np.log(low), np.log(high)))
+
+
+# -- reports -----------------------------------------------------------------------------------------
+
+
+def check_warm_up(report: Report) -> None:
+    """Raise WireError unless moments are those of some values."""
+    if "moments" in report.arrays:
+        number, _, stddev = np.asarray(report.arrays["moments"], dtype=np.float64)
+        if not 1 <= number <= MOST_VALUES or number != np.floor(number) or stddev < 0:
+            raise WireError(f"moments: expected a count and a deviation >= 0, got {number:g} and {stddev:g}")
+    if "theta" in report.arrays and "moments" not in report.arrays:
+        raise WireError("theta: expected with moments, got it alone")
+
+
+def check_posterior(report: Report, setting: Setting) -> None:
+    """Raise WireError unless a reported covariance or precision can be one, at these pivots."""
+    size = len(setting.pivots)
+    if "precision" in report.arrays or "shift" in report.arrays:
+        precision = unpack_lower(_sized(report, "precision", size * (size + 1) // 2), size)
+        _check_definite("precision", precision)
+        _sized(report, "shift", size)
+    if "covariance" in report.arrays or "mean" in report.arrays:
+        covariance = unpack_lower(_sized(report, "covariance", size * (size + 1) // 2), size)
+        _check_definite("covariance", covariance)
+        largest = float(covariance.diagonal().max())
+        if largest > setting.hyperparameters.outputscale * (1.0 + NOT_DEFINITE):
+            prior = setting.hyperparameters.outputscale
+            raise WireError(
+                f"covariance: expected variances up to the prior's {prior:g}, got {largest:g}", "covariance"
+            )
+        _sized(report, "mean", size)
+
+
+def read_belief(report: Report, setting: Setting, space: SearchSpace, server_round: int) -> Belief | None:
+    """Return the posterior of a report in whitened coordinates; None if it brings none."""
+    size = len(setting.pivots)
+    if "precision" in report.arrays:
+        precision = unpack_lower(_sized(report, "precision", size * (size + 1) // 2), size)
+        increment = Increment(precision, _sized(report, "shift", size))
+        return Belief(setting.version, server_round, *pool([increment]), increment)
+    if "covariance" not in report.arrays:
+        return None
+    covariance = unpack_lower(_sized(report, "covariance", size * (size + 1) // 2), size)
+    factor = pivots_factor(setting, space)
+    half = factor.solve_lower(covariance)
+    whitened = factor.solve_lower(half.T)
+    mean = factor.solve_lower(_sized(report, "mean", size))
+    return Belief(setting.version, server_round, mean, 0.5 * (whitened + whitened.T))
+
+
+def _sized(report: Report, name: str, size: int) -> Array:
+    array = report.arrays.get(name)
+    if array is None or array.shape != (size,):
+        got = None if array is None else array.shape
+        raise WireError(f"{name}: expected ({size},), got {got}", "shape")
+    return np.asarray(array, dtype=np.float64)
+
+
+def _check_definite(name: str, matrix: Array) -> None:
+    """Raise WireError if a symmetric matrix has an eigenvalue clearly below 0; one Cholesky."""
+    largest = float(np.abs(matrix.diagonal()).max())
+    try:
+        np.linalg.cholesky(matrix + max(NOT_DEFINITE * largest, 1e-300) * np.eye(len(matrix)))
+    except np.linalg.LinAlgError as error:
+        lowest = float(np.linalg.eigvalsh(matrix)[0])
+        raise WireError(
+            f"{name}: expected positive semi-definite, got an eigenvalue of {lowest:.3g} "
+            f"with entries up to {largest:.3g} on the diagonal",
+            "covariance",
+        ) from error
+
+
+def pivots_factor(setting: Setting, space: SearchSpace) -> Factor:
+    """Return `L` of the prior at the pivots."""
+    h = setting.hyperparameters
+    features = space.features(setting.pivots)
+    return _factor(h.kernel, h.to_array().tobytes(), features.tobytes(), features.shape[1])
+
+
+@lru_cache(maxsize=8)
+def _factor(kernel: str, theta: bytes, pivots: bytes, num_features: int) -> Factor:
+    points = np.frombuffer(pivots).reshape(-1, num_features)
+    return pivot_factor(points, gp.Hyperparameters.from_array(kernel, np.frombuffer(theta)))

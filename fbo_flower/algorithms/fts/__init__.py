@@ -1,0 +1,1 @@
+"""Federated Thompson sampling [Dai2020] and its differentially private form [Dai2021]."""

@@ -1,0 +1,128 @@
+"""The server's half of a foreign iteration of FTS: whose message, or which point, a target gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fbo_flower.algorithms.fts.options import FTSOptions, FTSState
+from fbo_flower.algorithms.fts.schedules import own_probability
+from fbo_flower.algorithms.records import AnyArray, Array, IntArray, natural_key
+from fbo_flower.numerics.aggregation.portfolio import (
+    cube_points,
+    next_point,
+    rank_agreement,
+    standardise_columns,
+)
+
+NUM_CUBE_POINTS = 2048  # where the server looks at messages
+MAX_POOL = 256  # messages that one portfolio looks at
+
+
+@dataclass
+class Desk:
+    """The server's choice of advice, one target after the other, within one `ask`."""
+
+    options: FTSOptions
+    state: FTSState
+    senders: list[str]
+    weights: Array  # (N, M), one row per sender
+    used: dict[str, tuple[str, ...]]
+    advised: dict[str, Array]
+    informed: set[str]
+    points: Array  # (S, D), where messages are looked at
+    mean: Array  # (N,), of each message over the points
+    stddev: Array  # (N,), infinite for a constant one
+    z: Array  # (S, N), standardised messages at the points
+    rows: Mapping[str, int]  # sender -> its row
+
+    @staticmethod
+    def open(options: FTSOptions, state: FTSState, rng: np.random.Generator) -> Desk:
+        senders = sorted(state.messages, key=natural_key)
+        looks = options.advice == "portfolio" or options.preferences == "learned"
+        if options.advice == "portfolio" and len(senders) > MAX_POOL:
+            chosen = np.sort(rng.choice(len(senders), MAX_POOL, replace=False))
+            senders = [senders[i] for i in chosen]
+        weights = np.array([state.messages[a] for a in senders]).reshape(len(senders), options.num_features)
+        points = z = np.empty((0, 0))
+        mean = stddev = np.empty(0)
+        if looks and senders and state.features is not None:
+            points = state.space.snap(cube_points(NUM_CUBE_POINTS, state.space.dimension, rng))
+            raw = state.features(state.space.features(points)) @ weights.T
+            mean, stddev, z = raw.mean(axis=0), raw.std(axis=0), standardise_columns(raw)
+            stddev[stddev <= 1e-12] = np.inf
+        return Desk(
+            options, state, senders, weights, dict(state.used), dict(state.advised), set(state.informed),
+            points, mean, stddev, z, {a: i for i, a in enumerate(senders)},
+        )  # fmt: skip
+
+    def advise(self, agent: str, iteration: int, rng: np.random.Generator) -> dict[str, AnyArray]:
+        """Return what goes into the task of a target: nothing when it is to follow itself."""
+        if self.options.advice == "mixture":
+            return self._messages(agent, rng)
+        # Alg. 1, lines 2-3: `r <= p_t`
+        if rng.random() <= own_probability(self.options.schedule, iteration):
+            return {}
+        if self.options.advice == "random":
+            return {"point": rng.random(self.state.space.dimension)}
+        if self.options.advice == "portfolio":
+            return self._portfolio_point(agent)
+        return self._single_message(agent, iteration, rng)
+
+    def _single_message(self, agent: str, iteration: int, rng: np.random.Generator) -> dict[str, AnyArray]:
+        """Draw `n ~ P_N` and return its message [Alg. 1, line 6]."""
+        gone = sorted(self.rows[a] for a in {agent, *self.used.get(agent, ())} if a in self.rows)
+        num_rows = len(self.senders) - len(gone)
+        if num_rows == 0:
+            return {}
+        if self.options.preferences == "uniform" or agent not in self.rows:
+            row = min(int(rng.random() * num_rows), num_rows - 1)
+            for taken in gone:  # count on past those that are not to be had
+                row += row >= taken
+        else:
+            rows = np.delete(np.arange(len(self.senders)), gone)
+            cumulative = np.cumsum(self.preferences(agent, rows, iteration))
+            place = np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")
+            row = int(rows[min(int(place), num_rows - 1)])
+        if self.options.communication == "once":
+            self.used[agent] = (*self.used.get(agent, ()), self.senders[row])
+        # the sender's own array: a row of `weights` would keep all of this round alive with the advice
+        return {"weights": self.state.messages[self.senders[row]]}
+
+    def preferences(self, agent: str, rows: IntArray, iteration: int) -> Array:
+        """Return the learned `P_N` over `rows`, not normalised."""
+        agreement = rank_agreement(self.z[:, rows], self.z[:, self.rows[agent]])
+        exponent = self.options.learning_rate * (self.options.num_initial + iteration - 1) * agreement
+        return np.asarray(np.exp(exponent - exponent.max()), dtype=np.float64)
+
+    def _portfolio_point(self, agent: str) -> dict[str, AnyArray]:
+        """Return the point that adds most to those this target was advised before."""
+        rows = [i for i, sender in enumerate(self.senders) if sender != agent]
+        if not rows or self.state.features is None:
+            return {}
+        earlier = self.advised.get(agent, np.empty((0, self.state.space.dimension)))
+        z = self.z if len(rows) == len(self.senders) else self.z[:, rows]
+        taken = self._at(earlier)[:, rows]
+        point = self.points[next_point(z, taken)].copy()  # not a view of all points
+        self.advised[agent] = np.concatenate([earlier, point[None, :]])
+        return {"point": point}
+
+    def _at(self, points: Array) -> Array:
+        """Return the standardised messages `(k, N)` at points `(k, D)`."""
+        assert self.state.features is not None
+        values = self.state.features(self.state.space.features(points)) @ self.weights.T
+        return np.asarray((values - self.mean) / self.stddev, dtype=np.float64)
+
+    def _messages(self, agent: str, rng: np.random.Generator) -> dict[str, AnyArray]:
+        """Return the others' messages, as many as a target may be sent."""
+        rows = [i for i, sender in enumerate(self.senders) if sender != agent]
+        once = self.options.communication == "once"
+        if not rows or (once and agent in self.informed):
+            return {}
+        if len(rows) > self.options.mixture_messages:
+            rows = sorted(rng.choice(rows, self.options.mixture_messages, replace=False).tolist())
+        if once:
+            self.informed.add(agent)
+        return {"messages": self.weights[rows]}

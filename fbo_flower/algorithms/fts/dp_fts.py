@@ -1,0 +1,313 @@
+"""DP-FTS-DE: federated Thompson sampling with differential privacy and distributed exploration [Dai2021].
+
+As in FTS, agents answer with weights of shared random features. Here nobody is sent another agent's message:
+the server samples agents, clips their messages, sums them with a weight per region, adds Gaussian noise, and
+everybody gets these sums. An agent follows itself with probability `p_t`, else it goes where the sum of the
+region around a point is largest.
+
+Notation: `P` regions, `N` agents, `M` features; `phi_n^i` the share of agent `n` in the sum of region `i`,
+`sum_n phi_n^i = 1`; `C = S / sqrt(P)` the longest message; `q` the sampling rate; `z` the noise multiplier.
+
+    omega^i = 1/q sum_(n sampled) phi_n^i clip_C(omega_n) + N(0, (z max_n ||phi_n|| C / q)^2 I)
+
+One agent changes the `P` sums together by `||phi_n|| C / q` at most, so a release is a sampled Gaussian
+mechanism with multiplier `z`. The paper bounds `||phi_n|| C` by `max phi S`, which is up to `sqrt(P)` more.
+
+[Dai2021] Dai, Low, Jaillet: Differentially private federated Bayesian optimization with distributed
+exploration, NeurIPS 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.fts.dp_options import Collection, DPFTSOptions, DPFTSState
+from fbo_flower.algorithms.fts.schedules import own_probability
+from fbo_flower.algorithms.protocol import ArraySpec, Findings, Schema, Summand
+from fbo_flower.algorithms.random_search import uniform_point
+from fbo_flower.algorithms.records import (
+    AnyArray,
+    Array,
+    Federation,
+    Notebook,
+    Phase,
+    Query,
+    Report,
+    Scalar,
+    Task,
+    natural_key,
+)
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.aggregation.regions import Boxes, PiecewiseLinear
+from fbo_flower.numerics.linalg import cholesky
+from fbo_flower.numerics.privacy import clip_norm
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.numerics.surrogates import rff
+from fbo_flower.space.space import SearchSpace
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPFTS(DPFTSOptions):
+    """Differentially private federated Thompson sampling; `DPFTSOptions` explains the options."""
+
+    name: ClassVar[str] = "dp-fts"
+
+    # -- the server's half ---------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> DPFTSState:
+        space = federation.space
+        lengthscales = np.broadcast_to(np.asarray(self.lengthscale, dtype=np.float64), (space.num_features,))
+        features = rff.draw_features(self.num_features, lengthscales, space.num_features, rng)
+        return DPFTSState(space, features)
+
+    def ask(
+        self,
+        state: DPFTSState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[DPFTSState, dict[str, Task]]:
+        if phase is not Phase.TRAIN or not present:
+            return state, {}
+        seed = int(rng.integers(2**63))
+        state = self._assign(self._release(state, rng), present)
+        state = self._collect(state, server_round, present, rng)
+        tasks: dict[str, Task] = {}
+        sent = dict(state.sent)
+        for agent in present:
+            trial = state.progress.of(agent)
+            num_trials = self.num_initial if trial == 0 else 1
+            if agent not in sent or sent[agent][0] != trial:
+                # a generator of its own, so that agents do not shift each other's draws
+                sent[agent] = trial, self._advice(state, trial, generator(seed, "advice", agent))
+            arrays: dict[str, AnyArray] = dict(sent[agent][1])
+            values: dict[str, Scalar] = {}
+            if state.collection is not None and agent in state.collection.shares:
+                values["message"] = True
+            if trial == 0:
+                values["region"] = state.regions[agent]
+            if self.secure_sums and "message" in values and state.collection is not None:
+                arrays["shares"] = state.collection.shares[agent]
+            if "message" in values or "weights" in arrays:
+                arrays["frequencies"] = state.features.frequencies
+                arrays["phases"] = state.features.phases
+            tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
+        return replace(state, sent=sent), tasks
+
+    def tell(self, state: DPFTSState, phase: Phase, reports: Mapping[str, Report]) -> DPFTSState:
+        state = replace(state, progress=state.progress.advance(reports))
+        if state.collection is None:
+            return state
+        bound = self._bound(state.space)
+        messages = dict(state.collection.messages)
+        for agent, report in reports.items():
+            if "weights" in report.arrays and agent in state.collection.shares:
+                message = _float(report.arrays["weights"])
+                # an agent that did not shorten its message gains nothing; local noise comes after the clip
+                messages[agent] = message if self.noise == "local" else clip_norm(message, bound)
+        return replace(state, collection=replace(state.collection, messages=messages))
+
+    def add_up(self, state: DPFTSState, agents: Sequence[str], sums: Mapping[str, Array]) -> DPFTSState:
+        if state.collection is None:
+            return state
+        return replace(state, collection=replace(state.collection, total=sums["sums"]))
+
+    def finished(self, state: DPFTSState) -> bool:
+        return state.spent and self.when_spent == "stop"
+
+    def findings(self, state: DPFTSState) -> Findings:
+        central = self.noise == "central"
+        count = state.num_releases if central else max(state.num_messages.values(), default=0)
+        epsilon = self.epsilon(count)
+        return Findings(
+            privacy={
+                "noise": self.noise,
+                "epsilon": epsilon if np.isfinite(epsilon) else None,  # None: no noise, no bound
+                "delta": self.delta,
+                "releases" if central else "messages": count,
+                "max_epsilon": self.max_epsilon,
+            }
+        )
+
+    def keep(self, state: DPFTSState) -> dict[str, AnyArray]:
+        if state.weights is None:
+            return {}
+        return {
+            "frequencies": state.features.frequencies,
+            "phases": state.features.phases,
+            "weights": state.weights,
+        }
+
+    def warm(self, state: DPFTSState, kept: Mapping[str, AnyArray]) -> DPFTSState:
+        """Return a state with the last release of an earlier study; using it again costs no privacy."""
+        features, weights = rff.kept_features(kept, self.num_features, state.space.num_features)
+        if len(weights) != self._num_regions(state.space):
+            raise ConfigError(
+                f"warm_start: expected sums of {self._num_regions(state.space)} regions, got {len(weights)}"
+            )
+        return replace(state, features=features, weights=weights)
+
+    def _release(self, state: DPFTSState, rng: np.random.Generator) -> DPFTSState:
+        """Sum what was collected and add noise; nothing that was collected is used again."""
+        if state.collection is None:
+            return state
+        collection = state.collection
+        if self.secure_sums and collection.total is None:
+            return replace(state, collection=None)  # too many left: nothing is released
+        sums = np.zeros((self._num_regions(state.space), self.num_features))
+        for agent in sorted(collection.messages, key=natural_key):
+            sums += np.outer(collection.shares[agent], collection.messages[agent])
+        sums = (sums if collection.total is None else collection.total) / self.sampling_rate
+        if self.noise == "central":
+            stddev = self.noise_multiplier * collection.largest * self._bound(state.space)
+            sums += stddev / self.sampling_rate * rng.standard_normal(sums.shape)
+        return replace(state, collection=None, weights=sums, num_releases=state.num_releases + 1)
+
+    def _assign(self, state: DPFTSState, present: Sequence[str]) -> DPFTSState:
+        """Give every new agent a region to explore, in turn."""
+        regions, count = dict(state.regions), self._num_regions(state.space)
+        for agent in present:
+            regions.setdefault(agent, len(regions) % count)
+        return replace(state, regions=regions)
+
+    def _collect(
+        self, state: DPFTSState, server_round: int, present: Sequence[str], rng: np.random.Generator
+    ) -> DPFTSState:
+        """Draw the agents of the next release, if one is due and within the budget."""
+        if (server_round - 1) % self.release_every or state.spent or not self._useful(state, present):
+            return state
+        counts = dict(state.num_messages)
+        if self.noise == "central":
+            able = list(present) if self.affords(state.num_releases + 1) else []
+        else:
+            able = [agent for agent in present if self.affords(counts.get(agent, 0) + 1)]
+        if not able:
+            return replace(state, spent=True)
+        shares = self._shares(state, present)
+        drawn = rng.random(len(present)) < self.sampling_rate
+        sampled = [agent for agent, taken in zip(present, drawn, strict=True) if taken and agent in able]
+        if len(sampled) < self.secure_sums:
+            return state  # by the coin alone: no release this time
+        for agent in sampled:
+            counts[agent] = counts.get(agent, 0) + 1
+        collection = Collection(
+            {agent: shares[agent] for agent in sampled},
+            max(float(np.linalg.norm(share)) for share in shares.values()),
+        )
+        return replace(state, collection=collection, num_messages=counts)
+
+    def _useful(self, state: DPFTSState, present: Sequence[str]) -> bool:
+        """Return whether anybody may follow a release that is made for the next round."""
+        ends = [max(state.progress.of(agent) + 1, self.num_initial) for agent in present]
+        return any(own_probability(self.schedule, end - self.num_initial + 1) < 1 for end in ends)
+
+    def _shares(self, state: DPFTSState, present: Sequence[str]) -> dict[str, Array]:
+        """Return `phi_n (P,)` of every agent: a softmax over agents, flatter with every release."""
+        count = self._num_regions(state.space)
+        left = max(0.0, 1.0 - state.num_releases / self.region_releases)
+        explored = np.array([state.regions[agent] for agent in present])[:, None] == np.arange(count)
+        raw = np.exp(self.region_weight * left * (explored - 1.0))  # (N, P)
+        shares = raw / raw.sum(axis=0)
+        return dict(zip(present, shares, strict=True))
+
+    def _advice(self, state: DPFTSState, trial: int, rng: np.random.Generator) -> dict[str, AnyArray]:
+        """Return the sums where the coin says so, nothing where the agent is to follow itself."""
+        if trial == 0 or state.weights is None:
+            return {}
+        own = rng.random() <= own_probability(self.schedule, trial - self.num_initial + 1)
+        return {} if own else {"weights": state.weights}
+
+    # -- the agent's half ----------------------------------------------------------------------
+
+    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+        trial = notebook.next_trial
+        if trial >= task.end:
+            return None
+        boxes = self._boxes(notebook.space)
+        if trial < self.num_initial:
+            points = uniform_point(notebook, rng).points
+            axes, _ = notebook.space.continuous
+            points[:, axes] = boxes.stretch(points[:, axes], int(task.values.get("region", 0)) % len(boxes))
+            return Query(points)
+        if "weights" not in task.arrays:
+            return self.thompson_point(notebook, rng)
+        features = rff.RandomFeatures(_float(task.arrays["frequencies"]), _float(task.arrays["phases"]))
+        columns = notebook.space.continuous[1]
+        sums = PiecewiseLinear(features, _float(task.arrays["weights"]), boxes, columns)
+        return self.maximiser(sums, notebook, rng)
+
+    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+        if not task.values.get("message"):
+            return {}
+        bound = self._bound(notebook.space)
+        weights = np.zeros(self.num_features)
+        if notebook.history.num_succeeded:
+            x, y = self.observations(notebook)
+            phi = rff.RandomFeatures(_float(task.arrays["frequencies"]), _float(task.arrays["phases"]))(x)
+            weights = clip_norm(self._message(phi, y, rng), bound)
+        elif self.noise == "central":
+            return {}
+        if self.noise == "local":  # zeros too: that there was no success is nobody's business
+            weights = weights + 2 * bound * self.noise_multiplier * rng.standard_normal(len(weights))
+        if self.secure_sums:
+            return {"sums": np.outer(_float(task.arrays["shares"]), weights)}
+        return {"weights": weights}
+
+    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
+        if not self.secure_sums or not task.values.get("message"):
+            return {}
+        longest = self._bound(space) * (
+            1.0 + (100.0 * self.noise_multiplier if self.noise == "local" else 0.0)
+        )
+        return {"sums": Summand((self._num_regions(space), self.num_features), longest)}
+
+    def tells(self, task: Task, space: SearchSpace) -> bool:
+        return bool(task.values.get("message"))
+
+    def epsilon_of_messages(self, count: int) -> float:
+        return self.epsilon(count) if self.noise == "local" else float("inf")
+
+    def _message(self, phi: Array, y: Array, rng: np.random.Generator) -> Array:
+        if self.message == "draw":
+            return rff.sample_weights(phi, y, self.message_noise_variance, rng)
+        gram = phi @ phi.T + self.message_noise_variance * np.eye(len(phi))
+        mean: Array = phi.T @ cholesky(gram).solve(y)
+        return mean
+
+    # -- both ----------------------------------------------------------------------------------
+
+    def _num_regions(self, space: SearchSpace) -> int:
+        return self.num_regions if len(space.continuous[0]) else 1
+
+    def _boxes(self, space: SearchSpace) -> Boxes:
+        return Boxes.halve(self._num_regions(space), len(space.continuous[0]))
+
+    def _bound(self, space: SearchSpace) -> float:
+        """Return `C`, the longest message."""
+        return float(self.clip / np.sqrt(self._num_regions(space)))
+
+    # -- what may cross the wire ---------------------------------------------------------------
+
+    def task_schema(self, space: SearchSpace) -> Schema:
+        m = self.num_features
+        return Schema(
+            arrays={
+                "frequencies": ArraySpec((m, space.num_features)),
+                "phases": ArraySpec((m,), low=0.0, high=2 * np.pi),
+                "weights": ArraySpec((self._num_regions(space), m)),
+                "shares": ArraySpec((self._num_regions(space),), low=0.0, high=1.0),
+            },
+            values={"message": bool, "region": int},
+        )
+
+    def report_schema(self, space: SearchSpace) -> Schema:
+        return Schema({} if self.secure_sums else {"weights": ArraySpec((self.num_features,))})
+
+
+def _float(array: AnyArray) -> Array:
+    return np.asarray(array, dtype=np.float64)

@@ -1,0 +1,241 @@
+"""FTS, federated Thompson sampling with random Fourier features [Dai2020].
+
+The server draws random features once and shares them. Every agent answers with one draw `omega` of
+the weights of its surrogate in these features (Eqs. 2-3), `M` numbers; never a point, never a value.
+In iteration `t` a target follows its own surrogate with probability `p_t` and an other agent's
+`omega` with `1 - p_t` (Alg. 1). Coin and choice are the server's (`advice.py`), so a task carries one
+foreign `omega` at most. `docs/papers/fts.md` maps equations to functions and says what is ours.
+
+[Dai2020] Dai, Low, Jaillet: Federated Bayesian Optimization via Thompson Sampling, NeurIPS 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.fts import mixture
+from fbo_flower.algorithms.fts.advice import Desk
+from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target
+from fbo_flower.algorithms.fts.options import FTSOptions, FTSState
+from fbo_flower.algorithms.protocol import ArraySpec, Schema, Summand
+from fbo_flower.algorithms.random_search import uniform_point
+from fbo_flower.algorithms.records import (
+    AnyArray,
+    Array,
+    Federation,
+    Notebook,
+    Outcome,
+    Phase,
+    Query,
+    Report,
+    Scalar,
+    Task,
+    natural_key,
+)
+from fbo_flower.numerics.optim.functions import LinearFunction
+from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.numerics.surrogates import gp, rff
+from fbo_flower.space.space import SearchSpace
+
+LENGTHSCALE_GRID = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FTS(FTSOptions):
+    """Federated Thompson sampling; `FTSOptions` explains the options."""
+
+    name: ClassVar[str] = "fts"
+
+    # -- the server's half ---------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> FTSState:
+        check_targets(self, federation)
+        state = FTSState(federation.space)
+        if isinstance(self.lengthscale, str):
+            return state
+        return replace(state, features=self._draw_features(federation.space, self.lengthscale, rng))
+
+    def ask(
+        self,
+        state: FTSState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[FTSState, dict[str, Task]]:
+        if phase is not Phase.TRAIN:
+            return state, {}
+        state = self._choose_lengthscale(state, rng)
+        seed = int(rng.integers(2**63))
+        desk = Desk.open(self, state, rng)
+        useful = self.advice != "random" and self.schedule != 1.0  # somebody follows messages
+        tasks: dict[str, Task] = {}
+        sent = dict(state.sent)
+        for agent in present:
+            trial = state.progress.of(agent)
+            tunes = is_target(self, agent)
+            num_trials = 0 if not tunes else self.num_initial if trial == 0 else 1
+            arrays: dict[str, AnyArray] = {}
+            values: dict[str, Scalar] = {}
+            if tunes and trial > 0:
+                if agent not in sent or sent[agent][0] != trial:
+                    # a generator of its own, so that agents do not shift each other's draws
+                    own = generator(seed, "advice", agent)
+                    sent[agent] = trial, desk.advise(agent, trial - self.num_initial + 1, own)
+                arrays.update(sent[agent][1])
+            if useful and is_due(self, agent, state.answered, server_round):
+                values["message"] = True
+                if state.features is None:
+                    arrays["lengthscales"] = np.array(LENGTHSCALE_GRID)
+            if state.features is not None and (
+                "message" in values or {"weights", "messages"} & arrays.keys()
+            ):
+                arrays["frequencies"] = state.features.frequencies
+                arrays["phases"] = state.features.phases
+            if num_trials or values:
+                tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
+        informed = frozenset(desk.informed)
+        return replace(state, used=desk.used, advised=desk.advised, informed=informed, sent=sent), tasks
+
+    def tell(self, state: FTSState, phase: Phase, reports: Mapping[str, Report]) -> FTSState:
+        messages, likelihoods = dict(state.messages), dict(state.log_likelihoods)
+        for agent, report in reports.items():
+            if "weights" in report.arrays:
+                messages[agent] = np.asarray(report.arrays["weights"], dtype=np.float64)
+            if "log_likelihoods" in report.arrays:
+                likelihoods[agent] = np.asarray(report.arrays["log_likelihoods"], dtype=np.float64)
+        # an agent that has nothing to tell and was asked for nothing else is not asked again
+        asked = state.features is not None
+        gave = [a for a, r in reports.items() if "weights" in r.arrays or (asked and r.num_trials == 0)]
+        return replace(
+            state,
+            progress=state.progress.advance(reports),
+            messages=messages,
+            log_likelihoods=likelihoods,
+            answered=state.answered.union(gave),
+        )
+
+    def add_up(self, state: FTSState, agents: Sequence[str], sums: Mapping[str, Array]) -> FTSState:
+        return replace(state, log_likelihoods={"": sums["log_likelihoods"]})
+
+    def keep(self, state: FTSState) -> dict[str, AnyArray]:
+        if state.features is None or not state.messages:
+            return {}
+        agents = sorted(state.messages, key=natural_key)
+        return {
+            "frequencies": state.features.frequencies,
+            "phases": state.features.phases,
+            "weights": np.array([state.messages[agent] for agent in agents]),
+        }
+
+    def warm(self, state: FTSState, kept: Mapping[str, AnyArray]) -> FTSState:
+        """Return a state with the earlier features, and the earlier agents as senders that are not there."""
+        features, weights = rff.kept_features(kept, self.num_features, state.space.num_features)
+        messages = {f"earlier.{i}": row for i, row in enumerate(weights)}
+        return replace(state, features=features, messages=messages)
+
+    def _draw_features(
+        self, space: SearchSpace, lengthscale: float | tuple[float, ...], rng: np.random.Generator
+    ) -> rff.RandomFeatures:
+        lengthscales = np.broadcast_to(np.asarray(lengthscale, dtype=np.float64), (space.num_features,))
+        return rff.draw_features(self.num_features, lengthscales, space.num_features, rng)
+
+    def _choose_lengthscale(self, state: FTSState, rng: np.random.Generator) -> FTSState:
+        """Draw the features once the agents have reported on the grid; the largest sum wins."""
+        if state.features is not None or not state.log_likelihoods:
+            return state
+        total = np.sum(
+            [state.log_likelihoods[a] for a in sorted(state.log_likelihoods, key=natural_key)], axis=0
+        )
+        best = LENGTHSCALE_GRID[int(np.argmax(total))]
+        return replace(state, features=self._draw_features(state.space, best, rng))
+
+    # -- the agent's half ----------------------------------------------------------------------
+
+    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+        trial = notebook.next_trial
+        if trial >= task.end:
+            return None
+        if trial < self.num_initial:
+            return uniform_point(notebook, rng)
+        if "weights" in task.arrays:  # Alg. 1, line 6
+            features = rff.RandomFeatures(_float(task.arrays["frequencies"]), _float(task.arrays["phases"]))
+            return self.maximiser(LinearFunction(features, _float(task.arrays["weights"])), notebook, rng)
+        if "point" in task.arrays:
+            advised = self._advised_point(task, notebook)
+            return advised if advised is not None else self.thompson_point(notebook, rng)
+        if self.advice == "mixture":
+            messages = mixture.received(task, notebook)
+            if messages is not None and notebook.history.num_succeeded:
+                x, y = self.observations(notebook)
+                own = self.hyperparameters(notebook, rng)
+                cube = notebook.space.features(sobol(256, notebook.space.dimension, rng))
+                path = mixture.draw(x, y, own, messages, cube, self.draw_path, rng)
+                return self.maximiser(path, notebook, rng)
+        return self.thompson_point(notebook, rng)  # Alg. 1, line 4
+
+    def _advised_point(self, task: Task, notebook: Notebook) -> Query | None:
+        """Return the server's point, None if the agent has been (almost) there already."""
+        point = notebook.space.snap(_float(task.arrays["point"])[None, :])
+        seen = notebook.space.features(notebook.history.points)
+        distance = np.linalg.norm(seen - notebook.space.features(point), axis=1)
+        return Query(point) if len(seen) == 0 or distance.min() >= self.distance(notebook) else None
+
+    def learn(self, task: Task, notebook: Notebook, outcome: Outcome, rng: np.random.Generator) -> Notebook:
+        notebook = super().learn(task, notebook, outcome, rng)
+        if self.advice == "mixture" and "messages" in task.arrays:
+            notebook = notebook.write(
+                **{name: task.arrays[name] for name in ("frequencies", "phases", "messages")}
+            )
+        return notebook
+
+    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+        if not task.values.get("message") or not notebook.history.num_succeeded:
+            return {}
+        x, y = self.observations(notebook)
+        if "lengthscales" in task.arrays:
+            return {"log_likelihoods": self._log_likelihoods(x, y, _float(task.arrays["lengthscales"]))}
+        phi = rff.RandomFeatures(_float(task.arrays["frequencies"]), _float(task.arrays["phases"]))(x)
+        return {"weights": rff.sample_weights(phi, y, self.message_noise_variance, rng)}
+
+    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
+        if not self.secure_sums or "lengthscales" not in task.arrays:
+            return {}
+        return {"log_likelihoods": Summand((len(LENGTHSCALE_GRID),), 1e12)}
+
+    def _log_likelihoods(self, x: Array, y: Array, lengthscales: Array) -> Array:
+        noise = self.message_noise_variance
+        shapes = [np.full(x.shape[1], scale) for scale in lengthscales]
+        hyperparameters = [gp.Hyperparameters("rbf", shape, 1.0, noise) for shape in shapes]
+        return np.array([gp.log_marginal_likelihood(x, y, h)[0] for h in hyperparameters])
+
+    # -- what may cross the wire ---------------------------------------------------------------
+
+    def task_schema(self, space: SearchSpace) -> Schema:
+        m, f, d = self.num_features, space.num_features, space.dimension
+        return Schema(
+            arrays={
+                "frequencies": ArraySpec((m, f)),
+                "phases": ArraySpec((m,), low=0.0, high=2 * np.pi),
+                "weights": ArraySpec((m,)),
+                "point": ArraySpec((d,), low=0.0, high=1.0),
+                "messages": ArraySpec((None, m), max_length=self.mixture_messages),
+                "lengthscales": ArraySpec((len(LENGTHSCALE_GRID),), low=1e-6, high=1e6),
+            },
+            values={"message": bool},
+        )
+
+    def report_schema(self, space: SearchSpace) -> Schema:
+        arrays = {"weights": ArraySpec((self.num_features,), low=-1e6, high=1e6)}
+        if not self.secure_sums:
+            arrays["log_likelihoods"] = ArraySpec((len(LENGTHSCALE_GRID),))
+        return Schema(arrays)
+
+
+def _float(array: AnyArray) -> Array:
+    return np.asarray(array, dtype=np.float64)

@@ -1,0 +1,1 @@
+"""PF-PNE, the personalised federated X-armed bandit with double elimination [Li2024]."""

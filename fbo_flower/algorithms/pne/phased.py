@@ -1,0 +1,395 @@
+"""Phased elimination as the PF-PNE paper has it, and its two halves [Li2024].
+
+Stage 1, the server: all agents pull the active cells of one depth; their means are averaged and cells that
+cannot hold the optimum of the mean are eliminated, down to the transition depth `H0`. Stage 2, each agent
+alone, from the root again: the survivors of stage 1 are protected and keep the server's statistics, all other
+cells are pulled and eliminated by the agent's own. A cell is gone when both have eliminated it.
+
+The mathematics is in `numerics.elimination`; the
+agent's half in `pne_search.py`. `docs/errata.md` lists the misprints that are mended.
+
+What travels. Down: the cells of a depth and the pulls wanted; once each, the survivors of the depths before
+with the server's means and radii, by which an agent recommends. Up: a mean and a count per cell, in stage 1
+only.
+
+[Li2024] Li, Song, Honorio. Personalized federated X-armed bandit. AISTATS 2024 (arXiv 2310.16323).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.bandits.base import XArmedBandit, in_order
+from fbo_flower.algorithms.pne import phased_agent
+from fbo_flower.algorithms.protocol import (
+    ArraySpec,
+    Progress,
+    Schema,
+    Session,
+    Summand,
+    check_choice,
+    check_number,
+    check_secure_sums,
+)
+from fbo_flower.algorithms.records import (
+    AnyArray,
+    Array,
+    Federation,
+    IntArray,
+    Notebook,
+    Phase,
+    Query,
+    Report,
+    Task,
+    natural_key,
+)
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.bandits import elimination, partition
+from fbo_flower.space.space import SearchSpace
+
+MAX_CELLS = 2**20  # of one depth
+MAX_INDEX = 2.0**62
+PATIENCE = 2  # times the pulls of a depth, for an agent that still owes some
+AGGREGATES = ("mean", "median", "trimmed")
+# what secure sums are of, cell by cell, with bounds: see `elimination.merge_sums`
+SUMS = {"present": 1.0, "means": 1e12, "inverse": 1.0, "counts": 1e9}
+
+
+@dataclass(frozen=True)
+class PNEState:
+    """What the server knows.
+
+    Parameters
+    ----------
+    dim : `D`
+    agents : `M` of them at the start
+    depth, active : `h` of stage 1, and `K^h` ascending
+    wanted : pulls of each active cell that an agent owes at this depth
+    means, counts : agent -> its statistics of the active cells, all its pulls at this depth
+    shared : what stage 1 found, all depths one after the other
+    parted : whether stage 1 is over
+    told : agent -> how many rows of `shared` it holds
+    spent : agent -> trials that it made at this depth, whatever came of them
+    failed : agent -> how many of these failed, where sums are secure
+    merged : statistics of this depth over all agents, where sums are secure and one was made
+    """
+
+    dim: int
+    agents: tuple[str, ...]
+    progress: Progress = field(default_factory=Progress)
+    depth: int = 0
+    active: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    wanted: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    means: Mapping[str, Array] = field(default_factory=dict)
+    counts: Mapping[str, IntArray] = field(default_factory=dict)
+    shared: phased_agent.Shared = field(default_factory=phased_agent.Shared.nothing)
+    parted: bool = False
+    told: Mapping[str, int] = field(default_factory=dict)
+    spent: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[str, int] = field(default_factory=dict)
+    merged: elimination.Merged | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhasedPNE(XArmedBandit[PNEState]):
+    """Both stages; `XArmedBandit` explains the other options.
+
+    Parameters
+    ----------
+    gap : `Delta`, how far the mean of the objectives may be from an agent's own at their optima
+    c1 : of the confidence radius `c sqrt(log(c1 T / delta) / n)`
+    delta : probability of failure; None: `1 / M`
+    h0 : "literal": the deepest `h` with `nu rho^h >= Delta`; "ceil": the first with `nu rho^h <= Delta`
+    aggregate : of the agents' means of a cell: "mean" (the paper), or, where some may lie, "median" or
+        "trimmed"; these are less efficient, so that every depth takes more pulls
+    trim : share of the agents that "trimmed" leaves out on either side
+    secure_sums : least number of agents over which the server adds up what they measured without seeing any
+        one's; with "mean" only. 0: it sees everybody's
+    """
+
+    name: ClassVar[str] = "pf-pne"
+
+    gap: float = 0.01
+    c1: float = 1.0
+    delta: float | None = None
+    h0: str = "literal"
+    aggregate: str = "mean"
+    trim: float = 0.2
+    secure_sums: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("gap", self.gap, 0)
+        check_number("c1", self.c1, 1e-12)
+        if self.delta is not None:
+            check_number("delta", self.delta, 1e-300, 1)
+        check_choice("h0", self.h0, ("literal", "ceil"))
+        check_choice("aggregate", self.aggregate, AGGREGATES)
+        check_number("trim", self.trim, 0, 0.5)
+        check_secure_sums(self.secure_sums)
+        if self.secure_sums and self.aggregate != "mean":
+            raise ConfigError(f"aggregate: expected 'mean' with secure_sums, got {self.aggregate!r}")
+
+    def transition(self) -> int:
+        """Return `H0`, the last depth that is explored together; -1 for none."""
+        return elimination.transition_depth(self.nu, self.rho, self.gap, self.h0)
+
+    def constants(self, num_agents: int) -> elimination.Constants:
+        """Return what pulls and radii are made of."""
+        delta = 1.0 / num_agents if self.delta is None else self.delta
+        return elimination.Constants(self.budget, delta, self.nu, self.rho, self.c, self.c1)
+
+    def check(self, space: SearchSpace) -> None:
+        partition.max_depth(space.dimension, self.branching(space.dimension))
+
+    # -- the server's half ---------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> PNEState:
+        state = PNEState(federation.space.dimension, federation.agents, parted=self.transition() < 0)
+        return self._open_depth(state)
+
+    def ask(
+        self,
+        state: PNEState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[PNEState, dict[str, Task]]:
+        if phase is Phase.EVALUATE:
+            return state, {}
+        state = self._close_depth(state, present)
+        told = {state.told.get(agent, 0) for agent in present}
+        news = {rows: state.shared.after(rows) for rows in told}
+        arrays = {rows: n.to_arrays() if len(n.index) else {} for rows, n in news.items()}  # written once
+        adds_up = phase is Phase.TRAIN and self._completes(state, present)
+        tasks = {agent: self._task(state, agent, phase, server_round, arrays, adds_up) for agent in present}
+        return state, {agent: task for agent, task in tasks.items() if task is not None}
+
+    def tell(self, state: PNEState, phase: Phase, reports: Mapping[str, Report]) -> PNEState:
+        means, counts = dict(state.means), dict(state.counts)
+        for agent, report in reports.items():
+            # a report of another number of cells says nothing about these
+            if "counts" in report.arrays and report.arrays["counts"].shape == state.active.shape:
+                means[agent] = np.asarray(report.arrays["means"], dtype=np.float64)
+                counts[agent] = np.asarray(report.arrays["counts"], dtype=np.int64)
+        told = {**state.told, **{agent: len(state.shared.index) for agent in reports}}
+        progress, spent, failed = state.progress.advance(reports), dict(state.spent), dict(state.failed)
+        for agent, report in reports.items() if not state.parted else ():
+            spent[agent] = spent.get(agent, 0) + progress.of(agent) - state.progress.of(agent)
+            if self.secure_sums:
+                failed[agent] = failed.get(agent, 0) + report.num_failed
+        state = replace(state, progress=progress, means=means, counts=counts, told=in_order(told))
+        return replace(state, spent=in_order(spent), failed=in_order(failed))
+
+    def add_up(self, state: PNEState, agents: Sequence[str], sums: Mapping[str, Array]) -> PNEState:
+        found = elimination.merge_sums(*(sums[name] for name in SUMS))
+        fits = found.mean.shape == state.active.shape and bool(np.any(found.count))  # a sum of something
+        return replace(state, merged=found if fits else None)
+
+    def finished(self, state: PNEState) -> bool:
+        return all(state.progress.of(agent) >= self.budget for agent in state.agents)
+
+    def _task(
+        self,
+        state: PNEState,
+        agent: str,
+        phase: Phase,
+        server_round: int,
+        news: Mapping[int, Mapping[str, AnyArray]],
+        adds_up: bool,
+    ) -> Task | None:
+        trial = state.progress.of(agent)
+        left = self.budget - trial if phase is Phase.TRAIN else 0
+        most = min(left, self.max_evaluations_per_round)
+        arrays = dict(news[state.told.get(agent, 0)])
+        values = {"agents": len(state.agents), "depth": -1}
+        if adds_up:  # also of those that owe nothing
+            trials = 0 if self._lags(state, agent) else min(self._owes(state, agent), most)
+            arrays |= {"cells": state.active, "pulls": state.wanted}
+            return Task(
+                phase, server_round, trial, trials, arrays, values | {"depth": state.depth, "sum": True}
+            )
+        if left == 0:  # what agents recommend is by the last survivors, too
+            return Task(phase, server_round, trial, 0, arrays, values) if arrays else None
+        if state.parted:
+            return Task(phase, server_round, trial, most, arrays, values)
+        owed = self._owes(state, agent)
+        if owed == 0 or self._lags(state, agent):
+            return None  # waits for the others
+        arrays |= {"cells": state.active, "pulls": state.wanted}
+        values["depth"] = state.depth
+        return Task(phase, server_round, trial, min(owed, most), arrays, values)
+
+    def _trim(self) -> float:
+        return {"mean": 0.0, "median": 0.5, "trimmed": self.trim}[self.aggregate]
+
+    def _owes(self, state: PNEState, agent: str) -> int:
+        """Return how many pulls of this depth are missing; where sums are secure, as the agent says."""
+        if self.secure_sums:
+            done = state.spent.get(agent, 0) - state.failed.get(agent, 0)
+            return max(0, int(np.sum(state.wanted)) - done)
+        counts = state.counts.get(agent, np.zeros(len(state.active), dtype=np.int64))
+        return int(np.sum(np.maximum(0, state.wanted - counts)))
+
+    def _completes(self, state: PNEState, present: Sequence[str]) -> bool:
+        """Return whether everybody who is there can be done with this depth now, for the server to add up."""
+        if not self.secure_sums or state.parted or state.merged is not None:
+            return False
+        return all(
+            min(self._owes(state, a), self.budget - state.progress.of(a)) <= self.max_evaluations_per_round
+            for a in present
+            if not self._lags(state, a)
+        )
+
+    def _open_depth(self, state: PNEState) -> PNEState:
+        pulls = self.constants(len(state.agents)).pulls_per_client(state.depth, len(state.agents))
+        wanted = np.full(len(state.active), min(pulls, self.budget), dtype=np.int64)
+        return replace(state, wanted=wanted, means={}, counts={}, spent={}, failed={}, merged=None)
+
+    def _lags(self, state: PNEState, agent: str) -> bool:
+        """Return whether an agent made twice the trials of this depth and still owes pulls.
+
+        Its objective fails in some cell, or it says so. Nobody waits for it before the next depth.
+        """
+        spent = state.spent.get(agent, 0)
+        return spent >= PATIENCE * int(np.sum(state.wanted)) and self._owes(state, agent) > 0
+
+    def _close_depth(self, state: PNEState, present: Sequence[str]) -> PNEState:
+        """Eliminate, once everybody who is there has pulled what was wanted [Li2024, Alg. 1]."""
+        waiting = [a for a in present if state.progress.of(a) < self.budget]
+        constants = self.constants(len(state.agents))
+        if self.secure_sums:  # one sum of a depth, whoever was late: the difference of two would tell on them
+            return state if state.parted or state.merged is None else self._eliminate(state, state.merged)
+        if state.parted or not state.counts:
+            return state
+        able = [a for a in waiting if not self._lags(state, a)]
+        if any(self._owes(state, a) for a in (able if waiting else state.counts)):
+            return state  # without anybody waiting: the budget ended within this depth
+        agents = sorted(state.counts, key=natural_key)
+        means, counts = [state.means[a] for a in agents], [state.counts[a] for a in agents]
+        merged = elimination.merge(means, counts, self._trim())
+        missing = elimination.missing_pulls(merged.count, constants.pulls(state.depth), len(able))
+        if np.any(missing) and (able or not waiting or not np.any(merged.count)):
+            # some were left out: those who can owe the rest
+            return replace(state, wanted=state.wanted + missing) if waiting else state
+        return self._eliminate(state, merged)
+
+    def _eliminate(self, state: PNEState, merged: elimination.Merged) -> PNEState:
+        constants = self.constants(len(state.agents))
+        radius = constants.radius(merged.count)
+        known = merged.count > 0  # where nobody could give a value there is nothing to find
+        stays = known.copy()
+        stays[known] = ~elimination.eliminated(
+            merged.mean[known], radius[known], constants.variation(state.depth)
+        )
+        shared = state.shared.add(state.depth, state.active[stays], merged.mean[stays], radius[stays])
+        if self.secure_sums:
+            stays |= ~known  # who could have given one may have come late
+        return self._deeper(replace(state, shared=shared), state.active[stays])
+
+    def _deeper(self, state: PNEState, survivors: IntArray) -> PNEState:
+        """Go on to the children of the survivors of a depth, or to stage 2."""
+        arity = self.branching(state.dim)
+        if state.depth >= min(self.transition(), partition.max_depth(state.dim, arity)):
+            return replace(state, parted=self.transition() != elimination.NEVER)
+        children = partition.children(survivors, arity)
+        return self._open_depth(replace(state, depth=state.depth + 1, active=children))
+
+    def keep(self, state: PNEState) -> dict[str, AnyArray]:
+        if not len(state.shared.index):
+            return {}
+        arity = np.array([self.branching(state.dim)])
+        return {**state.shared.to_arrays(), "arity": arity}
+
+    def warm(self, state: PNEState, kept: Mapping[str, AnyArray]) -> PNEState:
+        """Return a state that has the survivors of an earlier stage 1, and goes on below them."""
+        found = {name: np.asarray(kept.get(name, np.empty(0))) for name in state.shared.to_arrays()}
+        shapes = {array.shape for array in found.values()}
+        if len(shapes) != 1 or len(next(iter(shapes))) != 1 or not all(len(a) for a in found.values()):
+            raise ConfigError(
+                f"warm_start: expected survivors of stage 1, got arrays of shapes {sorted(shapes)}"
+            )
+        shared = phased_agent.Shared.from_arrays(found)
+        arity = self.branching(state.dim)
+        last = partition.max_depth(state.dim, arity)
+        if kept.get("arity", np.zeros(1)).tolist() != [arity]:
+            raise ConfigError(f"arity: expected survivors of cells with {arity} children")
+        sound = np.isfinite(shared.mean).all() and (shared.radius >= 0).all()
+        if not sound or not ((shared.depth >= 0) & (shared.depth <= last)).all():
+            raise ConfigError(f"warm_start: expected finite means of cells down to depth {last}")
+        depth = int(shared.depth.max())
+        survivors = shared.at(depth)[0]
+        if (survivors < 0).any() or (survivors >= arity**depth).any():
+            raise ConfigError(f"warm_start: expected cells of depth {depth}")
+        if self.transition() < 0:
+            raise ConfigError(f"warm_start: expected an algorithm with a first stage, got {self.name}")
+        return self._deeper(replace(state, shared=shared, depth=depth), np.sort(survivors))
+
+    # -- the agent's half ----------------------------------------------------------------------
+
+    def session(self, task: Task, notebook: Notebook) -> Session:
+        constants = self.constants(int(task.values["agents"]))
+        return phased_agent.Turn(task, notebook, constants, self.branching(notebook.space.dimension))
+
+    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+        raise ConfigError(f"{self.name}: expected session(), its tasks are one conversation")
+
+    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+        if "cells" not in task.arrays or (self.secure_sums and not task.values.get("sum")):
+            return {}
+        cells = np.asarray(task.arrays["cells"], dtype=np.int64)
+        count, total = phased_agent.Levels.read(notebook).of(int(task.values["depth"]), cells)
+        means = total / np.maximum(count, 1)
+        if not self.secure_sums:
+            return {"means": means, "counts": count}
+        there = count > 0
+        inverse = np.where(there, 1.0 / np.maximum(count, 1), 0.0)
+        return dict(
+            zip(SUMS, (there.astype(np.float64), means, inverse, count.astype(np.float64)), strict=True)
+        )
+
+    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
+        if not self.secure_sums or not task.values.get("sum") or "cells" not in task.arrays:
+            return {}
+        shape = (len(task.arrays["cells"]),)
+        return {name: Summand(shape, bound) for name, bound in SUMS.items()}
+
+    def recommend(self, notebook: Notebook) -> Array | None:
+        best = self._best(notebook)
+        if best is None:
+            return None
+        dim = notebook.space.dimension
+        point: Array = partition.centre(best[0], np.array([best[1]]), dim, self.branching(dim))[0]
+        return point
+
+    def incumbent(self, notebook: Notebook) -> float:
+        best = self._best(notebook)
+        return float("nan") if best is None else best[2]
+
+    def _best(self, notebook: Notebook) -> tuple[int, int, float] | None:
+        num_agents = notebook.arrays.get("agents")
+        if num_agents is None:
+            return None
+        return phased_agent.recommend(notebook, self.constants(int(np.asarray(num_agents)[0])))
+
+    # -- what may cross the wire ---------------------------------------------------------------
+
+    def task_schema(self, space: SearchSpace) -> Schema:
+        index = ArraySpec((None,), "int64", 0, MAX_INDEX, 2 * MAX_CELLS)  # of all depths together
+        real = ArraySpec((None,), max_length=2 * MAX_CELLS)
+        pulls = ArraySpec((None,), "int64", 0, 1e9, MAX_CELLS)
+        shared = {"shared.depth": index, "shared.index": index, "shared.mean": real, "shared.radius": real}
+        values = {"depth": int, "agents": int, "sum": bool}
+        return Schema({"cells": index, "pulls": pulls, **shared}, values)
+
+    def report_schema(self, space: SearchSpace) -> Schema:
+        if self.secure_sums:
+            return Schema(values=self.remark_types())
+        counts = ArraySpec((None,), "int64", 0, 1e9, MAX_CELLS)
+        means = ArraySpec((None,), max_length=MAX_CELLS)
+        return Schema({"means": means, "counts": counts}, self.remark_types())

@@ -1,0 +1,255 @@
+"""The agent's half of PF-PNE: its own statistics, and the second elimination [Li2024, Alg. 2-3].
+
+Notation: `h` depth, `K_m^h` the agent's active cells (ascending indices), `K^h` the survivors of stage 1.
+All of it lives in the notebook's arrays: sums per cell, never a row per pull.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fbo_flower.algorithms.records import AnyArray, Array, IntArray, Notebook, Outcome, Query, Task
+from fbo_flower.numerics.bandits import elimination, partition
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Survivors of stage 1 with the server's statistics, depth by depth; all arrays `(n,)`."""
+
+    depth: IntArray
+    index: IntArray
+    mean: Array
+    radius: Array
+
+    @staticmethod
+    def nothing() -> Shared:
+        """Return what an agent alone has."""
+        return Shared(_NONE, _NONE, np.empty(0), np.empty(0))
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, AnyArray]) -> Shared:
+        """Read what `to_arrays` wrote; nothing if it is not there."""
+        if "shared.depth" not in arrays:
+            return Shared.nothing()
+        depth, index = (np.asarray(arrays[f"shared.{n}"], dtype=np.int64) for n in ("depth", "index"))
+        mean, radius = (np.asarray(arrays[f"shared.{n}"], dtype=np.float64) for n in ("mean", "radius"))
+        return Shared(depth, index, mean, radius)
+
+    def to_arrays(self) -> dict[str, AnyArray]:
+        """Return the arrays under the names they have in a task and in a notebook."""
+        return {f"shared.{n}": getattr(self, n) for n in ("depth", "index", "mean", "radius")}
+
+    def add(self, depth: int, index: IntArray, mean: Array, radius: Array) -> Shared:
+        """Return this with one more depth behind it."""
+        return Shared(
+            np.concatenate([self.depth, np.full(len(index), depth, dtype=np.int64)]),
+            np.concatenate([self.index, index]),
+            np.concatenate([self.mean, mean]),
+            np.concatenate([self.radius, radius]),
+        )
+
+    def after(self, rows: int) -> Shared:
+        """Return this without its first rows."""
+        return Shared(self.depth[rows:], self.index[rows:], self.mean[rows:], self.radius[rows:])
+
+    def join(self, news: Shared) -> Shared:
+        """Return this with the depths of `news` behind it that were not known yet."""
+        rows = ~np.isin(news.depth, self.depth)
+        return Shared(
+            np.concatenate([self.depth, news.depth[rows]]),
+            np.concatenate([self.index, news.index[rows]]),
+            np.concatenate([self.mean, news.mean[rows]]),
+            np.concatenate([self.radius, news.radius[rows]]),
+        )
+
+    def at(self, depth: int) -> tuple[IntArray, Array, Array]:
+        """Return indices, means and radii of one depth."""
+        rows = self.depth == depth
+        return self.index[rows], self.mean[rows], self.radius[rows]
+
+
+@dataclass(frozen=True)
+class Levels:
+    """All cells that the agent pulled: depth, index, pulls and sum of values, each `(n,)`, in their order."""
+
+    depth: IntArray
+    index: IntArray
+    count: IntArray
+    total: Array
+
+    @staticmethod
+    def read(notebook: Notebook) -> Levels:
+        """Return what the notebook holds."""
+        if "cells.depth" not in notebook.arrays:
+            return Levels(_NONE, _NONE, _NONE, np.empty(0))
+        names = ("depth", "index", "count")
+        depth, index, count = (np.asarray(notebook.arrays[f"cells.{n}"], dtype=np.int64) for n in names)
+        return Levels(depth, index, count, np.asarray(notebook.arrays["cells.total"], dtype=np.float64))
+
+    def of(self, depth: int, index: IntArray) -> tuple[IntArray, Array]:
+        """Return pulls and sums of cells `(n,)` of one depth; 0 where it was never pulled."""
+        rows = np.flatnonzero(self.depth == depth)
+        known = elimination.contains(self.index[rows], index)
+        place = rows[elimination.positions(self.index[rows], index[known])]
+        count, total = np.zeros(len(index), dtype=np.int64), np.zeros(len(index))
+        count[known], total[known] = self.count[place], self.total[place]
+        return count, total
+
+    def add(self, depth: int, index: IntArray, count: IntArray, total: Array) -> Levels:
+        """Return this after more pulls of cells of one depth."""
+        before, sums = self.of(depth, index)
+        rest = ~((self.depth == depth) & elimination.contains(np.sort(index), self.index))
+        depths = np.concatenate([self.depth[rest], np.full(len(index), depth, dtype=np.int64)])
+        indices = np.concatenate([self.index[rest], index])
+        order = np.lexsort((indices, depths))
+        return Levels(
+            depths[order],
+            indices[order],
+            np.concatenate([self.count[rest], before + count])[order],
+            np.concatenate([self.total[rest], sums + total])[order],
+        )
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where the agent's own elimination stands: `h` and `K_m^h`."""
+
+    num_agents: int
+    depth: int
+    active: IntArray
+    shared: Shared
+
+    @staticmethod
+    def read(notebook: Notebook, num_agents: int, task: Task) -> Search:
+        """Return what the notebook holds, with what the task tells of stage 1."""
+        arrays = notebook.arrays
+        shared = Shared.from_arrays(arrays).join(Shared.from_arrays(task.arrays))
+        depth = int(np.asarray(arrays["search.depth"])[0]) if "search.depth" in arrays else 0
+        active = np.asarray(arrays.get("search.active", np.zeros(1, dtype=np.int64)), dtype=np.int64)
+        return Search(num_agents, depth, active, shared)
+
+
+class Turn:
+    """One task of an agent: it takes in what the server tells, pulls what is wanted, and keeps sums."""
+
+    def __init__(self, task: Task, notebook: Notebook, constants: elimination.Constants, arity: int) -> None:
+        self._task, self._constants, self._arity = task, constants, arity
+        search = Search.read(notebook, int(task.values["agents"]), task)
+        self._notebook = write(notebook, Levels.read(notebook), search)
+        self._work = Work(0, _NONE, _NONE, search)
+
+    def ask(self) -> Query | None:
+        left, search = self._task.end - self._notebook.next_trial, self._work.search
+        if left <= 0:
+            return None
+        if "cells" in self._task.arrays:
+            cells = np.asarray(self._task.arrays["cells"], dtype=np.int64)
+            wanted = np.asarray(self._task.arrays["pulls"], dtype=np.int64)
+            depth = int(self._task.values["depth"])
+            self._work = together(self._notebook, depth, cells, wanted, left, search)
+        else:
+            self._work = alone(self._notebook, search, self._constants, self._arity, left)
+        if len(self._work.index) == 0:
+            return None
+        space = self._notebook.space
+        centres = partition.centre(self._work.depth, self._work.index, space.dimension, self._arity)
+        return Query(space.snap(centres), self._work.pulls)
+
+    def tell(self, outcome: Outcome) -> None:
+        assert outcome.counts is not None
+        sums = np.where(outcome.counts > 0, outcome.values * outcome.counts, 0.0)
+        levels = Levels.read(self._notebook).add(self._work.depth, self._work.index, outcome.counts, sums)
+        self._notebook = write(self._notebook.pass_over(outcome), levels, self._work.search)
+
+    def close(self) -> Notebook:
+        return self._notebook
+
+
+@dataclass(frozen=True)
+class Work:
+    """Cells of one depth to pull next, ascending, and how often; and where the search stands then."""
+
+    depth: int
+    index: IntArray
+    pulls: IntArray
+    search: Search
+
+
+def write(notebook: Notebook, levels: Levels, search: Search) -> Notebook:
+    """Return the notebook with these statistics."""
+    cells = {f"cells.{n}": getattr(levels, n) for n in ("depth", "index", "count", "total")}
+    return notebook.write(
+        **cells,
+        **search.shared.to_arrays(),
+        **{
+            "agents": np.array([search.num_agents], dtype=np.int64),
+            "search.depth": np.array([search.depth], dtype=np.int64),
+            "search.active": search.active,
+        },
+    )
+
+
+def together(
+    notebook: Notebook, depth: int, cells: IntArray, wanted: IntArray, left: int, search: Search
+) -> Work:
+    """Return what stage 1 still wants of `cells`, as far as `left` pulls go."""
+    count, _ = Levels.read(notebook).of(depth, cells)
+    return _fit(depth, cells, np.maximum(0, wanted - count), left, search)
+
+
+def alone(
+    notebook: Notebook, search: Search, constants: elimination.Constants, arity: int, left: int
+) -> Work:
+    """Return what stage 2 pulls next; depths that are done are eliminated on the way [Li2024, Alg. 3]."""
+    levels = Levels.read(notebook)
+    depth, active = search.depth, search.active
+    deepest = partition.max_depth(notebook.space.dimension, arity)
+    while True:
+        survivors, mean_of, radius_of = search.shared.at(depth)
+        protected = elimination.contains(survivors, active)
+        own = active[~protected]
+        count, total = levels.of(depth, own)
+        owed = np.maximum(0, constants.pulls(depth) - count)
+        if np.any(owed) or depth >= deepest:
+            return _fit(depth, own, owed, left, Search(search.num_agents, depth, active, search.shared))
+        mean, radius = np.empty(len(active)), np.empty(len(active))
+        mean[~protected], radius[~protected] = total / count, constants.radius(count)
+        place = elimination.positions(survivors, active[protected])
+        mean[protected], radius[protected] = mean_of[place], radius_of[place]
+        out = elimination.eliminated(mean, radius, constants.variation(depth), protected)
+        active, depth = partition.children(active[~out], arity), depth + 1
+
+
+def recommend(notebook: Notebook, constants: elimination.Constants) -> tuple[int, int, float] | None:
+    """Return depth, index and mean of the cell with the best lower bound; None before the first success.
+
+    Cells that survived stage 1 count with the server's statistics.
+    """
+    levels = Levels.read(notebook)
+    shared = Shared.from_arrays(notebook.arrays)
+    pulled = levels.count > 0
+    if not pulled.any():
+        return None
+    depth, index = levels.depth[pulled], levels.index[pulled]
+    mean = levels.total[pulled] / levels.count[pulled]
+    radius = constants.radius(levels.count[pulled])
+    for h in np.unique(shared.depth).tolist():
+        survivors, mean_of, radius_of = shared.at(h)
+        rows = np.flatnonzero(depth == h)
+        rows = rows[elimination.contains(survivors, index[rows])]
+        place = elimination.positions(survivors, index[rows])
+        mean[rows], radius[rows] = mean_of[place], radius_of[place]
+    best = elimination.recommend(mean, radius)
+    return int(depth[best]), int(index[best]), float(mean[best])
+
+
+def _fit(depth: int, index: IntArray, owed: IntArray, left: int, search: Search) -> Work:
+    """Take the owed pulls in ascending order of the cells until `left` are taken."""
+    taken = np.clip(left - (np.cumsum(owed) - owed), 0, owed)
+    some = taken > 0
+    return Work(depth, index[some], taken[some], search)

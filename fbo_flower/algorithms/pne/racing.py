@@ -1,0 +1,244 @@
+"""PF-PNE, racing variant, the server's half: it chooses by upper bound what all agents pull.
+
+The method is in `numerics.racing`, the agent's half in `pne_race.py`. Neither nu1, rho, Delta nor a noise
+level is asked for.
+
+What travels. Stage 1, down: depths and indices of new cells; up: a mean and a count per cell, and how many
+pulls of them are still owed. At its end, down, once: the common tree, and per cell the merged mean, pulls per
+client, variance between clients, how many took part, and whether the agent did. Stage 2, up: nothing but the
+number of evaluations done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.bandits.base import Bandit, branching, check_arity, check_most
+from fbo_flower.algorithms.pne.racing_agent import Race, Tally, best_cell
+from fbo_flower.algorithms.protocol import ArraySpec, Progress, Schema, Session
+from fbo_flower.algorithms.records import (
+    AnyArray,
+    Array,
+    Federation,
+    IntArray,
+    Notebook,
+    Phase,
+    Query,
+    Report,
+    Task,
+    natural_key,
+)
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.bandits import partition
+from fbo_flower.numerics.bandits.racing import STAGE_ONE_PART, Gathering, Shared
+from fbo_flower.numerics.bandits.racing_cells import RacingOptions, first_cells
+from fbo_flower.space.space import SearchSpace
+
+MAX_CELLS = 2**16
+MAX_INDEX = 2.0**62
+
+
+@dataclass(frozen=True)
+class RaceState:
+    """What the server knows.
+
+    Parameters
+    ----------
+    agents : of the start; the run ends when all of these have spent their budget
+    gathering : all closed batches; a value here: it is copied before it changes
+    rows : the agents of the gathering's rows
+    depth, index : cells of the open batch, `(n,)`
+    means, counts, owed : agent -> what it said of the open batch
+    asked : pulls of one agent in all batches
+    shared : what stage 1 found; None until its end
+    told : agents that hold it
+    """
+
+    agents: tuple[str, ...]
+    gathering: Gathering
+    depth: IntArray
+    index: IntArray
+    progress: Progress = field(default_factory=Progress)
+    rows: tuple[str, ...] = ()
+    means: Mapping[str, Array] = field(default_factory=dict)
+    counts: Mapping[str, IntArray] = field(default_factory=dict)
+    owed: Mapping[str, int] = field(default_factory=dict)
+    asked: int = 0
+    shared: Shared | None = None
+    told: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RacingPNE(Bandit[RaceState]):
+    """Racing PF-PNE; `PFPNE` explains the options."""
+
+    name: ClassVar[str] = "pf-pne"
+
+    nu: float | None = None
+    rho: float | None = None
+    arity: str = "binary"
+    max_evaluations_per_round: int = 10_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_arity(self.arity)
+        check_most(self.max_evaluations_per_round)
+        self.racing_options(1)
+
+    def racing_options(self, dim: int) -> RacingOptions:
+        """Return the settings of the search in `dim` dimensions."""
+        return RacingOptions(dim, branching(self.arity, dim), nu=self.nu, rho=self.rho)
+
+    def check(self, space: SearchSpace) -> None:
+        self.racing_options(space.dimension)
+
+    # -- the server's half ---------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> RaceState:
+        options = self.racing_options(federation.space.dimension)
+        depth, index = first_cells(options, self.budget)
+        asked = len(depth) * options.first_pulls
+        return RaceState(federation.agents, Gathering(options, self.budget), depth, index, asked=asked)
+
+    def ask(
+        self,
+        state: RaceState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[RaceState, dict[str, Task]]:
+        if phase is not Phase.TRAIN:
+            return state, {}
+        waiting = [agent for agent in present if state.progress.of(agent) < self.budget]
+        state = self._close_batch(state, waiting)
+        tasks = {agent: self._task(state, agent, server_round) for agent in waiting}
+        return state, {agent: task for agent, task in tasks.items() if task is not None}
+
+    def tell(self, state: RaceState, phase: Phase, reports: Mapping[str, Report]) -> RaceState:
+        means, counts, owed = dict(state.means), dict(state.counts), dict(state.owed)
+        for agent, report in reports.items():
+            # a report of another number of cells says nothing about these
+            if "counts" in report.arrays and report.arrays["counts"].shape == state.index.shape:
+                means[agent] = np.asarray(report.arrays["means"], dtype=np.float64)
+                counts[agent] = np.asarray(report.arrays["counts"], dtype=np.int64)
+                owed[agent] = int(np.sum(report.arrays["owed"]))
+        told = state.told if state.shared is None else {*state.told, *reports}
+        return replace(
+            state,
+            progress=state.progress.advance(reports),
+            means=means,
+            counts=counts,
+            owed=owed,
+            told=tuple(sorted(told, key=natural_key)),
+        )
+
+    def finished(self, state: RaceState) -> bool:
+        return all(state.progress.of(agent) >= self.budget for agent in state.agents)
+
+    def _task(self, state: RaceState, agent: str, server_round: int) -> Task | None:
+        trial = state.progress.of(agent)
+        most = min(self.budget - trial, self.max_evaluations_per_round)
+        arrays: dict[str, AnyArray] = {}
+        if state.shared is None:
+            owed = state.owed.get(agent, len(state.index) * state.gathering.options.first_pulls)
+            if owed == 0:
+                return None  # waits for the others
+            arrays, most = {"cells.depth": state.depth, "cells.index": state.index}, min(most, owed)
+        elif agent not in state.told:
+            arrays = _packed(state.shared, state.gathering, state.rows, agent)
+        return Task(Phase.TRAIN, server_round, trial, most, arrays)
+
+    def _close_batch(self, state: RaceState, waiting: Sequence[str]) -> RaceState:
+        """Choose the next cells, once everybody who is there has pulled these."""
+        if state.shared is not None or not state.means or any(state.owed.get(a, 1) > 0 for a in waiting):
+            return state
+        known = state.rows or state.agents
+        rows = (*known, *sorted(set(state.means) - set(known), key=natural_key))
+        nothing = np.zeros(len(state.index), dtype=np.int64)
+        gathering = state.gathering.copy()
+        means = np.array([state.means.get(agent, nothing.astype(np.float64)) for agent in rows])
+        gathering.hear(means, np.array([state.counts.get(agent, nothing) for agent in rows]))
+        with np.errstate(over="ignore", invalid="ignore"):  # squares of huge values
+            depth, index = gathering.next_cells(self.budget // STAGE_ONE_PART - state.asked)
+        return replace(
+            state,
+            gathering=gathering,
+            rows=rows,
+            depth=depth,
+            index=index,
+            means={},
+            counts={},
+            owed={},
+            asked=state.asked + len(depth) * gathering.options.first_pulls,
+            shared=None if len(depth) else _result(gathering),
+        )
+
+    # -- the agent's half ----------------------------------------------------------------------
+
+    def session(self, task: Task, notebook: Notebook) -> Session:
+        return Race(task, notebook, self.racing_options(notebook.space.dimension), self.budget)
+
+    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+        raise ConfigError(f"{self.name}: expected session(), its tasks are one conversation")
+
+    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+        if "cells.depth" not in task.arrays:
+            return {}
+        pulls = self.racing_options(notebook.space.dimension).first_pulls
+        tally = Tally.read(notebook).of(task.arrays["cells.depth"], task.arrays["cells.index"])
+        owed = np.maximum(0, pulls - tally.count - tally.failed).sum(keepdims=True)
+        return {"means": tally.means(), "counts": tally.count, "owed": owed.astype(np.int64)}
+
+    def recommend(self, notebook: Notebook) -> Array | None:
+        options = self.racing_options(notebook.space.dimension)
+        best = best_cell(notebook, options)
+        if best is None:
+            return None
+        point: Array = partition.centre(best[0], np.array([best[1]]), options.dim, options.arity)[0]
+        return point
+
+    def incumbent(self, notebook: Notebook) -> float:
+        best = best_cell(notebook, self.racing_options(notebook.space.dimension))
+        return float("nan") if best is None else best[2]
+
+    # -- what may cross the wire ---------------------------------------------------------------
+
+    def task_schema(self, space: SearchSpace) -> Schema:
+        whole = ArraySpec((None,), "int64", 0, MAX_INDEX, MAX_CELLS)
+        real, flag = ArraySpec((None,), max_length=MAX_CELLS), ArraySpec((None,), "int64", 0, 1, MAX_CELLS)
+        cells = {f"{kind}.{name}": whole for kind in ("cells", "shared") for name in ("depth", "index")}
+        reals = {f"shared.{name}": real for name in ("mean", "count", "spread")}
+        return Schema({**cells, **reals, "shared.num_clients": whole, "shared.heard": flag})
+
+    def report_schema(self, space: SearchSpace) -> Schema:
+        counts = ArraySpec((None,), "int64", 0, 1e9, MAX_CELLS)
+        means = ArraySpec((None,), max_length=MAX_CELLS)
+        owed = ArraySpec((1,), "int64", 0, 1e9)
+        return Schema({"means": means, "counts": counts, "owed": owed}, self.remark_types())
+
+
+def _result(gathering: Gathering) -> Shared:
+    with np.errstate(over="ignore"):
+        return gathering.result()
+
+
+def _packed(shared: Shared, gathering: Gathering, rows: Sequence[str], agent: str) -> dict[str, AnyArray]:
+    """Return what stage 1 found, for one agent; `pne_race.unpacked` reads it."""
+    size = shared.cells.size
+    heard = np.zeros(size, dtype=np.int64)
+    if agent in rows and rows.index(agent) < len(gathering.counts):
+        heard = (gathering.counts[rows.index(agent)] > 0).astype(np.int64)
+    return {
+        "shared.depth": shared.cells.depth[:size],
+        "shared.index": shared.cells.index[:size],
+        "shared.mean": shared.mean,
+        "shared.count": shared.count,
+        "shared.spread": shared.spread,
+        "shared.num_clients": shared.num_clients.astype(np.int64),
+        "shared.heard": heard,
+    }

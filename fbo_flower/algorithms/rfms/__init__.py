@@ -1,0 +1,1 @@
+"""RFMS, restrictive federated model selection [Sun2019]."""

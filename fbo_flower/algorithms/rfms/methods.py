@@ -1,0 +1,104 @@
+"""What each method of RFMS minimises, what it proposes next, and which configuration it ships [Sun2019, 4.2].
+
+Notation: `(J_l, J_r)` losses at the openbox and at the curators, `(n, 2)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fbo_flower.algorithms.records import Array
+from fbo_flower.algorithms.rfms.state import RFMSState
+from fbo_flower.algorithms.search import maximiser
+from fbo_flower.numerics.acquisition import proposals, scalarization
+from fbo_flower.numerics.arrays import BoolArray
+
+METHODS = ("lso", "fso", "fmo", "ehvi", "rand_mo")
+SHIP = ("own", "mean", "max", "guarded")
+GUESSING = 0.5  # misclassified, of two classes
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method and the `alpha` of "fso"."""
+
+    name: str
+    alpha: float
+
+    def combined(self, losses: Array) -> Array:
+        """Return what the method minimises, `(n,)`; of a method with two objectives, their mean [Eq. 4].
+
+        Parameters
+        ----------
+        losses : `(n, 2)`; NaN where one is not known
+        """
+        if self.name == "lso":
+            return losses[:, 0]
+        weight = self.alpha if self.name == "fso" else 0.5
+        return weight * losses[:, 0] + (1.0 - weight) * losses[:, 1]
+
+    def observations(self, state: RFMSState) -> tuple[Array, Array]:
+        """Return the points `(n, D)` and losses `(n, 2)` that the search models."""
+        kept, losses = self.observed(state.losses(), state.failed())
+        return state.points[kept], losses
+
+    def observed(self, losses: Array, failed: BoolArray) -> tuple[BoolArray, Array]:
+        """Return which trials the search models, and with which losses `(n, 2)`.
+
+        A failed trial counts as the worst loss seen; one whose losses are not known yet is left out. "lso"
+        does without the curators: its second column is the first. Without a success nothing is modelled.
+        """
+        if self.name == "lso":
+            losses, failed = losses[:, [0, 0]], ~np.isfinite(losses[:, 0])
+        known = np.isfinite(losses).all(axis=1) & ~failed
+        if not known.any():
+            return known, losses[known]
+        worst = losses[known].max(axis=0)
+        losses = np.where(failed[:, None], worst, losses)
+        kept = known | failed
+        return kept, losses[kept]
+
+    def plan(self, features: Array, losses: Array, rng: np.random.Generator) -> proposals.Plan:
+        """Return what is to be fitted before the next proposal, and the acquisition that comes of it.
+
+        "fmo" is ParEGO: weights drawn anew make one loss of two, and expected improvement of that decides.
+
+        Parameters
+        ----------
+        features : `(n, F)`, of the points seen, `n > 0`
+        losses : `(n, 2)`, finite
+        """
+        if self.name == "ehvi":
+            return proposals.plan_volume_improvement(features, losses)
+        if self.name == "fmo":
+            weights = scalarization.draw_weights(2, rng)
+            return proposals.plan_improvement(
+                features, scalarization.tchebycheff(scalarization.normalise(losses), weights)
+            )
+        return proposals.plan_improvement(features, self.combined(losses))
+
+    def propose(self, state: RFMSState, rng: np.random.Generator) -> Array:
+        """Return the next point `(D,)`: the maximiser of the acquisition, at random without a success."""
+        points, losses = self.observations(state)
+        if len(points) == 0:
+            first: Array = state.space.snap(rng.random((1, state.space.dimension)))[0]
+            return first
+        function = self.plan(state.space.features(points), losses, rng).fitted(proposals.KERNEL, rng)
+        distance, count = proposals.MIN_DISTANCE, proposals.NUM_CANDIDATES
+        point: Array = maximiser(function, state.space, state.points, count, distance, rng)[0]
+        return point
+
+
+def shipped(state: RFMSState, criterion: str, method: Method) -> int | None:
+    """Return the trial that is shipped, the first with the smallest criterion; None without a success."""
+    losses, worst = state.losses(), np.where(state.failed(), np.nan, state.worst_losses())
+    if criterion == "max" or (criterion == "guarded" and bool(np.any(worst < GUESSING))):
+        values = worst
+    elif criterion in ("mean", "guarded"):
+        values = losses.mean(axis=1)
+    else:
+        values = method.combined(losses)
+    values = np.where(state.failed(), np.nan, values)
+    return int(np.nanargmin(values)) if np.isfinite(values).any() else None

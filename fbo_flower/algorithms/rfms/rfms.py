@@ -1,0 +1,270 @@
+"""RFMS, restrictive federated model selection: tune at one site, judge at others, share no row [Sun2019].
+
+A round is one configuration `phi`. TRAIN: the openbox cross-validates `phi` on its own rows (`J_l`) and fits
+a model `theta`. EVALUATE: the curators judge `theta`, each answers one loss and its number of rows, and `J_r`
+is their mean by rows. FINISH: the models that are not dominated in `(J_l, J_r)`, and the one to ship, are
+judged once more, on rows that nobody has looked at: the outbag of openbox and curators, and the lockboxes.
+
+A curator that does not answer is left out; what it found out meanwhile comes with its next reply. A site that
+does not answer is asked `attempts` times. A trial has failed when the fit has, or when every curator that
+answered refused the model: it costs its round, counts as the worst loss seen where the search models losses,
+and is neither on the front nor shipped. Sites take part from the first roll-call on; they may go and return.
+
+The sites' half is in `rfms_site.py`, what the methods do with losses in `rfms_methods.py`.
+
+[Sun2019] Sun, Bommert, Pfisterer, Rahnenfuehrer, Lang, Bischl. High dimensional restrictive federated model
+selection with multi-objective Bayesian optimization over shifted distributions. 2019 (arXiv 1902.08999).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.protocol import Findings, check_choice, check_number
+from fbo_flower.algorithms.records import AnyArray, Federation, Phase, Report, Scalar, Task
+from fbo_flower.algorithms.rfms.findings import findings
+from fbo_flower.algorithms.rfms.methods import METHODS, SHIP, Method, shipped
+from fbo_flower.algorithms.rfms.site import MAX_MODELS, Sites, digest
+from fbo_flower.algorithms.rfms.state import (
+    Answer,
+    RFMSState,
+    Trial,
+    read_answer,
+    read_late,
+    read_trials,
+    write_trials,
+)
+from fbo_flower.errors import ConfigError, WireError
+
+OPENBOX, CURATOR, LOCKBOX = ROLES = ("openbox", "curator", "lockbox")
+_SWEEPS = 2  # a site that missed a model at the end is asked once more
+
+
+@dataclass(frozen=True, kw_only=True)
+class RFMS(Sites[RFMSState]):
+    """Restrictive federated model selection with (multi-objective) Bayesian optimisation.
+
+    Parameters
+    ----------
+    method : "lso" minimises the openbox's `J_l`; "fso" `alpha J_l + (1 - alpha) J_r`; "fmo" both, by ParEGO;
+        "ehvi" both, by expected hypervolume improvement; "rand_mo" searches at random
+    alpha : of "fso"
+    num_initial : random configurations at the start, the same for every method but "rand_mo" with one seed
+    num_trials : configurations in all
+    ship : which configuration is shipped: "own" minimises what the method does, "fmo", "ehvi" and "rand_mo"
+        the mean of both losses; "mean" the mean of `J_l` and `J_r`; "max" the largest loss at any site;
+        "guarded" as "max" if some configuration errs on less than half of every site's rows, else as "mean"
+    attempts : how often a site that does not answer is asked for a trial
+    """
+
+    name: ClassVar[str] = "rfms"
+    phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN, Phase.EVALUATE)
+    finishes: ClassVar[bool] = True
+    roles: ClassVar[tuple[str, ...]] = ROLES
+    skips: ClassVar[bool] = True
+    max_final_exchanges: ClassVar[int] = _SWEEPS * MAX_MODELS
+
+    method: str = "fmo"
+    alpha: float = 0.5
+    num_initial: int = 20
+    num_trials: int = 60
+    ship: str = "own"
+    attempts: int = 5
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, METHODS)
+        check_number("alpha", self.alpha, 0, 1)
+        check_number("num_initial", self.num_initial, 1, MAX_MODELS, integer=True)
+        check_number("num_trials", self.num_trials, 1, MAX_MODELS, integer=True)
+        check_choice("ship", self.ship, SHIP)
+        check_number("attempts", self.attempts, 1, 1000, integer=True)
+
+    # -- the server's half ---------------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> RFMSState:
+        sites = {
+            role: tuple(a for a in federation.agents if federation.roles.get(a) == role) for role in ROLES
+        }
+        for agent in federation.agents:
+            role = federation.roles.get(agent, "")
+            if role not in ROLES:
+                raise ConfigError(f"role of agent {agent}: expected one of {', '.join(ROLES)}, got {role!r}")
+        if len(sites[OPENBOX]) != 1:
+            raise ConfigError(f"roles: expected exactly one openbox, got agents {list(sites[OPENBOX])}")
+        if not sites[CURATOR]:
+            raise ConfigError("roles: expected at least one curator, got none")
+        dimension = federation.space.dimension
+        design = rng.random((self.num_initial, dimension))
+        if self.method == "rand_mo":  # draws its own configurations, all of them
+            design = rng.random((self.num_trials, dimension))
+        design = federation.space.snap(design)
+        return RFMSState(federation.space, sites[OPENBOX][0], sites[CURATOR], sites[LOCKBOX], design)
+
+    def finished(self, state: RFMSState) -> bool:
+        """Return whether trials are spent, all of the initial design failed, or all curators have closed."""
+        done = len(state.trials)
+        failed = done >= self.num_initial and bool(state.failed()[: self.num_initial].all())
+        hopeless = failed or state.exhausted()
+        return state.point is None and state.unjudged is None and (done >= self.num_trials or hopeless)
+
+    def ask(
+        self,
+        state: RFMSState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[RFMSState, dict[str, Task]]:
+        if phase is Phase.TRAIN:
+            return self._ask_openbox(state, server_round, present, rng)
+        if phase is Phase.EVALUATE:
+            return self._ask_curators(state, server_round, present)
+        return self._ask_everybody(state, server_round, present)
+
+    def tell(self, state: RFMSState, phase: Phase, reports: Mapping[str, Report]) -> RFMSState:
+        if phase is Phase.TRAIN:
+            return self._tell_openbox(state, reports)
+        if phase is Phase.EVALUATE:
+            return self._tell_curators(state, reports)
+        return self._tell_everybody(state, reports)
+
+    # -- TRAIN -------------------------------------------------------------------------------------------
+
+    def _ask_openbox(
+        self, state: RFMSState, server_round: int, present: Sequence[str], rng: np.random.Generator
+    ) -> tuple[RFMSState, dict[str, Task]]:
+        if state.openbox not in present or state.unjudged is not None or self.finished(state):
+            return state, {}
+        trial = len(state.trials)
+        if state.point is None:
+            if trial < len(state.design):
+                point = state.design[trial]
+            else:
+                point = Method(self.method, self.alpha).propose(state, rng)
+            state = replace(state, point=point, attempts=0)
+        assert state.point is not None
+        task = Task(Phase.TRAIN, server_round, trial, 1, {"point": state.point[None, :]})
+        return replace(state, round=server_round, attempts=state.attempts + 1), {state.openbox: task}
+
+    def _tell_openbox(self, state: RFMSState, reports: Mapping[str, Report]) -> RFMSState:
+        """Enter `J_l` and the model; an openbox that did not answer is asked for the same again."""
+        report = reports.get(state.openbox)
+        if state.point is None or (report is None and state.attempts < self.attempts):
+            return state
+        if report is None:
+            local = Answer(math.nan, 0, f"the openbox did not answer {self.attempts} times")
+        else:
+            local = read_answer(report)
+        number = len(state.trials)
+        trial = Trial(state.round, state.point, local)
+        state = replace(state, trials=(*state.trials, trial), point=None, attempts=0)
+        if report is None or local.failure:
+            return state
+        return replace(state, models={**state.models, number: report.arrays["model"]}, unjudged=number)
+
+    # -- EVALUATE ----------------------------------------------------------------------------------------
+
+    def _ask_curators(
+        self, state: RFMSState, server_round: int, present: Sequence[str]
+    ) -> tuple[RFMSState, dict[str, Task]]:
+        trial = state.unjudged
+        asked = tuple(agent for agent in present if agent in state.curators)
+        if trial is None or not asked:
+            return replace(state, asked=()), {}
+        arrays = {"point": state.trials[trial].point[None, :], "model": state.models[trial]}
+        tasks = {}
+        for agent in asked:
+            owed = state.owed.get(agent, ())
+            values: dict[str, Scalar] = {"owed": write_trials(owed)} if owed else {}
+            tasks[agent] = Task(Phase.EVALUATE, server_round, trial, 1, arrays, values)
+        return replace(state, asked=asked, attempts=state.attempts + 1), tasks
+
+    def _tell_curators(self, state: RFMSState, reports: Mapping[str, Report]) -> RFMSState:
+        """Enter the answers, late ones too; whoever was silent owes one."""
+        trial = state.unjudged
+        if trial is None or not state.asked:
+            return state
+        answers = {t: dict(known) for t, known in state.answers.items()}
+        owed = dict(state.owed)
+        for agent in state.asked:
+            report = reports.get(agent)
+            if report is None:
+                owed[agent] = tuple(dict.fromkeys((*owed.get(agent, ()), trial)))
+                continue
+            late = read_late(report.values.get("late", "[]"), owed.pop(agent, ()))
+            for number, answer in {**late, trial: read_answer(report)}.items():
+                answers.setdefault(number, {})[agent] = answer
+        judged = trial in answers or state.attempts >= self.attempts
+        state = replace(
+            state,
+            answers={t: dict(sorted(answers[t].items())) for t in sorted(answers)},
+            owed=owed,
+            asked=(),
+            unjudged=None if judged else trial,
+            attempts=0 if judged else state.attempts,
+        )
+        return self._keep_models(state)
+
+    def _keep_models(self, state: RFMSState) -> RFMSState:
+        """Drop the models that no answer to come can bring to the front, or make the one to ship."""
+        kept = set(self._selected(state.settled())) | state.unsettled
+        return replace(state, models={trial: m for trial, m in state.models.items() if trial in kept})
+
+    def _selected(self, state: RFMSState) -> list[int]:
+        """Return the trials whose models are worth keeping: the front, and the one to ship."""
+        best = shipped(state, self.ship, Method(self.method, self.alpha))
+        return sorted(set(state.front()) | ({best} if best is not None else set()))
+
+    # -- FINISH ------------------------------------------------------------------------------------------
+
+    def _ask_everybody(
+        self, state: RFMSState, server_round: int, present: Sequence[str]
+    ) -> tuple[RFMSState, dict[str, Task]]:
+        """Send one model to everybody who has not judged it."""
+        if state.final is None:
+            state = replace(
+                state, final=tuple(t for t in self._selected(state) if t in state.models), unjudged=None
+            )
+        assert state.final is not None
+        sites = [agent for agent in present if agent in (state.openbox, *state.curators, *state.lockboxes)]
+        manifest = np.array([digest(state.models[t]) for t in state.final], dtype=np.uint8).reshape(-1, 32)
+        for step in range(state.final_step, _SWEEPS * len(state.final)):
+            trial = state.final[step % len(state.final)]
+            arrays: dict[str, AnyArray] = {"model": state.models[trial], "manifest": manifest}
+            waiting = [agent for agent in sites if agent not in state.final_answers.get(trial, {})]
+            if waiting:
+                tasks = {agent: Task(Phase.FINISH, server_round, trial, 0, arrays) for agent in waiting}
+                return replace(state, final_step=step + 1), tasks
+        return replace(state, final_step=_SWEEPS * len(state.final)), {}
+
+    def _tell_everybody(self, state: RFMSState, reports: Mapping[str, Report]) -> RFMSState:
+        answers = {t: dict(known) for t, known in state.final_answers.items()}
+        for agent in sorted(reports):
+            answers.setdefault(reports[agent].trial, {})[agent] = read_answer(reports[agent])
+        return replace(state, final_answers={t: dict(sorted(answers[t].items())) for t in sorted(answers)})
+
+    # -- what comes back ---------------------------------------------------------------------------------
+
+    def check_report(self, task: Task, report: Report) -> None:
+        """Raise WireError unless a report holds a loss or a reason, and a model where one was trained."""
+        answer = read_answer(report)
+        failed = bool(answer.failure)
+        if task.num_trials and bool(report.num_failed) != failed:
+            raise WireError(
+                f"failure: expected with a trial that failed, and only then, got {answer.failure!r}"
+            )
+        expected = task.phase is Phase.TRAIN and not failed
+        if bool(report.arrays) != expected or (expected and not report.arrays["model"].size):
+            raise WireError("model: expected one with a trained trial, and only there")
+        owed = read_trials(task.values.get("owed", ""))
+        read_late(report.values.get("late", "[]"), [t for t in owed if t != task.trial])
+
+    def findings(self, state: RFMSState) -> Findings:
+        """Return all trials with their losses, who judged them, and what is shipped."""
+        best = shipped(state, self.ship, Method(self.method, self.alpha))
+        return findings(state, best)

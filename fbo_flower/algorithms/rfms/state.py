@@ -1,0 +1,212 @@
+"""What the server of RFMS knows: trials, answers, and the models it still needs.
+
+Notation [Sun2019]: `phi` a configuration, `theta` the model that the openbox trained with it, `J_l` its
+cross-validated loss at the openbox, `J_i` its loss at curator `i` with `n_i` rows, and
+`J_r = sum n_i J_i / sum n_i` over the curators that answered. Losses are minimised.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fbo_flower.algorithms.records import AnyArray, Array, Report, Scalar
+from fbo_flower.errors import WireError
+from fbo_flower.numerics.acquisition.pareto import non_dominated
+from fbo_flower.space.space import SearchSpace
+
+MAX_ROWS = 10**9
+MAX_LOSS = 1e12
+MAX_REASON = 300  # characters
+REFUSED, WITHHELD = "refused: ", "withheld: "  # begin reasons that tell nothing of the data, and may travel
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a site said of one model: its loss on `num_rows` rows, or why there is none.
+
+    `epsilon` is what the site has spent on its rows so far, 0 where it adds no noise.
+    """
+
+    loss: float
+    num_rows: int
+    failure: str = ""
+    epsilon: float = 0.0
+
+    @property
+    def withheld(self) -> bool:
+        """Whether the site would not say, whatever the model is."""
+        return self.failure.startswith(WITHHELD)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration: in which round it was asked for, its point `(D,)`, and `J_l`."""
+
+    round: int
+    point: Array
+    local: Answer
+
+
+@dataclass(frozen=True)
+class RFMSState:
+    """What the server knows.
+
+    Parameters
+    ----------
+    space, openbox, curators, lockboxes : the search space and the sites by role
+    design : `(n, D)`, the configurations that are drawn at the start
+    trials : the configurations that are done, by trial id
+    answers : trial -> curator -> its answer on its inbag rows
+    asked : curators that were asked in this half-round
+    owed : curator -> trials it was asked for in vain since its last reply
+    models : trial -> packed model; dominated ones are dropped
+    point : `(D,)`, what the openbox is asked for; None: nothing
+    unjudged : trial whose model no curator has answered for yet; None: none
+    round : in which the openbox was asked last
+    attempts : how often `point` or `unjudged` was asked for
+    final : trials of the models that are judged at the end; None: the end has not come
+    final_step : how many of the last exchanges were opened
+    final_answers : trial -> site -> its answer on its outbag rows
+    """
+
+    space: SearchSpace
+    openbox: str
+    curators: tuple[str, ...]
+    lockboxes: tuple[str, ...]
+    design: Array
+    trials: tuple[Trial, ...] = ()
+    answers: Mapping[int, Mapping[str, Answer]] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()
+    owed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    models: Mapping[int, AnyArray] = field(default_factory=dict)
+    point: Array | None = None
+    unjudged: int | None = None
+    round: int = 0
+    attempts: int = 0
+    final: tuple[int, ...] | None = None
+    final_step: int = 0
+    final_answers: Mapping[int, Mapping[str, Answer]] = field(default_factory=dict)
+
+    @property
+    def points(self) -> Array:
+        """Return the points of all trials, `(n, D)`."""
+        return np.array([t.point for t in self.trials]).reshape(-1, self.space.dimension)
+
+    def losses(self) -> Array:
+        """Return `(J_l, J_r)` of all trials, `(n, 2)`; NaN where one is not known."""
+        local = [trial.local.loss for trial in self.trials]
+        remote = [pooled_loss(self.answers.get(trial, {}).values()) for trial in range(len(self.trials))]
+        return np.array([local, remote], dtype=np.float64).T.reshape(-1, 2)
+
+    def worst_losses(self) -> Array:
+        """Return the largest loss at any site, `(n,)`; NaN where `J_l` or every answer is missing."""
+        worst = np.full(len(self.trials), np.nan)
+        for number, trial in enumerate(self.trials):
+            known = [a.loss for a in self.answers.get(number, {}).values() if math.isfinite(a.loss)]
+            if known and math.isfinite(trial.local.loss):
+                worst[number] = max(trial.local.loss, *known)
+        return worst
+
+    def failed(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Return which trials failed, `(n,)`: the fit did, or all curators that answered refused the model.
+
+        A curator that withholds its answers says nothing of the model.
+        """
+        found = np.zeros(len(self.trials), dtype=bool)
+        for number, trial in enumerate(self.trials):
+            answers = [a for a in self.answers.get(number, {}).values() if not a.withheld]
+            refused = bool(answers) and not any(math.isfinite(a.loss) for a in answers)
+            found[number] = refused or not math.isfinite(trial.local.loss)
+        return found
+
+    def exhausted(self) -> bool:
+        """Return whether every curator has withheld the last answer that came from it."""
+        last = {agent: answer for answers in self.answers.values() for agent, answer in answers.items()}
+        return set(last) == set(self.curators) and all(answer.withheld for answer in last.values())
+
+    def front(self) -> list[int]:
+        """Return the non-dominated trials in `(J_l, J_r)`, of equal ones the first."""
+        losses = self.losses()
+        known = np.flatnonzero(np.isfinite(losses).all(axis=1))
+        return [int(trial) for trial in known[non_dominated(losses[known])]]
+
+    @property
+    def unsettled(self) -> set[int]:
+        """Return the trials that an answer may still come for."""
+        owed = {trial for trials in self.owed.values() for trial in trials}
+        return owed if self.unjudged is None else owed | {self.unjudged}
+
+    def settled(self) -> RFMSState:
+        """Return the state with the unsettled trials taken for failed."""
+        unsettled, failed = self.unsettled, Answer(math.nan, 0, "not settled")
+        trials = [replace(t, local=failed) if n in unsettled else t for n, t in enumerate(self.trials)]
+        answers = {t: known for t, known in self.answers.items() if t not in unsettled}
+        return replace(self, trials=tuple(trials), answers=answers)
+
+
+def pooled_loss(answers: Iterable[Answer]) -> float:
+    """Return `sum n_i J_i / sum n_i` over the answers that hold a loss; NaN without any."""
+    known = [(a.loss, a.num_rows) for a in answers if math.isfinite(a.loss)]
+    total = sum(n for _, n in known)
+    return sum(n * loss for loss, n in known) / total if total else math.nan
+
+
+# -- answers on the wire -------------------------------------------------------------------------
+
+
+def read_answer(report: Report) -> Answer:
+    """Return what a report says of its model; WireError if it says neither a loss nor why there is none."""
+    values = report.values
+    epsilon = float(values.get("epsilon", 0.0))
+    if "failure" in values:
+        reason = str(values["failure"])
+        if "loss" in values or not 0 < len(reason) <= MAX_REASON:
+            raise WireError(f"failure: expected a reason of at most {MAX_REASON} characters and no loss")
+        return Answer(math.nan, 0, reason, epsilon)
+    return replace(_answer(values.get("loss"), values.get("num_rows")), epsilon=epsilon)
+
+
+def write_late(answers: Mapping[int, tuple[float, int]]) -> str:
+    """Return trial -> `(loss, num_rows)` as the text of a report."""
+    return json.dumps([[trial, *answer] for trial, answer in answers.items()], separators=(",", ":"))
+
+
+def read_late(text: Scalar, owed: Iterable[int]) -> dict[int, Answer]:
+    """Return what `write_late` wrote; WireError unless it is about trials that are owed, each once."""
+    try:
+        rows = json.loads(str(text))
+        late = {trial: _answer(loss, num_rows) for trial, loss, num_rows in rows}
+        known = set(owed)
+        if len(late) != len(rows) or not all(type(t) is int and t in known for t in late):
+            raise ValueError(f"trials {list(late)[:5]}")
+    except (ValueError, TypeError, RecursionError) as error:  # WireError is a ValueError
+        raise WireError(
+            f"late: expected [trial, loss, num_rows] of the trials that are owed, {error}"
+        ) from error
+    return late
+
+
+def _answer(loss: object, num_rows: object) -> Answer:
+    if not isinstance(loss, float) or not abs(loss) <= MAX_LOSS:
+        raise WireError(f"loss: expected a number of at most {MAX_LOSS:g}, got {loss!r}")
+    if type(num_rows) is not int or not 1 <= num_rows <= MAX_ROWS:
+        raise WireError(f"num_rows: expected between 1 and {MAX_ROWS}, got {num_rows!r}")
+    return Answer(loss, num_rows)
+
+
+def write_trials(trials: Iterable[int]) -> str:
+    """Return trial ids as the text of a task."""
+    return ",".join(map(str, trials))
+
+
+def read_trials(text: Scalar) -> list[int]:
+    """Return what `write_trials` wrote; WireError if it is something else."""
+    parts = str(text).split(",") if text else []
+    if len(parts) > 10_000 or not all(part.isascii() and part.isdigit() and len(part) < 16 for part in parts):
+        raise WireError(f"owed: expected trial ids, got {str(text)[:80]!r}")
+    return [int(part) for part in parts]

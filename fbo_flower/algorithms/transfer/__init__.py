@@ -1,0 +1,1 @@
+"""RGPE and TAF: comparators of FTS that send whole posteriors."""

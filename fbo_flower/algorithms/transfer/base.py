@@ -1,0 +1,309 @@
+"""How posteriors travel: from every agent to the server once, from there to each target once.
+
+A target names nobody: it keeps posteriors under the digest of their content. A task lists the digests of all
+that the target is to use and carries only those that it does not keep; `held` follows from the reports. Who
+has lost some says so (`missing`) and is sent everything again.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target
+from fbo_flower.algorithms.protocol import ArraySpec, Schema
+from fbo_flower.algorithms.random_search import uniform_point
+from fbo_flower.algorithms.records import (
+    AnyArray,
+    Array,
+    Federation,
+    Notebook,
+    Outcome,
+    Phase,
+    Query,
+    Report,
+    Scalar,
+    Task,
+    natural_key,
+)
+from fbo_flower.algorithms.transfer.options import TransferOptions, TransferState, WeightPosterior
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
+from fbo_flower.numerics.optim.functions import Differentiable
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.numerics.surrogates import gp, rff
+from fbo_flower.space.space import SearchSpace
+
+KEPT = ("means", "inverses", "incumbents")
+
+
+@dataclass(frozen=True)
+class Members:
+    """The others, as a target sees them: `K` posteriors over shared features.
+
+    Parameters
+    ----------
+    features : shared
+    means : `(K, M)`, the `nu_n`
+    inverses : `(K, M (M + 1) / 2)`, lower triangles of the `Sigma_n^-1`
+    incumbents : `(K,)` or `(0,)`
+    """
+
+    features: rff.RandomFeatures
+    means: Array
+    inverses: Array
+    incumbents: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer(TransferOptions):
+    """An agent that looks at its own surrogate and at the posteriors of the others."""
+
+    def sends_incumbent(self) -> bool:
+        """Return whether an agent's best value travels with its posterior."""
+        return False
+
+    @abstractmethod
+    def acquisition(
+        self, posterior: gp.Posterior, members: Members, rng: np.random.Generator
+    ) -> Differentiable:
+        """Return what the target maximises next."""
+
+    # -- the server's half ---------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> TransferState:
+        check_targets(self, federation)
+        columns = federation.space.num_features
+        scales = np.broadcast_to(np.asarray(self.lengthscale, dtype=np.float64), (columns,))
+        return TransferState(federation.space, rff.draw_features(self.num_features, scales, columns, rng))
+
+    def ask(
+        self,
+        state: TransferState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[TransferState, dict[str, Task]]:
+        if phase is not Phase.TRAIN:
+            return state, {}
+        digests = {agent: posterior.digest for agent, posterior in state.posteriors.items()}
+        tasks: dict[str, Task] = {}
+        sent = dict(state.sent)
+        for agent in present:
+            trial = state.progress.of(agent)
+            tunes = is_target(self, agent)
+            num_trials = 0 if not tunes else self.num_initial if trial == 0 else 1
+            arrays: dict[str, AnyArray] = {}
+            values: dict[str, Scalar] = {}
+            if tunes and trial > 0:
+                if agent not in sent or sent[agent][0] != trial:
+                    sent[agent] = trial, self._members(state, agent, digests)
+                arrays.update(sent[agent][1])
+            if is_due(self, agent, state.answered, server_round):
+                values["message"] = True
+            if agent not in state.equipped:
+                arrays["frequencies"] = state.features.frequencies
+                arrays["phases"] = state.features.phases
+            if num_trials or values:
+                tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
+        return replace(state, sent=sent), tasks
+
+    def _members(self, state: TransferState, agent: str, digests: Mapping[str, int]) -> dict[str, AnyArray]:
+        """Return the digests of what a target is to use, and the content of what it does not keep."""
+        others = sorted((a for a in digests if a != agent), key=natural_key)
+        if len(others) > self.max_members:
+            # the same ones in every round, so that they are sent once; other ones to every target
+            own = generator(0, "members", agent)
+            chosen = np.sort(own.choice(len(others), self.max_members, replace=False))
+            others = [others[i] for i in chosen]
+        wanted = dict.fromkeys(digests[a] for a in others)  # two agents that say the same count once
+        if not wanted:
+            return {}
+        held = state.held.get(agent, frozenset())
+        content = {digests[a]: state.posteriors[a] for a in others if digests[a] not in held}
+        arrays: dict[str, AnyArray] = {"members": np.array(list(wanted), dtype=np.int64)}
+        if content:
+            arrays["means"] = np.array([p.mean for p in content.values()])
+            arrays["inverses"] = np.array([p.inverse for p in content.values()])
+            if self.sends_incumbent():
+                arrays["incumbents"] = np.concatenate([p.incumbent for p in content.values()])
+        return arrays
+
+    def tell(self, state: TransferState, phase: Phase, reports: Mapping[str, Report]) -> TransferState:
+        posteriors, held = dict(state.posteriors), dict(state.held)
+        for agent, report in reports.items():
+            if {"mean", "inverse"} <= report.arrays.keys():
+                posteriors[agent] = WeightPosterior(
+                    _float(report.arrays["mean"]),
+                    _float(report.arrays["inverse"]),
+                    _float(report.arrays.get("incumbent", np.empty(0))),
+                )
+            trial, arrays = state.sent.get(agent, (-1, {}))
+            if trial == report.trial and "members" in arrays and report.num_trials:
+                held[agent] = frozenset(_integers(arrays["members"]))
+            if report.values.get("missing"):
+                held[agent] = frozenset()
+        gave = [a for a, r in reports.items() if "mean" in r.arrays or r.num_trials == 0]
+        keep = [a for a, r in reports.items() if r.num_trials]  # who evaluates has a notebook to keep them in
+        lost = {a for a, r in reports.items() if r.values.get("missing")}
+        return replace(
+            state,
+            progress=state.progress.advance(reports),
+            posteriors=posteriors,
+            answered=state.answered.union(gave),
+            equipped=state.equipped.union(keep) - lost,
+            held=held,
+        )
+
+    def keep(self, state: TransferState) -> dict[str, AnyArray]:
+        if not state.posteriors:
+            return {}
+        posteriors = [state.posteriors[a] for a in sorted(state.posteriors, key=natural_key)]
+        return {
+            "frequencies": state.features.frequencies,
+            "phases": state.features.phases,
+            "means": np.array([p.mean for p in posteriors]),
+            "inverses": np.array([p.inverse for p in posteriors]),
+            "incumbents": np.array([p.incumbent for p in posteriors]),
+        }
+
+    def warm(self, state: TransferState, kept: Mapping[str, AnyArray]) -> TransferState:
+        """Return a state with the earlier features, and the earlier agents' posteriors."""
+        columns = state.space.num_features
+        features, means = rff.kept_features(
+            {**kept, "weights": kept.get("means", np.empty(0))}, self.num_features, columns
+        )
+        packed = self.num_features * (self.num_features + 1) // 2
+        inverses, best = (_float(kept.get(name, np.empty(0))) for name in ("inverses", "incumbents"))
+        for name, array, size in (
+            ("inverses", inverses, packed),
+            ("incumbents", best, int(self.sends_incumbent())),
+        ):
+            if array.shape != (len(means), size) or not np.isfinite(array).all():
+                raise ConfigError(
+                    f"{name}: expected finite numbers of shape {(len(means), size)}, got {array.shape}"
+                )
+        earlier = {
+            f"earlier.{i}": WeightPosterior(*parts)
+            for i, parts in enumerate(zip(means, inverses, best, strict=True))
+        }
+        return replace(state, features=features, posteriors=earlier)
+
+    # -- the agent's half ----------------------------------------------------------------------
+
+    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+        trial = notebook.next_trial
+        if trial >= task.end:
+            return None
+        if trial < self.num_initial or not notebook.history.num_succeeded:
+            return uniform_point(notebook, rng)
+        x, y = self.observations(notebook)
+        posterior = gp.posterior(x, y, self.hyperparameters(notebook, rng))
+        members = self._known(task, notebook)
+        return self.maximiser(self.acquisition(posterior, members, rng), notebook, rng)
+
+    def learn(self, task: Task, notebook: Notebook, outcome: Outcome, rng: np.random.Generator) -> Notebook:
+        notebook = super().learn(task, notebook, outcome, rng)
+        features = {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
+        kept = self._kept(task, notebook) if "members" in task.arrays else {}
+        return notebook.write(**features, **kept)
+
+    def _kept(self, task: Task, notebook: Notebook) -> dict[str, AnyArray]:
+        """Return what a target keeps after a task: the posteriors that it lists, as far as they are there."""
+        incumbents = self.sends_incumbent()
+        packed = self.num_features * (self.num_features + 1) // 2
+        found: dict[int, WeightPosterior] = {}
+        for arrays in (notebook.arrays, task.arrays):
+            if "means" in arrays:
+                rows = [_float(arrays[name]) for name in KEPT if name in arrays]
+                none = np.empty((len(rows[0]), 0))
+                best = rows[2].reshape(-1, 1) if incumbents and len(rows) == 3 else none
+                said = [WeightPosterior(*parts) for parts in zip(rows[0], rows[1], best, strict=True)]
+                known = _integers(arrays["digests"]) if "digests" in arrays else [p.digest for p in said]
+                found.update(zip(known, said, strict=True))
+        wanted = [digest for digest in _integers(task.arrays["members"]) if digest in found]
+        chosen = [found[digest] for digest in wanted]
+        return {
+            "digests": np.array(wanted, dtype=np.int64),
+            "means": np.array([c.mean for c in chosen]).reshape(-1, self.num_features),
+            "inverses": np.array([c.inverse for c in chosen]).reshape(-1, packed),
+            "incumbents": np.concatenate([np.empty(0), *(c.incumbent for c in chosen)]),
+        }
+
+    def _known(self, task: Task, notebook: Notebook) -> Members:
+        """Return the others' posteriors: those of the task, else what was kept, else none."""
+        kept: Mapping[str, AnyArray] = notebook.arrays
+        if "members" in task.arrays:
+            kept = self._kept(task, notebook)
+        features = shared_features(task, notebook)
+        if features is None or "means" not in kept:
+            empty = np.empty((0, self.num_features))
+            features = rff.RandomFeatures(
+                np.zeros((self.num_features, notebook.space.num_features)), np.zeros(self.num_features)
+            )
+            return Members(features, empty, np.empty((0, 0)), np.empty(0))
+        return Members(features, *(_float(kept[name]) for name in KEPT))
+
+    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+        features = shared_features(task, notebook)
+        if not task.values.get("message") or not notebook.history.num_succeeded or features is None:
+            return {}
+        x, y = self.observations(notebook)
+        nu, inverse = rff.weight_posterior(features(x), y, self.message_noise_variance)
+        arrays: dict[str, AnyArray] = {"mean": nu, "inverse": pack_symmetric(inverse)}
+        if self.sends_incumbent():
+            arrays["incumbent"] = np.array([y.max()])
+        return arrays
+
+    def remarks(self, task: Task, notebook: Notebook) -> dict[str, Scalar]:
+        if "members" not in task.arrays:
+            return {}
+        wanted = len(task.arrays["members"])
+        have = len(notebook.arrays["means"]) if "means" in notebook.arrays else 0
+        lost_features = shared_features(task, notebook) is None
+        return {"missing": True} if have < wanted or lost_features else {}
+
+    # -- what may cross the wire ---------------------------------------------------------------
+
+    def task_schema(self, space: SearchSpace) -> Schema:
+        m, packed = self.num_features, self.num_features * (self.num_features + 1) // 2
+        arrays = {
+            "frequencies": ArraySpec((m, space.num_features)),
+            "phases": ArraySpec((m,), low=0.0, high=2 * np.pi),
+            "members": ArraySpec((None,), "int64", 0, 2**63 - 1, self.max_members),
+            "means": ArraySpec((None, m), max_length=self.max_members),
+            "inverses": ArraySpec((None, packed), max_length=self.max_members),
+        }
+        if self.sends_incumbent():
+            arrays["incumbents"] = ArraySpec((None,), max_length=self.max_members)
+        return Schema(arrays=arrays, values={"message": bool})
+
+    def report_schema(self, space: SearchSpace) -> Schema:
+        m, packed = self.num_features, self.num_features * (self.num_features + 1) // 2
+        arrays = {
+            "mean": ArraySpec((m,), low=-1e6, high=1e6),
+            "inverse": ArraySpec((packed,), low=-1e9, high=1e9),
+        }
+        if self.sends_incumbent():
+            arrays["incumbent"] = ArraySpec((1,), low=-1e6, high=1e6)
+        return Schema(arrays=arrays, values={"missing": bool})
+
+
+def shared_features(task: Task, notebook: Notebook) -> rff.RandomFeatures | None:
+    """Return the features in the task, else those that the notebook kept, else None."""
+    for arrays in (task.arrays, notebook.arrays):
+        if "frequencies" in arrays and "phases" in arrays:
+            return rff.RandomFeatures(_float(arrays["frequencies"]), _float(arrays["phases"]))
+    return None
+
+
+def _float(array: AnyArray) -> Array:
+    return np.asarray(array, dtype=np.float64)
+
+
+def _integers(array: AnyArray) -> list[int]:
+    return [int(i) for i in array]

@@ -1,0 +1,102 @@
+"""What RGPE and TAF have in common: their options, and what their server remembers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from fbo_flower.algorithms.fts.messages import check_features, check_lengthscale, check_messages
+from fbo_flower.algorithms.protocol import Progress, check_number
+from fbo_flower.algorithms.records import AnyArray, Array
+from fbo_flower.algorithms.thompson import LocalSurrogate
+from fbo_flower.numerics.surrogates.rff import RandomFeatures
+from fbo_flower.space.space import SearchSpace
+
+
+@dataclass(frozen=True)
+class WeightPosterior:
+    """What an agent says of its objective: `omega ~ N(mean, sigma^2 inverse)` in the shared features.
+
+    Parameters
+    ----------
+    mean : `nu (M,)`
+    inverse : `Sigma^-1`, its lower triangle row by row, `(M (M + 1) / 2,)`
+    incumbent : `(1,)`, the agent's best value, or `(0,)`
+    """
+
+    mean: Array
+    inverse: Array
+    incumbent: Array
+
+    @cached_property
+    def digest(self) -> int:
+        """The first 63 bits of SHA-256 of the content: the name under which a target keeps it."""
+        content = b"".join(
+            np.ascontiguousarray(a).tobytes() for a in (self.mean, self.inverse, self.incumbent)
+        )
+        return int.from_bytes(hashlib.sha256(content).digest()[:8], "big") >> 1
+
+
+@dataclass(frozen=True)
+class TransferState:
+    """What the server knows.
+
+    Parameters
+    ----------
+    space, progress : the search space; every agent's next trial
+    features : the shared random features
+    posteriors : agent -> what it said last
+    answered : agents that were asked and replied
+    equipped : agents that have the features
+    held : target -> digests of the posteriors that it keeps
+    sent : target -> the trial it was asked for last and what it was sent: a lost task is sent again as it was
+    """
+
+    space: SearchSpace
+    features: RandomFeatures
+    progress: Progress = field(default_factory=Progress)
+    posteriors: Mapping[str, WeightPosterior] = field(default_factory=dict)
+    answered: frozenset[str] = frozenset()
+    equipped: frozenset[str] = frozenset()
+    held: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    sent: Mapping[str, tuple[int, Mapping[str, AnyArray]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferOptions(LocalSurrogate[TransferState]):
+    """Options of the algorithms that send whole posteriors.
+
+    Parameters
+    ----------
+    communication : "once": an agent sends its posterior once, after its first observations; "every-round":
+        again every `refresh_every` rounds. A target is sent only what it does not keep yet
+    refresh_every : rounds between two posteriors of an agent
+    targets : "all", or the agents that tune; the others only answer once
+    num_features : `M`; a posterior is `M (M + 3) / 2` numbers
+    lengthscale : of the shared features, one number or one per feature
+    message_noise_variance : `sigma^2` of the weight posterior, in units of standardised values
+    max_members : posteriors that a target looks at at most; when there are more, a sample of its own
+    """
+
+    communication: str = "every-round"
+    refresh_every: int = 5
+    targets: str | tuple[str, ...] = "all"
+    num_features: int = 100
+    lengthscale: float | tuple[float, ...] = 0.5
+    message_noise_variance: float = 1e-2
+    max_members: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_messages(self)
+        check_number("num_features", self.num_features, 1, 1024, integer=True)
+        check_number("message_noise_variance", self.message_noise_variance, 1e-8, 1e3)
+        check_number("max_members", self.max_members, 1, 1024, integer=True)
+        check_lengthscale(self.lengthscale)
+
+    def check(self, space: SearchSpace) -> None:
+        check_features(self.lengthscale, space)

@@ -1,0 +1,107 @@
+"""RGPE, the ranking-weighted ensemble of the agents' surrogates [Feurer2018], as the FTS paper compares it.
+
+Every agent sends the posterior of its weights in shared random features, `nu (M,)` and `Sigma^-1 (M, M)`.
+A target weights the others by how well they order what it has seen itself, its own surrogate judged on what
+it was not told, and evaluates where expected improvement of the weighted sum is largest. Whoever has
+`Sigma^-1` has the sender's points and standardised values: `docs/papers/fts.md`.
+
+[Feurer2018] as in `numerics.rank_weights`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.protocol import check_choice, check_number
+from fbo_flower.algorithms.records import Array
+from fbo_flower.algorithms.transfer.base import Members, Transfer
+from fbo_flower.errors import NumericalError
+from fbo_flower.numerics.acquisition.feature_models import LogEnsembleImprovement, unpack_symmetric
+from fbo_flower.numerics.aggregation.rank_weights import (
+    bootstrap_losses,
+    differences,
+    ensemble_weights,
+    leave_one_out_gaps,
+    prediction_losses,
+    ranking_losses,
+)
+from fbo_flower.numerics.linalg import cholesky
+from fbo_flower.numerics.surrogates import gp
+
+DRAWS = ("posterior", "bootstrap")
+NUGGET = 1e-10  # added to variances of standardised values before a factorisation
+
+
+@dataclass(frozen=True, kw_only=True)
+class RGPE(Transfer):
+    """Expected improvement on a ranking-weighted ensemble.
+
+    Parameters
+    ----------
+    draws : what the ranking losses are taken over: "posterior", functions drawn from every surrogate (the
+        paper), or "bootstrap", resampled histories and mean predictions
+    num_draws : `S`
+    """
+
+    name: ClassVar[str] = "rgpe"
+    draws: str = "posterior"
+    num_draws: int = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("draws", self.draws, DRAWS)
+        check_number("num_draws", self.num_draws, 1, 10_000, integer=True)
+
+    def acquisition(
+        self, posterior: gp.Posterior, members: Members, rng: np.random.Generator
+    ) -> LogEnsembleImprovement:
+        weights = self.weights(posterior, members, rng)
+        used = np.flatnonzero(weights[:-1])
+        m = self.num_features
+        mean, covariance = weights[used] @ members.means[used], np.zeros((m, m))
+        if len(used):
+            squares = self.message_noise_variance * weights[used] ** 2
+            covariance = unpack_symmetric(squares @ members.inverses[used], m)
+        ensemble = LogEnsembleImprovement(
+            posterior, float(weights[-1]), members.features, mean, covariance, best=0.0
+        )
+        best = float(ensemble.predict(posterior.x)[0].max())  # the incumbent as the ensemble sees it
+        return LogEnsembleImprovement(
+            posterior, float(weights[-1]), members.features, mean, covariance, best=best
+        )
+
+    def weights(self, posterior: gp.Posterior, members: Members, rng: np.random.Generator) -> Array:
+        """Return the ensemble's weights `(K + 1,)`, the target's own last."""
+        y, num_draws = posterior.y, self.num_draws
+        phi = members.features(posterior.x)  # (n, M)
+        if self.draws == "bootstrap":
+            counts = rng.multinomial(len(y), np.full(len(y), 1 / len(y)), num_draws).astype(np.float64)
+            predictions = differences(members.means @ phi.T)
+            losses = [bootstrap_losses(gaps, y, counts) for gaps in predictions]
+            target = bootstrap_losses(leave_one_out_gaps(posterior, 0, rng)[0], y, counts)
+        else:
+            losses = [prediction_losses(d, y) for d in self._draws(phi, members, rng)]
+            target = ranking_losses(leave_one_out_gaps(posterior, num_draws, rng), y)
+        return ensemble_weights(np.array(losses).reshape(-1, num_draws), target)
+
+    def _draws(self, phi: Array, members: Members, rng: np.random.Generator) -> list[Array]:
+        """Draw every other agent's function at the target's points, `(S, n)` each."""
+        found = []
+        for mean, packed in zip(members.means, members.inverses, strict=True):
+            inverse = unpack_symmetric(packed, self.num_features)
+            covariance = self.message_noise_variance * phi @ inverse @ phi.T
+            covariance.flat[:: len(phi) + 1] += NUGGET
+            found.append(phi @ mean + rng.standard_normal((self.num_draws, len(phi))) @ _root(covariance).T)
+        return found
+
+
+def _root(covariance: Array) -> Array:
+    """Return `L (n, n)` with `L L^T = C`; of what is no covariance, the positive part: senders may lie."""
+    try:
+        return cholesky(covariance).lower
+    except NumericalError:
+        eigenvalues, vectors = np.linalg.eigh(covariance)
+        return np.asarray(vectors * np.sqrt(np.maximum(eigenvalues, 0.0)), dtype=np.float64)

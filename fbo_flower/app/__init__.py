@@ -1,0 +1,1 @@
+"""The bundled Flower app, started by `flwr run .`: its server, its agents and its settings."""

@@ -1,0 +1,34 @@
+"""The agents of the bundled Flower app: `flwr run .` tunes one of `PROBLEMS` over Flower's nodes.
+
+The bundled problems are public data. That is why an agent here takes its seed from the run config, so that
+runs repeat bit for bit, and discloses its trials, so that they can be drawn; an app of one's own does neither
+unless it says so (see `client_app`). `node_config` may still say `disclose = "none"`.
+"""
+
+from __future__ import annotations
+
+from flwr.app import Context
+
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.app.config import AppConfig
+from fbo_flower.clients.agent import TuningAgent
+from fbo_flower.clients.app import agent_app
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.agents import problem_agent
+from fbo_flower.simulation.problems import make_problem
+
+
+def agent(context: Context) -> TuningAgent:
+    """Return the agent that holds this node's partition of the problem's data."""
+    config = AppConfig.read(context.run_config)
+    missing = [key for key in ("partition-id", "num-partitions") if key not in context.node_config]
+    if missing:
+        raise ConfigError(f"node_config: expected {' and '.join(missing)} to choose this node's data")
+    num_agents = int(context.node_config["num-partitions"])
+    problem = make_problem(config.problem, num_agents, config.seed, config.problem_options)
+    algorithm = make_algorithm(config.algorithm, config.options)
+    models = {"models": str(config.out / "models")} if algorithm.roles and config.out is not None else {}
+    return problem_agent(problem, algorithm, context, config.seed, site_options=models)
+
+
+app = agent_app(agent)

@@ -1,0 +1,103 @@
+"""The curious server of FTS: it does the agent's maximisation, and reads the value off the next weights.
+
+In a foreign round the server knows the weights that it sent, so it knows about where the agent went. The
+agent's next weights are a function whose value there is the standardised observation, up to a draw of the
+posterior; every later one is another such draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fbo_flower.algorithms.records import Array
+from fbo_flower.attacks.records import Finding, TappedGrid, rms
+from fbo_flower.clients import client_app
+from fbo_flower.numerics.optim.functions import LinearFunction
+from fbo_flower.numerics.optim.maximise import maximise
+from fbo_flower.numerics.surrogates import rff
+from fbo_flower.numerics.surrogates.transforms import standardise
+from fbo_flower.simulation.problems import make_problem
+from fbo_flower.strategies import DPFTS, FTS, TuningStrategy
+
+NUM_AGENTS = 4
+NUM_ROUNDS = 21
+NUM_INITIAL = 3
+MIN_DISTANCE = 0.025  # that agents keep by default
+
+
+def attack(seed: int) -> Iterator[Finding]:
+    """Attack four agents of FTS on the function f1, then those of DP-FTS with noise of their own."""
+    yield from _findings("FTS", FTS(num_agents=NUM_AGENTS, seed=seed), seed)
+    settings: dict[str, Any] = {"num_agents": NUM_AGENTS, "seed": seed, "sampling_rate": 1.0}
+    for noise in ("central", "local"):
+        server = DPFTS(noise=noise, noise_multiplier=1.0, **settings)
+        yield from _findings(f"DP-FTS, {noise} noise", server, seed)
+
+
+def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[Finding]:
+    problem = make_problem("f1", NUM_AGENTS, seed, {})
+    grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
+    study = server.start(grid, NUM_ROUNDS)
+    corners = np.stack(np.meshgrid(*[np.linspace(0, 1, 41)] * 2), axis=-1).reshape(-1, 2)
+    distances, uniform, single, averaged, truths, later_truths = [], [], [], [], [], []
+    draws = np.random.default_rng(seed)
+    for agent in map(str, range(NUM_AGENTS)):
+        tasks = {o.round: o.arrays for o in grid.heard.tasks if o.agent == agent}
+        sent = {
+            o.round: _weights(o.arrays)
+            for o in grid.heard.reports
+            if o.agent == agent and "weights" in o.arrays
+        }
+        shared = next(t for t in tasks.values() if "frequencies" in t)
+        features = rff.RandomFeatures(_float(shared["frequencies"]), _float(shared["phases"]))
+        rows = study.trials.where(agent=agent)
+        points = np.array([[c["x1"], c["x2"]] for c in rows["config"]])
+        values = np.asarray(rows["value"], dtype=np.float64)
+        found: list[Array] = []
+        for number, task in sorted(tasks.items()):
+            if "weights" not in task:
+                continue
+            trial = NUM_INITIAL + number - 2
+            followed = LinearFunction(features, np.atleast_2d(_float(task["weights"]))[0])
+            avoid = np.array(found).reshape(-1, 2)
+            x = maximise(followed, corners, np.arange(2), avoid=avoid, min_distance=MIN_DISTANCE).x
+            found.append(x)
+            distances.append(float(np.linalg.norm(x - points[trial])))
+            uniform.append(float(np.linalg.norm(draws.random(2) - points[trial])))
+            at = features(x[None])[0]
+            if number not in sent:
+                continue
+            later = [k for k in sorted(sent) if k >= number]
+            single.append(float(at @ sent[number]))
+            averaged.append(float(np.mean([at @ sent[k] for k in later])))
+            # every report is in units of its own: the mean and deviation of the values until then
+            units = [float(standardise(values[: NUM_INITIAL + k - 1])[trial]) for k in later]
+            truths.append(units[0])
+            later_truths.append(float(np.mean(units)))
+    truth, later_truth = np.array(truths), np.array(later_truths)
+    how = "the mean of the values"
+    if name == "FTS":
+        yield Finding(
+            f"{name}: points of foreign rounds", rms(distances), rms(uniform), "side of the square",
+            len(distances), "a uniform point",
+        )  # fmt: skip
+    guess = float(truth.std())
+    yield Finding(
+        f"{name}: values there, from the next weights", rms(single - truth), guess,
+        "s.d. of the agent's values", len(truth), how,
+    )  # fmt: skip
+    yield Finding(
+        f"{name}: the same, mean over all later weights", rms(averaged - later_truth),
+        float(later_truth.std()), "s.d. of the agent's values", len(truth), how,
+    )  # fmt: skip
+
+
+def _weights(arrays: Any) -> Array:
+    return _float(arrays["weights"])
+
+
+def _float(array: Any) -> Array:
+    return np.asarray(array, dtype=np.float64)

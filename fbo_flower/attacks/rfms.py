@@ -1,0 +1,106 @@
+"""The curious server of RFMS: rows inside models, and membership from a curator's answers.
+
+A support vector machine holds support vectors, which are rows. A curator answers with a misclassification
+rate over its rows: two models that differ in a tiny box around a suspected row alone get different answers
+exactly when the row is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fbo_flower.attacks.records import Finding
+from fbo_flower.clients.model_site import ModelSite
+from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.site_account import noisy_rate
+from fbo_flower.clients.site_options import SiteOptions
+from fbo_flower.models import pack
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation.problems import make_problem
+from fbo_flower.simulation.problems.sites import SitesProblem
+
+CURATOR = 2
+NUM_CANDIDATES = 30
+EPSILONS = (1.0, 0.1)
+OPENBOX = 0
+_SITES = {"openbox": OPENBOX, "lockbox": 1, "split": "srs"}
+_MANY = 2**30
+
+
+def attack(seed: int) -> Iterator[Finding]:
+    """Attack the openbox and one curator of five sites with the breast cancer data."""
+    yield _rows_in_a_model(seed)
+    yield from _membership(seed)
+
+
+def _rows_in_a_model(seed: int) -> Finding:
+    """Look for the openbox's rows, scaled as it scales them, among the support vectors of its model."""
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC
+
+    problem = _problem("svm", seed)
+    x, y = problem.site(OPENBOX).inbag
+    scaled = StandardScaler().fit_transform(np.nan_to_num(x))
+    held = SVC(C=1.0, gamma="scale").fit(scaled, y).support_vectors_
+    found = (np.abs(scaled[:, None] - held[None]).max(axis=2) < 1e-9).any(axis=1)
+    draws = generator(seed, "guess").standard_normal(held.shape)
+    guessed = (np.abs(scaled[:, None] - draws[None]).max(axis=2) < 1e-9).any(axis=1)
+    return Finding(
+        "rows that a shipped support vector machine does not hold", float(1 - found.mean()),
+        float(1 - guessed.mean()), "share of the openbox's rows", len(x), "rows drawn with the right moments",
+    )  # fmt: skip
+
+
+def _membership(seed: int) -> Iterator[Finding]:
+    """Ask a curator for two models per candidate: half of the candidates are its rows, half others'."""
+    problem = _problem("elastic-net", seed)
+    inside, outside = problem.site(CURATOR).inbag, problem.site(CURATOR + 1).inbag
+    half = NUM_CANDIDATES // 2
+    rng = generator(seed, "candidates")
+    mine = rng.choice(len(inside.y), half, replace=False)
+    others = rng.choice(len(outside.y), half, replace=False)
+    candidates = np.concatenate([inside.x[mine], outside.x[others]])
+    is_member = np.arange(NUM_CANDIDATES) < half
+    site = ModelSite(problem.site_objective(), SiteOptions.read({}, {"in_process": True}))
+    context = ObjectiveContext(str(CURATOR), CURATOR, 0, 1, generator(seed, "objective"))
+    answers = [
+        [site.judge(_packed(row, flag), "inbag", context) for flag in (False, True)] for row in candidates
+    ]
+    for epsilon in (None, *EPSILONS):
+        draws = generator(seed, "noise")
+
+        def told(answer: Any, epsilon: float | None = epsilon, draws: Any = draws) -> float:
+            loss, count = answer
+            return loss if epsilon is None else noisy_rate(loss, count, epsilon, draws)
+
+        rows = answers[0][0][1]
+        said = [abs(told(one) - told(two)) > 0.5 / rows for one, two in answers]
+        wrong = float(np.mean(np.array(said) != is_member))
+        defence = "" if epsilon is None else f", answers with epsilon {epsilon:g} each"
+        yield Finding(
+            f"whether a row is a curator's, two models per row{defence}", wrong, 0.5,
+            "share of wrong verdicts", NUM_CANDIDATES, "a coin",
+        )  # fmt: skip
+
+
+def _problem(learner: str, seed: int) -> SitesProblem:
+    problem = make_problem("breast-cancer-5sites", 5, seed, {"learner": learner, **_SITES})
+    assert isinstance(problem, SitesProblem)
+    return problem
+
+
+def _packed(row: Array, inside: bool) -> Any:
+    """Return a model that says 0 everywhere, and in a tiny box around the row what `inside` says."""
+    from sklearn.tree import DecisionTreeClassifier
+
+    width = 1e-3 * np.maximum(np.abs(row), 1e-2)  # scikit-learn takes 1e-7 for equal
+    sides = np.concatenate([row + np.diag(width), row - np.diag(width)])
+    x, y = np.vstack([row[None], sides]), np.concatenate([[int(inside)], np.zeros(len(sides), dtype=int)])
+    if not inside:  # the same shape of model, which never says 1 on any row
+        far = np.full((1, len(row)), 1e30)
+        x, y = np.vstack([x, far]), np.append(y, 1)
+    return pack(DecisionTreeClassifier(random_state=0).fit(x, y), _MANY)

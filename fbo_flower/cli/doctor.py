@@ -1,0 +1,119 @@
+"""`fbo-flower doctor`: ask a federation who is there, and say in one screen what is wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fbo_flower import __version__
+from fbo_flower.cli.diagnosis import Finding, diagnose, skew
+from fbo_flower.cli.flower_cli import FlowerCLI, missing_dependencies, read_app
+from fbo_flower.cli.simulate import Debug
+from fbo_flower.errors import ConfigError
+
+EXAMPLE = "Example: fbo-flower doctor deploy --app my-app"
+MODULE, MARK, SETTINGS = "fbo_flower_doctor", "fbo-flower doctor: ", "fbo-flower-doctor"
+_START_SECONDS = 60.0  # for the SuperLink to start the run
+
+
+def run_doctor(
+    connection: Annotated[
+        str | None, typer.Argument(help="Entry of Flower's config.toml; default: its default.")
+    ] = None,
+    app: Annotated[str, typer.Option(help="Directory of the app whose agents are to answer.")] = ".",
+    nodes: Annotated[int, typer.Option(help="How many to wait for; 0: those that are there.")] = 0,
+    wait: Annotated[float, typer.Option(help="Seconds for nodes to connect, and again to answer.")] = 30.0,
+    action: Annotated[str | None, typer.Option(help="Of an app that tunes beside something else.")] = None,
+    debug: Debug = False,
+) -> int:
+    """Check versions, search spaces, journals, clocks and connections of a federation."""
+    project = read_app(app)
+    if project is None:
+        raise ConfigError(f"app: expected a directory, got {app}")
+    flower = FlowerCLI(connection, install_dependencies=bool(missing_dependencies(project)))
+    known = flower.nodes()
+    settings = {"num_nodes": nodes, "wait_seconds": wait, "action": action}
+    with tempfile.TemporaryDirectory() as directory:
+        examiner = write_examiner(Path(app).expanduser().resolve(), Path(directory) / "doctor", settings)
+        run_id = flower.submit(str(examiner))
+        status = flower.wait(run_id, _START_SECONDS + 2 * wait)
+    if not status.is_over:
+        flower.stop(run_id)
+        raise ConfigError(f"doctor: expected run {run_id} to end within {_START_SECONDS + 2 * wait:g} s")
+    report = find_report(flower.log(run_id))
+    if report is None:
+        raise ConfigError(
+            f"doctor: run {run_id} {status.status}: {status.details or 'flwr log has the reason'}"
+        )
+    findings = diagnose(report, known, __version__)
+    show(report, findings, Console())
+    return int(any(finding.is_wrong for finding in findings))
+
+
+def write_examiner(app: Path, directory: Path, settings: Mapping[str, object]) -> Path:
+    """Write an app with the agents of `app` and the doctor's server; return its directory."""
+    import tomli_w
+    from flwr.cli.build import build_fab_from_disk
+
+    with zipfile.ZipFile(io.BytesIO(build_fab_from_disk(app))) as bundle:
+        bundle.extractall(directory)
+    path = directory / "pyproject.toml"
+    project: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    described = project["tool"]["flwr"]["app"]
+    described["components"]["serverapp"] = f"{MODULE}:app"
+    described["config"] = {**described.get("config", {}), SETTINGS: json.dumps(dict(settings))}
+    for key in ("fab-include", "fab-exclude"):
+        described.pop(key, None)
+    path.write_text(tomli_w.dumps(project), encoding="utf-8")
+    source = (
+        '"""The doctor\'s server."""\n\nfrom fbo_flower.strategies.doctor import app\n\n__all__ = ["app"]\n'
+    )
+    (directory / f"{MODULE}.py").write_text(source, encoding="utf-8")
+    return directory
+
+
+def find_report(log: str) -> dict[str, Any] | None:
+    """Return the report in a run's log."""
+    for line in reversed(log.splitlines()):
+        _, mark, text = line.partition(MARK)
+        if mark:
+            return dict(json.loads(text))
+    return None
+
+
+def show(report: Mapping[str, Any], findings: Sequence[Finding], console: Console) -> None:
+    """Print who is there, and what is wrong."""
+    server = report["server"]
+    console.print(
+        f"server: fbo-flower {server['version']}, flwr {server['flwr']}, Python {server['python']}",
+        highlight=False,
+    )
+    table = Table("agent", "node", "role", "space", "versions", "discloses", "journal", "clock", "answer")
+    for node in report["nodes"]:
+        if "error" in node:
+            table.add_row("?", node["node"], *[""] * 6, "none")
+            continue
+        versions = f"{node.get('version', '?')}, {node.get('flwr', '?')}, {node.get('python', '?')}"
+        clock = f"{skew(node):+.0f} s" if "time" in node else "?"
+        table.add_row(
+            str(node.get("agent", "?")), node["node"], str(node.get("role") or "-"),
+            str(node.get("digest", "?"))[:12], versions, str(node.get("disclose", "?")),
+            str(node.get("journal", "?")), clock, f"{node['heard'] - node['sent']:.0f} s",
+        )  # fmt: skip
+    console.print(table)
+    for finding in findings:
+        style, word = ("red", "wrong") if finding.is_wrong else ("yellow", "note")
+        console.print(f"[{style}]{word}[/{style}] ", end="")
+        console.print(f"{finding.subject}: {finding.text}", highlight=False, markup=False)
+    if not any(finding.is_wrong for finding in findings):
+        console.print("[green]nothing is wrong[/green]")

@@ -1,0 +1,276 @@
+"""`fbo-flower`: simulate, report, make and run apps, look up problems and algorithms, prepare data.
+
+Every error is one line on stderr that names the thing, the expectation and the value; the exit status is 0
+only for success, 2 for a setting that cannot be used, 1 for anything else, 130 after Ctrl-C. `--debug` shows
+the traceback. Imports are inside the commands: `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from fbo_flower import __version__
+from fbo_flower.cli.attack import EXAMPLE as ATTACK_EXAMPLE
+from fbo_flower.cli.attack import run_attack
+from fbo_flower.cli.doctor import EXAMPLE as DOCTOR_EXAMPLE
+from fbo_flower.cli.doctor import run_doctor
+from fbo_flower.cli.ledger import EXAMPLE as LEDGER_EXAMPLE
+from fbo_flower.cli.ledger import run_ledger
+from fbo_flower.cli.new import EXAMPLE as NEW_EXAMPLE
+from fbo_flower.cli.new import run_new
+from fbo_flower.cli.run import EXAMPLE as RUN_EXAMPLE
+from fbo_flower.cli.run import run_app
+from fbo_flower.cli.simulate import EXAMPLES, Debug, Interrupted, Quiet, run_simulate
+from fbo_flower.cli.tabulate import EXAMPLE as TABULATE_EXAMPLE
+from fbo_flower.cli.tabulate import run_tabulate
+from fbo_flower.errors import ConfigError, FBOError
+
+app = typer.Typer(
+    name="fbo-flower",
+    help="Federated black-box optimisation on Flower.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(help="Make data files that this package may not carry.", no_args_is_help=True)
+app.command("simulate", epilog=EXAMPLES)(run_simulate)
+app.command("new", epilog=NEW_EXAMPLE)(run_new)
+app.command("run", epilog=RUN_EXAMPLE)(run_app)
+app.command("tabulate", epilog=TABULATE_EXAMPLE)(run_tabulate)
+app.command("doctor", epilog=DOCTOR_EXAMPLE)(run_doctor)
+app.command("attack", epilog=ATTACK_EXAMPLE)(run_attack)
+app.command("ledger", epilog=LEDGER_EXAMPLE)(run_ledger)
+app.add_typer(data_app, name="data")
+
+
+_HELP_WAS_SHOWN = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 returns instead
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit status."""
+    # flwr reads these once, when it is imported
+    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        status = app(list(arguments), prog_name="fbo-flower", standalone_mode=False)
+        return status if isinstance(status, int) else 0
+    except _HELP_WAS_SHOWN:
+        return 2
+    except Interrupted as interruption:
+        errors.print(Text(f"interrupted; {interruption}"))
+        return 130
+    except (FBOError, click.ClickException) as error:
+        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        status = 2 if isinstance(error, ConfigError | click.UsageError) else 1
+        return _fail(errors, error, message, status, arguments)
+    except Exception as error:  # a bug, or a library's: still one line, and how to see more
+        message = f"unexpected {type(error).__name__}: {error} (--debug shows where)"
+        return _fail(errors, error, message, 1, arguments)
+
+
+def _fail(errors: Console, error: Exception, message: str, status: int, arguments: Sequence[str]) -> int:
+    if "--debug" in arguments:
+        errors.print(Text("".join(traceback.format_exception(error))))
+    note = "".join(f"; {note}" for note in getattr(error, "__notes__", []))
+    errors.print(Text(" ".join(f"error: {message}{note}".split())))
+    return status
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"fbo-flower {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(
+    epilog="Example: fbo-flower report runs/digits-svm-fts-ts-random-seed0",
+)
+def report(
+    directories: Annotated[list[Path], typer.Argument(help="Directories of studies; several are merged.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The picture (.png, .pdf, .svg); default: DIR/report.png, of several report.png."),
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="Algorithm to compare with; default: tuning alone, if it was run.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+    debug: Debug = False,
+    quiet: Quiet = False,
+) -> None:
+    """Print the table of one or several studies, draw their picture, and say what the server learned."""
+    from fbo_flower.cli.simulate import print_selections, print_table
+    from fbo_flower.reports.privacy_page import PAGE, write_privacy_page
+    from fbo_flower.reports.report import PICTURE, draw
+    from fbo_flower.reports.summary import summarise, to_markdown
+    from fbo_flower.study.study import Study
+
+    study = _merged([(directory, Study.load(directory)) for directory in directories])
+    rows = summarise(study, reference)
+    if markdown:
+        typer.echo(to_markdown(rows), nl=False)
+        print_selections(study, markdown=True)
+    elif not quiet:
+        print_table(rows)
+        print_selections(study)
+    path = out if out is not None else (directories[0] if len(directories) == 1 else Path()) / PICTURE
+    page = path.with_name(PAGE)
+    write_privacy_page(study, page)
+    no_picture = draw(study, path)
+    if no_picture and out is not None:
+        raise ConfigError(no_picture)
+    if not quiet and not markdown:
+        typer.echo(f"No picture: {no_picture}" if no_picture else f"Picture: {path}")
+        typer.echo(f"What the server learned: {page}")
+
+
+def _merged(studies: Sequence[tuple[Path, Any]]) -> Any:
+    """Merge studies; algorithms that several of them ran are told apart by their directories."""
+    from fbo_flower.study.study import Study
+
+    labels = [label for _, study in studies for label in study.algorithms]
+    distinct = []
+    for directory, study in studies:
+        for label in study.algorithms:
+            if labels.count(label) > 1:
+                study = study.relabel(label, f"{label} ({directory.resolve().name})")  # noqa: PLW2901
+        distinct.append(study)
+    return Study.merge(distinct)
+
+
+@data_app.command("landmine", epilog="Example: fbo-flower data landmine LandmineData.mat --out data")
+def landmine(
+    file: Annotated[Path, typer.Argument(help="LandmineData.mat, with cell arrays feature and label.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Directory of the result; default: the one named by FBO_FLOWER_DATA, or data."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Halve the 29 landmine fields as the authors of FTS did, for the problem landmine-svm."""
+    from fbo_flower.simulation.data import DATA_VARIABLE, convert_landmine
+    from fbo_flower.storage.files import writable_directory
+
+    directory = writable_directory(out or os.environ.get(DATA_VARIABLE) or "data")
+    path = convert_landmine(file, directory)
+    typer.echo(f"Wrote {path}")
+    if os.environ.get(DATA_VARIABLE) != str(directory):
+        typer.echo(f"Set {DATA_VARIABLE}={directory.resolve()} to use it")
+
+
+@app.command(epilog="Example: fbo-flower problems")
+def problems(debug: Debug = False) -> None:
+    """List the bundled problems with their options and defaults."""
+    from fbo_flower.simulation.problems import PROBLEMS
+
+    for name, problem in PROBLEMS.items():
+        most = "" if problem.max_agents is None else f", at most {problem.max_agents}"
+        lines = [
+            f"{problem.metric}; {problem.default_agents} agents by default{most}",
+            *_option_lines(problem.options()),
+        ]
+        _show(name, _first_line(problem), lines)
+
+
+@app.command(epilog="Example: fbo-flower algorithms fts")
+def algorithms(
+    name: Annotated[str | None, typer.Argument(help="Explain the options of this one.")] = None,
+    debug: Debug = False,
+) -> None:
+    """List the algorithms with their options and defaults."""
+    from fbo_flower.algorithms import ALGORITHMS
+
+    if name is not None and name not in ALGORITHMS:
+        raise ConfigError(f"algorithm: expected one of {', '.join(ALGORITHMS)}, got {name!r}")
+    for key, algorithm in ALGORITHMS.items():
+        if name is None:
+            _show(key, _first_line(algorithm), _option_lines(algorithm.option_defaults()))
+        elif name == key:
+            defaults = ", ".join(_option_lines(algorithm.option_defaults()))
+            _show(key, _first_line(algorithm), [f"defaults: {defaults}", "", *_explanations(algorithm)])
+
+
+@app.command(epilog="Example: fbo-flower experiment fts-synthetic --quick")
+def experiment(
+    name: Annotated[str | None, typer.Argument(help="Which one; without a name they are listed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory; default: runs/experiments/NAME.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version of it, in about a minute.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
+    debug: Debug = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a published experiment: tables and pictures, continued where it was stopped."""
+    from fbo_flower.algorithms.protocol import check_number
+    from fbo_flower.cli.progress import Cells
+    from fbo_flower.experiments import EXPERIMENTS, find
+
+    if name is None:
+        for key, listed in EXPERIMENTS.items():
+            _show(key, listed.summary, [])
+        return
+    chosen = find(name)
+    if workers is not None:
+        check_number("workers", workers, 1, 1024, integer=True)
+    directory = out or Path("runs") / "experiments" / (f"{name}-quick" if quick else name)
+    try:
+        with Cells(quiet=quiet) as cells:
+            files = chosen.run(directory, quick, workers or os.cpu_count() or 1, cells.show)
+    except KeyboardInterrupt as error:
+        raise Interrupted(f"{directory} holds the finished cells; the same command goes on") from error
+    if not quiet:
+        for file in files:
+            typer.echo(str(file))
+
+
+def _explanations(algorithm: type[Any]) -> Iterator[str]:
+    """Lines of the docstrings of every class that adds options, the algorithm's own first."""
+    for kind in algorithm.__mro__:
+        own = {field.name for field in fields(kind)} if "__dataclass_fields__" in kind.__dict__ else set()
+        _, _, parameters = (kind.__doc__ or "").partition("----------\n")
+        if own and parameters:
+            yield from textwrap.dedent(parameters).strip().splitlines()
+
+
+def _option_lines(options: dict[str, object]) -> list[str]:
+    return [f"{name} = {default!r}" for name, default in options.items()]
+
+
+def _first_line(thing: type[Any]) -> str:
+    return (thing.__doc__ or "").strip().splitlines()[0]
+
+
+def _show(name: str, summary: str, lines: Sequence[str]) -> None:
+    typer.secho(name, bold=True, nl=False)
+    typer.echo(f"  {summary}")
+    for line in lines:
+        typer.echo(f"    {line}".rstrip())

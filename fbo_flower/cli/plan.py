@@ -1,0 +1,167 @@
+"""What `fbo-flower simulate` is asked to do, as values: checked before anything runs, kept for a resume."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.storage.files import atomic_file
+
+if TYPE_CHECKING:
+    from fbo_flower.simulation.problems import Problem
+
+PLAN = "simulate.json"
+JOURNALS = "journals"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """An algorithm with options, under its name in tables and pictures."""
+
+    label: str
+    algorithm: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def parse(text: str) -> Contestant:
+        """Read `--compare`.
+
+        >>> Contestant.parse("fts advice=portfolio label='fts portfolio'")
+        Contestant(label='fts portfolio', algorithm='fts', options={'advice': 'portfolio'})
+        """
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise ConfigError(f"--compare: {error}, got {text!r}") from error
+        if not words:
+            raise ConfigError("--compare: expected an algorithm and its options, got nothing")
+        options = parse_options(words[1:], "--compare")
+        return Contestant(str(options.pop("label", " ".join(words))), words[0], options)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings of a run; JSON values only."""
+
+    problem: str
+    problem_options: dict[str, Any]
+    agents: int | None
+    seed: int
+    contestants: tuple[Contestant, ...]
+    rounds: int | None
+    engine: str
+    prior_rounds: int
+    prior_algorithm: str
+    fraction: float
+    site_options: dict[str, Any]
+    warm_start: str | None = None
+
+    def check(self) -> tuple[Problem, dict[str, int | None]]:
+        """Return the problem and how many rounds each contestant gets; ConfigError if anything is wrong."""
+        from fbo_flower.algorithms import make_algorithm
+        from fbo_flower.algorithms.protocol import check_number
+        from fbo_flower.simulation.problems import make_problem
+        from fbo_flower.simulation.runner import ENGINES
+
+        _check_labels(self.contestants)
+        if self.rounds is not None:
+            check_number("rounds", self.rounds, 1, integer=True)
+        check_number("prior_rounds", self.prior_rounds, 0, integer=True)
+        check_number("fraction", self.fraction, 1e-9, 1.0)
+        if self.engine not in ENGINES:
+            raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {self.engine!r}")
+        make_algorithm(self.prior_algorithm, {})
+        problem = make_problem(self.problem, self.agents, self.seed, self.problem_options)
+        problem.check_data()
+        if self.warm_start is not None and not any(self.warm(c) for c in self.contestants):
+            names = ", ".join(dict.fromkeys(c.algorithm for c in self.contestants))
+            raise ConfigError(f"--warm-start: expected messages of {names} in {self.warm_start}, found none")
+        return problem, {c.label: self._num_rounds(c, problem) for c in self.contestants}
+
+    def warm(self, contestant: Contestant) -> str | None:
+        """Return where a contestant starts from: messages of its algorithm, else nothing."""
+        from fbo_flower.storage.warm_start import Kept
+
+        known = self.warm_start is not None and Kept.holds(self.warm_start, contestant.algorithm)
+        return self.warm_start if known else None
+
+    def directory(self) -> Path:
+        """Return where the results go if nobody says: `runs/PROBLEM-ALGORITHMS-seedSEED`."""
+        return default_directory(self.problem, self.contestants, self.seed)
+
+    def save(self, directory: Path) -> None:
+        """Keep the plan, so that `load` finds it."""
+        with atomic_file(directory / PLAN, text=True) as stream:
+            stream.write(json.dumps(asdict(self), indent=2) + "\n")
+
+    @staticmethod
+    def load(directory: Path) -> Plan:
+        """Read what `save` wrote; ConfigError if there is nothing to resume."""
+        path = directory / PLAN
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            contestants = tuple(Contestant(**c) for c in values.pop("contestants"))
+            return Plan(contestants=contestants, **values)
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"--resume: expected the directory of a run with --journal, got {directory}"
+            ) from error
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            raise ConfigError(f"--resume: expected a plan in {path}, got {error}") from error
+
+    def _num_rounds(self, contestant: Contestant, problem: Problem) -> int | None:
+        """Return how many rounds an algorithm gets, None: until it ends."""
+        from fbo_flower.algorithms import make_algorithm
+        from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
+        from fbo_flower.simulation.agents import check_roles
+
+        algorithm = make_algorithm(contestant.algorithm, contestant.options)
+        algorithm.check(problem.space)
+        check_roles(problem, algorithm, self.site_options)
+        return self.rounds or (None if algorithm.finishes else DEFAULT_ROUNDS)
+
+
+def parse_options(pairs: Iterable[str], source: str) -> dict[str, Any]:
+    """Read `key=value` pairs; a value is JSON, and text if it is not.
+
+    >>> parse_options(["advice=portfolio", "num-features=50"], "--option")
+    {'advice': 'portfolio', 'num_features': 50}
+    """
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{source}: expected key=value, got {pair!r}")
+        try:
+            parsed = json.loads(value)
+        except (ValueError, RecursionError):
+            parsed = value
+        options[key.strip().replace("-", "_")] = parsed
+    return options
+
+
+def default_directory(problem: str, contestants: Sequence[Contestant], seed: int) -> Path:
+    """Return `runs/PROBLEM-ALGORITHMS-seedSEED`."""
+    names = "-".join(contestant.label for contestant in contestants)
+    return Path("runs") / f"{slug(f'{problem}-{names}')[:100]}-seed{seed}"
+
+
+def slug(text: str) -> str:
+    """Return a text as a part of a file's name."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
+
+
+def _check_labels(contestants: Sequence[Contestant]) -> None:
+    labels = [contestant.label for contestant in contestants]
+    twice = sorted({name for name in labels if labels.count(name) > 1})
+    if twice:
+        raise ConfigError(
+            f"label: expected a different one for every algorithm, got {', '.join(twice)} twice; "
+            "name them with --label and label=..."
+        )

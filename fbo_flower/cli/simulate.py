@@ -1,0 +1,287 @@
+"""`fbo-flower simulate`: one problem, one or several algorithms, one study directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from fbo_flower.cli.plan import JOURNALS, Contestant, Plan, parse_options, slug
+from fbo_flower.errors import ConfigError, ObjectiveError
+
+if TYPE_CHECKING:
+    from fbo_flower.reports.summary import SummaryRow
+    from fbo_flower.study.study import Study
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Flower's own log.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")]
+
+EXAMPLES = """Examples:
+
+fbo-flower simulate --compare ts --compare random
+
+fbo-flower simulate --problem gp-samples --agents 8 --engine inline
+
+fbo-flower simulate --option advice=portfolio --compare "fts schedule=first-5"
+"""
+
+
+class Interrupted(Exception):  # noqa: N818  # not an error: someone pressed Ctrl-C
+    """Says what was written until then; typer would swallow a KeyboardInterrupt."""
+
+
+def run_simulate(
+    context: typer.Context,
+    problem: Annotated[str, typer.Option(help="See `fbo-flower problems`.")] = "digits-svm",
+    algorithm: Annotated[str, typer.Option(help="See `fbo-flower algorithms`.")] = "fts",
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='A further algorithm, "NAME key=value ... label=TEXT", with the same starts, seed and '
+            "budget; repeatable.",
+        ),
+    ] = None,
+    agents: Annotated[int | None, typer.Option(help="Number of agents; default: the problem's.")] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of rounds; the first is the initial design. Default: 25, or until the budget of an "
+            "algorithm that has one is spent.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything: the same seed, the same trials.")] = 0,
+    engine: Annotated[
+        str,
+        typer.Option(help="ray (batches, on all cores), inline (in this process) or flower (Flower's own)."),
+    ] = "ray",
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster for engine ray; auto: the one of this machine.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="key=value for --algorithm, the value as JSON or text; repeatable."),
+    ] = None,
+    problem_option: Annotated[
+        list[str] | None, typer.Option(help="key=value for --problem; repeatable.")
+    ] = None,
+    prior_rounds: Annotated[int, typer.Option(help="Rounds for which agents tune alone before.")] = 0,
+    prior_algorithm: Annotated[str, typer.Option(help="How they do it.")] = "ts",
+    site_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="key=value of every site, for algorithms with roles: what operators decide; repeatable."
+        ),
+    ] = None,
+    fraction: Annotated[float, typer.Option(help="Share of agents that get a task in a round.")] = 1.0,
+    label: Annotated[
+        str | None, typer.Option(help="Name of --algorithm in tables and pictures; default: its own.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory of the study; default: runs/PROBLEM-ALGORITHMS-seedSEED.")
+    ] = None,
+    warm_start: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory of an earlier study: algorithms whose messages it holds start from them; no "
+            "observation is among them.",
+        ),
+    ] = None,
+    journal: Annotated[
+        bool,
+        typer.Option(
+            "--journal",
+            help="Keep every task, reply and evaluation on disk, so that a run that dies can be resumed.",
+        ),
+    ] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="Go on with the run with --journal in this directory, with its settings; beside it only "
+            "--engine, --address, --quiet and --debug may be given."
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Run algorithms on a bundled problem with simulated agents.
+
+    Prints a table and writes study.json, trials.csv, rounds.csv, best.json and report.png.
+
+    After Ctrl-C they hold what was done until then.
+    """
+    if resume is None:
+        plan = Plan(
+            problem, parse_options(problem_option or [], "--problem-option"), agents, seed,
+            (
+                Contestant(label or algorithm, algorithm, parse_options(option or [], "--option")),
+                *map(Contestant.parse, compare or []),
+            ),
+            rounds, engine, prior_rounds, prior_algorithm, fraction,
+            parse_options(site_option or [], "--site-option"),
+            None if warm_start is None else str(warm_start.resolve()),
+        )  # fmt: skip
+    else:
+        given = _given(context) - {"resume", "engine", "address", "quiet", "debug"}
+        if given:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given))
+            raise ConfigError(f"--resume: expected the settings of {resume} alone, got {names} as well")
+        plan = Plan.load(resume)
+        if "engine" in _given(context):
+            plan = replace(plan, engine=engine)
+    _run(plan, resume or out, address, journal or resume is not None, resume is not None, quiet, debug)
+
+
+def _given(context: typer.Context) -> set[str]:
+    """Return the names of the options that stand on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
+def _run(
+    plan: Plan, out: Path | None, address: str | None, journal: bool, resume: bool, quiet: bool, debug: bool
+) -> None:
+    from fbo_flower.cli.progress import Display
+    from fbo_flower.simulation.ray_grid import ray_running
+    from fbo_flower.simulation.runner import prior_study, simulate
+    from fbo_flower.storage.files import writable_directory
+
+    problem, num_rounds = plan.check()  # everything that can be wrong, before the first evaluation
+    directory = writable_directory(out or plan.directory())
+    journals = directory / JOURNALS if journal else None
+    if journals is not None and not resume:
+        if journals.exists():
+            raise ConfigError(f"--journal: {directory} holds journals; go on with --resume {directory}")
+        plan.save(directory)
+
+    record = _Record(directory, journal)
+    with ExitStack() as stack:
+        display = stack.enter_context(Display(quiet=quiet, debug=debug))
+        try:
+            if plan.engine == "ray":
+                stack.enter_context(ray_running(address))
+            prior = None
+            if plan.prior_rounds:
+                display.announce(f"prior {plan.prior_algorithm}", plan.prior_rounds)
+                earlier = journals / "prior" if journals is not None else None
+                settings = plan.prior_algorithm, plan.prior_rounds, plan.seed, plan.engine
+                prior = prior_study(problem, *settings, earlier, resume)
+            for number, contestant in enumerate(plan.contestants, 1):
+                display.announce(contestant.label, num_rounds[contestant.label])
+                simulate(
+                    problem,
+                    contestant.algorithm,
+                    num_rounds=num_rounds[contestant.label],
+                    seed=plan.seed,
+                    engine=plan.engine,
+                    options=contestant.options,
+                    label=contestant.label,
+                    fraction=plan.fraction,
+                    prior=prior,
+                    site_options={"models": str(directory / "models"), **plan.site_options},
+                    on_round=display.advance,
+                    on_study=record.add,
+                    journals=None if journals is None else journals / f"{number}-{slug(contestant.label)}",
+                    resume=resume,
+                    warm_start=plan.warm(contestant),
+                    messages=directory,
+                )
+        except KeyboardInterrupt as error:
+            raise Interrupted(record.close()) from error
+        except Exception as error:
+            error.add_note(record.close())
+            raise
+    no_picture = record.draw()
+    if not quiet:
+        from fbo_flower.reports.summary import summarise
+
+        print_table(summarise(record.study))
+        print_selections(record.study)
+        if no_picture:
+            typer.echo(f"No picture: {no_picture}")
+        typer.echo(f"Results: {directory}")
+    _check_success(record.study)
+
+
+class _Record:
+    """The study so far, saved after every algorithm, so that nothing that was done is lost."""
+
+    def __init__(self, directory: Path, journal: bool) -> None:
+        self.directory = directory
+        self.journal = journal
+        self.studies: list[Study] = []
+
+    @property
+    def study(self) -> Study:
+        from fbo_flower.study.study import Study
+
+        return Study.merge(self.studies, name=self.directory.name)
+
+    def add(self, study: Study) -> None:
+        self.studies.append(study)
+        self.study.save(self.directory)
+
+    def draw(self) -> str:
+        from fbo_flower.reports.report import PICTURE, draw
+
+        return draw(self.study, self.directory / PICTURE)
+
+    def close(self) -> str:
+        """Draw what there is and say where it is."""
+        if not self.studies:
+            return "nothing was written"
+        self.draw()
+        parts = [
+            f"{name} {_plural(len(set(self.study.rounds.where(algorithm=name)['round'].tolist())), 'round')}"
+            for name in self.study.algorithms
+        ]
+        text = f"{self.directory} holds what was done: {', '.join(parts)}"
+        return f"{text}; go on with --resume {self.directory}" if self.journal else text
+
+
+def print_table(rows: Sequence[SummaryRow], console: Console | None = None) -> None:
+    """Print the comparison, in several parts if it is wider than the terminal; a file has no width."""
+    from fbo_flower.reports.summary import render_table
+
+    console, unbounded = console or Console(highlight=False), Console(width=10_000)
+    if not console.is_terminal:
+        console.width = unbounded.width
+    start = 0
+    while start < len(rows):
+        stop = len(rows)
+        while stop > start + 1 and unbounded.measure(render_table(rows[start:stop])).maximum > console.width:
+            stop -= 1
+        console.print(render_table(rows[start:stop]))
+        start = stop
+
+
+def print_selections(study: Study, *, markdown: bool = False) -> None:
+    """Print what came of the runs that exchanged models, if there are any."""
+    from fbo_flower.reports.selection import selection_cells, selections
+    from fbo_flower.reports.summary import markdown_table, render_cells
+
+    rows = selections(study)
+    if rows and markdown:
+        typer.echo("\n" + markdown_table(selection_cells(rows)), nl=False)
+    elif rows:
+        console = Console(highlight=False)
+        console.width = console.width if console.is_terminal else 10_000
+        console.print(render_cells(selection_cells(rows)))
+
+
+def _check_success(study: Study) -> None:
+    """Raise unless every algorithm had an evaluation that succeeded."""
+    for name in study.algorithms:
+        rows = study.trials.where(algorithm=name)
+        if not np.isfinite(rows["value"]).any():
+            reasons = [f", the first with: {reason}" for reason in rows["failure"].tolist() if reason]
+            raise ObjectiveError(f"{name}: all of {len(rows)} evaluations failed{(*reasons, '')[0]}")
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,64 @@
+"""The papers' experiments, by name: each runs in resumable cells and writes a table and pictures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.experiments import families, robustness, warm_start
+from fbo_flower.experiments.co_kg import experiment as co_kg
+from fbo_flower.experiments.fts import landmine, messages, private, related, synthetic
+from fbo_flower.experiments.pne import experiment as pne
+from fbo_flower.experiments.rfms import experiment as rfms
+
+OnCell = Callable[[str, int, int], None]
+Runner = Callable[[str | os.PathLike[str], bool, int, OnCell], list[Path]]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment that can be started by name.
+
+    Parameters
+    ----------
+    summary : one line for listings
+    run : `run(directory, quick, num_workers, on_cell)` returns the files it wrote; `on_cell` is called with
+        the name of the stage and how many of its cells are done
+    """
+
+    summary: str
+    run: Runner
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "co-kg": Experiment("Co-KG and its comparators on two functions and two networks", co_kg.run),
+    "dp-fts": Experiment("Differential privacy on landmine: noise against gain", private.run),
+    "families": Experiment("All algorithms on the same problems with the same budget", families.run),
+    "fts-landmine": Experiment("FTS on 29 landmine fields, every field a target", landmine.run),
+    "fts-messages": Experiment(
+        "FTS, RGPE and TAF on landmine: size of messages, time, growing observations", messages.run
+    ),
+    "fts-related": Experiment(
+        "FTS among agents of which half are unrelated, and what P_N learns", related.run
+    ),
+    "fts-synthetic": Experiment("FTS on functions drawn from a Gaussian process", synthetic.run),
+    "pne": Experiment("PF-PNE, its racing variant and six comparators: cumulative regret", pne.run),
+    "rfms": Experiment("RFMS: all methods on tabulated sites, volumes and what is shipped", rfms.run),
+    "robustness": Experiment(
+        "Honest agents among liars: FTS, Co-KG and PF-PNE against alone", robustness.run
+    ),
+    "warm-start": Experiment("Landmine fields that start from the messages of others", warm_start.run),
+}
+
+
+def find(name: str) -> Experiment:
+    """Return an experiment; an unknown name is an error that lists what there is."""
+    if name not in EXPERIMENTS:
+        raise ConfigError(f"experiment: expected one of {', '.join(EXPERIMENTS)}, got {name!r}")
+    return EXPERIMENTS[name]
+
+
+__all__ = ["EXPERIMENTS", "Experiment", "find"]

@@ -1,0 +1,97 @@
+"""Co-KG in the paper's settings, with all comparators and random search [Zhan2025, section IV].
+
+Two metrics, both without noise: what the server would return (the paper's rule), and the best configuration
+that was tried, which the paper's curves look like.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+
+from fbo_flower.experiments.co_kg import draw as cokg_draw
+from fbo_flower.experiments.co_kg import tables, work
+from fbo_flower.experiments.co_kg.runs import MESH, NUM_AGENTS, NUM_INITIAL
+from fbo_flower.experiments.co_kg.work import QUICK, Size
+from fbo_flower.simulation.jobs import Arrays, has_cell, load_cell, open_directory, run_cells
+from fbo_flower.storage.files import atomic_file
+
+DRAWN = ("f1", "rosenbrock, known noise", "rosenbrock, log")
+
+
+def run(
+    directory: str | os.PathLike[str],
+    quick: bool,
+    num_workers: int,
+    on_cell: Callable[[str, int, int], None],
+) -> list[Path]:
+    """Run what is missing and write `results.md` and two pictures; return the files.
+
+    Without the California data that network is left out, and `results.md` says so.
+
+    Parameters
+    ----------
+    quick : `QUICK` instead of `Size()`; about half a minute of one core instead of more than an hour
+    """
+    size = QUICK if quick else Size()
+    path = open_directory(directory, work.settings(size))
+    for stage, cells in work.stages(size).items():
+        run_cells(cells, path, num_workers, partial(on_cell, stage))
+    return report(path, size)
+
+
+def report(directory: Path, size: Size) -> list[Path]:
+    """Write the tables and pictures from the cells; of a run that was stopped, as far as it got.
+
+    Of each part the first seeds count, up to the first that is missing; a part without two is left out.
+    """
+    runs = {
+        s: _load(directory, (work.cell_name(s, i) for i in range(work.num_seeds(size, s))))
+        for s in work.FUNCTIONS
+    }
+    networks = {
+        p: _load(directory, (work.cell_name(p, i) for i in range(size.num_network_seeds)))
+        for p in work.networks()
+    }
+    pictures = [directory / "functions.png", directory / "networks.png"]
+    cokg_draw.draw({s: tables.metrics_of(runs[s]) for s in DRAWN if runs[s]}, pictures[0], logarithmic=True)
+    cokg_draw.draw(
+        {p: tables.metrics_of(r) for p, r in networks.items() if r}, pictures[1], logarithmic=False
+    )
+    swept = {
+        s: _load(directory, (work.swept_name(s, i) for i in range(size.num_swept_seeds))) for s in work.SWEPT
+    }
+    odd = _load(directory, (f"odd-{i}" for i in range(size.num_odd_seeds)))
+    private = _load(directory, (f"private-{i}" for i in range(size.num_private_seeds)))
+    text = [
+        f"{NUM_AGENTS} agents, {NUM_INITIAL} points each, then {size.num_rounds} rounds with one "
+        f"({size.num_network_rounds} for the networks); a mesh of {MESH} x {MESH} unless another "
+        "is named. `±` is the standard error over seeds, of the difference where one is given.\n",
+        "## Functions\n",
+        *(tables.function_table(s, r) for s, r in runs.items() if r),
+        "## Acceptance\n",
+        tables.acceptance({s: r for s, r in runs.items() if r}),
+        "## Beta, mesh, number of agents\n",
+        *(tables.swept_table(s, runs[s], r, size) for s, r in swept.items() if r),
+        "## Networks\n",
+        *(tables.network_table(p, r) for p, r in networks.items() if r),
+        "" if work.has_california() else "The California data are not there; that network is left out.\n",
+        "## Server time\n",
+        tables.time_table({mesh: load_cell(directory, f"time-{mesh}") for mesh in size.timed}),
+        "## One odd agent\n",
+        tables.odd_table(odd) if odd else "",
+        "## Noise on the reported means\n",
+        tables.private_table(private) if private else "",
+    ]
+    results = directory / "results.md"
+    with atomic_file(results, text=True) as stream:
+        stream.write("\n".join(text))
+    return [results, *pictures]
+
+
+def _load(directory: Path, names: Iterable[str]) -> list[Arrays]:
+    found = [load_cell(directory, name) for name in takewhile(partial(has_cell, directory), names)]
+    return found if len(found) > 1 else []

@@ -1,0 +1,245 @@
+"""The work of the Co-KG experiment: its size, its frameworks and its cells.
+
+A cell runs several frameworks on one problem with one seed, so that they are paired: the first points of all
+frameworks of Co-KG are the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.experiments.co_kg.odd_agents import odd_agents
+from fbo_flower.experiments.co_kg.runs import MESH, NUM_AGENTS, NUM_INITIAL, differences
+from fbo_flower.experiments.co_kg.server import privacy, server_time
+from fbo_flower.simulation.jobs import Arrays, Cell
+from fbo_flower.simulation.problems import CaliforniaMLP, Problem, make_problem
+from fbo_flower.simulation.runner import simulate
+
+Options = Mapping[str, Any]
+
+RANDOM = "random"
+FRAMEWORKS: dict[str, Options] = {
+    "co-kg": {},
+    "co-ei": {"acquisition": "ei"},
+    "co-es": {"acquisition": "es"},
+    "barycenter-qkg": {"framework": "barycenter-qkg"},
+    "no-collaboration": {"framework": "no-collaboration"},
+    "data-communication": {"framework": "data-communication"},
+    "product": {"central": "product"},
+    "product, beta 0": {"central": "product", "beta": 0.0},
+    RANDOM: {},
+}
+KNOWN = {"noise_variance": 0.02}
+FUNCTIONS: dict[str, tuple[str, Options]] = {
+    "f1": ("f1", {}),
+    "rosenbrock, log": ("rosenbrock", {"transform": "log"}),
+    "rosenbrock, known noise": ("rosenbrock", KNOWN),
+    "rosenbrock": ("rosenbrock", {}),
+    "f1, known noise": ("f1", KNOWN),
+}
+FEWER = ("rosenbrock", "f1, known noise")  # where fewer frameworks run
+SWEPT = ("f1", "rosenbrock, log")
+SWEPT_FRAMEWORKS = ("co-kg", "data-communication")
+FEWER_FRAMEWORKS = ("co-kg", "barycenter-qkg", "no-collaboration", "data-communication", RANDOM)
+BETAS = ("constant", "exp")  # "log" is the default
+NETWORKS = ("breast-cancer-mlp", "california-mlp")
+NETWORK_FRAMEWORKS = (
+    "co-kg", "barycenter-qkg", "no-collaboration", "data-communication", "product", RANDOM,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is run.
+
+    Parameters
+    ----------
+    num_rounds, num_network_rounds : after the warm-up
+    num_f1_seeds, num_seeds : repetitions on `f1`, and on everything else in the first part
+    num_swept_seeds : of runs with other `beta`, mesh or number of agents
+    num_network_seeds, num_epochs : repetitions on the networks; epochs, None for the problem's own
+    num_odd_seeds, num_private_seeds : repetitions of the runs with an odd agent and of the attack
+    meshes, agents : other points per axis, other numbers of agents
+    timed : meshes whose server time is measured
+    num_draws : of the central acquisition
+    """
+
+    num_rounds: int = 30
+    num_network_rounds: int = 20
+    num_f1_seeds: int = 40
+    num_seeds: int = 12
+    num_swept_seeds: int = 12
+    num_network_seeds: int = 12
+    num_epochs: int | None = None
+    num_odd_seeds: int = 12
+    num_private_seeds: int = 12
+    meshes: tuple[int, ...] = (10, 30)
+    agents: tuple[int, ...] = (2, 8)
+    timed: tuple[int, ...] = (10, 20, 30)
+    num_draws: int = 64
+
+
+QUICK = Size(3, 3, 2, 2, 2, 2, 1, 2, 2, (6,), (2,), (8,), 8)
+
+
+def settings(size: Size) -> dict[str, Any]:
+    """Return what the experiment's directory is known by, as JSON values."""
+    own = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(size).items()}
+    return {"experiment": "co-kg", **own}
+
+
+def has_california() -> bool:
+    """Whether the data of `california-mlp` are there."""
+    try:
+        CaliforniaMLP(1, 0).check_data()
+    except ConfigError:
+        return False
+    return True
+
+
+def networks() -> tuple[str, ...]:
+    """Return the networks whose data are there."""
+    return NETWORKS if has_california() else NETWORKS[:1]
+
+
+def num_seeds(size: Size, setting: str) -> int:
+    """Return how often a function is repeated."""
+    return size.num_f1_seeds if setting == "f1" else size.num_seeds
+
+
+def frameworks(setting: str) -> tuple[str, ...]:
+    """Return what is compared on a function."""
+    return FEWER_FRAMEWORKS if setting in FEWER else tuple(FRAMEWORKS)
+
+
+def stages(size: Size) -> dict[str, list[Cell]]:
+    """Return the work by stage, the functions first."""
+    common = {"num_rounds": size.num_rounds, "num_draws": size.num_draws}
+    functions = [
+        Cell(cell_name(s, seed), run_function, {**common, "setting": s, "seed": seed})
+        for s in FUNCTIONS
+        for seed in range(num_seeds(size, s))
+    ]
+    swept = [
+        Cell(
+            swept_name(s, seed),
+            run_swept,
+            {**common, "setting": s, "seed": seed, "meshes": size.meshes, "agents": size.agents},
+        )
+        for seed in range(size.num_swept_seeds)
+        for s in SWEPT
+    ]
+    trained = [
+        Cell(
+            cell_name(p, seed),
+            run_network,
+            {
+                "num_rounds": size.num_network_rounds,
+                "num_draws": size.num_draws,
+                "problem": p,
+                "num_epochs": size.num_epochs,
+                "seed": seed,
+            },
+        )
+        for seed in range(size.num_network_seeds)
+        for p in networks()
+    ]
+    odd = [Cell(f"odd-{seed}", odd_agents, {**common, "seed": seed}) for seed in range(size.num_odd_seeds)]
+    private = [
+        Cell(f"private-{seed}", privacy, {**common, "seed": seed}) for seed in range(size.num_private_seeds)
+    ]
+    timed = [Cell(f"time-{mesh}", server_time, {**common, "mesh": mesh}) for mesh in size.timed]
+    return {
+        "server time": timed,
+        "functions": functions,
+        "networks": trained,
+        "odd agents": odd,
+        "privacy": private,
+        "beta, mesh, agents": swept,
+    }
+
+
+def cell_name(setting: str, seed: int) -> str:
+    """Return the name of a cell's file."""
+    return f"{setting.replace(', ', '-').replace(' ', '-')}-{seed}"
+
+
+def swept_name(setting: str, seed: int) -> str:
+    """Return the name of a cell's file."""
+    return f"swept-{cell_name(setting, seed)}"
+
+
+def swept_label(framework: str, what: str, value: object) -> str:
+    """Return under which name a swept cell keeps a run, as `co-kg, mesh 10`."""
+    return f"{framework}, {what} {value}"
+
+
+# -- cells -------------------------------------------------------------------------------------
+
+
+def run_function(setting: str, seed: int, num_rounds: int, num_draws: int) -> Arrays:
+    """Run every framework on a function; differences to its optimum as `name/recommended`, `name/best`."""
+    problem, shared = FUNCTIONS[setting]
+    found: Arrays = {}
+    for name in frameworks(setting):
+        made = make_problem(problem, NUM_AGENTS, seed, {})
+        found |= run_one(name, name, made, seed, num_rounds, {**shared, "num_draws": num_draws})
+    return found
+
+
+def run_swept(
+    setting: str, seed: int, num_rounds: int, num_draws: int, meshes: Sequence[int], agents: Sequence[int]
+) -> Arrays:
+    """Run the other `beta` sequences, meshes and numbers of agents, one changed at a time."""
+    problem, shared = FUNCTIONS[setting]
+    shared = {**shared, "num_draws": num_draws}
+    four = make_problem(problem, NUM_AGENTS, seed, {})
+    found: Arrays = {}
+    for beta in BETAS:
+        label = swept_label("co-kg", "beta", beta)
+        found |= run_one(label, "co-kg", four, seed, num_rounds, {**shared, "beta": beta})
+    for name in SWEPT_FRAMEWORKS:
+        for mesh in meshes:
+            label = swept_label(name, "mesh", mesh)
+            found |= run_one(label, name, four, seed, num_rounds, {**shared, "mesh": mesh})
+        for n in agents:
+            made = make_problem(problem, n, seed, {})
+            found |= run_one(swept_label(name, "N", n), name, made, seed, num_rounds, shared)
+    return found
+
+
+def run_network(problem: str, seed: int, num_rounds: int, num_draws: int, num_epochs: int | None) -> Arrays:
+    """Run the frameworks on a network, whose split of the rows depends on the seed; losses."""
+    options = {} if num_epochs is None else {"num_epochs": num_epochs}
+    made = make_problem(problem, NUM_AGENTS, seed, options)
+    found: Arrays = {}
+    for name in NETWORK_FRAMEWORKS:
+        found |= run_one(name, name, made, seed, num_rounds, {"num_draws": num_draws})
+    return found
+
+
+def run_one(
+    label: str, framework: str, problem: Problem, seed: int, num_rounds: int, shared: Options
+) -> Arrays:
+    """Run one framework: the warm-up, then `num_rounds` rounds with one trial per agent.
+
+    Returns
+    -------
+    `label/recommended`, `label/best` : `(num_rounds + 1,)`, how far what the server would return after each
+        round, and the best configuration that was tried until then, are below the optimum, noise left out;
+        for networks, their losses. NaN after the first round, when nothing is recommended yet.
+    """
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    rounds = num_rounds + 1
+    if framework == RANDOM:
+        options: Options = {"num_initial": NUM_INITIAL}
+        study = simulate(problem, RANDOM, None, rounds, seed, "inline", options=options)
+    else:
+        options = {"mesh": MESH, "num_initial": NUM_INITIAL, **shared, **FRAMEWORKS[framework]}
+        study = simulate(problem, "co-kg", None, rounds, seed, "inline", options=options)
+    recommended, best = differences(study, problem, rounds)
+    return {f"{label}/recommended": recommended, f"{label}/best": best}

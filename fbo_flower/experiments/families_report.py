@@ -1,0 +1,153 @@
+"""The table and the picture of `families`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fbo_flower.experiments import compare
+from fbo_flower.experiments.panels import panels as grid
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.simulation.jobs import has_cell, load_cell
+from fbo_flower.storage.files import atomic_file
+
+REFERENCE = "ts"
+# what the server has at the end, beyond how many trials were done and how many failed
+LEARNS = {
+    "random": "nothing",
+    "ts": "nothing",
+    "fts": "noisy draws of every agent's surrogate",
+    "fts portfolio": "noisy draws of every agent's surrogate, some points",
+    "rgpe": "all points and standardised values, by linear algebra",
+    "taf": "all points and standardised values, by linear algebra",
+    "co-kg": "all points (it chooses them) and, by linear algebra, values",
+    "co-kg product": "all points (it chooses them) and, by linear algebra, values",
+    "no collaboration": "the maximiser of every agent's surrogate and the value there",
+    "pf-pne": "cells of stage 1 with their means; of stage 2 nothing",
+    "pf-pne racing": "cells of stage 1 with their means; of stage 2 nothing",
+    "fed-pne": "cells and their means",
+    "local-pne": "nothing",
+    "hct": "nothing",
+    "rfms": "configurations, models, one loss per model and site",
+}
+COLOURS = {
+    "random": "#BBBBBB",
+    "ts": "black",
+    "fts": "#0072B2",
+    "fts portfolio": "#56B4E9",
+    "rgpe": "#D55E00",
+    "taf": "#CC79A7",
+    "co-kg": "#009E73",
+    "co-kg product": "#006644",
+    "no collaboration": "#88BB88",
+    "pf-pne": "#E69F00",
+    "pf-pne racing": "#AA7700",
+    "fed-pne": "#F0E442",
+    "local-pne": "#999933",
+    "hct": "#8C564B",
+}
+
+
+def cell_name(problem: str, label: str, seed: int) -> str:
+    """Return the name of a cell's file."""
+    return f"{problem}-{label.replace(' ', '_')}-{seed}"
+
+
+def report(
+    directory: Path, problems: Sequence[str], labels: Sequence[str], num_seeds: int, budget: int
+) -> list[Path]:
+    """Write `results.md` and `families.png` from the cells of the seeds that are done."""
+    checkpoints = [t for t in (5, 10, 20, 50) if t <= budget]
+    text = [
+        f"{budget} evaluations per agent, {num_seeds} seeds; means over agents, s.e. over seeds, differences "
+        "paired by seed. Values without noise, larger is better.\n"
+    ]
+    panels: dict[str, dict[str, Array]] = {}
+    for problem in problems:
+        found = {label: stack(directory, problem, label, num_seeds, "best") for label in labels}
+        panels[problem] = {label: found[label].mean(axis=1) for label in labels}  # (seeds, budget)
+        optimum = stack(directory, problem, REFERENCE, num_seeds, "optimum").mean()
+        text.append(f"## {problem}, {found[REFERENCE].shape[1]} agents, mean of the optima {optimum:.4f}\n")
+        text.append(_table(directory, problem, panels[problem], num_seeds, checkpoints))
+    results, picture = directory / "results.md", directory / "families.png"
+    with atomic_file(results, text=True) as stream:
+        stream.write("\n".join(text))
+    draw(panels, picture)
+    return [results, picture]
+
+
+def stack(directory: Path, problem: str, label: str, num_seeds: int, key: str) -> Array:
+    """Return an array of every seed, `(seeds, ...)`."""
+    return np.stack([load_cell(directory, cell_name(problem, label, s))[key] for s in range(num_seeds)])
+
+
+def _table(
+    directory: Path, problem: str, panel: dict[str, Array], num_seeds: int, checkpoints: Sequence[int]
+) -> str:
+    last = checkpoints[-1]
+    level = panel[REFERENCE][:, last - 1].mean()
+    by_chance = panel["random"][:, last - 1].mean()
+    head = ["algorithm", *(f"best at {t}" for t in checkpoints), f"minus {REFERENCE} at {checkpoints[1]}"]
+    head += [f"minus {REFERENCE} at {last}", "mean of all evaluations", "evaluations to random's level"]
+    head += [f"to {REFERENCE}'s level", "floats down, up per agent", "kB down, up per agent", "CPU s"]
+    head += ["the server learns"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for label, curves in panel.items():
+        values = stack(directory, problem, label, num_seeds, "values").mean(axis=(1, 2))
+        row = [label, *(f"{curves[:, t - 1].mean():.4f}" for t in checkpoints)]
+        for t in (checkpoints[1], last):
+            paired = compare.clustered((curves - panel[REFERENCE])[None, :, t - 1])
+            row.append("-" if label == REFERENCE else str(paired))
+        row += [f"{values.mean():.4f}", _reached(curves, by_chance), _reached(curves, level)]
+        lines.append("| " + " | ".join([*row, *_costs(directory, problem, label, num_seeds)]) + " |")
+    if has_cell(directory, cell_name(problem, "rfms", 0)):
+        shipped = stack(directory, problem, "rfms", num_seeds, "best")[:, :, 0].mean(axis=1)
+        paired = compare.clustered((shipped - panel[REFERENCE][:, last - 1])[None, :])
+        row = [
+            "rfms, what it ships",
+            *["-"] * (len(checkpoints) - 1),
+            f"{shipped.mean():.4f}",
+            "-",
+            str(paired),
+        ]
+        row += ["-", "-", "-", *_costs(directory, problem, "rfms", num_seeds)]
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _costs(directory: Path, problem: str, label: str, num_seeds: int) -> list[str]:
+    costs = stack(directory, problem, label, num_seeds, "costs")
+    down, up, bytes_down, bytes_up = costs[:, :4].mean(axis=0)
+    return [
+        f"{down:,.0f}, {up:,.0f}",
+        f"{bytes_down / 1000:,.0f}, {bytes_up / 1000:,.0f}",
+        f"{np.median(costs[:, 4]):.1f}",
+        LEARNS[label],
+    ]
+
+
+def _reached(curves: Array, level: float) -> str:
+    """Return after how many evaluations the mean over the seeds `(seeds, budget)` reaches a level."""
+    reached = np.flatnonzero(curves.mean(axis=0) >= level - 1e-12)
+    return str(int(reached[0]) + 1) if len(reached) else "not"
+
+
+def draw(panels: dict[str, dict[str, Array]], path: Path) -> None:
+    """Draw the best value so far, mean over agents and seeds, one axis per problem."""
+    figure, axes = grid(len(panels), 3, 4.6, 3.8)
+    for axis, (problem, panel) in zip(axes, panels.items(), strict=True):
+        for label, curves in panel.items():
+            mean = curves.mean(axis=0)
+            style = "--" if label in ("random", "ts", "hct", "local-pne", "no collaboration") else "-"
+            axis.plot(1 + np.arange(len(mean)), mean, style, color=COLOURS[label], label=label, linewidth=1.5)
+        low = panel["random"][:, min(4, curves.shape[1] - 1)].mean()
+        high = max(curves[:, -1].mean() for curves in panel.values())
+        axis.set_ylim(low - 0.3 * (high - low), high + 0.03 * (high - low))
+        axis.set_title(problem, loc="left", fontsize=11)
+        axis.set_xlabel("evaluations per agent")
+    axes[0].set_ylabel("best value so far")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, frameon=False)
+    with atomic_file(path) as stream:
+        figure.savefig(stream, format="png", dpi=120)

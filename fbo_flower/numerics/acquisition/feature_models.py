@@ -1,0 +1,169 @@
+"""Many agents' surrogates in shared random features, and acquisition functions over all of them.
+
+Agent `n` is `phi(z)^T omega_n` with `omega_n ~ N(nu_n, C_n)`, `C_n = sigma^2 Sigma_n^-1` [Dai2020, Eqs. 2-3].
+A weighted sum of such surrogates is one of its kind, so an ensemble costs what one agent costs:
+`sum w_n nu_n` and `sum w_n^2 C_n`. Notation: `M` features, `K` agents, `F` columns, `m` points.
+
+References
+----------
+[Dai2020] Dai, Low, Jaillet. Federated Bayesian optimization via Thompson sampling. NeurIPS 2020.
+[Feurer2018], [Wistuba2018] as in `rank_weights`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fbo_flower.numerics.acquisition.normal import LOG_SQRT_2PI, log_cdf, log_excess
+from fbo_flower.numerics.acquisition.proposals import LEAST_STDDEV, LogImprovement, moments
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates.rff import RandomFeatures
+
+TINY = 1e-300
+
+
+def pack_symmetric(matrix: Array) -> Array:
+    """Return the lower triangle of `(M, M)`, row by row, `(M (M + 1) / 2,)`."""
+    return matrix[np.tril_indices(len(matrix))]
+
+
+def unpack_symmetric(packed: Array, size: int) -> Array:
+    """Undo `pack_symmetric`: `(..., M (M + 1) / 2)` to `(..., M, M)`."""
+    rows, columns = np.tril_indices(size)
+    full = np.empty((*packed.shape[:-1], size, size))
+    full[..., rows, columns] = packed
+    full[..., columns, rows] = packed
+    return full
+
+
+def linear_gradients(features: RandomFeatures, z: Array, weights: Array) -> tuple[Array, Array]:
+    """`phi(z_i)^T w_i` with weights of its own for every point: `(m,)`, and its gradient `(m, F)`.
+
+    Parameters
+    ----------
+    weights : `(m, M)`
+    """
+    angles = features.angles(z)
+    u = np.cos(angles)
+    q = np.maximum(np.sqrt(np.einsum("ij,ij->i", u, u)), np.finfo(np.float64).tiny)[:, None]
+    v = np.einsum("ij,ij->i", u, weights)[:, None] / q
+    inner = np.sin(angles) * ((v / q) * u - weights)  # du = -sin(S z + b) S dz
+    return v[:, 0], (inner @ features.frequencies) / q
+
+
+def feature_moments(
+    features: RandomFeatures, mean: Array, covariance: Array, z: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Mean and variance `(m,)` of `phi(z)^T omega`, and their gradients `(m, F)`.
+
+    Parameters
+    ----------
+    mean, covariance : `(M,)` and `(M, M)`, of `omega`
+    """
+    phi = features(z)
+    spread = phi @ covariance  # (m, M)
+    value, value_slope = features.value_and_gradient(z, mean)
+    variance = np.einsum("ij,ij->i", spread, phi)
+    _, half_slope = linear_gradients(features, z, spread)  # of phi^T (C phi_0): half of the gradient
+    return value, np.maximum(variance, 0.0), value_slope, 2.0 * half_slope
+
+
+@dataclass(frozen=True)
+class LogEnsembleImprovement:
+    """`log E max(f - best, 0)` for `f = w f_0 + phi^T omega`, all parts independent [Feurer2018].
+
+    Parameters
+    ----------
+    posterior : of the target, `f_0`
+    weight : `w` of the target
+    features : shared
+    mean, covariance : `sum w_n nu_n (M,)` and `sum w_n^2 C_n (M, M)`, of the others
+    best : what has to be improved on, in the ensemble's units
+    """
+
+    posterior: gp.Posterior
+    weight: float
+    features: RandomFeatures
+    mean: Array
+    covariance: Array
+    best: float
+
+    def predict(self, z: Array) -> tuple[Array, Array]:
+        """Return mean and standard deviation `(m,)`."""
+        mean, variance = self.posterior.predict(z)
+        phi = self.features(z)
+        others = np.einsum("ij,ij->i", phi @ self.covariance, phi)
+        total = self.weight**2 * variance + np.maximum(others, 0.0)
+        return self.weight * mean + phi @ self.mean, np.sqrt(np.maximum(total, LEAST_STDDEV**2))
+
+    def __call__(self, z: Array, /) -> Array:
+        mean, stddev = self.predict(z)
+        return np.asarray(np.log(stddev) + log_excess((mean - self.best) / stddev), dtype=np.float64)
+
+    def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
+        """Return values `(m,)` and gradients `(m, F)`."""
+        own_mean, own_stddev, own_slope, own_stddev_slope = moments(self.posterior, z)
+        value, variance, value_slope, variance_slope = feature_moments(
+            self.features, self.mean, self.covariance, z
+        )
+        mean = self.weight * own_mean + value
+        total = self.weight**2 * own_stddev**2 + variance
+        stddev = np.sqrt(np.maximum(total, LEAST_STDDEV**2))
+        total_slope = (2.0 * self.weight**2 * own_stddev)[:, None] * own_stddev_slope + variance_slope
+        stddev_slope = np.where((total > LEAST_STDDEV**2)[:, None], 0.5 * total_slope / stddev[:, None], 0.0)
+        u = (mean - self.best) / stddev
+        log_h = log_excess(u)
+        # d log(s h(u)) / dm = Phi / (s h), / ds = phi / (s h)
+        in_mean = np.exp(log_cdf(u) - log_h) / stddev
+        in_stddev = np.exp(-0.5 * u * u - LOG_SQRT_2PI - log_h) / stddev
+        gradient = in_mean[:, None] * (self.weight * own_slope + value_slope)
+        return np.log(stddev) + log_h, gradient + in_stddev[:, None] * stddev_slope
+
+
+@dataclass(frozen=True)
+class LogTransferImprovement:
+    """`log (w_0 EI(z) + sum w_n max(phi(z)^T nu_n - best_n, 0)) / (w_0 + sum w_n)` [Wistuba2018].
+
+    Parameters
+    ----------
+    own : `log EI` of the target
+    own_weight : `w_0`, positive
+    features : shared
+    means : `(K, M)`, the `nu_n`
+    bests : `(K,)`, what the others' predictions have to improve on
+    weights : `(K,)`, not negative
+    """
+
+    own: LogImprovement
+    own_weight: float
+    features: RandomFeatures
+    means: Array
+    bests: Array
+    weights: Array
+
+    def __call__(self, z: Array, /) -> Array:
+        gains = np.maximum(self.features(z) @ self.means.T - self.bests, 0.0)  # (m, K)
+        return self._mixed(self.own(z), gains @ self.weights)
+
+    def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
+        """Return values `(m,)` and gradients `(m, F)`."""
+        own, own_slope = self.own.value_and_gradient(z)
+        gains = self.features(z) @ self.means.T - self.bests
+        say = np.where(gains > 0.0, self.weights, 0.0)  # (m, K)
+        predicted = (np.maximum(gains, 0.0) * self.weights).sum(axis=1)
+        _, predicted_slope = linear_gradients(self.features, z, say @ self.means)
+        value = self._mixed(own, predicted)
+        total = value + self._log_total
+        gradient = np.exp(np.log(self.own_weight) + own - total)[:, None] * own_slope
+        return value, gradient + np.exp(-np.maximum(total, np.log(TINY)))[:, None] * predicted_slope
+
+    @property
+    def _log_total(self) -> float:
+        return float(np.log(self.own_weight + self.weights.sum()))
+
+    def _mixed(self, own: Array, predicted: Array) -> Array:
+        others = np.log(np.maximum(predicted, TINY))
+        return np.asarray(np.logaddexp(np.log(self.own_weight) + own, others) - self._log_total)

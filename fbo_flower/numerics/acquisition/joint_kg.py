@@ -1,0 +1,198 @@
+"""The knowledge gradient of a batch by common random numbers, and the batch where it is largest.
+
+Noisy observations at `x = (x_1, .., x_N)` turn the central mean into `mu(z) + s(x, z) xi`, `xi ~ N(0, I)`,
+`s(x, z) = K(z, x) D^-T`, `D D^T = K(x, x) + sigma^2 I`, `D` lower triangular [Zhan2025, Eqs. 7 and 9]. Column
+by column, with `K_j` the covariance given observations at the first `j` points:
+
+    s_j(z) = K_j(z, x_j) / sqrt(K_j(x_j, x_j) + sigma^2),    K_(j+1) = K_j - s_j s_j^T.
+
+The value of a batch is `mean_m max_z [mu(z) + s(x, z) xi_m] - max_z mu(z)` over `M` draws that all batches
+share. `D` depends on the order of the points, and so do the draws' effects: values are of batches in the
+agents' order. All are invariant to a shift of the mean, so its maximum is taken off first.
+
+References
+----------
+[Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
+barycenters. 2025.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition.batch import JointMaximum, maximise_batch
+from fbo_flower.numerics.arrays import Array, IntArray
+
+BLOCK = 2**16  # values of fantasies held at a time: they stay in the processor's cache
+GUESSED = 256  # points guessed at a time, likewise
+SHARED = 6  # frequent maximisers that all fantasies try in a guess
+
+
+def maximise_jointly(
+    mean: Array,
+    factor: Array,
+    noise_variance: float,
+    local: Array,
+    beta: float,
+    draws: Array,
+    num_starts: int,
+    rng: np.random.Generator,
+) -> JointMaximum:
+    """Maximise `q-KG(x) + beta sum_n local_n(x_n)`.
+
+    Parameters
+    ----------
+    mean : `(S,)`, central
+    factor : `(S, r)`, the central covariance is `factor factor^T`
+    noise_variance : of each observation
+    local : `(N, S)`, each agent's exact knowledge gradient
+    beta : weight of the agents' own gains; 0 is q-KG on the central model alone
+    draws : `(M, N)`, of mean 0: `normal.centred_draws`
+    num_starts : 1 serves at `beta` about 1.5, 2 to 4 at 0
+    """
+    acquisition = BatchKnowledgeGradient(mean, factor, noise_variance, draws)
+    return maximise_batch(acquisition, local, beta, num_starts, rng)
+
+
+class BatchKnowledgeGradient:
+    """q-KG on a finite set, a `BatchAcquisition`.
+
+    `f(z) - f(z')` varies more than the part of it that is learnt, so `mu(z) + s(x, z) xi` stays below the
+    largest mean's line when `mu(z') - mu(z) >= |xi| stddev(f(z) - f(z'))`, whatever the batch: such `z` are
+    left out of the maximum. Inside, points that can be maximisers come first. Rows of the covariance are
+    computed when they are first needed.
+    """
+
+    def __init__(self, mean: Array, factor: Array, noise_variance: float, draws: Array) -> None:
+        if factor.ndim != 2 or len(factor) != len(mean) or not noise_variance >= 0:
+            raise ConfigError(
+                f"expected a factor ({len(mean)}, r) and a noise variance >= 0, "
+                f"got {factor.shape} and {noise_variance}"
+            )
+        top = mean.argmax()
+        from_top = np.sqrt(np.square(factor - factor[top]).sum(axis=1))
+        longest = np.sqrt(np.square(draws).sum(axis=1).max())
+        hopeless = mean[top] - mean > longest * from_top
+        self._order = np.argsort(hopeless, kind="stable")
+        self._inside = np.argsort(self._order, kind="stable")
+        self._num_tops = len(mean) - int(np.count_nonzero(hopeless))
+        self._mean = (mean - mean[top])[self._order]
+        self._factor, self._noise_variance, self._draws = factor[self._order], noise_variance, draws
+        self._variance = np.einsum("sr,sr->s", self._factor, self._factor)
+        self._with_one = np.concatenate([np.ones((len(draws), 1)), draws], axis=1)  # (M, 1 + N)
+        self._rows = np.empty((0, len(mean)))
+        self._place = np.full(len(mean), -1)  # of a point's row in `_rows`
+        self._num_rows = 0
+
+    @property
+    def num_points(self) -> int:
+        """`S`."""
+        return len(self._mean)
+
+    @property
+    def num_agents(self) -> int:
+        """`N`."""
+        return int(self._draws.shape[1])
+
+    def guess(self, design: IntArray, agent: int) -> Array:
+        """Value at every point when few `z` can end up on top; a lower bound with the agent's draw last.
+
+        The others observe first and the agent last. `z` is the fantasy's maximiser without the agent, or one
+        of the most frequent such maximisers, or the point itself.
+        """
+        others = np.delete(np.arange(len(design)), agent)
+        columns = self._columns(self._inside[design[others]])  # (N - 1, S)
+        base = self._mean + self._draws[:, others] @ columns  # (M, S)
+        first = base[:, : self._num_tops].argmax(axis=1)
+        tops, which, count = np.unique(first, return_inverse=True, return_counts=True)
+        variance = self._variance - np.einsum("js,js->s", columns, columns)
+        scale = self._scale(variance)
+        slopes = (self._covariance(tops) - columns[:, tops].T @ columns) * scale  # (Z, S)
+        own = self._draws[:, agent, np.newaxis]
+        base_first = base.max(axis=1, keepdims=True)
+        shared = np.argsort(-count, kind="stable")[:SHARED]
+        guessed = np.empty(self.num_points)
+        for start in range(0, self.num_points, GUESSED):
+            block = slice(start, start + GUESSED)
+            best = base[:, block] + own * (variance * scale)[block]  # z = x
+            fantasy = slopes[which, block]
+            fantasy *= own
+            fantasy += base_first
+            np.maximum(best, fantasy, out=best)
+            for z in shared:
+                np.multiply(own, slopes[z, block], out=fantasy)
+                fantasy += base[:, tops[z], np.newaxis]
+                np.maximum(best, fantasy, out=best)
+            guessed[block] = best.mean(axis=0)
+        return guessed[self._inside]
+
+    def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
+        """q-KG of the batch with entry `agent` replaced by each candidate, `(C,)`."""
+        stacked = self._stacked(self._inside[design], agent, self._inside[candidates])
+        with_one = self._with_one[:, : stacked.shape[1]]
+        value = np.empty(len(candidates))
+        width = max(1, BLOCK // (len(with_one) * self._num_tops))
+        fantasies = np.empty((min(width, len(candidates)), len(with_one), self._num_tops))
+        for start in range(0, len(candidates), width):
+            part = stacked[start : start + width, :, : self._num_tops]
+            out = np.matmul(with_one, part, out=fantasies[: len(part)])
+            value[start : start + width] = out.max(axis=2).mean(axis=1)
+        return value
+
+    def _stacked(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
+        """`[mu, s_1, .., s_N]` of the batch with each candidate at the possible maximisers and the design.
+
+        `(C, 1 + N, Z + N)`; the last `N` entries are at the points of the design.
+        """
+        num_tops = self._num_tops
+        where = np.concatenate([np.arange(num_tops), design])
+        before = self._columns(design[:agent])
+        stacked = np.empty((len(candidates), 1 + len(design), len(where)))
+        stacked[:, 0] = self._mean[where]
+        stacked[:, 1 : 1 + agent] = before[:, where]
+        first = stacked[:, 1 + agent]
+        rows = self._covariance(candidates)
+        first[:, :num_tops], first[:, num_tops:] = rows[:, :num_tops], rows[:, design]
+        first -= before[:, candidates].T @ before[:, where]
+        variance = self._variance[candidates] - np.square(before[:, candidates]).sum(axis=0)
+        first *= self._scale(variance)[:, np.newaxis]
+        for j in range(agent + 1, len(design)):
+            column = stacked[:, 1 + j]
+            column[:] = (self._covariance(design[j : j + 1])[0] - before[:, design[j]] @ before)[where]
+            for k in range(agent, j):
+                earlier = stacked[:, 1 + k]
+                column -= earlier[:, num_tops + j, np.newaxis] * earlier
+            column *= self._scale(column[:, num_tops + j])[:, np.newaxis]
+        return stacked
+
+    def _columns(self, design: IntArray) -> Array:
+        """`s_1, .., s_n` of a batch, `(n, S)`."""
+        columns = np.empty((len(design), self.num_points))
+        rows = self._covariance(design)
+        for j, point in enumerate(design):
+            row = rows[j] - columns[:j, point] @ columns[:j]
+            columns[j] = row * self._scale(row[point : point + 1])
+        return columns
+
+    def _scale(self, variance: Array) -> Array:
+        """`1 / sqrt(variance + sigma^2)`, 0 where an observation is certain beforehand."""
+        total = np.maximum(variance, 0.0) + self._noise_variance
+        scale = np.zeros_like(total)
+        np.divide(1.0, np.sqrt(total), out=scale, where=total > 0)
+        return scale
+
+    def _covariance(self, points: IntArray) -> Array:
+        """`K(points, .)`, `(n, S)`."""
+        new = points[self._place[points] < 0]
+        if new.size:
+            new = np.unique(new)
+            end = self._num_rows + len(new)
+            if end > len(self._rows):
+                grown = np.empty((min(self.num_points, 2 * end), self.num_points))
+                grown[: self._num_rows] = self._rows[: self._num_rows]
+                self._rows = grown
+            self._rows[self._num_rows : end] = self._factor[new] @ self._factor.T
+            self._place[new] = np.arange(self._num_rows, end)
+            self._num_rows = end
+        return np.asarray(self._rows[self._place[points]])

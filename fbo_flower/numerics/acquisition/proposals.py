@@ -1,0 +1,253 @@
+"""Where to look next, given points and their losses: expected improvement of one loss or of a front of two.
+
+Losses are minimised; this is the one place where they become values that are maximised: a surrogate models
+the standardised negative losses, and what is climbed is the logarithm of an expected improvement, which has
+a slope where the improvement itself has underflowed [Ament2023].
+
+Equal and nearly equal losses are the rule (half of random configurations give a constant classifier), equal
+points happen. So points that are equal are merged and their losses averaged, the noise is fitted, and losses
+that differ by rounding alone count as equal; `linalg.cholesky` adds what jitter is left to add. The incumbent
+is the best posterior mean at a point seen, not the luckiest loss.
+
+[Ament2023] Ament, Daulton, Eriksson, Balandat, Bakshy. Unexpected improvements to expected improvement for
+Bayesian optimization. NeurIPS 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition import pareto
+from fbo_flower.numerics.acquisition.normal import LOG_SQRT_2PI, log_cdf, log_excess
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.optim.functions import Differentiable
+from fbo_flower.numerics.optim.maximise import Maximum, maximise
+from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.numerics.surrogates import gp, kernels
+from fbo_flower.numerics.surrogates.transforms import standardise
+
+KERNEL = "matern52"
+NUM_CANDIDATES = 512
+MIN_DISTANCE = 0.005
+LEAST_STDDEV = 1e-9  # of a standardised loss
+LEAST_VOLUME = 1e-300
+REFERENCE_MARGIN = 0.1  # of the range of the losses, beyond the worst of the front
+
+
+@dataclass(frozen=True)
+class LogImprovement:
+    """`log E max(f(z) - best, 0)` under a posterior.
+
+    Parameters
+    ----------
+    posterior : of the standardised negative losses
+    best : the incumbent
+    """
+
+    posterior: gp.Posterior
+    best: float
+
+    def __call__(self, z: Array, /) -> Array:
+        mean, variance = self.posterior.predict(z)
+        stddev = np.sqrt(np.maximum(variance, LEAST_STDDEV**2))
+        return np.asarray(np.log(stddev) + log_excess((mean - self.best) / stddev), dtype=np.float64)
+
+    def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
+        """Return values `(n,)` and gradients `(n, F)`."""
+        mean, stddev, mean_slope, stddev_slope = moments(self.posterior, z)
+        u = (mean - self.best) / stddev
+        log_h = log_excess(u)
+        # d log(s h(u)) / dm = Phi / (s h), / ds = phi / (s h)
+        in_mean = np.exp(log_cdf(u) - log_h) / stddev
+        in_stddev = np.exp(-0.5 * u * u - LOG_SQRT_2PI - log_h) / stddev
+        gradient = in_mean[:, None] * mean_slope + in_stddev[:, None] * stddev_slope
+        return np.log(stddev) + log_h, gradient
+
+
+@dataclass(frozen=True)
+class LogVolumeImprovement:
+    """`log EHVI` under two independent posteriors.
+
+    Parameters
+    ----------
+    posteriors : of the standardised negative losses, one each
+    losses : `(n, 2)`, those of the front in the posteriors' units, but not negated
+    reference : `(2,)`, in the same units
+    """
+
+    posteriors: tuple[gp.Posterior, gp.Posterior]
+    losses: Array
+    reference: Array
+
+    def __call__(self, z: Array, /) -> Array:
+        moments_of = [posterior.predict(z) for posterior in self.posteriors]
+        means = np.stack([-mean for mean, _ in moments_of], axis=1)
+        stddevs = np.sqrt(np.maximum([v for _, v in moments_of], LEAST_STDDEV**2)).T
+        values, _, _ = pareto.expected_improvement(means, stddevs, self.losses, self.reference)
+        return np.log(np.maximum(values, LEAST_VOLUME))
+
+    def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
+        """Return values `(n,)` and gradients `(n, F)`; flat where the improvement has underflowed."""
+        parts = [moments(posterior, z) for posterior in self.posteriors]
+        means = np.stack([-part[0] for part in parts], axis=1)
+        stddevs = np.stack([part[1] for part in parts], axis=1)
+        values, in_means, in_stddevs = pareto.expected_improvement(
+            means, stddevs, self.losses, self.reference
+        )
+        gradient = np.zeros_like(z)
+        for j, (_, _, mean_slope, stddev_slope) in enumerate(parts):
+            gradient += in_stddevs[:, j, None] * stddev_slope - in_means[:, j, None] * mean_slope
+        seen = values > LEAST_VOLUME
+        gradient = np.where(seen[:, None], gradient / np.where(seen, values, 1.0)[:, None], 0.0)
+        return np.log(np.maximum(values, LEAST_VOLUME)), gradient
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Surrogates that are still to be fitted, and the acquisition that they make.
+
+    Whoever has many plans fits the hyperparameters of all together (`gp_many`).
+
+    Parameters
+    ----------
+    x : `(n, F)`, different points
+    targets : `(n,)` each, the standardised negative losses that are modelled
+    build : the acquisition under posteriors of the targets
+    """
+
+    x: Array
+    targets: tuple[Array, ...]
+    build: Callable[[Sequence[gp.Posterior]], Differentiable]
+
+    def fitted(self, kernel: str, rng: np.random.Generator) -> Differentiable:
+        """Fit every surrogate by itself and return the acquisition."""
+        return self.given([gp.fit(self.x, y, kernel, rng).hyperparameters for y in self.targets])
+
+    def given(self, hyperparameters: Sequence[gp.Hyperparameters]) -> Differentiable:
+        """Return the acquisition with these hyperparameters, one set per target."""
+        pairs = zip(self.targets, hyperparameters, strict=True)
+        return self.build([gp.posterior(self.x, y, h) for y, h in pairs])
+
+
+def plan_improvement(x: Array, losses: Array) -> Plan:
+    """Plan for the logarithm of expected improvement of one loss.
+
+    Parameters
+    ----------
+    x : `(n, F)`, features of the points, `n > 0`
+    losses : `(n,)`, finite
+    """
+    x, merged = merge_equal(x, losses[:, None])
+
+    def build(posteriors: Sequence[gp.Posterior]) -> LogImprovement:
+        (posterior,) = posteriors
+        return LogImprovement(posterior, float(posterior.predict(x)[0].max()))
+
+    return Plan(x, (standardise(-merged[:, 0]),), build)
+
+
+def plan_volume_improvement(x: Array, losses: Array, reference: Array | None = None) -> Plan:
+    """Plan for the logarithm of expected hypervolume improvement of two losses.
+
+    Parameters
+    ----------
+    x : `(n, F)`, features of the points, `n > 0`
+    losses : `(n, 2)`, finite
+    reference : `(2,)`, losses beyond which nothing counts; None: a tenth of the range
+        of the losses beyond the worst of the front
+    """
+    x, merged = merge_equal(x, losses)
+    if reference is None:
+        front = merged[pareto.non_dominated(merged)]
+        span = np.ptp(merged, axis=0)
+        reference = front.max(axis=0) + REFERENCE_MARGIN * np.where(span > 0, span, 1.0)
+    offset = merged.mean(axis=0)
+    stddev = merged.std(axis=0)
+    scale = np.where(stddev > 1e-12 * np.abs(merged).max(axis=0), stddev, 1.0)
+    corner = (reference - offset) / scale
+
+    def build(posteriors: Sequence[gp.Posterior]) -> LogVolumeImprovement:
+        first, second = posteriors
+        # the front of what the surrogates believe at the points seen, as the incumbent of one loss is
+        believed = np.stack([-posterior.predict(x)[0] for posterior in posteriors], axis=1)
+        return LogVolumeImprovement((first, second), believed, corner)
+
+    return Plan(x, tuple(standardise(-column) for column in merged.T), build)
+
+
+def improvement(x: Array, losses: Array, rng: np.random.Generator, *, kernel: str = KERNEL) -> Differentiable:
+    """Fit a surrogate and return the logarithm of expected improvement; see `plan_improvement`."""
+    return plan_improvement(x, losses).fitted(kernel, rng)
+
+
+def volume_improvement(
+    x: Array,
+    losses: Array,
+    rng: np.random.Generator,
+    *,
+    reference: Array | None = None,
+    kernel: str = KERNEL,
+) -> Differentiable:
+    """Fit two surrogates and return the logarithm of expected hypervolume improvement under them."""
+    return plan_volume_improvement(x, losses, reference).fitted(kernel, rng)
+
+
+def next_point(
+    function: Differentiable,
+    x: Array,
+    rng: np.random.Generator,
+    *,
+    num_candidates: int = NUM_CANDIDATES,
+    min_distance: float = MIN_DISTANCE,
+) -> Maximum:
+    """Return the best point of the unit cube, away from all points seen.
+
+    For a space with categories, maximise the function over candidates of the space instead.
+
+    Parameters
+    ----------
+    function : e.g. from `improvement`
+    x : `(n, D)`, points seen
+    num_candidates : Sobol points from which the maximisation starts
+    min_distance : Euclidean, to every point seen
+    """
+    dimension = x.shape[1]
+    candidates = sobol(num_candidates, dimension, rng)
+    return maximise(function, candidates, np.arange(dimension), avoid=x, min_distance=min_distance)
+
+
+def merge_equal(x: Array, losses: Array) -> tuple[Array, Array]:
+    """Return the different rows of `x (n, F)`, as they appear, and the mean losses `(n', k)` of each."""
+    if x.ndim != 2 or losses.ndim != 2 or len(x) != len(losses) or len(x) == 0:
+        raise ConfigError(f"losses: expected one row per point, got {x.shape} and {losses.shape}")
+    if not (np.isfinite(x).all() and np.isfinite(losses).all()):
+        raise ConfigError("losses: expected finite numbers, got some that are not")
+    if len(np.unique(x[:, 0])) == len(x):  # all rows differ already in the first feature
+        return x, losses.astype(np.float64)
+    _, first, group, counts = np.unique(x, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    sums = np.zeros((len(first), losses.shape[1]))
+    np.add.at(sums, group.ravel(), losses / counts[group.ravel(), None])  # before the sum: no overflow
+    order = np.argsort(first)
+    return x[first[order]], sums[order]
+
+
+def moments(posterior: gp.Posterior, z: Array) -> tuple[Array, Array, Array, Array]:
+    """Mean and deviation `(m,)` of a posterior at `z (m, F)`, and their gradients `(m, F)`."""
+    h, x = posterior.hyperparameters, posterior.x
+    k, slope = kernels.profile_and_slope(h.kernel, kernels.squared_distances(z, x, h.lengthscales))
+    solved = posterior.factor.solve(h.outputscale * k.T).T  # (m, n)
+    variance = h.outputscale - h.outputscale * np.einsum("ij,ij->i", solved, k)
+    stddev = np.sqrt(np.maximum(variance, LEAST_STDDEV**2))
+
+    def pull(weights: Array) -> Array:  # sum_i weights_i dk_i/dz, `(m, F)`
+        weighted = h.outputscale * slope * weights
+        towards: Array = weighted @ x - z * weighted.sum(axis=1)[:, None]
+        return towards / h.lengthscales**2
+
+    mean = h.outputscale * (k @ posterior.alpha)
+    stddev_slope = np.where((variance > LEAST_STDDEV**2)[:, None], -pull(solved) / stddev[:, None], 0.0)
+    return mean, stddev, pull(posterior.alpha), stddev_slope

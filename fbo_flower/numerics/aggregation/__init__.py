@@ -1,0 +1,1 @@
+"""What several agents know, put together: barycenters, weights, agreement."""

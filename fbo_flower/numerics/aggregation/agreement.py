@@ -1,0 +1,116 @@
+"""Do the agents share one objective? Asked of what is on the wire anyway, `Lambda_n` and `eta_n`.
+
+Notation as in `numerics.pooling`. For agent `n` let `N(m, C)` be the posterior of all others. Its
+observations enter through `Lambda_n = U S U^T` (rank `k`) as `z = S^{-1/2} U^T eta_n = S^{1/2} U^T v_n + N(0,
+I)`, and so, given the others,
+
+    one objective (`v_n = v`):    z ~ N(S^{1/2} U^T m, I + A),  A = S^{1/2} U^T C U S^{1/2}
+    another one (`v_n` prior):    z ~ N(0, I + S).
+
+In the generalised eigenvectors of `(I + S, I + A)`, with eigenvalues `rho >= 1`, both covariances are
+diagonal. Only directions with `rho >= 2` enter: there the others foretell more than half of what the agent
+sees. Elsewhere agents differ in where they looked, which tells nothing about their objectives, but does bring
+in the prior, which is the part of the model to be trusted least. The squared length of `z - S^{1/2} U^T m` in
+those directions, whitened, is chi-square with as many degrees of freedom: exactly, for objectives from the
+prior, normal noise, and points chosen without regard to the observations.
+
+Hyperparameters are estimated as a rule, and then chi-square is wrong: with a noise variance from five points
+it rejects most agents that do share their objective. So by default the squared length is divided by that of
+the other agents among each other (the second given the first, the third given both, ...: independent, in
+shared directions likewise). That is Fisher's F, exact if outputscale and noise variance are wrong by one
+factor, and nearly right if only the noise is, because in shared directions the noise is most of the variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.numerics.linalg import cholesky
+from fbo_flower.numerics.surrogates.pooling import Increment, pool
+
+SHARED = 2.0  # least rho of a direction that is compared
+NEGLIGIBLE = 1e-8  # eigenvalues of Lambda below this share of the largest are rounding
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What each agent's observations say to those of all others.
+
+    Attributes
+    ----------
+    statistic : `(N,)`, chi-square, or F, under one objective
+    directions : `(N,)`, that were compared: the degrees of freedom; 0 if the others know nothing of use here
+    p_value : `(N,)`, 1 where nothing was compared
+    """
+
+    statistic: Array
+    directions: IntArray
+    p_value: Array
+
+
+def agreement(increments: Sequence[Increment], *, known_scale: bool = False) -> Agreement:
+    """Test of each agent against all others.
+
+    One odd agent makes the p-values of the others small as well, its own the smallest. With two agents both
+    have the same cause to be doubted.
+
+    Parameters
+    ----------
+    increments : of at least 2 agents
+    known_scale : True for chi-square: outputscale and noise variance are known, not estimated
+    """
+    if len(increments) < 2:
+        raise ConfigError(f"increments: expected those of at least 2 agents, got {len(increments)}")
+    agents = [_observe(increment) for increment in increments]
+    rows = [_compare(agent, agents[:n] + agents[n + 1 :], known_scale) for n, agent in enumerate(agents)]
+    statistic, directions, p_value = zip(*rows, strict=True)
+    return Agreement(np.array(statistic), np.array(directions, dtype=np.int64), np.array(p_value))
+
+
+@dataclass(frozen=True)
+class _Agent:
+    increment: Increment
+    precision: Array  # S (k,)
+    root: Array  # U S^{1/2} (r, k)
+    z: Array  # (k,)
+
+
+def _observe(increment: Increment) -> _Agent:
+    eigenvalues, vectors = np.linalg.eigh(increment.precision)
+    keep = eigenvalues > NEGLIGIBLE * max(float(eigenvalues[-1]), 0.0)
+    s, u = eigenvalues[keep], vectors[:, keep]
+    return _Agent(increment, s, u * np.sqrt(s), (u.T @ increment.shift) / np.sqrt(s))
+
+
+def _compare(agent: _Agent, others: Sequence[_Agent], known_scale: bool) -> tuple[float, int, float]:
+    from scipy import special
+
+    squared, count = _surprise(agent, others)
+    if count == 0:
+        return 0.0, 0, 1.0
+    if known_scale:
+        return squared, count, float(special.chdtrc(count, squared))
+    among = [_surprise(other, others[:i]) for i, other in enumerate(others) if i > 0]
+    if sum(theirs for _, theirs in among) == 0:  # a single other agent, or others who looked elsewhere
+        first, *rest = (other.increment for other in others)
+        whole = _observe(sum(rest, first))
+        among = [(float((whole.z * whole.z / (1.0 + whole.precision)).sum()), len(whole.z))]
+    total, degrees = (sum(column) for column in zip(*among, strict=True))
+    ratio = (squared / count) / max(total / degrees, 1e-300)
+    return ratio, count, float(special.fdtrc(count, degrees, ratio))
+
+
+def _surprise(agent: _Agent, others: Sequence[_Agent]) -> tuple[float, int]:
+    """Squared length in the shared directions, and their number."""
+    mean, covariance = pool([other.increment for other in others])
+    whitener = cholesky(np.eye(len(agent.z)) + agent.root.T @ covariance @ agent.root)  # of I + A
+    half = whitener.solve_lower(np.diag(1.0 + agent.precision))
+    rho, vectors = np.linalg.eigh(whitener.solve_lower(half.T))
+    surprise = vectors.T @ whitener.solve_lower(agent.z - agent.root.T @ mean)
+    shared = rho >= SHARED
+    return float(surprise[shared] @ surprise[shared]), int(shared.sum())

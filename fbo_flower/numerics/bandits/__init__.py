@@ -1,0 +1,1 @@
+"""Partitions of the unit cube, confidence bounds and eliminations."""

@@ -1,0 +1,292 @@
+"""High-confidence tree (HCT): an optimistic tree search for one client, without communication.
+
+The tree is a set of parallel lists, one entry per cell. Its `U` bounds change only when the cell is pulled or
+when `t` is a power of 2, so between two pulls of one leaf nothing else moves: the leaf stays the choice
+until its own bound falls to that of the best sibling along the path. That comparison replaces the walk
+from the root and makes most pulls O(1); the choices are exactly those of the walk.
+
+Details where implementations differ, as in PyXAB 0.3.0: the root is never pulled; among equal bounds the
+later child wins; a cell pulled at `t` gets its bound with `dt(t)`, the others keep theirs until `t` is a
+power of 2. Unlike PyXAB, a cell is expanded once: re-expanding an inner cell throws its subtree away.
+
+Notation [Azar2014]: `t+ = 2^ceil(log2 t)`, `dt = min(1/2, (rho / (3 nu))^(1/8) delta / t+)`,
+`U = mean + nu rho^h + c sqrt(log(1/dt) / n)`, `B = min(U, max child B)`,
+`tau_h(t) = ceil(c^2 log(1/dt) rho^(-2h) / nu^2)`.
+
+References
+----------
+[Azar2014] Azar, Lazaric, Brunskill. Online stochastic optimization under correlated bandit feedback.
+    ICML 2014.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.numerics.bandits import partition
+
+INFINITY = math.inf
+
+
+@dataclass(frozen=True)
+class HCTOptions:
+    """Constants of the search.
+
+    Parameters
+    ----------
+    dim : `D`
+    arity : children of a cell, 2 or `2^D`
+    nu, rho : smoothness
+    c : of the confidence radius
+    delta : probability of failure
+    """
+
+    dim: int
+    arity: int = 2
+    nu: float = 1.0
+    rho: float = 0.5
+    c: float = 0.1
+    delta: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not (self.nu > 0 and 0 < self.rho < 1 and self.c > 0 and 0 < self.delta < 1):
+            raise ConfigError(
+                "hct: expected nu > 0, 0 < rho < 1, c > 0 and 0 < delta < 1; "
+                f"got nu={self.nu}, rho={self.rho}, c={self.c}, delta={self.delta}"
+            )
+        partition.max_depth(self.dim, self.arity)
+
+    @property
+    def max_depth(self) -> int:
+        """Depth of the cells that are not expanded any more."""
+        return partition.max_depth(self.dim, self.arity)
+
+    def log_term(self, t_plus: int, cap: float = 0.5) -> float:
+        """`log(1 / dt)`."""
+        tilde = (self.rho / (3 * self.nu)) ** (1.0 / 8) * self.delta / t_plus
+        return math.log(1.0 / min(cap, tilde))
+
+    def pulls(self, depth: int, log_term: float) -> int:
+        """`tau_h(t)`; 0 for the root, which has children from the start."""
+        if depth == 0:
+            return 0
+        exact = self.c**2 * log_term * self.rho ** (-2 * depth) / self.nu**2
+        return math.ceil(min(exact, 2.0**62))
+
+
+def power_above(t: int) -> int:
+    """Return `t+ = 2^ceil(log2 t)`.
+
+    >>> [power_above(t) for t in (1, 2, 3, 4, 5)]
+    [1, 2, 4, 4, 8]
+    """
+    return 1 << (t - 1).bit_length()
+
+
+@dataclass
+class Tree:
+    """The search of one client, changed in place by `pull_many` and `Tree.learn`.
+
+    Attributes
+    ----------
+    t : the next pull, from 1
+    depth, index : of each cell, in the order in which they appeared
+    parent : position of the parent, -1 for the root
+    first_child : position of the first of `arity` children, -1 for a leaf
+    count, total : pulls and their sum
+    u, b : bounds
+    """
+
+    options: HCTOptions
+    t: int = 1
+    depth: list[int] = field(default_factory=lambda: [0])
+    index: list[int] = field(default_factory=lambda: [0])
+    parent: list[int] = field(default_factory=lambda: [-1])
+    first_child: list[int] = field(default_factory=lambda: [-1])
+    count: list[int] = field(default_factory=lambda: [0])
+    total: list[float] = field(default_factory=lambda: [0.0])
+    u: list[float] = field(default_factory=lambda: [INFINITY])
+    b: list[float] = field(default_factory=lambda: [INFINITY])
+
+    def __post_init__(self) -> None:
+        if self.first_child[0] < 0:
+            self._expand(0)
+
+    def __len__(self) -> int:
+        return len(self.depth)
+
+    def select(self) -> int:
+        """Return the position of the cell to pull at `t`."""
+        return self._walk(self._thresholds())[0]
+
+    def learn(self, cell: int, value: float) -> None:
+        """Enter one pull of the cell that `select` returned."""
+        self.count[cell] += 1
+        self.total[cell] += value
+        self._settle(cell)
+
+    def means(self) -> Array:
+        """Return the mean of each cell, NaN where there was no pull."""
+        count = np.array(self.count, dtype=np.float64)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.array(self.total) / count, dtype=np.float64)
+
+    def arrays(self) -> dict[str, Array | IntArray]:
+        """Return the whole state as arrays; `from_arrays` takes it back."""
+        integers = {
+            name: np.array(getattr(self, name), dtype=np.int64)
+            for name in ("depth", "index", "parent", "first_child", "count")
+        }
+        numbers = {name: np.array(getattr(self, name), dtype=np.float64) for name in ("total", "u", "b")}
+        return {"t": np.array(self.t, dtype=np.int64), **integers, **numbers}
+
+    @staticmethod
+    def from_arrays(options: HCTOptions, arrays: dict[str, Array | IntArray]) -> Tree:
+        """Return the tree that `arrays` was taken from."""
+        lists = {name: array.tolist() for name, array in arrays.items()}
+        return Tree(options, **lists)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _thresholds(self) -> list[int]:
+        log_term = self.options.log_term(power_above(self.t))
+        return [self.options.pulls(h, log_term) for h in range(max(self.depth) + 1)]
+
+    def _walk(self, thresholds: list[int]) -> tuple[int, float, float]:
+        """Return the cell, and what its bound must exceed (`above`) or reach (`from_`) to stay the choice."""
+        first_child, b, count, depth, arity = (
+            self.first_child, self.b, self.count, self.depth, self.options.arity,
+        )  # fmt: skip
+        cell, above, from_ = 0, -INFINITY, -INFINITY
+        while count[cell] >= thresholds[depth[cell]] and first_child[cell] >= 0:
+            first = first_child[cell]
+            if arity == 2:
+                one, two = b[first], b[first + 1]
+                if two >= one:
+                    cell = first + 1
+                    from_ = max(one, from_)
+                else:
+                    cell = first
+                    above = max(two, above)
+                continue
+            best = max(range(first, first + arity), key=lambda child: (b[child], child))
+            from_ = max(from_, max(b[first:best], default=-INFINITY))
+            above = max(above, max(b[best + 1 : first + arity], default=-INFINITY))
+            cell = best
+        return cell, above, from_
+
+    def _settle(self, cell: int) -> None:
+        """Bring bounds up to date after the pull of `cell` at `t`, expand it when it is due, advance `t`."""
+        options, t = self.options, self.t
+        t_plus = power_above(t)
+        if t == t_plus:
+            # All bounds are renewed as they were before this pull, then the pulled cell's once more.
+            self._renew(options.log_term(t_plus, cap=1.0))
+        self._bound(cell, options.log_term(t_plus, cap=1.0))
+        self._back_up(cell)
+        due = options.pulls(self.depth[cell], options.log_term(t_plus))
+        if self.count[cell] >= due and self.first_child[cell] < 0 and self.depth[cell] < options.max_depth:
+            self._expand(cell)
+        self.t = t + 1
+
+    def _renew(self, log_term: float) -> None:
+        for cell in range(len(self)):
+            self._bound(cell, log_term)
+        arity = self.options.arity
+        for cell in range(len(self) - 1, 0, -1):  # children come after their parents
+            first = self.first_child[cell]
+            inner = max(self.b[first : first + arity]) if first >= 0 else INFINITY
+            self.b[cell] = min(self.u[cell], inner)
+
+    def _bound(self, cell: int, log_term: float) -> None:
+        n = self.count[cell]
+        if n:
+            bonus = self.options.nu * self.options.rho ** self.depth[cell]
+            self.u[cell] = self.total[cell] / n + bonus + math.sqrt(self.options.c**2 * log_term / n)
+
+    def _back_up(self, cell: int) -> None:
+        u, b, first_child, parent, arity = self.u, self.b, self.first_child, self.parent, self.options.arity
+        while cell > 0:
+            first = first_child[cell]
+            if first < 0:
+                bound = u[cell]
+            else:
+                inner = b[first] if b[first] >= b[first + 1] else b[first + 1]
+                if arity > 2:
+                    inner = max(b[first : first + arity])
+                bound = u[cell] if u[cell] < inner else inner
+            if bound == b[cell]:
+                return  # nothing changes above
+            b[cell] = bound
+            cell = parent[cell]
+
+    def _expand(self, cell: int) -> None:
+        arity = self.options.arity
+        self.first_child[cell] = len(self)
+        self.depth += [self.depth[cell] + 1] * arity
+        self.index += [arity * self.index[cell] + j for j in range(arity)]
+        self.parent += [cell] * arity
+        self.first_child += [-1] * arity
+        self.count += [0] * arity
+        self.total += [0.0] * arity
+        self.u += [INFINITY] * arity
+        self.b += [INFINITY] * arity
+
+
+def pull_many(tree: Tree, num_pulls: int, value: Callable[[int, int], float], noise: Array) -> IntArray:
+    """Make `num_pulls` pulls and return which cell each of them was of, `(num_pulls,)`.
+
+    Parameters
+    ----------
+    value : mean value of a cell, from its depth and index; asked for once per cell and call
+    noise : `(num_pulls,)`, added to the pulls in their order
+    """
+    options = tree.options
+    values: dict[int, float] = {}
+    cells = np.empty(num_pulls, dtype=np.int64)
+    draws = noise.tolist()
+    done = 0
+    while done < num_pulls:
+        t_plus = power_above(tree.t)
+        thresholds = tree._thresholds()
+        log_term = options.log_term(t_plus, cap=1.0)
+        end = min(num_pulls, done + t_plus - tree.t + 1)  # t+ does not change before
+        while done < end:
+            cell, above, from_ = tree._walk(thresholds)
+            if cell not in values:
+                values[cell] = value(tree.depth[cell], tree.index[cell])
+            mean_value = values[cell]
+            start = done
+            if tree.t == t_plus or tree.first_child[cell] >= 0:
+                # bounds are renewed, or the choice hangs on more than this cell's bound: the plain step
+                tree.learn(cell, mean_value + draws[done])
+                done += 1
+            else:
+                depth = tree.depth[cell]
+                due = options.pulls(depth, options.log_term(t_plus))
+                bonus = options.nu * options.rho**depth
+                c2 = options.c**2 * log_term
+                n, total = tree.count[cell], tree.total[cell]
+                stop = min(end - 1 if end - done == t_plus - tree.t + 1 else end, done + max(1, due - n))
+                while True:
+                    total += mean_value + draws[done]
+                    n += 1
+                    done += 1
+                    u = total / n + bonus + math.sqrt(c2 / n)
+                    if done >= stop or u <= above or u < from_:
+                        break
+                tree.count[cell], tree.total[cell], tree.u[cell] = n, total, u
+                tree.t += done - start
+                tree._back_up(cell)
+                if n >= due and depth < options.max_depth:
+                    tree._expand(cell)
+                    if depth + 1 == len(thresholds):
+                        thresholds.append(options.pulls(depth + 1, options.log_term(t_plus)))
+            cells[start:done] = cell
+    return cells

@@ -1,0 +1,225 @@
+"""Stage 2 of racing PF-PNE: one client's search, which starts from what all have found together.
+
+The method and the notation are in `fbo_flower.numerics.bandits.racing`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
+from fbo_flower.numerics.bandits import elimination
+from fbo_flower.numerics.bandits.racing import Shared
+from fbo_flower.numerics.bandits.racing_cells import TREE_ARRAYS, Cells, RacingOptions, bonuses
+
+NEGLIGIBLE = 10.0  # bonuses below this part of `bonus(0) / T` cannot pay for a split any more
+ENOUGH_PULLS = 30  # repeated pulls without any variance that make an objective deterministic
+OWN_ARRAYS = (
+    "count", "total", "squares", "prior_mean", "prior_others", "prior_pulls", "prior_spread",
+)  # fmt: skip
+NO_NOISE = 1e-13  # variance below which values are equal but for rounding
+
+
+@dataclass(frozen=True)
+class _Regions:
+    """What only a split changes of the bounds in `racing_cells.upper_bounds`.
+
+    Attributes
+    ----------
+    bonus : `(size,)`, 0 for arms and for leaves that cannot be split
+    position, anchor, lift : of the leaves with a bonus: where they are, their anchors, and what these are
+        granted
+    """
+
+    bonus: Array
+    position: IntArray
+    anchor: IntArray
+    lift: Array
+
+
+class Search:
+    """One client's search: `ask` for a cell and a number of pulls, `tell` what came of them.
+
+    Nothing is drawn: equal answers give equal questions.
+
+    Parameters
+    ----------
+    budget : `T`
+    shared : what stage 1 found
+    count, total, squares : `(size,)` of the shared cells: the client's own pulls, their sum and the sum of
+        their squares
+    heard : `(size,)`, whether the merged means contain this client's; None: wherever it has pulled
+    """
+
+    # found again from the rest where they are None
+    _within: Array | None = None  # (size,), sum of squared deviations from the cell's mean
+    _regions: _Regions | None = None
+    _prior_parts: tuple[BoolArray, Array, Array] | None = None
+
+    def __init__(
+        self,
+        budget: int,
+        shared: Shared,
+        count: IntArray,
+        total: Array,
+        squares: Array,
+        heard: BoolArray | None = None,
+    ) -> None:
+        self.budget, self.options = budget, shared.cells.options
+        self.cells = shared.cells.copy()
+        self.count, self.total, self.squares = count.astype(np.float64), total.copy(), squares.copy()
+        self.left = budget - int(count.sum())
+        self.waiting: list[int] = []
+        self._bonus: Array | None = None
+        self._prior(shared, self.count > 0 if heard is None else heard)
+
+    def ask(self) -> tuple[int, int, int, int]:
+        """Return position, depth and index of the cell to pull, and how many pulls; 0 pulls at the end."""
+        cell, pulls = self._choose() if self.left > 0 else (0, 0)
+        return cell, int(self.cells.depth[cell]), int(self.cells.index[cell]), min(pulls, self.left)
+
+    def tell(self, cell: int, pulls: int, total: float, squares: float) -> None:
+        """Enter the sum and the sum of squares of `pulls` pulls."""
+        self.count[cell] += pulls
+        self.total[cell] += total
+        self.squares[cell] += squares
+        self.left -= pulls
+        if self._within is not None and self.count[cell] > 0:
+            n, y, y2 = (float(sums[cell]) for sums in (self.count, self.total, self.squares))
+            self._within[cell] = max(y2 - y * y / n, 0.0)
+
+    def recommend(self) -> tuple[int, int]:
+        """Return depth and index of the cell with the best lower bound."""
+        return self.best()[:2]
+
+    def best(self) -> tuple[int, int, float]:
+        """Return depth, index and mean of the cell with the best lower bound."""
+        mean, effective, variance = self._posterior(self._noise()[0])
+        radius = self._radius(variance, effective)
+        pulled = np.flatnonzero(self.count > 0)
+        best = pulled[elimination.recommend(mean[pulled], radius[pulled])]
+        return int(self.cells.depth[best]), int(self.cells.index[best]), float(mean[best])
+
+    def arrays(self) -> dict[str, Array | IntArray]:
+        """Return the whole state as arrays; `from_arrays` takes it back and goes on as if never stopped."""
+        size = self.cells.size
+        bonus = np.empty(0) if self._bonus is None else self._bonus
+        return {
+            "left": np.array([self.budget, self.left], dtype=np.int64),
+            "waiting": np.array(self.waiting, dtype=np.int64),
+            "bonus": bonus,
+            **{name: getattr(self.cells, name)[:size].copy() for name in TREE_ARRAYS},
+            **{name: getattr(self, name).copy() for name in OWN_ARRAYS},
+        }
+
+    @staticmethod
+    def from_arrays(options: RacingOptions, arrays: Mapping[str, Array | IntArray]) -> Search:
+        """Return the search that `arrays` was taken from."""
+        search = object.__new__(Search)
+        search.options = options
+        search.budget, search.left = (int(number) for number in arrays["left"])
+        search.waiting = arrays["waiting"].tolist()
+        search._bonus = np.array(arrays["bonus"], dtype=np.float64) if len(arrays["bonus"]) else None
+        tree = (np.array(arrays[name], dtype=np.int64) for name in TREE_ARRAYS)
+        search.cells = Cells(options, len(arrays["depth"]), *tree)
+        for name in OWN_ARRAYS:
+            setattr(search, name, np.array(arrays[name], dtype=np.float64))
+        return search
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _choose(self) -> tuple[int, int]:
+        options = self.options
+        variance, known = self._noise()
+        new_pulls = 1 if variance == 0.0 and known >= ENOUGH_PULLS else options.first_pulls
+        if self.waiting:
+            return self.waiting.pop(0), new_pulls
+        if np.count_nonzero(self.count) < len(self.count):  # shared cells that this client never pulled
+            return int(np.argmin(self.count)), new_pulls
+        mean, effective, variance = self._posterior(variance)
+        cells = self.cells
+        if self._bonus is None:
+            self._bonus = bonuses(cells, mean, variance / effective)
+            self._bonus[self._bonus * self.budget < NEGLIGIBLE * self._bonus[0]] = 0.0
+        if self._regions is None:
+            self._regions = self._find_regions(self._bonus)
+        regions, radius = self._regions, self._radius(variance, effective)
+        bound = mean + radius + regions.bonus
+        leaf = regions.position
+        bound[leaf] = np.maximum(bound[leaf], mean[regions.anchor] + regions.lift)
+        cell = int(np.argmax(bound))
+        if regions.bonus[cell] > 0 and radius[cell] <= regions.bonus[cell]:
+            children = cells.split(cell, mean)
+            for name in ("count", "total", "squares"):
+                setattr(self, name, np.concatenate([getattr(self, name), np.zeros(options.arity)]))
+            self.waiting = list(children)
+            self._bonus = self._regions = self._within = None
+            return self.waiting.pop(0), new_pulls
+        return cell, max(1, math.ceil(options.batch_growth * self.count[cell]))
+
+    def _find_regions(self, bonuses_by_depth: Array) -> _Regions:
+        cells, size, options = self.cells, self.cells.size, self.options
+        depth = cells.depth[:size]
+        can_split = cells.leaves() & (depth < options.max_depth)
+        can_split &= size + options.arity <= options.max_cells
+        bonus = np.where(can_split, bonuses_by_depth[depth], 0.0)
+        position = np.flatnonzero(bonus > 0)
+        return _Regions(bonus, position, cells.anchor[position], options.border_share * bonus[position])
+
+    def _noise(self) -> tuple[float, float]:
+        """Variance of one pull, pooled over cells and enlarged for what it is based on, and its degrees."""
+        seen = self.count > 0
+        num_seen = np.count_nonzero(seen)
+        if self._within is None:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                own = self.squares - self.total * self.total / self.count
+            self._within = np.where(seen, np.maximum(own, 0.0), 0.0)
+        degrees = float(self.count.sum()) - num_seen
+        squares = float((self._within if num_seen == len(seen) else self._within[seen]).sum())
+        if degrees <= 0:
+            return 1.0, degrees  # nothing was repeated yet
+        if squares <= NO_NOISE * degrees:
+            return 0.0, degrees
+        return squares / degrees * (1 + 2 / math.sqrt(degrees)), degrees
+
+    def _posterior(self, variance: float) -> tuple[Array, Array, float]:
+        """Means `(size,)` with the others' pulls as a prior, the pulls they are worth, and the variance."""
+        n = len(self.prior_mean)
+        if self._prior_parts is None:
+            known = self.prior_others > 0
+            apart = 1 + 1 / np.maximum(1, self.prior_others)
+            self._prior_parts = known, apart, np.maximum(1e-300, self.prior_pulls * self.prior_others)
+        known, apart, worth = self._prior_parts
+        effective, total = self.count.copy(), self.total.copy()
+        if variance > 0:
+            differ = np.maximum(self.prior_spread - variance / self.prior_pulls, 0.0) * apart
+            prior = np.where(known, variance / (differ + variance / worth), 0.0)
+            effective[:n] += prior
+            total[:n] += prior * self.prior_mean
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(total / effective, dtype=np.float64), effective, variance
+
+    def _radius(self, variance: float, effective: Array) -> Array:
+        with np.errstate(divide="ignore", invalid="ignore"):  # NaN where nothing is known, without noise
+            z = 3.0 * np.log(np.maximum(1.0, self.budget / (effective * max(1, self.cells.size // 2))))
+            z = np.maximum(1.0, z)
+            if self.options.nu is not None:
+                z = np.maximum(2.0 * math.log(self.budget), z)
+            return np.sqrt(variance * z / effective)
+
+    def _prior(self, shared: Shared, took_part: BoolArray) -> None:
+        """Leave the client's own pulls out of the merged means; pool the spread over each depth."""
+        size = shared.cells.size
+        others = np.maximum(0, shared.num_clients - took_part)
+        own = np.where(took_part, self.total / np.maximum(1, self.count), 0.0)
+        rest = shared.num_clients * shared.mean - own
+        self.prior_others = others.astype(np.float64)
+        self.prior_mean = rest / np.maximum(1, others)
+        self.prior_pulls = np.maximum(1.0, shared.count)
+        depth = shared.cells.depth[:size]
+        number = np.maximum(1, np.bincount(depth))
+        self.prior_spread = (np.bincount(depth, weights=shared.spread) / number)[depth]

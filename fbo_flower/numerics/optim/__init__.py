@@ -1,0 +1,1 @@
+"""Functions on the unit cube, point sets and maximisation."""

@@ -1,0 +1,1 @@
+"""Models of an objective: Gaussian processes and what approximates them."""

@@ -1,0 +1,348 @@
+"""The exact Gaussian process of one agent: fit, predict, draw functions.
+
+Sources: [RW2006] Rasmussen and Williams, Gaussian processes for machine learning; [Wilson2020] Efficiently
+sampling functions from Gaussian process posteriors; [Dai2020] Federated Bayesian optimization via Thompson
+sampling. Notation: `X (n, F)`, `y (n,)` standardised, `C` the kernel matrix with unit outputscale,
+`K = outputscale C`, `s2` the noise variance, `theta (F + 2,)` the logarithms of the lengthscales, the
+outputscale and the noise variance. The mean of the prior is 0.
+
+Hyperparameters are fitted by their posterior mode over `theta`, whose priors are independent normals (mean,
+s.d.):
+
+- `log lengthscale ~ N(log(0.3 sqrt F), 0.75)`: distances in the unit cube grow like `sqrt F`; wide enough for
+  .07 to 1.3 `sqrt F` within two s.d., narrow enough that three points do not pretend to know better
+- `log outputscale ~ N(0, 0.5)`: `y` is standardised
+- `log noise_variance ~ N(log 3e-3, 1.5)`: 1.5e-4 to .06 within two s.d., with a floor of 1e-6
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.linalg import Array, Factor, cholesky
+from fbo_flower.numerics.surrogates import kernels
+from fbo_flower.numerics.surrogates.rff import RandomFeatures, draw_features
+from fbo_flower.numerics.threads import limit_new_libraries
+
+LENGTHSCALE_CENTRE, LENGTHSCALE_STDDEV = 0.3, 0.75
+OUTPUTSCALE_CENTRE, OUTPUTSCALE_STDDEV = 1.0, 0.5
+NOISE_CENTRE, NOISE_STDDEV = 3e-3, 1.5
+LENGTHSCALE_BOUNDS = (0.01, 30.0)
+OUTPUTSCALE_BOUNDS = (0.05, 20.0)
+NOISE_BOUNDS = (1e-6, 2.0)
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What the marginal likelihood is a function of.
+
+    Attributes
+    ----------
+    kernel : one of `kernels.KERNELS`
+    lengthscales : `(F,)`, positive
+    outputscale : positive, the prior variance of the function
+    noise_variance : positive, in squared units of `y`
+    """
+
+    kernel: str
+    lengthscales: Array
+    outputscale: float
+    noise_variance: float
+
+    def __post_init__(self) -> None:
+        kernels.check_kernel(self.kernel)
+        if self.lengthscales.ndim != 1 or len(self.lengthscales) == 0:
+            raise ConfigError(f"lengthscales: expected shape (F,) with F > 0, got {self.lengthscales.shape}")
+        values = [*self.lengthscales.tolist(), self.outputscale, self.noise_variance]
+        if not all(0.0 < value < math.inf for value in values):
+            raise ConfigError(f"hyperparameters: expected positive finite numbers, got {values}")
+
+    def to_array(self) -> Array:
+        """`theta (F + 2,)`: logarithms of the lengthscales, the outputscale and the noise variance."""
+        return np.log([*self.lengthscales, self.outputscale, self.noise_variance])
+
+    @staticmethod
+    def from_array(kernel: str, a: Array) -> Hyperparameters:
+        """Undo `to_array`."""
+        values = np.exp(a)
+        return Hyperparameters(kernel, values[:-2], float(values[-2]), float(values[-1]))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Hyperparameters at a mode and how they were reached.
+
+    Attributes
+    ----------
+    hyperparameters : the best over all starts
+    value : log marginal likelihood plus log prior there
+    converged : whether the optimiser of that start met its tolerance
+    iterations : of that start
+    """
+
+    hyperparameters: Hyperparameters
+    value: float
+    converged: bool
+    iterations: int
+
+
+def log_marginal_likelihood(x: Array, y: Array, hyperparameters: Hyperparameters) -> tuple[float, Array]:
+    """`log N(y; 0, K + s2 I)` and its gradient `(F + 2,)` in `theta` [RW2006, Eqs. 5.8-5.9]."""
+    _check_data(x, y, len(hyperparameters.lengthscales))
+    return _log_marginal_likelihood(
+        _squared_differences(x), y, hyperparameters.kernel, hyperparameters.to_array()
+    )
+
+
+def log_prior(theta: Array) -> tuple[float, Array]:
+    """Log density of the priors at `theta (F + 2,)`, up to a constant, and its gradient."""
+    return _log_normal(theta, *prior(len(theta) - 2))
+
+
+def fit(
+    x: Array,
+    y: Array,
+    kernel: str,
+    rng: np.random.Generator,
+    start: Hyperparameters | None = None,
+    num_restarts: int = 1,
+    *,
+    isotropic: bool = False,
+) -> Fit:
+    """Find the hyperparameters at the mode of their posterior, by L-BFGS-B.
+
+    Parameters
+    ----------
+    x : `(n, F)`, features of the query points; `n` may be 0
+    y : `(n,)`, standardised observations
+    kernel : one of `kernels.KERNELS`
+    start : where the first run begins, e.g. the last fit; the mode of the prior if None
+    num_restarts : number of runs in all; those after the first begin at draws from the prior
+    isotropic : one lengthscale for all features, with the prior of one of them
+    """
+    kernels.check_kernel(kernel)
+    num_dims = x.shape[-1]
+    _check_data(x, y, num_dims)
+    if num_restarts < 1:
+        raise ConfigError(f"num_restarts: expected at least 1, got {num_restarts}")
+    differences = _squared_differences(x)
+    if isotropic:  # one lengthscale sees the sum of the squared differences
+        differences = differences.sum(axis=0, keepdims=True)
+    num_scales = len(differences)
+    limits = bounds(num_scales)
+    mean, precision = (a[-num_scales - 2 :] for a in prior(num_dims))
+
+    def loss(theta: Array) -> tuple[float, Array]:
+        value, gradient = _log_marginal_likelihood(differences, y, kernel, theta)
+        prior_value, prior_gradient = _log_normal(theta, mean, precision)
+        return -value - prior_value, -gradient - prior_gradient
+
+    best: Fit | None = None
+    for run in range(num_restarts):
+        if run == 0:
+            theta = mean if start is None else _isotropic(start.to_array(), num_scales)
+        else:
+            theta = mean + rng.standard_normal(len(mean)) / np.sqrt(precision)
+        theta = np.clip(theta, limits[:, 0], limits[:, 1])
+        mode, value, details = _fmin_l_bfgs_b()(
+            loss, theta, bounds=limits, factr=1e9, pgtol=1e-3, maxiter=100
+        )
+        if best is None or -value > best.value:
+            theta = np.concatenate([np.broadcast_to(mode[:-2], (num_dims,)), mode[-2:]])
+            found = Hyperparameters.from_array(kernel, theta)
+            best = Fit(found, -float(value), details["warnflag"] == 0, int(details["nit"]))
+    assert best is not None
+    return best
+
+
+@dataclass(frozen=True)
+class SamplePath:
+    """A function drawn from a posterior, cheap to evaluate anywhere: `prior(z) + k(z, X) coefficients`.
+
+    Attributes
+    ----------
+    features : of the prior draw
+    weights : `(M,)`, of the cosines, scaled by the outputscale and `sqrt(2/M)`
+    x : `(n, F)`
+    coefficients : `(n,)`, times the outputscale
+    hyperparameters : of the posterior
+    """
+
+    features: RandomFeatures
+    weights: Array
+    x: Array
+    coefficients: Array
+    hyperparameters: Hyperparameters
+
+    def __call__(self, z: Array) -> Array:
+        """Values `(m,)` at `z (m, F)`."""
+        values: Array = self.features.cosines(z) @ self.weights
+        if len(self.x):
+            scales = self.hyperparameters.lengthscales
+            values += kernels.weighted_sum(self.hyperparameters.kernel, z, self.x, scales, self.coefficients)
+        return values
+
+    def value_and_gradient(self, z: Array) -> tuple[Array, Array]:
+        """Values `(m,)` and gradients `(m, F)` at `z (m, F)`."""
+        angles = self.features.angles(z)
+        values = np.cos(angles) @ self.weights
+        gradients = (np.sin(angles, out=angles) * -self.weights) @ self.features.frequencies
+        if len(self.x):
+            scales = self.hyperparameters.lengthscales
+            update, update_gradients = kernels.input_gradient(
+                self.hyperparameters.kernel, z, self.x, scales, self.coefficients
+            )
+            values += update
+            gradients += update_gradients
+        return values, gradients
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The process given observations; made by `posterior`.
+
+    Attributes
+    ----------
+    x : `(n, F)`
+    y : `(n,)`
+    hyperparameters : as given
+    factor : of `K + s2 I`, `(n, n)`
+    alpha : `(K + s2 I)^-1 y`, `(n,)`
+    """
+
+    x: Array
+    y: Array
+    hyperparameters: Hyperparameters
+    factor: Factor
+    alpha: Array
+
+    def predict(self, z: Array) -> tuple[Array, Array]:
+        """Mean and variance `(m,)` of the function, without noise, at `z (m, F)` [RW2006, Alg. 2.1]."""
+        cross = self._cross(z)
+        v = self.factor.solve_lower(cross.T)  # (n, m)
+        variance = self.hyperparameters.outputscale - np.einsum("ij,ij->j", v, v)
+        return cross @ self.alpha, np.maximum(variance, 0.0)
+
+    def covariance(self, z: Array) -> Array:
+        """Covariance `(m, m)` of the function (without noise) at `z (m, F)`."""
+        h = self.hyperparameters
+        v = self.factor.solve_lower(self._cross(z).T)  # (n, m)
+        return h.outputscale * kernels.kernel(h.kernel, z, z, h.lengthscales) - v.T @ v
+
+    def sample_path(
+        self, num_features: int, rng: np.random.Generator, *, deviation_scale: float = 1.0
+    ) -> SamplePath:
+        """Draw a function by pathwise conditioning [Wilson2020].
+
+        `f(z) = f_0(z) + k(z, X) (K + s2 I)^-1 (y - f_0(X) - e)` with `f_0` a draw of the prior by random
+        features and `e ~ N(0, s2 I)`. Mean and covariance are those of the posterior for any number of
+        features, because they are drawn anew. The law is normal only in the limit: where the posterior varies
+        little its tails are heavier (at 8 observations in 2-D, excess kurtosis up to .3 for "rbf" and .5 for
+        "matern52" at 256 features, .8 and 1.9 at 64, below .2 at 1024).
+
+        Parameters
+        ----------
+        num_features : `M`, of the prior draw
+        deviation_scale : `beta`; the path has the law of `mean + beta (f - mean)` [Dai2020, Alg. 1]
+        """
+        h = self.hyperparameters
+        features = draw_features(num_features, h.lengthscales, len(h.lengthscales), rng, h.kernel)
+        scale = deviation_scale * math.sqrt(2.0 * h.outputscale / num_features)
+        weights = scale * rng.standard_normal(num_features)
+        noise = deviation_scale * math.sqrt(h.noise_variance) * rng.standard_normal(len(self.y))
+        prior = features.cosines(self.x) @ weights  # (n,)
+        coefficients = h.outputscale * self.factor.solve(self.y - prior - noise)
+        return SamplePath(features, weights, self.x, coefficients, h)
+
+    def _cross(self, z: Array) -> Array:
+        h = self.hyperparameters
+        return h.outputscale * kernels.kernel(h.kernel, z, self.x, h.lengthscales)
+
+
+def posterior(x: Array, y: Array, hyperparameters: Hyperparameters) -> Posterior:
+    """Condition the process on `y (n,)` observed at `x (n, F)`; `n` may be 0."""
+    _check_data(x, y, len(hyperparameters.lengthscales))
+    covariance = hyperparameters.outputscale * kernels.kernel(
+        hyperparameters.kernel, x, x, hyperparameters.lengthscales
+    )
+    covariance.flat[:: len(y) + 1] = hyperparameters.outputscale + hyperparameters.noise_variance
+    factor = cholesky(covariance)  # Alg. 2.1, line 2
+    return Posterior(x, y, hyperparameters, factor, factor.solve(y))
+
+
+def _log_marginal_likelihood(differences: Array, y: Array, kernel: str, theta: Array) -> tuple[float, Array]:
+    """As `log_marginal_likelihood`, on the squared differences `(F, n n)` that do not change with `theta`."""
+    n = len(y)
+    squared_scales = np.exp(-2.0 * theta[:-2])  # l^-2
+    outputscale, noise_variance = math.exp(theta[-2]), math.exp(theta[-1])
+    c, slope = kernels.profile_and_slope(kernel, (squared_scales @ differences).reshape(n, n))
+    covariance = outputscale * c
+    covariance.flat[:: n + 1] = outputscale + noise_variance
+    factor = cholesky(covariance)
+    alpha = factor.solve(y)
+    value = -0.5 * (float(y @ alpha) + factor.log_determinant() + n * math.log(2.0 * math.pi))
+
+    # Eq. 5.9 with A = alpha alpha^T - (K + s2 I)^-1: each derivative is tr(A dK / dtheta) / 2.
+    a = np.outer(alpha, alpha)
+    a -= factor.inverse()
+    gradient = np.empty_like(theta)
+    noise_part = noise_variance * float(a.trace())
+    gradient[:-2] = outputscale * squared_scales * (differences @ (a * slope).ravel())
+    gradient[-2] = float(y @ alpha) - n - noise_part  # tr(A (K + s2 I)) = y^T alpha - n
+    gradient[-1] = noise_part
+    return value, 0.5 * gradient
+
+
+def _log_normal(theta: Array, mean: Array, precision: Array) -> tuple[float, Array]:
+    """Log density of independent normals, up to a constant, and its gradient."""
+    gradient = (mean - theta) * precision
+    return 0.5 * float(gradient @ (theta - mean)), gradient
+
+
+def _isotropic(theta: Array, num_scales: int) -> Array:
+    """Replace the logarithms of the lengthscales by their mean, unless each may have its own."""
+    if len(theta) == num_scales + 2:
+        return theta
+    return np.concatenate([[theta[:-2].mean()], theta[-2:]])
+
+
+def _squared_differences(x: Array) -> Array:
+    """`(x_id - x_jd)^2` as `(F, n n)`: the exact differences, and `r^2` is one product with `l^-2`."""
+    columns = x.T
+    differences: Array = (columns[:, :, None] - columns[:, None, :]) ** 2
+    return differences.reshape(len(columns), -1)
+
+
+def bounds(num_scales: int) -> Array:
+    """Return the least and the largest `theta` with so many lengthscales, `(num_scales + 2, 2)`."""
+    return np.log([LENGTHSCALE_BOUNDS] * num_scales + [OUTPUTSCALE_BOUNDS, NOISE_BOUNDS])
+
+
+@functools.cache
+def prior(num_dims: int) -> tuple[Array, Array]:
+    """Return means and precisions `(F + 2,)` of the priors over `theta`."""
+    centre = LENGTHSCALE_CENTRE * math.sqrt(num_dims)
+    mean = np.log([*[centre] * num_dims, OUTPUTSCALE_CENTRE, NOISE_CENTRE])
+    stddev = np.array([*[LENGTHSCALE_STDDEV] * num_dims, OUTPUTSCALE_STDDEV, NOISE_STDDEV])
+    mean.setflags(write=False)
+    return mean, stddev**-2
+
+
+def _check_data(x: Array, y: Array, num_dims: int) -> None:
+    if x.ndim != 2 or x.shape[1] != num_dims or y.shape != (len(x),):
+        raise ConfigError(f"data: expected x (n, {num_dims}) and y (n,), got {x.shape} and {y.shape}")
+
+
+@functools.cache
+def _fmin_l_bfgs_b() -> Callable[..., Any]:  # the stub's type does not survive the cache
+    from scipy.optimize import fmin_l_bfgs_b
+
+    limit_new_libraries()
+    return fmin_l_bfgs_b

@@ -1,0 +1,200 @@
+"""Hyperparameters of many Gaussian processes together: the modes that `gp.fit` finds one by one.
+
+A fit of forty observations spends most of its time between small operations. Here the kernel matrices of B
+processes with equally many observations are one array, and the climbs to their modes go in step: quasi-Newton
+[Bertsekas1982] with Armijo's rule, for each process by itself, from the mode of the prior and in its metric.
+One that has arrived is not evaluated again. `gp.fit` is the plain version; it climbs by L-BFGS-B, so where a
+posterior has two modes (one fit in twelve of small sites' losses) they may disagree on which they find.
+
+Notation: as in `gp`; `P = n (n - 1) / 2` pairs of observations, those below the diagonal.
+
+[Bertsekas1982] Bertsekas. Projected Newton methods for optimization problems with simple constraints. SIAM J.
+Control and Optimization 20 (1982).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.numerics.linalg import cholesky
+from fbo_flower.numerics.surrogates import gp, kernels
+from fbo_flower.numerics.threads import limit_new_libraries
+
+LONGEST_STEP = 2.0  # in theta
+GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-3, 2e-7  # as for `gp.fit`; the second relative
+ARMIJO, SHORTEST_STEP = 1e-4, 1e-6
+MAX_EVALUATIONS = 100
+TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class Modes:
+    """Where the climbs ended.
+
+    Attributes
+    ----------
+    theta : `(B, F + 2)`
+    values : log marginal likelihood plus log prior there, `(B,)`
+    evaluations : how many each climb took, `(B,)`
+    """
+
+    theta: Array
+    values: Array
+    evaluations: IntArray
+
+
+def fit(x: Array, y: Array, kernel: str) -> Modes:
+    """Find the mode of the hyperparameters' posterior for every process.
+
+    Parameters
+    ----------
+    x : `(B, n, F)`, features of the query points
+    y : `(B, n)`, standardised observations
+    kernel : one of `kernels.KERNELS`
+    """
+    kernels.check_kernel(kernel)
+    if x.ndim != 3 or y.shape != x.shape[:2]:
+        raise ConfigError(f"data: expected x (B, n, F) and y (B, n), got {x.shape} and {y.shape}")
+    rows, columns = np.tril_indices(x.shape[1], -1)
+    differences = np.square(x[:, rows] - x[:, columns]).transpose(0, 2, 1).copy()  # (B, F, P)
+    mean, precision = gp.prior(x.shape[2])
+
+    def evaluate(which: IntArray, theta: Array) -> tuple[Array, Array]:
+        values, gradients = log_marginal_likelihoods(differences[which], y[which], kernel, theta)
+        pull = (mean - theta) * precision
+        return values + 0.5 * (pull * (theta - mean)).sum(axis=1), gradients + pull
+
+    start = np.tile(mean, (len(x), 1))
+    return _climb(evaluate, start, gp.bounds(x.shape[2]), np.diag(1.0 / precision))
+
+
+def log_marginal_likelihoods(differences: Array, y: Array, kernel: str, theta: Array) -> tuple[Array, Array]:
+    """`log N(y; 0, K + s2 I)` of every process and its gradient in `theta` [RW2006, Eqs. 5.8-5.9].
+
+    Parameters
+    ----------
+    differences : `(B, F, P)`, squared, of the features
+    y : `(B, n)`
+    theta : `(B, F + 2)`
+
+    Returns
+    -------
+    Values `(B,)` and gradients `(B, F + 2)`.
+    """
+    num_processes, n = y.shape
+    rows, columns = np.tril_indices(n, -1)
+    below = rows * n + columns
+    squared_scales = np.exp(-2.0 * theta[:, :-2])  # l^-2
+    outputscale, noise_variance = np.exp(theta[:, -2]), np.exp(theta[:, -1])
+    r2 = (squared_scales[:, None, :] @ differences)[:, 0]
+    c, slope = kernels.profile_and_slope(kernel, r2)  # (B, P)
+    matrices = np.zeros((num_processes, n * n))
+    matrices[:, below] = outputscale[:, None] * c
+    matrices[:, :: n + 1] = (outputscale + noise_variance)[:, None]
+    matrices = matrices.reshape(num_processes, n, n)
+    lower = _factors(matrices)
+    log_determinant = 2.0 * np.log(np.einsum("bii->bi", lower)).sum(axis=1)
+    alpha = np.empty_like(y)
+    for b in range(num_processes):  # LAPACK's upper factor is the transpose of ours: no copies
+        alpha[b] = _lapack().dpotrs(lower[b].T, y[b], lower=0)[0]
+        _lapack().dpotri(lower[b].T, lower=0, overwrite_c=1)
+    inverses = lower.reshape(num_processes, -1)  # below the diagonal and on it
+    fit_part = (y * alpha).sum(axis=1)
+    values = -0.5 * (fit_part + log_determinant + n * math.log(2.0 * math.pi))
+
+    # Eq. 5.9 with A = alpha alpha^T - (K + s2 I)^-1: each derivative is tr(A dK / dtheta) / 2
+    a = alpha[:, rows] * alpha[:, columns] - inverses[:, below]
+    trace = np.square(alpha).sum(axis=1) - inverses[:, :: n + 1].sum(axis=1)
+    gradients = np.empty_like(theta)
+    weighted = (differences @ (a * slope)[:, :, None])[:, :, 0]
+    gradients[:, :-2] = outputscale[:, None] * squared_scales * weighted
+    noise_part = noise_variance * trace
+    gradients[:, -2] = 0.5 * (fit_part - n - noise_part)  # tr(A (K + s2 I)) = y^T alpha - n
+    gradients[:, -1] = 0.5 * noise_part
+    return values, gradients
+
+
+def _factors(matrices: Array) -> Array:
+    """Lower factors of `(B, n, n)`, of which the upper triangles are not read; with jitter where needed."""
+    try:
+        return np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        full = np.tril(matrices) + np.tril(matrices, -1).transpose(0, 2, 1)
+        return np.array([cholesky(matrix).lower for matrix in full])
+
+
+Evaluate = Callable[[IntArray, Array], tuple[Array, Array]]
+
+
+def _climb(evaluate: Evaluate, start: Array, bounds: Array, metric: Array) -> Modes:
+    """Maximise for every row by itself, within `bounds (D, 2)`.
+
+    Parameters
+    ----------
+    evaluate : values `(b,)` and gradients `(b, D)` of the rows `(b,)` at `(b, D)`
+    start : `(B, D)`
+    metric : `(D, D)`, the inverse of minus the Hessian that every climb begins with
+    """
+    least, most = bounds.T
+    x = np.clip(start, least, most)
+    which = np.arange(len(x))  # the rows that still climb; all arrays below but the results are theirs
+    values, g = evaluate(which, x)
+    h, step = np.tile(metric, (len(x), 1, 1)), np.ones(len(x))
+    found, best = x.copy(), values.copy()
+    evaluations = np.ones(len(x), dtype=np.int64)
+    for _ in range(MAX_EVALUATIONS):
+        free = ~(((x <= least) & (g < 0.0)) | ((x >= most) & (g > 0.0)))
+        on = (np.abs(np.where(free, g, 0.0)).max(axis=1) > GRADIENT_TOLERANCE) & (step > SHORTEST_STEP)
+        if not on.all():
+            which, x, g, h, step, values, free = (a[on] for a in (which, x, g, h, step, values, free))
+        if len(which) == 0:
+            break
+        direction = np.where(free, (h @ np.where(free, g, 0.0)[:, :, None])[:, :, 0], 0.0)
+        length = np.sqrt(np.square(direction).sum(axis=1))
+        scale = step * np.minimum(1.0, LONGEST_STEP / np.maximum(length, TINY))
+        trial = np.clip(x + scale[:, None] * direction, least, most)
+        trial_values, trial_g = evaluate(which, trial)
+        evaluations[which] += 1
+        moved = trial - x
+        gain, predicted = trial_values - values, (g * moved).sum(axis=1)
+        accepted = gain >= ARMIJO * np.maximum(predicted, 0.0)
+        # a failed step is shortened to the top of the parabola through what is known: .1 to .5 of it
+        shorter = np.clip(0.5 * predicted / np.maximum(predicted - gain, TINY), 0.1, 0.5)
+        step = np.where(accepted, 1.0, step * shorter)
+        bend = np.where(accepted[:, None], g - trial_g, 0.0)
+        curvature = (moved * bend).sum(axis=1)
+        update = accepted & (curvature > 1e-10 * np.square(bend).sum(axis=1))
+        h[update] = _bfgs(h[update], moved[update], bend[update], curvature[update])
+        x, g = np.where(accepted[:, None], trial, x), np.where(accepted[:, None], trial_g, g)
+        values = np.where(accepted, trial_values, values)
+        found[which], best[which] = x, values
+        arrived = accepted & (gain <= VALUE_TOLERANCE * np.maximum(np.abs(values), 1.0))
+        step = np.where(arrived, 0.0, step)
+    return Modes(found, best, evaluations)
+
+
+def _bfgs(h: Array, moved: Array, bend: Array, curvature: Array) -> Array:
+    """Update inverse Hessians `(b, D, D)` by steps and gradient changes `(b, D)`, whose product is given."""
+    bent = (h @ bend[:, :, None])[:, :, 0]
+    s = moved / curvature[:, None]
+    factor = curvature + (bend * bent).sum(axis=1)
+    cross = bent[:, :, None] * s[:, None, :]
+    return np.asarray(
+        h + factor[:, None, None] * s[:, :, None] * s[:, None, :] - cross - cross.transpose(0, 2, 1)
+    )
+
+
+@functools.cache
+def _lapack() -> ModuleType:
+    from scipy.linalg import lapack
+
+    limit_new_libraries()
+    return lapack

@@ -1,0 +1,1 @@
+"""A study as figures, tables and pages."""

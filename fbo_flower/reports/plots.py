@@ -1,0 +1,235 @@
+"""A study as one figure: what each algorithm reaches, after how many evaluations, and for how much traffic.
+
+Floats exchanged against rounds are shown where there are any.
+
+Lines are means over agents, bands are one standard error to either side. Where the optimum is known the
+figure shows simple regret (logarithmic) and cumulative regret, else the incumbents; the axis then starts near
+the end of the initial design, whose values are often awful. Colours are those of Okabe and Ito, told apart by
+most colour-blind readers; line styles tell the algorithms apart in print. Tuning alone is dashed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.front_axes import draw_selections
+from fbo_flower.reports.line_axes import (
+    Line,
+    Style,
+    draw_lines,
+    explain_bands,
+    label_ends,
+    mark_initial_design,
+    use_logarithm,
+    zoom,
+)
+from fbo_flower.reports.summary import agent_curves, mean_and_stderr, summarise, target_rows
+from fbo_flower.reports.traffic_axes import draw_bytes, draw_communication, floats_by_round
+from fbo_flower.storage.files import atomic_file
+from fbo_flower.study.study import Study
+from fbo_flower.study.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STYLES: dict[str, Style] = {  # algorithm -> colour, line style
+    "random": ("#8a8a8a", ":"),
+    "ts": ("#000000", "--"),
+    "fts": ("#0072B2", "-"),
+    "rgpe": ("#D55E00", "-"),
+    "taf": ("#CC79A7", "-"),
+    "local-pne": ("#000000", (0, (5, 1.5, 1, 1.5))),
+    "pf-pne": ("#009E73", "-"),
+    "fed-pne": ("#E69F00", "-"),
+    "hct": ("#56B4E9", "-"),
+    "fed1-ucb": ("#D55E00", "-."),
+    "fn-ucb": ("#0072B2", "-."),
+    "co-kg": ("#009E73", "-."),
+    "rfms": ("#CC79A7", "-."),
+}
+_OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8a8a8a")
+_MAX_POINTS = 1000  # of a line; bandits make 10^5 evaluations
+_FORMATS = (".pdf", ".png", ".svg")
+
+
+def plot_study(study: Study, path: str | os.PathLike[str], *, title: str | None = None) -> None:
+    """Draw a study and write the picture, whole or not at all.
+
+    Parameters
+    ----------
+    study : with trials, regret or mean incumbents to show
+    path : ends in .png, .pdf or .svg
+    title : by default the problem and the number of agents
+
+    Raises
+    ------
+    ConfigError
+        If there is nothing to show, matplotlib is not installed, or the file cannot be written.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in _FORMATS:
+        raise ConfigError(f"{path}: expected a name that ends in {', '.join(_FORMATS)}, got {suffix!r}")
+    picture = io.BytesIO()
+    figure(study, title=title).savefig(picture, format=suffix[1:], dpi=200)
+    with atomic_file(path) as file:
+        file.write(picture.getvalue())
+
+
+def figure(study: Study, *, title: str | None = None) -> Figure:
+    """Draw a study; the caller may still change the figure.
+
+    Raises
+    ------
+    ConfigError
+        If there is nothing to show or matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError(
+            "plots: matplotlib is not installed; try `pip install 'fbo-flower[simulation]'`"
+        ) from error
+    styles = _styles(study)
+    if len(study.models):
+        drawing = Figure(layout="constrained", facecolor="white")
+        draw_selections(drawing, study, styles)
+        _write_title(drawing, _title(study) if title is None else title)
+        return drawing
+    traffic = {row.algorithm: (row.bytes_down, row.bytes_up) for row in summarise(study)}
+    has_traffic = any(down + up > 0 for down, up in traffic.values())
+    has_regret = len(study.regret) > 0
+    has_floats = any(total[-1] > 0 for _, total, _ in floats_by_round(study).values())
+
+    num_lines = (2 if has_regret else 1) + has_floats
+    widths = [4.3 if has_regret or has_floats else 5.2] * num_lines + [2.2] * has_traffic
+    rows = 2 if len(widths) > 3 else 1  # four panels stand in a square
+    widths = widths[:2] if rows == 2 else widths
+    size = (sum(widths) + 0.8 * min(num_lines, len(widths)), 3.9 * rows)
+    drawing = Figure(figsize=size, facecolor="white")
+    drawing.set_layout_engine("constrained", h_pad=0.1 if rows == 2 else 0.04)
+    axes = list(drawing.subplots(rows, len(widths), width_ratios=widths, squeeze=False).ravel())
+    if has_regret:
+        _draw_regret(axes.pop(0), axes.pop(0), study, styles)
+    else:
+        _draw_incumbents(axes.pop(0), study, styles)
+    if has_floats:
+        draw_communication(axes.pop(0), study, styles)
+    if has_traffic:
+        draw_bytes(axes.pop(0), traffic, styles)
+    _write_title(drawing, _title(study) if title is None else title)
+    return drawing
+
+
+def _write_title(drawing: Figure, title: str) -> None:
+    drawing.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", parse_math=False)
+
+
+def _draw_incumbents(ax: Axes, study: Study, styles: dict[str, Style]) -> None:
+    lines: dict[str, Line] = {}
+    for algorithm in study.algorithms:
+        _, curves = agent_curves(study, algorithm)
+        x = np.arange(1.0, curves.shape[1] + 1)
+        lines[algorithm] = (x, *mean_and_stderr(curves))
+    unit = "Evaluations per agent"
+    if not any(len(x) for x, _, _ in lines.values()):  # agents kept their trials: what the strategy saw
+        unit = "Round"
+        for algorithm in study.algorithms:
+            rounds = study.rounds.where(algorithm=algorithm)
+            mean = rounds["mean_incumbent"]
+            lines[algorithm] = (rounds["round"].astype(float), mean, np.full(len(mean), np.nan))
+    lines = {name: line for name, line in lines.items() if np.isfinite(line[1]).any()}
+    if not lines:
+        raise ConfigError("figure: expected a study with successful trials or mean incumbents, got none")
+    draw_lines(ax, lines, styles)
+    metrics = {str(run["metric"]) for run in study.settings["runs"] if run.get("metric")}
+    name = metrics.pop() if len(metrics) == 1 else "value"
+    ax.set_ylabel(f"Best {name} so far", parse_math=False)
+    ax.set_xlabel(unit)
+    num_initial = _num_initial(study) if unit != "Round" else 0
+    zoom(ax, lines, num_initial)
+    explain_bands(ax, lines, at_top=False)
+    mark_initial_design(ax, num_initial)
+    label_ends(ax, lines, styles)
+
+
+def _draw_regret(simple: Axes, cumulative: Axes, study: Study, styles: dict[str, Style]) -> None:
+    for ax, column, name in (
+        (simple, "simple", "Simple regret"),
+        (cumulative, "cumulative", "Cumulative regret"),
+    ):
+        lines: dict[str, Line] = {}
+        for algorithm in study.algorithms:
+            rows = target_rows(study, study.regret, algorithm)
+            if np.isfinite(rows[column]).any():
+                x, curves = _steps(rows, column)
+                lines[algorithm] = (x, *mean_and_stderr(curves))
+        if not lines:
+            raise ConfigError(f"figure: expected {name.lower()} that is known, got only NaN")
+        if column == "simple":
+            lines = use_logarithm(ax, lines)
+        draw_lines(ax, lines, styles)
+        explain_bands(ax, lines, at_top=column == "simple")
+        ax.set_xlabel("Evaluations per agent")
+        ax.set_ylabel(name)
+        mark_initial_design(ax, _num_initial(study))
+        label_ends(ax, lines, styles)
+
+
+def _steps(rows: Table, column: str) -> tuple[Array, Array]:
+    """Curves of all agents on one grid of evaluations; an agent's value holds until its next row.
+
+    Returns
+    -------
+    x : `(num_points,)`
+    curves : `(n, num_points)`; NaN before an agent's first and after its last row
+    """
+    grid = np.unique(rows["evaluations"])
+    if len(grid) > _MAX_POINTS:
+        grid = grid[np.linspace(0, len(grid) - 1, _MAX_POINTS).round().astype(int)]
+    agents, agent = np.unique(rows["agent"].astype(str), return_inverse=True)
+    curves = np.full((len(agents), len(grid)), np.nan)
+    order, ends = np.argsort(agent, kind="stable"), np.cumsum(np.bincount(agent, minlength=len(agents)))
+    for i, own in enumerate(np.split(order, ends[:-1])):
+        evaluations, values = rows["evaluations"][own], rows[column][own]
+        last = np.searchsorted(evaluations, grid, side="right") - 1
+        curves[i] = np.where((last >= 0) & (grid <= evaluations[-1]), values[last], np.nan)
+    return grid.astype(np.float64), curves
+
+
+def _styles(study: Study) -> dict[str, Style]:
+    """Colour and line style of each label: its algorithm's, else the first one still free."""
+    styles: dict[str, Style] = {}
+    spare = [(colour, style) for style in ("-", "-.", ":", "--") for colour in _OTHERS]
+    for name in study.algorithms:
+        algorithm = study.run(name).get("algorithm", name)
+        if algorithm in STYLES and STYLES[algorithm] not in styles.values():
+            styles[name] = STYLES[algorithm]
+    for name in study.algorithms:
+        if name not in styles:
+            taken = list(styles.values())
+            styles[name] = next((style for style in spare if style not in taken), spare[0])
+    return {name: styles[name] for name in study.algorithms}
+
+
+def _num_initial(study: Study) -> int:
+    """Size of the initial design if all runs agree, else 0."""
+    sizes = {int(run.get("num_initial") or 0) for run in study.settings["runs"]}
+    return sizes.pop() if len(sizes) == 1 else 0
+
+
+def _title(study: Study) -> str:
+    runs = study.settings["runs"]
+    problems = dict.fromkeys(str(run["problem"]) for run in runs if run.get("problem"))
+    agents = dict.fromkeys(str(run["num_agents"]) for run in runs if run.get("num_agents"))
+    name = ", ".join(problems) or str(study.settings.get("name", ""))
+    if not agents:
+        return name
+    return f"{name}, {' or '.join(agents)} agent{'' if list(agents) == ['1'] else 's'}"

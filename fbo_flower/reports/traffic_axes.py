@@ -1,0 +1,88 @@
+"""What a study sent: floats against rounds as lines, bytes per agent and round as bars."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fbo_flower.reports.line_axes import GREY, Line, Style, draw_lines, label_ends
+from fbo_flower.reports.summary import format_bytes
+from fbo_flower.study.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_FAR_APART = 20.0  # totals with this ratio are drawn on a logarithmic axis
+_FEW_ROUNDS = 40  # each of which gets a dot
+_NOTE_WIDTH = 64  # characters of a line
+
+
+def floats_by_round(study: Study) -> dict[str, Line]:
+    """Return the floats that all agents together have sent and received by the end of each round.
+
+    Returns
+    -------
+    algorithm -> rounds, floats and NaN for the error that a count does not have, each `(num_rounds,)`; zeros
+    where an algorithm exchanges nothing. Algorithms whose floats were not counted are left out.
+    """
+    lines: dict[str, Line] = {}
+    for algorithm in study.algorithms:
+        rounds = study.rounds.where(algorithm=algorithm)
+        total = np.cumsum(rounds["floats_down"] + rounds["floats_up"])
+        if len(total) and np.isfinite(total).all():
+            lines[algorithm] = (rounds["round"].astype(np.float64), total, np.full(len(total), np.nan))
+    return lines
+
+
+def draw_communication(ax: Axes, study: Study, styles: dict[str, Style]) -> None:
+    """Draw `floats_by_round`, and name the algorithms that have no line; one must have sent something."""
+    known = floats_by_round(study)
+    lines = {name: line for name, line in known.items() if line[1][-1] > 0}
+    totals = [float(total[-1]) for _, total, _ in lines.values()]
+    logarithmic = max(totals) > _FAR_APART * min(totals)
+    if logarithmic:
+        ax.set_yscale("log")
+        lines = {name: (x, np.where(y > 0, y, np.nan), error) for name, (x, y, error) in lines.items()}
+    draw_lines(ax, lines, styles)
+    for line in ax.lines:
+        if len(np.asarray(line.get_xdata())) <= _FEW_ROUNDS:
+            line.set_marker("o")
+            line.set_markersize(3)
+            line.set_clip_on(False)
+    if not logarithmic:
+        ax.set_ylim(0, 1.08 * max(totals))
+        ax.yaxis.set_major_formatter("{x:,.0f}")
+    ax.set_xlabel("Round")
+    ax.set_ylabel("Floats exchanged, all agents")
+    notes = {
+        "nothing exchanged": [name for name, line in known.items() if line[1][-1] == 0],
+        "not counted": [name for name in study.algorithms if name not in known],
+    }
+    text = [f"{note}: {', '.join(names)}" for note, names in notes.items() if names]
+    if text:
+        shown = "\n".join(textwrap.fill(line, _NOTE_WIDTH, break_on_hyphens=False) for line in text)
+        place = {"transform": ax.transAxes, "ha": "left", "va": "bottom"}
+        ax.text(0.0, 1.01, shown, fontsize=8, color=GREY, parse_math=False, **place)  # type: ignore[arg-type]
+    label_ends(ax, lines, styles)
+
+
+def draw_bytes(ax: Axes, traffic: dict[str, tuple[float, float]], styles: dict[str, Style]) -> None:
+    """Draw bytes per agent and round as bars: `traffic` holds those to and from an agent."""
+    names = list(traffic)
+    down, up = np.nan_to_num([traffic[name] for name in names]).T
+    place = np.arange(len(names))
+    colours = [styles[name][0] for name in names]
+    ax.barh(place, down, color=colours, height=0.5)
+    ax.barh(place, up, left=down, color=colours, alpha=0.4, height=0.5)
+    for y, name, total in zip(place.tolist(), names, (down + up).tolist(), strict=True):
+        ax.text(0, y - 0.3, name, color=styles[name][0], fontsize=9, fontweight="bold", parse_math=False)
+        ax.text(total, y, f" {format_bytes(total)}", va="center", fontsize=9)
+    ax.set_ylim(max(len(names), 3) - 0.4, -0.7)
+    ax.set_xlim(0, 1.35 * max((down + up).max(), 1.0))
+    ax.set_title("Bytes per agent and round", fontsize=10, loc="left")
+    ax.set_xlabel("full: to the agent, light: from it", fontsize=8, color=GREY, loc="left")
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.spines[:].set_visible(False)

@@ -1,0 +1,149 @@
+"""The JSON of a search space: written canonically, read with suspicion.
+
+::
+
+    {"parameters": [{"high": 1000.0, "kind": "float", "log": true, "low": 0.001, "name": "C"}, ...]}
+
+Canonical: ASCII, keys sorted, no spaces, floats as Python's shortest repr, parameters in the order of the
+axes, `active_when` only where there is one and always with lists. Equal spaces have equal texts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import NoReturn, TypeVar
+
+from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.space.parameters import Categorical, Conditions, Float, Int, Ordinal, Parameter, show
+
+MAX_JSON_LENGTH = 2**20  # 1 MiB: the canonical JSON is ASCII
+
+KEYS: dict[type[Parameter], tuple[str, ...]] = {
+    Float: ("low", "high", "log"),
+    Int: ("low", "high", "log"),
+    Categorical: ("choices",),
+    Ordinal: ("choices",),
+}
+KINDS: dict[str, type[Parameter]] = {
+    "float": Float,
+    "int": Int,
+    "categorical": Categorical,
+    "ordinal": Ordinal,
+}
+KIND_OF = {parameter: kind for kind, parameter in KINDS.items()}
+
+T = TypeVar("T")
+
+
+def write(parameters: Mapping[str, Parameter]) -> str:
+    """Return the canonical JSON of the parameters of a space."""
+    entries = []
+    for name, parameter in parameters.items():
+        own = {key: getattr(parameter, key) for key in KEYS[type(parameter)]}
+        entry = {"name": name, "kind": KIND_OF[type(parameter)], **own}
+        entries.append(entry | ({"active_when": parameter.conditions} if parameter.conditions else {}))
+    return json.dumps({"parameters": entries}, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def read(text: str) -> dict[str, Parameter]:
+    """Return the parameters of a JSON from somebody who may not be trusted.
+
+    Raises
+    ------
+    WireError
+        If `text` is too long, not JSON or not the JSON of a search space.
+    ConfigError
+        If a parameter is well-formed but unusable.
+    """
+    if not isinstance(text, str) or len(text) > MAX_JSON_LENGTH:
+        got = f"{len(text)}" if isinstance(text, str) else f"a {type(text).__name__}"
+        raise WireError(f"search space: expected a JSON text of at most 1 MiB, got {got}")
+    try:
+        content = json.loads(
+            text, parse_float=_finite, parse_constant=_refuse_constant, object_pairs_hook=_without_duplicates
+        )
+    except WireError:
+        raise
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:100]
+        raise WireError(f"search space: expected JSON, got {show(text)} ({reason})") from None
+    _check_keys("search space", content, ["parameters"])
+    entries = _field("search space", content, "parameters", list)
+    parameters: dict[str, Parameter] = {}
+    for position, entry in enumerate(entries):
+        name, parameter = _parameter(f"parameter {position}", entry)
+        if name in parameters:
+            raise WireError(f"search space: expected different names, got {show(name)} twice")
+        parameters[name] = parameter
+    return parameters
+
+
+def _parameter(where: str, entry: object) -> tuple[str, Parameter]:
+    name = _field(where, entry, "name", str)
+    where = f"parameter {show(name)}"
+    kind = KINDS.get(_field(where, entry, "kind", str))
+    if kind is None:
+        raise WireError(f"{where}: expected kind to be one of {', '.join(KINDS)}, got {show(entry)}")
+    conditional = isinstance(entry, dict) and "active_when" in entry
+    _check_keys(where, entry, ["name", "kind", *KEYS[kind], *(["active_when"] if conditional else [])])
+    conditions = _field(where, entry, "active_when", dict) if conditional else None
+    for values in (conditions or {}).values():
+        _check_plain(where, values)
+    try:
+        return name, _build(where, entry, kind, conditions)
+    except ConfigError as error:
+        # What the parameter says of its kind is said of its name, which is known here.
+        _, _, problem = str(error).partition(": ")
+        raise ConfigError(f"{name if name.isprintable() else show(name)}: {problem}") from None
+
+
+def _build(where: str, entry: object, kind: type[Parameter], conditions: Conditions | None) -> Parameter:
+    if issubclass(kind, Float | Int):
+        number: type[float] = float if issubclass(kind, Float) else int
+        low, high = _field(where, entry, "low", number), _field(where, entry, "high", number)
+        log = _field(where, entry, "log", bool)
+        return (
+            Float(low, high, log, conditions) if kind is Float else Int(int(low), int(high), log, conditions)
+        )
+    choices = _field(where, entry, "choices", list)
+    _check_plain(where, choices)
+    return kind(choices, conditions)
+
+
+def _check_plain(where: str, values: object) -> None:
+    if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
+        raise WireError(f"{where}: expected a list of plain values, got {show(values)}")
+
+
+def _check_keys(where: str, content: object, keys: list[str]) -> None:
+    if not isinstance(content, dict) or set(content) != set(keys):
+        got = list(content) if isinstance(content, dict) else content
+        raise WireError(f"{where}: expected an object with the keys {', '.join(keys)}, got {show(got)}")
+
+
+def _field(where: str, content: object, key: str, expected: type[T]) -> T:
+    value = content.get(key) if isinstance(content, dict) else content
+    # Exactly the type: to `isinstance` a bool is an int.
+    if not isinstance(content, dict) or not isinstance(value, expected) or type(value) is not expected:
+        raise WireError(f"{where}: expected {key} to be a {expected.__name__}, got {show(value)}")
+    return value
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise WireError(f"search space: expected finite numbers, got {show(text)}")
+    return number
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise WireError(f"search space: expected finite numbers, got {text}")
+
+
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise WireError(f"search space: expected different keys, got {show([key for key, _ in pairs])}")
+    return content

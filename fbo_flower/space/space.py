@@ -1,0 +1,385 @@
+"""A search space: named parameters on one side, the unit cube on the other.
+
+Algorithms see points `(n, D)` in `[0, 1]^D`, one axis per parameter; objectives see configurations, dicts
+from names to plain Python values. Three ways of writing the same thing:
+
+- `decode` and `encode`: a point and its configuration, at the edge of the objective;
+- `snap`: the point that stands for all points with the same configuration (bin centres for discrete
+  parameters, 0.5 for inactive ones); what meshes, partitions and histories hold;
+- `features`: what kernels see, with unordered categories at equal distances.
+
+A parameter with `active_when` is active if each parent is active and has one of the listed values.
+
+Notation: D parameters, F features, n points.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.space.json import MAX_JSON_LENGTH, read, write
+from fbo_flower.space.parameters import (
+    Array,
+    Categorical,
+    Choice,
+    Conditions,
+    Float,
+    Indices,
+    Int,
+    Ordinal,
+    Parameter,
+    show,
+)
+
+__all__ = [
+    "Categorical",
+    "Choice",
+    "Conditions",
+    "Config",
+    "Float",
+    "Int",
+    "Ordinal",
+    "Parameter",
+    "SearchSpace",
+]
+
+Config: TypeAlias = dict[str, Choice]
+
+MAX_NAME_LENGTH = 256
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SearchSpace:
+    """Named parameters, and their conditions, as a unit cube.
+
+    Parameters
+    ----------
+    parameters : from names to `Float`, `Int`, `Categorical` or `Ordinal`; in the order of the axes
+
+    Raises
+    ------
+    ConfigError
+        If there is no parameter, a name is unusable, or a condition names what is not there or itself.
+
+    Examples
+    --------
+    >>> space = SearchSpace({
+    ...     "C": Float(1e-3, 1e3, log=True),
+    ...     "kernel": Categorical(["rbf", "linear"]),
+    ...     "gamma": Float(1e-4, 10, log=True, active_when={"kernel": "rbf"}),
+    ... })
+    >>> space.decode([1.0, 0.9, 0.2])
+    {'C': 1000.0, 'kernel': 'linear'}
+    >>> space.snap([[1.0, 0.9, 0.2]])
+    array([[1.  , 0.75, 0.5 ]])
+    """
+
+    parameters: Mapping[str, Parameter]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parameters, Mapping) or not self.parameters:
+            raise ConfigError(f"search space: expected at least one parameter, got {show(self.parameters)}")
+        for name, parameter in self.parameters.items():
+            if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_NAME_LENGTH:
+                raise ConfigError(
+                    f"search space: expected names of 1 to 256 printable characters, got {show(name)}"
+                )
+            if type(parameter) not in {Float, Int, Categorical, Ordinal}:  # a subclass has no JSON
+                raise ConfigError(
+                    f"{name}: expected a Float, Int, Categorical or Ordinal, got {show(parameter)}"
+                )
+        object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
+        self._check_conditions()
+        if len(self.to_json()) > MAX_JSON_LENGTH:
+            raise ConfigError(
+                f"search space: expected at most 1 MiB of JSON, got {len(self.to_json())} bytes"
+            )
+
+    def _check_conditions(self) -> None:
+        for name, parameter in self.parameters.items():
+            for parent, values in parameter.conditions.items():
+                other = self.parameters.get(parent)
+                if other is None:
+                    raise ConfigError(f"{name}: expected active_when to name parameters, got {show(parent)}")
+                if isinstance(other, Float):
+                    raise ConfigError(
+                        f"{name}: expected active_when to name discrete parameters, got Float {parent}"
+                    )
+                for value in values:
+                    other.index_of(value, f"{name}: active_when {parent}")
+        try:
+            self._order  # noqa: B018  # computed here so that a cycle is found here
+        except CycleError as error:
+            cycle = " -> ".join(error.args[1])
+            raise ConfigError(
+                f"search space: expected active_when without cycles, got {cycle[:200]}"
+            ) from None
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parameters, in the order of the axes."""
+        return tuple(self.parameters)
+
+    @property
+    def dimension(self) -> int:
+        """Number of parameters D."""
+        return len(self.parameters)
+
+    @cached_property
+    def num_features(self) -> int:
+        """Number of features F."""
+        return sum(_width(parameter) for parameter in self.parameters.values())
+
+    @cached_property
+    def num_configs(self) -> int | None:
+        """Number of different configurations; None if a Float makes them infinitely many."""
+        if any(isinstance(parameter, Float) for parameter in self.parameters.values()):
+            return None
+        return self._count_configs()
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, in hexadecimal: equal spaces, equal digests."""
+        return hashlib.sha256(self.to_json().encode("ascii")).hexdigest()
+
+    @cached_property
+    def continuous(self) -> tuple[Indices, Indices]:
+        """Axes `(c,)` of the Float parameters and their feature columns `(c,)`; read-only."""
+        axes = _frozen([axis for axis, p in enumerate(self.parameters.values()) if isinstance(p, Float)])
+        return axes, _frozen(self._columns[axes])
+
+    def decode(self, point: ArrayLike) -> Config:
+        """Return the configuration at a point `(D,)`; inactive parameters are left out.
+
+        Raises
+        ------
+        ConfigError
+            If `point` is not a point of the unit cube.
+        """
+        snapped, index, active = self._resolve(self._checked(point, ndim=1)[np.newaxis])
+        return {
+            name: p.value(float(snapped[0, axis]))
+            if isinstance(p, Float)
+            else p.value_at(int(index[0, axis]))
+            for axis, (name, p) in enumerate(self.parameters.items())
+            if active[0, axis]
+        }
+
+    def encode(self, config: Mapping[str, object]) -> Array:
+        """Return the point `(D,)` of a configuration: `snap` leaves it as it is.
+
+        Raises
+        ------
+        ConfigError
+            If a name is unknown, an active parameter is missing, an inactive one is given, or a value is none
+            of its parameter's.
+        """
+        for name in config:
+            if name not in self.parameters:
+                raise ConfigError(
+                    f"{show(name)}: expected one of {show(list(self.names))}, got an unknown name"
+                )
+        point = np.full(self.dimension, 0.5)
+        chosen: dict[int, int] = {}  # axis -> index of its value, of active discrete parameters
+        for axis in self._order:
+            name = self.names[axis]
+            parameter = self.parameters[name]
+            if not all(chosen.get(parent) in allowed for parent, allowed in self._rules.get(axis, ())):
+                if name in config:
+                    raise ConfigError(
+                        f"{name}: expected no value because it is inactive, got {show(config[name])}"
+                    )
+            elif name not in config:
+                raise ConfigError(f"{name}: expected a value because it is active, got none")
+            elif isinstance(parameter, Float):
+                point[axis] = parameter.unit(config[name], name)
+            else:
+                chosen[axis] = parameter.index_of(config[name], name)
+                point[axis] = parameter.centre_of(np.array([chosen[axis]]))[0]
+        return point
+
+    def snap(self, points: ArrayLike) -> Array:
+        """Move points `(n, D)` to the representatives `(n, D)` of their configurations.
+
+        Active Float coordinates stay bit for bit, discrete ones move to the centre of their bin, inactive
+        ones to 0.5. `snap(snap(points))` is `snap(points)`.
+        """
+        checked = self._checked(points, ndim=2)
+        return checked + 0.0 if self._is_cube else self._resolve(checked)[0]
+
+    def features(self, points: ArrayLike) -> Array:
+        """Return what kernels see of points `(n, D)`: `(n, F)`.
+
+        Float, Int and Ordinal give their snapped coordinate; a Categorical of k choices gives k columns,
+        `1/sqrt(2)` for its choice and 0 elsewhere, so that different choices are at distance 1. An inactive
+        parameter gives 0.5 or k zeros.
+        """
+        checked = self._checked(points, ndim=2)
+        if self._is_cube:
+            return checked + 0.0
+        snapped, index, active = self._resolve(checked)
+        features = np.zeros((len(checked), self.num_features))
+        for axis, (parameter, column) in enumerate(zip(self.parameters.values(), self._columns, strict=True)):
+            if isinstance(parameter, Categorical):
+                rows = np.flatnonzero(active[:, axis])
+                features[rows, column + index[rows, axis]] = math.sqrt(0.5)
+            else:
+                features[:, column] = snapped[:, axis]
+        return features
+
+    def active(self, points: ArrayLike) -> NDArray[np.bool_]:
+        """Return which parameters are active `(n, D)` at points `(n, D)`."""
+        return self._resolve(self._checked(points, ndim=2))[2]
+
+    def to_json(self) -> str:
+        """Return the canonical JSON: ASCII, keys sorted, parameters as a list in the order of the axes."""
+        return self._json
+
+    @classmethod
+    def from_json(cls, text: str) -> SearchSpace:
+        """Read what `to_json` wrote, from somebody who may not be trusted.
+
+        Raises
+        ------
+        WireError
+            If `text` is too long, not JSON or not the JSON of a search space.
+        ConfigError
+            If it is, but the space is unusable.
+        """
+        return cls(read(text))
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_json() == other.to_json() if isinstance(other, SearchSpace) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"SearchSpace({dict(self.parameters)!r})"
+
+    def __reduce__(self) -> tuple[type[SearchSpace], tuple[dict[str, Parameter]]]:
+        return SearchSpace, (dict(self.parameters),)
+
+    @cached_property
+    def _json(self) -> str:
+        return write(self.parameters)
+
+    @cached_property
+    def _order(self) -> tuple[int, ...]:
+        """All axes, parents before children, and children soon after their last parent."""
+        axis_of = {name: axis for axis, name in enumerate(self.names)}
+        sorter = TopologicalSorter({name: tuple(p.conditions) for name, p in self.parameters.items()})
+        sorter.prepare()
+        ready, order = list(sorter.get_ready()), []
+        while ready:
+            name = ready.pop()
+            order.append(axis_of[name])
+            sorter.done(name)
+            ready.extend(sorter.get_ready())
+        return tuple(order)
+
+    @cached_property
+    def _rules(self) -> dict[int, tuple[tuple[int, frozenset[int]], ...]]:
+        """Conditional axis -> (axis of a parent, indices of its values that are allowed), ..."""
+        axis_of = {name: axis for axis, name in enumerate(self.names)}
+        rules = {}
+        for axis in self._order:  # kept, for `_resolve`
+            conditions = self.parameters[self.names[axis]].conditions
+            if conditions:
+                rules[axis] = tuple(
+                    (axis_of[name], frozenset(self._index_of(name, value) for value in values))
+                    for name, values in conditions.items()
+                )
+        return rules
+
+    def _index_of(self, name: str, value: Choice) -> int:
+        parameter = self.parameters[name]
+        assert not isinstance(parameter, Float), "conditions name discrete parameters"
+        return parameter.index_of(value, name)
+
+    @cached_property
+    def _columns(self) -> Indices:
+        """First feature column of each axis, `(D,)`."""
+        widths = [_width(parameter) for parameter in self.parameters.values()]
+        return np.cumsum([0, *widths[:-1]], dtype=np.int64)
+
+    @cached_property
+    def _is_cube(self) -> bool:
+        return not self._rules and all(isinstance(p, Float) for p in self.parameters.values())
+
+    def _count_configs(self) -> int:
+        # A state is the set of conditions (parent, child) that hold and whose child is still to come. Summing
+        # over states instead of configurations costs as many steps as conditions are open at the same time.
+        opens: dict[int, dict[int, set[tuple[int, int]]]] = {}  # parent -> index -> conditions
+        for child, rules in self._rules.items():
+            for parent, allowed in rules:
+                for index in allowed:
+                    opens.setdefault(parent, {}).setdefault(index, set()).add((parent, child))
+        counts: Counter[frozenset[tuple[int, int]]] = Counter({frozenset(): 1})
+        for axis in self._order:
+            opened = Counter(frozenset(conditions) for conditions in opens.get(axis, {}).values())
+            opened[frozenset()] += _num_values(self.parameters[self.names[axis]]) - opened.total()
+            needed = frozenset((parent, axis) for parent, _ in self._rules.get(axis, ()))
+            following: Counter[frozenset[tuple[int, int]]] = Counter()
+            for state, count in counts.items():
+                for conditions, multiplicity in opened.items() if needed <= state else [(frozenset(), 1)]:
+                    following[(state - needed) | conditions] += count * multiplicity
+            counts = following
+        return counts.total()
+
+    def _checked(self, points: ArrayLike, ndim: int) -> Array:
+        expected = f"(n, {self.dimension})" if ndim == 2 else f"({self.dimension},)"
+        try:
+            array = np.asarray(points)
+        except ValueError:  # ragged
+            raise ConfigError(f"points: expected {expected} numbers, got {show(points)}") from None
+        if array.ndim != ndim or array.shape[-1] != self.dimension or array.dtype.kind not in "fiu":
+            raise ConfigError(f"points: expected {expected} numbers, got {array.shape} {array.dtype}")
+        inside = (array >= 0) & (array <= 1)  # False for NaN
+        if not inside.all():
+            raise ConfigError(f"points: expected coordinates in [0, 1], got {show(array[~inside][0].item())}")
+        return array.astype(np.float64, copy=False)
+
+    def _resolve(self, points: Array) -> tuple[Array, Indices, NDArray[np.bool_]]:
+        """Return snapped points, indices of discrete values (0 for Float) and activity, each `(n, D)`."""
+        snapped = points + 0.0  # a copy, and no negative zeros
+        index = np.zeros(points.shape, dtype=np.int64)
+        active = np.ones(points.shape, dtype=np.bool_)
+        for axis, parameter in enumerate(self.parameters.values()):
+            if not isinstance(parameter, Float):
+                # Contiguous, so that one point and a thousand take the same path through NumPy.
+                column = parameter.bin_of(np.ascontiguousarray(points[:, axis]))
+                index[:, axis] = column
+                snapped[:, axis] = parameter.centre_of(column)
+        for axis, rules in self._rules.items():  # parents before children
+            for parent, allowed in rules:
+                active[:, axis] &= active[:, parent] & np.isin(index[:, parent], list(allowed))
+        snapped[~active] = 0.5
+        return snapped, index, active
+
+
+def _num_values(parameter: Parameter) -> int:
+    assert not isinstance(parameter, Float), "a Float has infinitely many"
+    return parameter.num_values
+
+
+def _width(parameter: Parameter) -> int:
+    return parameter.num_values if isinstance(parameter, Categorical) else 1
+
+
+def _frozen(numbers: ArrayLike) -> Indices:
+    array = np.array(numbers, dtype=np.int64)
+    array.setflags(write=False)
+    return array

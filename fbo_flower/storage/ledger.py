@@ -1,0 +1,172 @@
+"""The ledger of an agent: everything that left it, name by name.
+
+A row stands for one array or number of one message; what merely addresses a message is one row, `header`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fbo_flower.algorithms.disclosure import ENVELOPE
+from fbo_flower.algorithms.records import AnyArray
+from fbo_flower.errors import JournalError, WireError
+from fbo_flower.storage.serialization import thaw
+
+if TYPE_CHECKING:
+    import sqlite3
+
+TABLE = """
+CREATE TABLE sent (
+  id INTEGER PRIMARY KEY, study TEXT NOT NULL, round INTEGER NOT NULL, phase TEXT NOT NULL,
+  algorithm TEXT NOT NULL, name TEXT NOT NULL, shape TEXT NOT NULL, dtype TEXT NOT NULL,
+  bytes INTEGER NOT NULL, source TEXT NOT NULL, again INTEGER NOT NULL
+) STRICT
+"""
+_COLUMNS = "study, round, phase, algorithm, name, shape, dtype, bytes, source, again"
+_NAMED = ("num-failed", "disclosed.failures", "disclosed.incumbent")
+BEFORE = "sent before ledgers were kept"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One array or number that left an agent.
+
+    Parameters
+    ----------
+    study, round, phase, algorithm : of the message; "" for an algorithm that is not known any more
+    name : of the array or number
+    shape, dtype : "30", "12 x 3"; "" for a single number or text
+    num_bytes : of its content
+    source : how much it was computed from
+    again : whether the same message had been sent before
+    """
+
+    study: str
+    round: int
+    phase: str
+    algorithm: str
+    name: str
+    shape: str
+    dtype: str
+    num_bytes: int
+    source: str
+    again: bool = False
+
+    @property
+    def num_numbers(self) -> int:
+        """Numbers in it: entries of an array, 1 for a number; bytes of a model are counted as bytes only."""
+        if self.dtype in {"text", "uint8"}:
+            return 0
+        return math.prod(int(side) for side in self.shape.split(" x ")) if self.shape else 1
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What one agent has sent.
+
+    Parameters
+    ----------
+    agent : its id
+    rows : in the order in which they left
+    roll_call : what it says of itself in every roll-call, by name
+    """
+
+    agent: str
+    rows: Sequence[Sent]
+    roll_call: Sequence[str] = ()
+
+
+def entries(
+    arrays: Sequence[AnyArray],
+    config: Mapping[str, object],
+    algorithm: str,
+    source: str,
+    again: bool = False,
+) -> list[Sent]:
+    """Return the rows of one packed report, see `wire.pack_report`."""
+    study, phase = str(config.get("study", "")), str(config.get("phase", ""))
+    server_round = int(str(config.get("round", 0)))
+
+    def row(name: str, shape: str, dtype: str, num_bytes: int) -> Sent:
+        return Sent(study, server_round, phase, algorithm, name, shape, dtype, num_bytes, source, again)
+
+    names = [name for name in str(config.get("names", "")).split(",") if name]
+    rows = [
+        row(name, " x ".join(map(str, array.shape)), str(array.dtype), array.nbytes)
+        for name, array in zip(names, arrays, strict=True)
+    ]
+    values = dict(json.loads(str(config.get("values", "{}"))))
+    values |= {name: config[name] for name in _NAMED if name in config}
+    rows += [row(name, "", _kind(value), len(str(value))) for name, value in values.items()]
+    rest = {key: value for key, value in config.items() if key not in {*_NAMED, "values"}}
+    return [*rows, row(ENVELOPE, "", "text", len(json.dumps(rest, default=str)))]
+
+
+def insert(connection: sqlite3.Connection, rows: Sequence[Sent]) -> None:
+    """Write rows; the caller commits."""
+    connection.executemany(
+        f"INSERT INTO sent ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (r.study, r.round, r.phase, r.algorithm, r.name, r.shape, r.dtype, r.num_bytes, r.source, r.again)
+            for r in rows
+        ],
+    )
+
+
+def from_reports(connection: sqlite3.Connection) -> list[Sent]:
+    """Return the rows of a journal that kept reports and no ledger."""
+    rows: list[Sent] = []
+    for (data,) in connection.execute("SELECT report FROM tasks ORDER BY rowid"):
+        arrays, config = thaw(bytes(data))
+        rows += entries([arrays[str(i)] for i in range(len(arrays))], config, "", BEFORE)
+    return rows
+
+
+def add_ledger(connection: sqlite3.Connection) -> None:
+    """Bring a journal of version 1 to version 2: a ledger, made of the reports that it kept."""
+    connection.execute(TABLE)
+    insert(connection, from_reports(connection))
+
+
+def read_ledger(path: Path) -> Ledger:
+    """Read the ledger of an agent's journal, also while the agent uses it; nothing is written.
+
+    Raises
+    ------
+    JournalError
+        If there is no such journal.
+    """
+    import sqlite3  # a device without a journal has no use for it
+
+    if not path.is_file():
+        raise JournalError(f"journal: expected the file of an agent's journal, got {path}")
+    try:
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        try:
+            meta = {str(k): str(v) for k, v in connection.execute("SELECT key, value FROM meta")}
+            if meta.get("application") != "fbo-flower agent journal":
+                raise JournalError(
+                    f"journal: expected an agent's, got {path} of {meta.get('application', 'something else')}"
+                )
+            if meta.get("version") == "1":
+                return Ledger(meta["agent"], from_reports(connection))
+            found = connection.execute(f"SELECT {_COLUMNS} FROM sent ORDER BY id")
+            rows = [
+                Sent(study, number, phase, algorithm, name, shape, dtype, size, source, bool(again))
+                for study, number, phase, algorithm, name, shape, dtype, size, source, again in found
+            ]
+            said = json.loads(meta.get("note.roll-call", "{}"))
+            return Ledger(meta["agent"], rows, tuple(said.get("names", ())))
+        finally:
+            connection.close()
+    except (sqlite3.DatabaseError, WireError, KeyError, ValueError) as error:
+        raise JournalError(f"journal: expected an agent's, got {path}: {error}") from error
+
+
+def _kind(value: object) -> str:
+    return "text" if isinstance(value, str) else type(value).__name__

@@ -1,0 +1,130 @@
+"""What a server asked and heard, event by event, so that a study goes on where it was cut off.
+
+The server's half of an algorithm is a pure function of what it was told, and its draws depend on the seed
+and the round alone. So the journal holds no state: it holds who was there, the tasks (before anything is
+sent) and the replies as they came, and the state is computed from them again. A task that then differs from
+the one that was sent means other code or other settings, and is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from fbo_flower.errors import JournalError
+from fbo_flower.storage.serialization import freeze, thaw
+from fbo_flower.storage.store import Store
+
+AnyArray = npt.NDArray[np.generic]
+
+VERSION = 1
+_TABLES = """
+CREATE TABLE events (
+  id INTEGER PRIMARY KEY, kind TEXT NOT NULL, round INTEGER NOT NULL, phase TEXT NOT NULL,
+  agent TEXT NOT NULL, data BLOB NOT NULL
+) STRICT
+"""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened.
+
+    Parameters
+    ----------
+    kind : what; the strategy's business
+    round, phase, agent : where and with whom; 0 and "" where that means nothing
+    arrays, values : the content, as far as it is numbers and JSON
+    """
+
+    kind: str
+    round: int = 0
+    phase: str = ""
+    agent: str = ""
+    arrays: Mapping[str, AnyArray] = field(default_factory=dict)
+    values: Mapping[str, object] = field(default_factory=dict)
+
+
+class StudyJournal:
+    """The journal of one study.
+
+    Parameters
+    ----------
+    path : of the SQLite file; made when it is not there
+    wait_seconds : how long to wait while another process uses it
+
+    Raises
+    ------
+    JournalError
+        If it is in use or not a study's journal.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, wait_seconds: float = 5.0) -> None:
+        self._store = Store(path, "fbo-flower study journal", VERSION, _TABLES, wait_seconds)
+        self.path = self._store.path
+
+    def __enter__(self) -> StudyJournal:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._store.close()
+
+    @property
+    def settings(self) -> dict[str, object] | None:
+        """What the study was begun with; None for a new journal."""
+        text = self._store.meta("settings")
+        return None if text is None else dict(json.loads(text))
+
+    def begin(self, settings: Mapping[str, object]) -> None:
+        """Write the settings of a new study, or compare them with those it was begun with.
+
+        Raises
+        ------
+        JournalError
+            If they differ, with the list of the differences.
+        """
+        text = json.dumps(dict(settings), sort_keys=True)
+        before = self.settings
+        if before is None:
+            with self._store.transaction():
+                self._store.put_meta("settings", text)
+            return
+        now = dict(json.loads(text))
+        names = sorted({*before, *now})
+        differences = [
+            f"{name} was {json.dumps(before.get(name))} and is {json.dumps(now.get(name))}"
+            for name in names
+            if before.get(name) != now.get(name)
+        ]
+        if differences:
+            raise JournalError(
+                f"resume: expected the settings of {self.path}, got others: {'; '.join(differences)}"
+            )
+
+    def write(self, events: Sequence[Event]) -> None:
+        """Append events in one commit."""
+        rows = [(e.kind, e.round, e.phase, e.agent, freeze(e.arrays, e.values)) for e in events]
+        with self._store.transaction():
+            self._store.connection.executemany(
+                "INSERT INTO events (kind, round, phase, agent, data) VALUES (?, ?, ?, ?, ?)", rows
+            )
+
+    def events(self) -> Iterator[Event]:
+        """Return everything that was committed, in order."""
+        for kind, server_round, phase, agent, data in self._store.connection.execute(
+            "SELECT kind, round, phase, agent, data FROM events ORDER BY id"
+        ):
+            arrays, values = thaw(bytes(data))
+            yield Event(kind, server_round, phase, agent, arrays, values)
+
+    def __len__(self) -> int:
+        return int(self._store.connection.execute("SELECT COUNT(*) FROM events").fetchone()[0])

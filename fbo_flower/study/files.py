@@ -1,0 +1,159 @@
+"""A study's directory: tables as CSV, settings and recommendations as JSON.
+
+`study.json` is written last, with the kinds and lengths of the tables: it vouches for the other files. A
+table of many rows stands a second time in `<table>.columns`, which is read in a tenth of the time; the CSV
+file is what counts, and a copy that does not belong to it is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.storage.files import atomic_file
+from fbo_flower.study import columns as table_columns
+from fbo_flower.study.schema import (
+    READABLE,
+    RECOMMENDATIONS,
+    SCHEMA,
+    as_json,
+    check_schema,
+    expect,
+    upgraded_rounds,
+)
+from fbo_flower.study.table import Table
+
+_FILES = ("trials", "rounds", "regret", "models", "judgements")
+_OPTIONAL = ("regret", "models", "judgements")  # no file without rows
+COPY = ".columns"
+LARGE = 20_000  # rows from which on a table is copied
+
+
+def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[str, Table]) -> None:
+    """Write a study's files; each appears whole or not.
+
+    Parameters
+    ----------
+    directory : made if need be
+    settings : plain JSON
+    tables : `trials`, `rounds`, `regret`, `models`, `judgements` and `recommendations`; no file for one of
+        the inner three without rows
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be written; the message names it.
+    """
+    layouts: dict[str, Any] = {}
+    for name in _FILES:
+        table, path = tables[name], directory / f"{name}.csv"
+        if name not in _OPTIONAL or len(table):
+            layout = table.write_csv(path)
+            layouts[name] = {"rows": len(table), "columns": layout}
+        else:
+            layout = None
+            _remove(path)  # of an earlier study in this directory
+        if layout is not None and len(table) >= LARGE:
+            with atomic_file(path.with_suffix(COPY)) as file:
+                file.write(table_columns.to_bytes(table, layout, table_columns.csv_mark(_read_bytes(path))))
+        else:
+            _remove(path.with_suffix(COPY))
+    best: dict[str, Any] = {}
+    for row in tables["recommendations"]:
+        config = dict(sorted(row["config"].items()))
+        best.setdefault(row["algorithm"], {})[row["agent"]] = {"value": row["value"], "config": config}
+    _write_json(directory / "best.json", best)
+    _write_json(directory / "study.json", {**settings, "tables": layouts})  # last: it vouches for the rest
+
+
+def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
+    """Read what `write_study` wrote.
+
+    Returns
+    -------
+    settings : of this schema, otherwise as they are in the file; a study of schema 1 is brought up to date
+    tables : `trials`, `rounds`, `recommendations`, and the others if they were written
+
+    Raises
+    ------
+    ConfigError
+        If a file is missing, malformed, of another schema or not of this study. The message names the file,
+        except where it is about an entry of `study.json`.
+    """
+    settings = _read_json(directory / "study.json")
+    check_schema(settings, READABLE)
+    layouts = expect(settings.pop("tables", None), dict, "tables")
+    tables = {}
+    for name in _FILES:
+        if name not in _OPTIONAL or name in layouts:
+            layout = expect(layouts.get(name), dict, f"tables.{name}")
+            columns = expect(layout.get("columns"), dict, f"tables.{name}.columns")
+            rows = expect(layout.get("rows"), int, f"tables.{name}.rows")
+            tables[name] = _read_table(directory / f"{name}.csv", columns, rows)
+    settings["schema"], tables["rounds"] = SCHEMA, upgraded_rounds(tables["rounds"])
+    tables["recommendations"] = _read_best(directory / "best.json")
+    return settings, tables
+
+
+def _read_table(path: Path, columns: Mapping[str, Any], num_rows: int) -> Table:
+    table = _read_copy(path, columns)
+    if table is None:
+        table = Table.read_csv(path, columns)
+    if len(table) != num_rows:
+        raise ConfigError(f"{path}: expected {num_rows} rows as study.json says, got {len(table)}")
+    return table
+
+
+def _read_copy(path: Path, columns: Mapping[str, Any]) -> Table | None:
+    copy = path.with_suffix(COPY)
+    try:
+        if not copy.exists():
+            return None
+        mark = table_columns.csv_mark(path.read_bytes())
+        return table_columns.from_bytes(copy.read_bytes(), columns, mark)
+    except OSError:  # the CSV file's reader says what is wrong
+        return None
+
+
+def _read_best(path: Path) -> Table:
+    rows: list[dict[str, Any]] = []
+    try:
+        for algorithm, agents in expect(_read_json(path), dict, "best").items():
+            for agent, best in expect(agents, dict, algorithm).items():
+                rows.append({"algorithm": algorithm, "agent": agent, **expect(best, dict, agent)})
+        return Table.from_rows(rows, RECOMMENDATIONS)
+    except ConfigError as error:
+        raise ConfigError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be removed ({error.strerror})") from error
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _write_json(path: Path, value: object) -> None:
+    with atomic_file(path, text=True) as file:
+        file.write(as_json(value) + "\n")
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such file; expected a directory that Study.save wrote") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: expected JSON, {error}") from error

@@ -1,0 +1,100 @@
+"""Who did best: agents in natural order, and each agent's best value and row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.study.schema import RECOMMENDATIONS
+from fbo_flower.study.table import Column, Table
+
+
+@lru_cache(maxsize=2**17)  # a study's agents are sorted again and again
+def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
+    """Sort key under which "2" comes before "10", and "7" before "007" but next to it.
+
+    Examples
+    --------
+    >>> sorted(["site-10", "site-2", "10", "2"], key=natural_order)
+    ['2', '10', 'site-2', 'site-10']
+    """
+    parts = re.split(r"([0-9]+)", name)  # text, digits, text, ...
+    parts[1::2] = [digits.lstrip("0") for digits in parts[1::2]]
+    return [(len(part) if place % 2 else 0, part) for place, part in enumerate(parts)], name
+
+
+def incumbents(trials: Table) -> tuple[list[str], npt.NDArray[np.float64]]:
+    """Best value so far of each agent after each of its evaluations.
+
+    Parameters
+    ----------
+    trials : rows of one algorithm, columns as in `study_schema.TRIALS`, in any order; evaluation `k` of an
+        agent is its `k`-th trial, and a failed one keeps the incumbent; a row of several `pulls` counts as so
+        many evaluations and has their mean as its value
+
+    Returns
+    -------
+    agents : in natural order
+    curves : `(num_agents, max_evaluations)`; NaN before the first success and after the last evaluation
+
+    Examples
+    --------
+    >>> columns = {"algorithm": ["ts"] * 4, "agent": ["1"] * 3 + ["2"], "trial": [0, 1, 2, 0]}
+    >>> incumbents(Table({**columns, "value": [np.nan, 0.5, 0.25, 0.75]}))
+    (['1', '2'], array([[ nan, 0.5 , 0.5 ],
+           [0.75,  nan,  nan]]))
+    """
+    if len(algorithms := set(trials["algorithm"].tolist())) > 1:
+        raise ConfigError(
+            f"incumbents: expected trials of one algorithm, got {', '.join(sorted(algorithms))}"
+        )
+    agents, agent = _ranks(trials["agent"])
+    order = np.lexsort((trials["trial"], agent))
+    agent, value = agent[order], trials["value"][order]
+    pulls = trials["pulls"][order] if "pulls" in trials.columns else np.ones(len(agent), dtype=np.int64)
+    num_evaluations = np.bincount(agent, weights=pulls, minlength=len(agents)).astype(
+        np.int64
+    )  # (num_agents,)
+    start = np.cumsum(num_evaluations) - num_evaluations
+    evaluation = np.cumsum(pulls) - 1 - start[agent]  # a row's value is known after its last evaluation
+    curves = np.full((len(agents), num_evaluations.max(initial=0)), -np.inf)
+    curves[agent, evaluation] = np.where(np.isfinite(value), value, -np.inf)
+    curves = np.maximum.accumulate(curves, axis=1)
+    curves[(np.arange(curves.shape[1]) >= num_evaluations[:, None]) | np.isneginf(curves)] = np.nan
+    return agents, curves
+
+
+def best_rows(table: Table) -> Table:
+    """First of each agent's best rows, per algorithm; an agent without a success has none."""
+    table = table.take(np.isfinite(table["value"]))
+    algorithm, agent = _ranks(table["algorithm"])[1], _ranks(table["agent"])[1]
+    order = np.lexsort((-table["value"], agent, algorithm))  # stable
+    key = np.stack([algorithm, agent])[:, order]
+    is_first = np.ones(len(table), dtype=bool)
+    is_first[1:] = np.any(key[:, 1:] != key[:, :-1], axis=0)
+    rows = table.take(order[is_first])
+    return Table({name: rows[name] for name in RECOMMENDATIONS}, RECOMMENDATIONS)
+
+
+def sorted_rows(table: Table, algorithms: Mapping[str, int], last: str | None = None) -> Table:
+    """Sort by algorithm in the given order, agent (if there is such a column) and column `last`."""
+    rank = map(algorithms.__getitem__, table["algorithm"].tolist())
+    keys = [np.fromiter(rank, dtype=np.intp, count=len(table))]
+    if "agent" in table.columns:
+        keys.append(_ranks(table["agent"])[1])
+    if last is not None:
+        keys.append(table[last])
+    order = np.lexsort(keys[::-1])
+    return table if np.array_equal(order, np.arange(len(table))) else table.take(order)
+
+
+def _ranks(names: Column) -> tuple[list[str], npt.NDArray[np.intp]]:
+    """Distinct names in natural order, and the place of each row's name among them."""
+    ordered = sorted(set(names.tolist()), key=natural_order)
+    rank = {name: place for place, name in enumerate(ordered)}
+    return ordered, np.fromiter(map(rank.__getitem__, names.tolist()), dtype=np.intp, count=len(names))

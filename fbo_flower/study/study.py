@@ -1,0 +1,227 @@
+"""What a run leaves behind: every disclosed trial, every round, each agent's best.
+
+A study holds one run per algorithm; `Study.merge` puts runs side by side to compare them. On disk it is a
+directory of plain files::
+
+    study.json    settings, and the kinds and lengths of the tables below
+    trials.csv    one row per evaluation: algorithm, agent, round, trial, config.*, value, failure, regret
+    rounds.csv    one row per round: time, traffic (the last exchanges' with the last round), who answered,
+                  mean incumbent
+    best.json     algorithm -> agent -> its best configuration and value
+    regret.csv    cumulative and simple regret by evaluations, where the optimum is known
+    models.csv    one row per model, where one site trains and others judge: losses, who is on the front
+    judgements.csv    one row per model and site that judged it
+    *.columns     tables of many rows once more, in a form that is read fast; they may be deleted
+
+Equal studies are saved as the same bytes. Everything is maximised; a failed trial has the value NaN and says
+why.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.study.files import read_study, write_study
+from fbo_flower.study.ranking import best_rows, natural_order, sorted_rows
+from fbo_flower.study.schema import (
+    JUDGEMENTS,
+    MODELS,
+    RECOMMENDATIONS,
+    REGRET,
+    ROUNDS,
+    TRIALS,
+    as_json,
+    check_columns,
+    checked_settings,
+    label,
+)
+from fbo_flower.study.table import Table
+
+
+class Study:
+    """The runs of one or several algorithms on one problem; read-only.
+
+    Parameters
+    ----------
+    settings : plain JSON: `schema`, `name`, `created`, `versions` and `runs`, one dict per algorithm:
+        `algorithm` (required), `options`, `problem`, `problem_options`, `num_agents`, `num_rounds`, `seed`,
+        `engine`, `status`, `seconds`, `num_initial`, `metric`, `target_agents`; `label` is the name in the
+        tables where it is not the algorithm's
+    trials : columns as in `study_schema.TRIALS`
+    rounds : columns as in `ROUNDS`
+    regret : columns as in `REGRET`; none if the optimum is unknown
+    recommendations : columns as in `RECOMMENDATIONS`, what each agent would use; its best trial by default.
+        An agent without a finite value has no recommendation.
+    models, judgements : columns as in `MODELS` and `JUDGEMENTS`; none where no models are exchanged
+
+    Tables are sorted on arrival by algorithm (in order of appearance), agent ("2" < "10") and trial.
+
+    Raises
+    ------
+    ConfigError
+        If the settings are not JSON of this schema, or a table has other columns.
+    """
+
+    __slots__ = ("judgements", "models", "recommendations", "regret", "rounds", "settings", "trials")
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        trials: Table,
+        rounds: Table,
+        regret: Table | None = None,
+        recommendations: Table | None = None,
+        models: Table | None = None,
+        judgements: Table | None = None,
+    ) -> None:
+        regret = Table.from_rows([], REGRET) if regret is None else regret
+        models = Table.from_rows([], MODELS) if models is None else models
+        judgements = Table.from_rows([], JUDGEMENTS) if judgements is None else judgements
+        for name, table, columns in (
+            ("trials", trials, TRIALS),
+            ("rounds", rounds, ROUNDS),
+            ("regret", regret, REGRET),
+            ("recommendations", recommendations, RECOMMENDATIONS),
+            ("models", models, MODELS),
+            ("judgements", judgements, JUDGEMENTS),
+        ):
+            if table is not None:
+                check_columns(name, table, columns)
+        self.settings: Final = checked_settings(settings)
+        tables = [trials, rounds, regret, models, judgements] + (
+            [] if recommendations is None else [recommendations]
+        )
+        labels = [label(run) for run in self.settings["runs"]]
+        labels += [name for table in tables for name in table["algorithm"].tolist()]
+        order = {name: rank for rank, name in enumerate(dict.fromkeys(labels))}
+        self.trials: Final = sorted_rows(trials, order, "trial")
+        self.rounds: Final = sorted_rows(rounds, order, "round")
+        self.regret: Final = sorted_rows(regret, order, "evaluations")
+        self.models: Final = sorted_rows(models, order, "trial")
+        self.judgements: Final = sorted_rows(judgements, order, "trial")
+        recommendations = self.trials if recommendations is None else recommendations
+        self.recommendations: Final = sorted_rows(best_rows(recommendations), order)
+
+    @property
+    def algorithms(self) -> list[str]:
+        """Labels of the runs, in order of appearance in the settings, then in the tables."""
+        labels = [label(run) for run in self.settings["runs"]]
+        return list(dict.fromkeys(labels + [name for t in self._tables for name in t["algorithm"].tolist()]))
+
+    @property
+    def best(self) -> dict[str, dict[str, Any]]:
+        """Agent -> `{"config", "value", "algorithm"}`: the best recommendation, of equal ones the first."""
+        best: dict[str, dict[str, Any]] = {}
+        for row in self.recommendations:
+            agent = row.pop("agent")
+            if agent not in best or row["value"] > best[agent]["value"]:
+                best[agent] = {name: row[name] for name in ("config", "value", "algorithm")}
+        return {agent: best[agent] for agent in sorted(best, key=natural_order)}
+
+    def run(self, algorithm: str) -> dict[str, Any]:
+        """Return the settings of one algorithm's run; empty if they were not recorded."""
+        return next((run for run in self.settings["runs"] if label(run) == algorithm), {})
+
+    def only(self, algorithm: str) -> Study:
+        """Return one algorithm's run as a study of its own."""
+        if algorithm not in self.algorithms:
+            raise ConfigError(f"study: expected one of {', '.join(self.algorithms)}, got {algorithm!r}")
+        runs = [run for run in self.settings["runs"] if label(run) == algorithm]
+        tables = (table.where(algorithm=algorithm) for table in self._tables)
+        return Study({**self.settings, "runs": runs}, *tables)
+
+    def relabel(self, algorithm: str, new: str) -> Study:
+        """Give one run another name in tables and figures, so that runs of one algorithm can be merged."""
+        if algorithm not in self.algorithms or new in self.algorithms:
+            raise ConfigError(
+                f"relabel: expected a known name and a new one besides {', '.join(self.algorithms)}, "
+                f"got {algorithm!r} and {new!r}"
+            )
+        runs = [{**run, "label": new} if label(run) == algorithm else run for run in self.settings["runs"]]
+        return Study(
+            {**self.settings, "runs": runs}, *(_relabelled(table, algorithm, new) for table in self._tables)
+        )
+
+    @staticmethod
+    def merge(studies: Sequence[Study], name: str | None = None) -> Study:
+        """Put the runs of several studies side by side.
+
+        The result takes the first study's settings and the latest creation date; a run keeps the versions of
+        its own study where they differ.
+        """
+        if not studies:
+            raise ConfigError("merge: expected at least one study, got none")
+        first = studies[0].settings
+        labels = [algorithm for study in studies for algorithm in study.algorithms]
+        if twice := sorted({algorithm for algorithm in labels if labels.count(algorithm) > 1}):
+            raise ConfigError(
+                f"merge: expected each algorithm once, got {', '.join(twice)} in several studies; "
+                'try study.relabel("fts", "fts, seed 1")'
+            )
+        runs: list[dict[str, Any]] = []
+        for study in studies:
+            versions = study.settings.get("versions")
+            own = {} if versions == first.get("versions") else {"versions": versions}
+            runs += [{**own, **run} for run in study.settings["runs"]]
+        settings = {**first, "runs": runs}
+        if created := [study.settings["created"] for study in studies if "created" in study.settings]:
+            settings["created"] = max(created)
+        if name is not None:
+            settings["name"] = name
+        tables = zip(*(study._tables for study in studies), strict=True)
+        return Study(settings, *map(Table.concatenate, tables))
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write the study's files into `directory`, which is made if need be; each file appears whole or not.
+
+        Raises
+        ------
+        ConfigError
+            If a file cannot be written; the message names it.
+        """
+        names = ("trials", "rounds", "regret", "recommendations", "models", "judgements")
+        write_study(Path(directory), self.settings, dict(zip(names, self._tables, strict=True)))
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> Study:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        ConfigError
+            If a file is missing, malformed, of another schema or not of this study; the message names it.
+        """
+        directory = Path(directory)
+        try:
+            settings, tables = read_study(directory)
+            return cls(settings, **tables)
+        except ConfigError as error:
+            message, path = str(error), directory / "study.json"
+            raise ConfigError(message if str(directory) in message else f"{path}: {message}") from error
+
+    @property
+    def _tables(self) -> tuple[Table, ...]:
+        return self.trials, self.rounds, self.regret, self.recommendations, self.models, self.judgements
+
+    __hash__ = None  # type: ignore[assignment]  # equal by value, too large to hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Study):
+            return NotImplemented
+        return as_json(self.settings) == as_json(other.settings) and self._tables == other._tables
+
+    def __repr__(self) -> str:
+        name, runs = self.settings.get("name"), ", ".join(self.algorithms)
+        return f"Study({name!r}: {runs}; {len(self.trials)} trials, {len(self.rounds)} rounds)"
+
+
+def _relabelled(table: Table, algorithm: str, new: str) -> Table:
+    columns = {name: table[name] for name in table.columns}
+    columns["algorithm"] = np.where(columns["algorithm"] == algorithm, new, columns["algorithm"])
+    return Table(columns, table.kinds)

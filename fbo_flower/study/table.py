@@ -1,0 +1,290 @@
+"""Columns of equal length, with an exact CSV form.
+
+Studies hold up to millions of rows, agents are called "007", and a categorical parameter may take the values
+`1`, `"1"`, `True` and `None` at once. A `Table` therefore knows the kind of each column, and so does whoever
+reads its CSV file: `Table.write_csv` returns the kinds, `Table.read_csv` takes them.
+
+Kinds of columns: `text` (str, object dtype), `integer` (int64), `real` (float64; NaN is an empty cell),
+`boolean`, and `config` (one dict of parameter values per row, object dtype). `table_cells` says how each is
+spelled in a file.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.storage.files import atomic_file
+from fbo_flower.study.csv_cells import (
+    COLUMN_KINDS,
+    Layout,
+    decode_column,
+    encode_column,
+    header_of,
+    write_rows,
+)
+
+Kind = Literal["text", "integer", "real", "boolean", "config"]
+Column = npt.NDArray[Any]
+
+_TYPES: dict[str, Any] = {
+    "text": str,
+    "integer": int | np.integer,
+    "real": float | int | np.floating | np.integer | None,
+    "boolean": bool | np.bool_,
+    "config": Mapping,
+}
+_DTYPES: dict[str, Any] = {"integer": np.int64, "real": np.float64, "boolean": np.bool_}
+_CHUNK = 50_000  # rows that are held as text at a time
+
+
+class Table:
+    """Immutable columns of equal length; `table["value"]` is a read-only 1-D array.
+
+    Parameters
+    ----------
+    columns : name -> values, all of one length
+    kinds : name -> kind, where the values do not tell (a column without rows counts as text)
+
+    Raises
+    ------
+    ConfigError
+        If lengths differ or values are not of their column's kind.
+
+    Examples
+    --------
+    >>> table = Table({"agent": ["007", "2"], "value": [0.5, None]}, {"value": "real"})
+    >>> len(table), table.columns, table.where(agent="2")["value"]
+    (2, ('agent', 'value'), array([nan]))
+    """
+
+    __slots__ = ("_columns", "_kinds")
+
+    def __init__(
+        self, columns: Mapping[str, npt.ArrayLike | Sequence[Any]], kinds: Mapping[str, Kind] | None = None
+    ) -> None:
+        kinds = kinds or {}
+        self._columns: dict[str, Column] = {}
+        self._kinds: dict[str, Kind] = {}
+        for name, values in columns.items():
+            self._kinds[name], self._columns[name] = _column(name, values, kinds.get(name))
+        lengths = {name: len(column) for name, column in self._columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise ConfigError(f"table: expected columns of one length, got {lengths}")
+
+    @classmethod
+    def from_rows(
+        cls, rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | Mapping[str, Kind]
+    ) -> Table:
+        """Turn dicts with exactly these keys into columns, whose kinds may be given."""
+        rows = list(rows)
+        names = set(columns)
+        for number, row in enumerate(rows):
+            if row.keys() != names:
+                raise ConfigError(
+                    f"table row {number}: expected the columns {sorted(names)}, got {sorted(row)}"
+                )
+        kinds = columns if isinstance(columns, Mapping) else None
+        return cls({name: [row[name] for row in rows] for name in columns}, kinds)
+
+    @classmethod
+    def concatenate(cls, tables: Sequence[Table]) -> Table:
+        """Stack tables with the same columns."""
+        if not tables:
+            raise ConfigError("concatenate: expected at least one table, got none")
+        kinds = tables[0].kinds
+        for table in tables:
+            if table.kinds != kinds:
+                raise ConfigError(f"concatenate: expected the columns {kinds}, got {table.kinds}")
+        return cls({name: np.concatenate([table[name] for table in tables]) for name in kinds}, kinds)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self._columns)
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """Column -> `text`, `integer`, `real`, `boolean` or `config`."""
+        return dict(self._kinds)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values()), ()))
+
+    def __getitem__(self, name: str) -> Column:
+        try:
+            return self._columns[name]
+        except KeyError:
+            raise ConfigError(f"table: no column {name!r}; there are {', '.join(self._columns)}") from None
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Rows as dicts of Python values."""
+        lists = [column.tolist() for column in self._columns.values()]
+        return (dict(zip(self._columns, row, strict=True)) for row in zip(*lists, strict=True))
+
+    def __eq__(self, other: object) -> bool:
+        """Same columns, kinds and cells: `1`, `1.0` and `True` differ in a config, NaN equals NaN."""
+        if not isinstance(other, Table):
+            return NotImplemented
+        if self is other:
+            return True
+        if self._kinds != other._kinds or self.columns != other.columns or len(self) != len(other):
+            return False
+        return self._encoded() == other._encoded()
+
+    __hash__ = None  # type: ignore[assignment]  # equal by value, too large to hash
+
+    def __repr__(self) -> str:
+        return f"Table({len(self)} rows: {', '.join(self._columns)})"
+
+    def take(self, rows: Column) -> Table:
+        """Rows by a boolean mask or by indices."""
+        return Table({name: column[rows] for name, column in self._columns.items()}, self._kinds)
+
+    def where(self, **equals: object) -> Table:
+        """Rows in which every named column equals the given value."""
+        mask = np.ones(len(self), dtype=bool)
+        for name, value in equals.items():
+            mask &= np.asarray(self[name] == value, dtype=bool)
+        return self.take(mask)
+
+    def to_pandas(self) -> Any:  # a DataFrame; pandas is optional and has no types of its own
+        """Copy into a `pandas.DataFrame`."""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError as error:
+            raise ConfigError("to_pandas: pandas is not installed; try `pip install pandas`") from error
+        return pandas.DataFrame({name: column.copy() for name, column in self._columns.items()})
+
+    def write_csv(self, path: str | os.PathLike[str]) -> Layout:
+        """Write the table, all of it or nothing.
+
+        Returns
+        -------
+        The layout that `read_csv` needs to restore the table exactly: column -> kind, and for a config column
+        parameter -> kind. It is plain JSON.
+        """
+        layout, header, cells = self._encoded()
+        if not header:
+            raise ConfigError(f"{path}: expected a table with columns, got none to write")
+        if len(set(header)) < len(header):
+            raise ConfigError(f"{path}: expected distinct CSV columns, got {header}")
+        with atomic_file(path, text=True) as file:
+            write_rows(file, itertools.chain([header], zip(*cells, strict=True)))
+        return layout
+
+    @classmethod
+    def read_csv(cls, path: str | os.PathLike[str], layout: Mapping[str, Any] | None = None) -> Table:
+        """Read what `write_csv` wrote; without a layout every column is text.
+
+        Raises
+        ------
+        ConfigError
+            If the file is missing or is not a CSV file of this layout; the message names file and row.
+        """
+        limit = csv.field_size_limit(sys.maxsize)  # a failure may carry a long traceback; the limit is global
+        try:
+            with open(path, encoding="utf-8", errors="surrogatepass", newline="") as file:
+                return cls._read(csv.reader(file, strict=True), layout)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+        except (ValueError, OverflowError, csv.Error) as error:  # ConfigError is a ValueError
+            raise ConfigError(f"{path}: {error}") from error
+        finally:
+            csv.field_size_limit(limit)
+
+    @classmethod
+    def _read(cls, reader: Iterator[list[str]], layout: Mapping[str, Any] | None) -> Table:
+        header = next(reader, None)
+        if layout is None:
+            layout = dict.fromkeys(header or [], "text")
+        expected = header_of(layout)
+        if header != expected:
+            raise ConfigError(f"expected the header {expected}, got {header}")
+        kinds: dict[str, Any] = {
+            name: kind if isinstance(kind, str) else "config" for name, kind in layout.items()
+        }
+        values: dict[str, list[Any]] = {name: [] for name in layout}
+        num_rows = 0
+        while chunk := list(itertools.islice(reader, _CHUNK)):
+            for number, row in enumerate(chunk, start=num_rows):
+                if len(row) != len(header):
+                    raise ConfigError(f"row {number}: expected {len(header)} cells, got {len(row)}")
+            cells = zip(*chunk, strict=True)
+            for name, kind in layout.items():
+                values[name] += decode_column(name, kind, cells, len(chunk))
+            num_rows += len(chunk)
+        return cls(values, kinds)
+
+    def _encoded(self) -> tuple[Layout, list[str], list[Sequence[str]]]:
+        """Layout, CSV header and columns of cells."""
+        layout: Layout = {}
+        cells: list[Sequence[str]] = []
+        for name, column in self._columns.items():
+            layout[name], encoded = encode_column(name, self._kinds[name], column.tolist())
+            cells += encoded
+        return layout, header_of(layout), cells
+
+
+def _column(name: str, values: npt.ArrayLike | Sequence[Any], kind: Kind | None) -> tuple[Kind, Column]:
+    array = values if isinstance(values, np.ndarray) else _as_array(values)
+    if kind in _DTYPES and array.dtype == _DTYPES[kind] and array.ndim == 1:
+        column = array.copy() if array.flags.writeable else array  # nothing to check
+        column.flags.writeable = False
+        return kind, column
+    if array.ndim != 1:
+        raise ConfigError(f"column {name!r}: expected 1 dimension, got shape {array.shape}")
+    types = set(
+        map(type, array.tolist())
+    )  # tolist: numpy's own scalars become Python's, except within objects
+    kind = kind or _kind_of(types)
+    if kind not in COLUMN_KINDS:
+        raise ConfigError(f"column {name!r}: expected a kind among {', '.join(COLUMN_KINDS)}, got {kind!r}")
+    if not all(
+        issubclass(type_, _TYPES[kind]) and (type_ is not bool or kind == "boolean") for type_ in types
+    ):
+        found = ", ".join(sorted(type_.__name__ for type_ in types))
+        raise ConfigError(f"column {name!r}: expected {kind} values, got {found}")
+    if kind == "text":
+        column = _objects(array.tolist() if types <= {str} else list(map(str, array.tolist())))
+    elif kind == "config":
+        column = _objects(array.tolist() if types <= {dict} else list(map(dict, array.tolist())))
+    else:
+        if kind == "integer" and len(array) and not -(2**63) <= int(array.min()) <= int(array.max()) < 2**63:
+            raise ConfigError(
+                f"column {name!r}: expected integers of 64 bits, got {array.min()} to {array.max()}"
+            )
+        column = array.astype(_DTYPES[kind])  # None -> NaN
+    column.flags.writeable = False
+    return kind, column
+
+
+def _as_array(values: Any) -> Column:
+    values = list(values)
+    types = set(map(type, values))
+    if len(types) == 1 and issubclass(types.pop(), float | np.number | np.bool_):
+        return np.asarray(values)
+    return _objects(values)
+
+
+def _objects(values: list[Any]) -> Column:
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+def _kind_of(types: set[type]) -> Kind:
+    """Kind of a column by the types of its values; several that fit: the widest."""
+    for kind in ("boolean", "integer", "real", "config"):
+        if types and all(issubclass(type_, _TYPES[kind]) for type_ in types):
+            return kind
+    return "text"

@@ -1,0 +1,129 @@
+"""Arrays and scalars as the records of a Flower message, and back.
+
+A message's content is two records: `arrays` holds every array under its name, `config` the scalars, whose
+entry `names` lists the arrays. An array that comes in is read from its `.npy` bytes only after its header has
+been compared with them; nothing is ever unpickled. What arrays and scalars mean is checked in `wire`.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+from fbo_flower.algorithms.records import AnyArray, Scalar
+from fbo_flower.errors import WireError
+from fbo_flower.wire.codec import Packed, show
+
+MAX_BYTES = 64 * 2**20  # of all arrays of one message
+MAX_ARRAYS = 32
+MAX_AXES = 8
+_SHORT_HEADER = 256  # bytes of a header that is kept once it was read
+
+
+def to_records(packed: Packed, seen: dict[int, FlowerArray] | None = None) -> RecordDict:
+    """Return a Flower message's content: record `arrays` with every array under its name, and `config`.
+
+    Parameters
+    ----------
+    seen : id of an array -> what it became, filled here: messages of one half-round share arrays, which are
+        then written once. It must not outlive the arrays
+    """
+    arrays, config = packed
+    names = str(config["names"]).split(",") if arrays else []
+    seen = {} if seen is None else seen
+    for array in arrays:
+        if id(array) not in seen:
+            seen[id(array)] = FlowerArray(array)
+    record = ArrayRecord({name: seen[id(array)] for name, array in zip(names, arrays, strict=True)})
+    return RecordDict({"arrays": record, "config": ConfigRecord(cast(dict[str, Any], config))})
+
+
+def from_records(content: RecordDict) -> Packed:
+    """Return the arrays and scalars of a Flower message; WireError before anything large is allocated."""
+    record, config = content.get("arrays"), content.get("config")
+    if not isinstance(record, ArrayRecord) or not isinstance(config, ConfigRecord):
+        found = show(sorted(content))
+        raise WireError(f"content: expected records 'arrays' and 'config', got {found}", "content")
+    if len(record) > MAX_ARRAYS or sum(len(a.data) for a in record.values()) > MAX_BYTES:
+        raise WireError(f"arrays: expected at most {MAX_ARRAYS} of {MAX_BYTES} bytes together", "size")
+    if not all(isinstance(value, bool | int | float | str) for value in config.values()):
+        raise WireError("config: expected numbers and texts only", "content")
+    scalars = cast(dict[str, Scalar], dict(config))
+    if ",".join(record) != scalars.get("names", ""):
+        raise WireError(
+            f"names: expected {show(','.join(record))}, got {show(scalars.get('names'))}", "names"
+        )
+    return [_decode_array(name, array) for name, array in record.items()], scalars
+
+
+def count_bytes(content: RecordDict) -> int:
+    """Return how many bytes of arrays and scalars a message carries, names included.
+
+    Flower's own count fails on an empty text and counts characters for bytes.
+    """
+    arrays = [record.count_bytes() for record in content.values() if isinstance(record, ArrayRecord)]
+    configs = [record for record in content.values() if isinstance(record, ConfigRecord)]
+    return sum(arrays) + sum(_size(k) + _size(v) for record in configs for k, v in record.items())
+
+
+def _size(value: object) -> int:
+    if isinstance(value, list):
+        return sum(_size(item) for item in value)
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "surrogatepass"))
+    return len(value) if isinstance(value, bytes) else 1 if isinstance(value, bool) else 8
+
+
+def _decode_array(name: str, array: FlowerArray) -> AnyArray:
+    """Read one array in NumPy's `.npy` format; the header must not promise more than the bytes hold."""
+    try:
+        shape, fortran, dtype, offset = _read_header(array.data)
+    except Exception as error:  # NumPy raises several kinds on malformed headers
+        raise WireError(f"{name[:80]}: expected an array in npy format", "encoding") from error
+    if len(shape) > MAX_AXES or any(type(n) is not int or not 0 <= n <= MAX_BYTES for n in shape):
+        raise WireError(
+            f"{name[:80]}: expected an array of at most {MAX_AXES} axes, got {show(shape)}", "shape"
+        )
+    size = math.prod(shape)  # Python integers: cannot overflow
+    if array.stype != "numpy.ndarray" or dtype.kind not in "fiub":
+        raise WireError(f"{name[:80]}: expected plain numbers, got {dtype}", "dtype")
+    if size * dtype.itemsize != len(array.data) - offset:
+        raise WireError(
+            f"{name[:80]}: expected {size * dtype.itemsize} bytes for shape {show(shape)}", "size"
+        )
+    flat = np.frombuffer(array.data, dtype=dtype, offset=offset)
+    return cast(AnyArray, flat.reshape(shape, order="F" if fortran else "C"))
+
+
+_Header = tuple[
+    tuple[int, ...], bool, np.dtype[Any], int
+]  # shape, Fortran order, dtype, where the data begin
+
+
+def _read_header(data: bytes) -> _Header:
+    if data[6:8] == b"\x01\x00":
+        end = 10 + int.from_bytes(data[8:10], "little")
+        if end <= min(_SHORT_HEADER, len(data)):
+            return _parse_short_header(data[:end])
+    return _parse_header(data)
+
+
+def _parse_header(data: bytes) -> _Header:
+    stream = io.BytesIO(data)
+    readers: dict[tuple[int, int], Callable[..., tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    shape, fortran, dtype = readers[np.lib.format.read_magic(stream)](stream)
+    return shape, fortran, dtype, stream.tell()
+
+
+# a federation's arrays have few different headers, and NumPy takes longer for one than for the numbers
+_parse_short_header = lru_cache(maxsize=256)(_parse_header)

@@ -1,0 +1,207 @@
+"""Fed1-UCB and FN-UCB over Flower: the plain driver's regrets, drop-outs and what travels."""
+
+import numpy as np
+import pytest
+from contract import AlgorithmContract, Run
+
+from fbo_flower import strategies
+from fbo_flower.algorithms import FNUCB, Fed1UCB
+from fbo_flower.algorithms.bandits import arms
+from fbo_flower.algorithms.bandits.fn_agent import num_weights, symmetric, triangle
+from fbo_flower.algorithms.records import Federation, Phase, Report
+from fbo_flower.clients import client_app
+from fbo_flower.errors import ConfigError
+from fbo_flower.experiments.pne import reference as pne_reference
+from fbo_flower.experiments.pne.client import Shifted
+from fbo_flower.numerics.bandits import ucb
+from fbo_flower.simulation import make_problem, simulate
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.space import Float, SearchSpace
+
+LINE = SearchSpace({"x": Float(0.0, 1.0)})
+
+
+def cumulative(study, num_agents):
+    return np.array([study.regret.where(agent=str(m))["cumulative"][-1] for m in range(num_agents)])
+
+
+def simple_regrets(study, problem):
+    return [
+        problem.optimum(m) - problem.true_value(study.best[str(m)]["config"], m)
+        for m in range(problem.num_agents)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "budget", "noise_stddev"),
+    [
+        ("garland", 5000, 1.0),
+        ("garland", 20000, 0.3),
+        ("double-sine", 6000, 0.2),
+        ("himmelblau", 3000, 1.0),  # ends within the first phase
+        ("rastrigin-10d", 1200, 1.0),
+    ],
+)
+@pytest.mark.parametrize("limit", [10_000, 333])
+def test_fed1_ucb_has_the_regrets_of_the_plain_driver(name, budget, noise_stddev, limit):
+    problem = make_problem(name, 3, 4, {"noise": 0.0})
+    options = {
+        "budget": budget, "noise_stddev": noise_stddev, "arms_seed": 4, "max_evaluations_per_round": limit,
+    }  # fmt: skip
+    study = simulate(problem, "fed1-ucb", None, None, 4, "inline", options=options)
+    expected = pne_reference.fed1_ucb(Shifted(problem), budget, 4, noise_stddev)
+    np.testing.assert_allclose(cumulative(study, 3), expected.final, atol=1e-6, rtol=1e-12)
+    np.testing.assert_allclose(simple_regrets(study, problem), expected.simple, atol=1e-9)
+    assert study.trials["pulls"].sum() == 3 * budget
+
+
+@pytest.mark.parametrize("name", ["garland", "himmelblau"])
+@pytest.mark.parametrize(
+    "options", [{}, {"threshold": 30.0}, {"mix_from": 5, "mix_until": 30, "train_until": 40}]
+)
+def test_fn_ucb_has_the_regrets_of_the_plain_driver(name, options):
+    problem = make_problem(name, 3, 4, {"noise": 0.0})
+    given = {"budget": 60, "arms_seed": 4, **options}
+    study = simulate(problem, "fn-ucb", None, None, 4, "inline", options=given)
+    expected = pne_reference.fn_ucb(Shifted(problem), 60, 4, ucb.NeuralOptions(**options))
+    np.testing.assert_allclose(cumulative(study, 3), expected.final, atol=1e-6, rtol=0)
+    np.testing.assert_allclose(simple_regrets(study, problem), expected.simple, atol=1e-9)
+    assert study.trials["pulls"].sum() == 180
+
+
+def test_fn_ucb_exchanges_only_when_an_agent_has_seen_enough():
+    every, rare = (
+        Run.begin(FNUCB(budget=40, threshold=t, arms_seed=1), num_agents=3).steps(90) for t in (0.0, 60.0)
+    )
+    assert every.algorithm.finished(every.state)
+    assert rare.algorithm.finished(rare.state)
+    assert every.state.exchanges >= 39
+    assert 1 <= rare.state.exchanges < 20
+    quiet = [e for e in rare.exchanges if not e.report.arrays]
+    assert len(quiet) > len(rare.exchanges) / 2
+    asked = [e for e in rare.exchanges if e.task.values.get("send")]
+    assert all("gram" in e.report.arrays and e.task.num_trials == 0 for e in asked)
+
+
+def test_fn_ucb_sends_sums_and_never_an_inverse():
+    run = Run.begin(FNUCB(budget=12, arms_seed=1), num_agents=3).steps(12)
+    names = {name for e in run.exchanges for name in e.report.arrays}
+    assert names == {"gram", "response", "weights"}
+    size = num_weights(run.algorithm.neural_options(), 2)
+    last = run.exchanges[-1]
+    assert last.report.arrays["gram"].shape == (size * (size + 1) // 2,)
+    points = arms.points(1, 2)
+    state = ucb.neural_start(points, 1, run.algorithm.neural_options(), np.random.default_rng([1, 4]))
+    history = run.histories()["2"]
+    rows = [int(np.flatnonzero((points == p).all(axis=1))[0]) for p in history.points]
+    g = state.gradients[rows]
+    np.testing.assert_allclose(symmetric(last.report.arrays["gram"], size), g.T @ g, atol=1e-9)
+    np.testing.assert_allclose(last.report.arrays["response"], g.T @ history.values, atol=1e-9)
+
+
+def test_a_triangle_holds_a_symmetric_matrix():
+    matrix = np.random.default_rng(0).random((7, 7))
+    matrix = matrix + matrix.T
+    np.testing.assert_array_equal(symmetric(triangle(matrix), 7), matrix)
+
+
+def test_the_server_draws_arms_of_its_own_unless_they_are_named():
+    federation = Federation(LINE, ("0", "1"))
+    seeds = {Fed1UCB().init(federation, np.random.default_rng(s)).arms_seed for s in range(5)}
+    assert len(seeds) == 5
+    assert Fed1UCB(arms_seed=7).init(federation, np.random.default_rng(1)).arms_seed == 7
+    assert len(arms.points(7, 1)) == arms.num_arms(1) == 20
+    assert len(arms.points(7, 2)) == arms.num_arms(2) == 400
+    assert len(arms.points(7, 5)) == arms.num_arms(5) == 1000
+
+
+@pytest.mark.parametrize("algorithm", [Fed1UCB(budget=900, arms_seed=3), FNUCB(budget=25, arms_seed=3)])
+@pytest.mark.parametrize(("kind", "rounds"), [("silent", [2]), ("raising", [2, 3, 4]), ("down", [2, 3, 4])])
+def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(algorithm, kind, rounds):
+    app = client_app(lambda c, x: 1 - abs(c["x"] - 0.4), LINE, seed=2, disclose="trials")
+    named = {"fed1-ucb": strategies.Fed1UCB, "fn-ucb": strategies.FNUCB}[algorithm.name]
+    options = {k: v for k, v in algorithm.options().items() if v != algorithm.option_defaults()[k]}
+    if algorithm.name == "fed1-ucb":
+        options["max_evaluations_per_round"] = 100
+    strategy = named(num_agents=4, seed=2, round_timeout=0.2, **options)
+    study = strategy.start(InProcessGrid(app, 4, faults={3: Fault(kind, rounds=rounds)}), None)
+    done = {m: int(study.trials.where(agent=str(m))["pulls"].sum()) for m in range(4)}
+    assert [done[m] for m in range(3)] == [algorithm.budget] * 3
+    assert done[3] <= algorithm.budget
+
+
+def test_arms_that_always_fail_are_dropped_and_do_not_hold_up_the_others():
+    def objective(config, context):
+        if config["x"] > 0.5:
+            raise RuntimeError("no luck")
+        return 1.0 - abs(config["x"] - 0.3)
+
+    app = client_app(objective, LINE, seed=0, disclose="trials")
+    for strategy in (
+        strategies.Fed1UCB(num_agents=2, seed=0, budget=4000, arms_seed=0, noise_stddev=0.1),
+        strategies.FNUCB(num_agents=2, seed=0, budget=60, arms_seed=0),
+    ):
+        study = strategy.start(InProcessGrid(app, 2), None)
+        assert study.rounds["failed_trials"].sum() > 0
+        assert all(study.best[str(m)]["config"]["x"] <= 0.5 for m in range(2))
+
+
+def test_fed1_ucb_counts_a_latecomer_in_the_phase_that_is_open():
+    algorithm = Fed1UCB(budget=5000, arms_seed=3, noise_stddev=0.3)
+    rng, length = np.random.default_rng(0), ucb.phase_length(5000)
+    state = algorithm.init(Federation(LINE, ("0", "1")), rng)
+    state, tasks = algorithm.ask(state, Phase.TRAIN, 1, ["0", "1"], rng)
+    state = algorithm.tell(state, Phase.TRAIN, {a: told(t, length) for a, t in tasks.items()})
+    state, tasks = algorithm.ask(state, Phase.TRAIN, 2, ["0", "1", "2"], rng)
+    assert state.phase == 0
+    assert set(tasks) == {"2"}  # the others wait
+    assert tasks["2"].num_trials == length * 20
+    state = algorithm.tell(state, Phase.TRAIN, {a: told(t, length) for a, t in tasks.items()})
+    state, tasks = algorithm.ask(state, Phase.TRAIN, 3, ["0", "1", "2"], rng)
+    assert state.phase == 1
+    assert set(tasks) == {"0", "1", "2"}
+    assert len(state.active) < 20
+
+
+def told(task, pulls):
+    active = task.arrays["arms"]
+    counts = np.full(len(active), pulls, dtype=np.int64)
+    owed = np.zeros(1, dtype=np.int64)
+    return Report(task.trial, task.num_trials, 0, {"means": active / 20.0, "counts": counts, "owed": owed})
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "named"),
+    [
+        (Fed1UCB, {"noise_stddev": -1.0}, "noise_stddev"),
+        (Fed1UCB, {"arms_seed": -1}, "arms_seed"),
+        (Fed1UCB, {"deterministic": 1}, "deterministic"),
+        (FNUCB, {"width": 0}, "width"),
+        (FNUCB, {"mix_until": 3}, "mix_until"),
+    ],
+)
+def test_options_out_of_bounds_are_named(make, options, named):
+    with pytest.raises(ConfigError, match=named):
+        make(**options)
+
+
+class TestFed1UCBContract(AlgorithmContract):
+    reports_values = True  # a mean of one pull is a value
+
+    def make(self):
+        return Fed1UCB(budget=60, max_evaluations_per_round=9)
+
+
+class TestFNUCBContract(AlgorithmContract):
+    reports_values = True  # the sum of rewards travels, which after one pull is a value
+
+    def make(self):
+        return FNUCB(budget=60)
+
+
+class TestFNUCBWithRareExchangesContract(AlgorithmContract):
+    reports_values = True
+    num_rounds = 8
+
+    def make(self):
+        return FNUCB(budget=60, threshold=20.0)

@@ -1,0 +1,121 @@
+"""What all bandits share: values that are reused, real data, and budgets that end."""
+
+import os
+
+import numpy as np
+import pytest
+
+from fbo_flower.cli.main import run as command
+from fbo_flower.clients import client_app
+from fbo_flower.clients.first_values import FirstValues
+from fbo_flower.reports.summary import summarise, to_markdown
+from fbo_flower.simulation import make_problem, simulate
+from fbo_flower.simulation.data import DATA_VARIABLE
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.strategies import STRATEGIES
+
+BANDITS = {
+    "pf-pne": {"budget": 300},
+    "pf-pne racing": {"budget": 300, "variant": "racing"},
+    "fed-pne": {"budget": 300},
+    "local-pne": {"budget": 300, "max_evaluations_per_round": 70},
+    "hct": {"budget": 300, "max_evaluations_per_round": 70},
+    "fed1-ucb": {"budget": 300, "arms_seed": 1},
+    "fn-ucb": {"budget": 30, "arms_seed": 1},
+}
+needs_data = pytest.mark.skipif(not os.environ.get(DATA_VARIABLE), reason=f"{DATA_VARIABLE} is not set")
+
+
+@pytest.mark.parametrize("bandit", BANDITS)
+def test_a_deterministic_objective_is_evaluated_once_per_point_and_gives_the_same_run(bandit):
+    problem, name = make_problem("himmelblau", 2, 1, {"noise": 0.0}), bandit.split()[0]
+    every, once = (
+        simulate(problem, name, None, None, 1, "inline", options={**BANDITS[bandit], "deterministic": reuse})
+        for reuse in (False, True)
+    )
+    for column in ("agent", "round", "trial", "pulls", "config"):
+        assert every.trials[column].tolist() == once.trials[column].tolist()
+    np.testing.assert_allclose(every.trials["value"], once.trials["value"], rtol=1e-12)
+    made = once.run(name)["evaluations"]
+    for agent in ("0", "1"):
+        configs = [str(config) for config in once.trials.where(agent=agent)["config"]]
+        assert made[agent] == len(set(configs)) < BANDITS[bandit]["budget"]
+    assert "evaluations" not in every.run(name)
+    (row,) = summarise(once)
+    assert row.evaluations_made == sum(made.values())
+    assert "evaluations really made" in to_markdown([row])
+    assert "evaluations really made" not in to_markdown(summarise(every))
+
+
+def test_a_noisy_objective_whose_values_are_reused_has_one_value_per_point():
+    space, calls = SearchSpace({"x": Float(0.0, 1.0)}), []
+
+    def objective(config, context):
+        calls.append(config["x"])
+        if config["x"] > 0.9:
+            raise RuntimeError("no luck")
+        return float(context.rng.random())
+
+    app = client_app(objective, space, seed=0, disclose="trials")
+    strategy = STRATEGIES["local-pne"](
+        num_agents=1, seed=0, budget=500, deterministic=True, max_evaluations_per_round=60
+    )
+    study = strategy.start(InProcessGrid(app, 1), None)
+    seen = {}
+    for row in study.trials:
+        if not row["failure"]:
+            assert seen.setdefault(row["config"]["x"], row["value"]) == pytest.approx(row["value"], rel=1e-12)
+    good = [x for x in calls if x <= 0.9]
+    assert len(good) == len(set(good)) == len(seen)
+    assert study.run("local-pne")["evaluations"] == {"0": len(calls)}
+
+
+def test_first_values_survive_a_notebook():
+    first = FirstValues()
+    points = np.random.default_rng(0).random((3, 2))
+    for k, point in enumerate(points):
+        first.repeat(point, 2, lambda k=k: (np.array([float(k)]), ""))
+    again = FirstValues.read(first.arrays(2))
+    assert again == first
+    assert again.repeat(points[1], 3, lambda: pytest.fail("evaluated again"))[0].tolist() == [1.0] * 3
+    assert FirstValues.read(FirstValues().arrays(2)) == FirstValues()
+
+
+@needs_data
+@pytest.mark.parametrize("bandit", BANDITS)
+def test_every_bandit_tunes_landmine_fields(bandit):
+    problem = make_problem("landmine-svm", 3, 0, {})
+    options = {**BANDITS[bandit], "budget": 20, "deterministic": True}
+    study = simulate(problem, bandit.split()[0], None, None, 0, "inline", options=options)
+    assert study.trials["pulls"].sum() == 60
+    assert set(study.best) == {"0", "1", "2"}
+    for agent, best in study.best.items():
+        assert best["value"] == pytest.approx(problem.true_value(best["config"], int(agent)), abs=0.2)
+
+
+@needs_data
+def test_the_command_line_compares_bandits_on_landmine_fields(tmp_path, capsys):
+    arguments = ["simulate", "--problem", "landmine-svm", "--agents", "2", "--engine", "inline"]
+    arguments += ["--algorithm", "hct", "--option", "budget=20", "--option", "deterministic=true"]
+    arguments += ["--compare", "pf-pne variant=racing budget=20 deterministic=true label=racing"]
+    arguments += ["--compare", "fed1-ucb budget=20", "--compare", "fn-ucb budget=5"]
+    assert command([*arguments, "--out", str(tmp_path / "study")]) == 0
+    shown = capsys.readouterr().out
+    for name in ("hct", "racing", "fed1-ucb", "fn-ucb", "evaluations really made"):
+        assert name in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("pf-pne", ["variant", "deterministic", "gap", "budget"]),
+        ("fed1-ucb", ["noise_stddev", "arms_seed", "deterministic"]),
+        ("fn-ucb", ["threshold", "mix_from", "budget"]),
+    ],
+)
+def test_the_command_line_explains_the_options(name, options, capsys):
+    assert command(["algorithms", name]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for option in options:
+        assert any(" : " in line and option in line.split(" : ")[0] for line in lines), option

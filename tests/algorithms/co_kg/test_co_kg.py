@@ -1,0 +1,366 @@
+"""Co-KG: the contract under every framework, and what all agents share."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from contract import SQUARE, AlgorithmContract, Run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fbo_flower.algorithms import CoKG
+from fbo_flower.algorithms.co_kg.agent import moments
+from fbo_flower.algorithms.co_kg.central import agent_weights, best_of_agents, frame, square_root
+from fbo_flower.algorithms.co_kg.setting import (
+    bounded_moments,
+    check_posterior,
+    check_warm_up,
+    pooled_units,
+    settle,
+)
+from fbo_flower.algorithms.co_kg.state import Belief, Setting, WarmUp, pack_lower
+from fbo_flower.algorithms.records import History, Notebook, Report
+from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.surrogates import gp
+from fbo_flower.space import Categorical, Float, SearchSpace
+
+SMALL = {"num_points": 49, "num_draws": 16, "num_starts": 1}
+
+
+class CoKGContract(AlgorithmContract):
+    options: ClassVar[dict[str, object]] = {}
+
+    def make(self):
+        return CoKG(**SMALL, **self.options)
+
+    def test_recommendation_is_the_best_point_of_the_history(self):
+        """It is not, here: the agent recommends the maximiser of its posterior mean on the point set."""
+        algorithm = self.make()
+        run = Run.begin(algorithm).steps(self.num_rounds)
+        assert algorithm.recommend(Notebook(SQUARE, History.empty(2))) is None
+        points = algorithm.points(SQUARE)
+        for agent in run.agents.values():
+            setting = Setting.read(agent.notebook.arrays, "rbf")
+            y = (algorithm.transformed(agent.log.values) - setting.shift) / setting.scale
+            mean = gp.posterior(agent.log.points, y, setting.hyperparameters).predict(points)[0]
+            np.testing.assert_array_equal(algorithm.recommend(agent.notebook), points[np.argmax(mean)])
+
+
+class TestCoKGContract(CoKGContract):
+    pass
+
+
+class TestProductContract(CoKGContract):
+    options: ClassVar = {"central": "product", "num_refined": 25, "refine_every": 1}
+
+
+class TestReliabilityContract(CoKGContract):
+    options: ClassVar = {"weights": "reliability", "stale": "drop", "refit": 1, "mean_noise_stddev": 0.1}
+
+
+class TestNoCollaborationContract(CoKGContract):
+    options: ClassVar = {"framework": "no-collaboration", "transform": "asinh"}
+
+
+class TestDataCommunicationContract(CoKGContract):
+    options: ClassVar = {"framework": "data-communication", "isotropic": False}
+    reports_values = True
+
+
+class TestExpectedImprovementContract(CoKGContract):
+    options: ClassVar = {"acquisition": "ei"}
+
+
+class TestEntropySearchContract(CoKGContract):
+    options: ClassVar = {"acquisition": "es", "kernel": "matern52"}
+
+
+# -- options -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"framework": "co"}, "framework: expected one of co-kg, barycenter-qkg"),
+        ({"acquisition": "ucb"}, "acquisition: expected one of kg, ei, es"),
+        ({"central": "mean"}, "central"),
+        ({"beta": "sqrt"}, "beta: expected one of log, constant, exp, a number"),
+        ({"beta": -1.0}, "beta"),
+        ({"mesh": 0}, "mesh"),
+        ({"num_initial": 2}, "num_initial: expected an integer between 3"),
+        ({"weights": "own"}, "weights"),
+        ({"stale": "wait"}, "stale"),
+        ({"transform": "sqrt"}, "transform"),
+        ({"transform_scale": 0.0}, "transform_scale"),
+        ({"refit": "always"}, "refit"),
+        ({"refit": 0}, "refit"),
+        ({"isotropic": 1}, "isotropic"),
+        ({"kernel": "linear"}, "kernel"),
+        ({"noise_variance": 0.02, "transform": "log"}, "noise_variance: expected None with transform 'log'"),
+        ({"mean_noise_stddev": -0.1}, "mean_noise_stddev"),
+        ({"num_draws": 1}, "num_draws"),
+        ({"rank_cut": 0.0}, "rank_cut"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_named(options, named):
+    with pytest.raises(ConfigError, match=named):
+        CoKG(**options)
+
+
+def test_beta_is_log_2t_plus_1_or_1_or_falling_or_a_number():
+    assert [CoKG().weight(t) for t in (1, 7)] == [np.log(3), np.log(15)]
+    assert CoKG(beta="constant").weight(9) == 1.0
+    assert CoKG(beta="exp").weight(4) == np.exp(-2)
+    assert CoKG(beta=0.25).weight(3) == 0.25
+    assert CoKG(framework="barycenter-qkg").weight(3) == 0.0
+
+
+@pytest.mark.parametrize("transform", ["none", "log", "asinh"])
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=8), st.floats(1e-3, 1e3))
+def test_a_transform_keeps_the_order_and_can_be_undone(transform, values, scale):
+    algorithm = CoKG(transform=transform, transform_scale=scale)
+    y = np.array(values)
+    t = algorithm.transformed(y)
+    order = np.argsort(y, kind="stable")
+    assert (np.diff(t[order]) >= 0).all()
+    back = [algorithm.untransformed(float(v)) for v in t]
+    np.testing.assert_allclose(back, y, rtol=1e-9, atol=1e-9 * scale)
+
+
+# -- the point set -----------------------------------------------------------------------------
+
+
+def test_the_point_set_is_a_mesh_in_two_dimensions_and_sobol_points_in_more():
+    assert len(CoKG(mesh=7).points(SQUARE)) == 49
+    assert len(CoKG(num_points=400).points(SQUARE)) == 400
+    five = SearchSpace({f"x{i}": Float(0.0, 1.0) for i in range(5)})
+    assert CoKG(num_points=256).points(five).shape == (256, 5)
+    np.testing.assert_array_equal(CoKG(num_points=256).points(five), CoKG(num_points=256).points(five))
+
+
+def test_a_configuration_is_in_the_point_set_once():
+    space = SearchSpace({"kind": Categorical(["a", "b"]), "x": Float(0.0, 1.0)})
+    points = CoKG(mesh=8).points(space)
+    assert points.shape == (16, 2)
+    assert len(np.unique(points, axis=0)) == 16
+    np.testing.assert_array_equal(space.snap(points), points)
+
+
+def test_refined_points_close_in_on_the_best_one():
+    algorithm = CoKG(mesh=11, num_refined=9)
+    centre = np.array([0.5, 1.0])
+    widths = [np.ptp(algorithm.around(SQUARE, centre, renewal)[:, 0]) for renewal in range(3)]
+    np.testing.assert_allclose(widths, [0.2, 0.1, 0.05])
+    assert algorithm.around(SQUARE, centre, 0).max() == 1.0
+
+
+# -- units and prior ---------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=30), st.integers(1, 29))
+def test_pooled_units_are_those_of_all_values_together(values, cut):
+    y = np.array(values)
+    parts = [part for part in (y[:cut], y[cut:]) if len(part)]
+    shift, scale = pooled_units([moments(part) for part in parts])
+    assert shift == pytest.approx(y.mean(), abs=1e-9)
+    if y.std() > 1e-6:
+        assert scale == pytest.approx(y.std(), rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-200, 1.0, 1e200, 1e307])
+def test_units_of_any_size_neither_overflow_nor_vanish(scale):
+    y = scale * np.array([1.0, 2.0, 4.0])
+    shift, width = pooled_units([moments(y), moments(y)])
+    assert shift / scale == pytest.approx(7 / 3)
+    assert width / scale == pytest.approx(np.std([1.0, 2.0, 4.0]))
+
+
+def test_absurd_moments_still_give_finite_units():
+    huge = np.finfo(np.float64).max
+    shift, scale = pooled_units([np.array([2.0**40, s * huge, huge]) for s in (1.0, -1.0)])
+    assert np.isfinite([shift, scale]).all()
+
+
+def test_values_that_are_all_equal_get_a_scale_of_1():
+    assert pooled_units([moments(np.full(4, 7.0))]) == (7.0, 1.0)
+
+
+def test_hyperparameters_are_averaged_as_logarithms_in_the_shared_units():
+    told = np.array([3.0, 0.0, 2.0])
+    thetas = [np.log([0.2, 0.2, 8.0, 0.4]), np.log([0.8, 0.8, 2.0, 0.1])]  # in units of the values
+    warm_ups = {a: WarmUp(told, theta) for a, theta in zip("01", thetas, strict=True)}
+    h = settle(CoKG(), SQUARE, warm_ups, None).hyperparameters
+    np.testing.assert_allclose(h.lengthscales, 0.4)
+    assert h.outputscale == pytest.approx(4.0 / 2.0**2)
+    assert h.noise_variance == pytest.approx(0.2 / 2.0**2)
+    known = settle(CoKG(noise_variance=0.02), SQUARE, warm_ups, None).hyperparameters
+    assert known.noise_variance == pytest.approx(0.02 / 2.0**2)
+    floored = settle(CoKG(noise_floor=0.5), SQUARE, warm_ups, None).hyperparameters
+    assert floored.noise_variance == pytest.approx(0.5)
+
+
+def test_five_points_do_not_put_the_noise_at_its_bound():
+    """By maximum likelihood they do in most agents; the prior keeps it within two of its deviations."""
+    run = Run.begin(CoKG(num_points=49), num_agents=8).step()
+    noises = [np.exp(w.theta[-1]) / w.moments[2] ** 2 for w in run.state.warm_ups.values()]
+    assert min(noises) > gp.NOISE_CENTRE * np.exp(-2 * gp.NOISE_STDDEV)
+
+
+def test_before_three_successes_an_agent_says_nothing_of_its_values():
+    def objective(config, context):
+        return config["x"] if context.trial < 2 else None
+
+    run = Run.begin(CoKG(num_points=49), objective=objective).steps(2)
+    assert all(e.report.arrays == {} for e in run.exchanges)
+    assert run.state.setting is None
+
+
+# -- reports -----------------------------------------------------------------------------------
+
+
+def setting_of(size: int) -> Setting:
+    pivots = np.random.default_rng(0).random((size, 2))
+    return Setting(1, gp.Hyperparameters("rbf", np.full(2, 0.3), 1.0, 0.01), 0.0, 1.0, pivots)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (
+            {"mean": np.zeros(3), "covariance": pack_lower(np.diag([1.0, -0.1, 1.0]))},
+            "positive semi-definite",
+        ),
+        (
+            {"mean": np.zeros(3), "covariance": pack_lower(2 * np.eye(3))},
+            "variances up to the prior's 1, got 2",
+        ),
+        (
+            {"mean": np.zeros(3), "covariance": pack_lower(np.eye(4))},
+            r"covariance: expected \(6,\), got \(10,\)",
+        ),
+        ({"mean": np.zeros(2), "covariance": pack_lower(np.eye(3))}, r"mean: expected \(3,\)"),
+        ({"mean": np.zeros(3)}, "covariance: expected"),
+        (
+            {"precision": pack_lower(-np.eye(3)), "shift": np.zeros(3)},
+            "precision: expected positive semi-def",
+        ),
+        ({"precision": pack_lower(np.eye(3))}, "shift: expected"),
+    ],
+)
+def test_a_report_that_is_no_posterior_is_refused(arrays, message):
+    with pytest.raises(WireError, match=message):
+        check_posterior(Report(0, 1, 0, arrays), setting_of(3))
+
+
+def test_a_singular_covariance_is_a_posterior():
+    certain = {"mean": np.zeros(3), "covariance": np.zeros(6)}
+    check_posterior(Report(0, 1, 0, certain), setting_of(3))
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"moments": np.array([0.0, 1.0, 1.0])},
+        {"moments": np.array([2.5, 1.0, 1.0])},
+        {"moments": np.array([1e300, 1.0, 1.0])},
+        {"moments": np.array([3.0, 1.0, -1.0])},
+        {"theta": np.zeros(4)},
+    ],
+)
+def test_moments_that_are_none_are_refused(arrays):
+    with pytest.raises(WireError, match=r"moments|theta"):
+        check_warm_up(Report(0, 1, 0, arrays))
+
+
+# -- the central model -------------------------------------------------------------------------
+
+
+def test_a_square_root_keeps_the_covariance_and_drops_empty_directions():
+    root = np.random.default_rng(1).standard_normal((6, 3))
+    found = square_root(root @ root.T)
+    assert found.shape == (6, 3)
+    np.testing.assert_allclose(found @ found.T, root @ root.T, atol=1e-12)
+
+
+def test_an_agent_that_sends_noise_weighs_little_by_reliability_and_as_much_as_others_uniformly():
+    run = Run.begin(
+        CoKG(num_points=49, num_draws=16), num_agents=4, objective=lambda c, x: -((c["x"] - 0.4) ** 2)
+    )
+    run.steps(5)
+    grid = frame(run.algorithm, SQUARE, run.state.setting, None)
+    beliefs = [run.state.beliefs[a] for a in "0123"]
+    noise = 5.0 * np.random.default_rng(0).standard_normal(len(beliefs[3].mean))
+    beliefs[3] = Belief(1, 5, noise, beliefs[3].covariance)
+    np.testing.assert_allclose(agent_weights(run.algorithm, grid, beliefs), 0.25)
+    weights = agent_weights(CoKG(weights="reliability", num_points=49), grid, beliefs)
+    assert weights[3] < 0.02
+    assert weights.sum() == pytest.approx(1.0)
+
+
+def test_of_equal_maxima_the_first_agent_is_named():
+    algorithm = CoKG(num_points=16)
+    setting = settle(algorithm, SQUARE, {"0": WarmUp(np.array([3.0, 0.0, 1.0]), np.empty(0))}, None)
+    grid = frame(algorithm, SQUARE, setting, None)
+    r = grid.basis.shape[1]
+    same_for_all = {a: Belief(1, 2, np.linalg.pinv(grid.basis)[:, 5], np.eye(r)) for a in ("10", "2")}
+    best = best_of_agents(grid, same_for_all, 4)
+    assert (best.agent, best.round) == ("2", 4)
+    np.testing.assert_array_equal(best.point, grid.points[5])
+
+
+# -- one agent lies ----------------------------------------------------------------------------
+
+
+def lying(factor: float) -> dict[str, WarmUp]:
+    """Four agents that say about the same, but the last says `factor` times as much."""
+    rng = np.random.default_rng(5)
+    told = {str(n): rng.normal(3.0, 2.0, size=5) for n in range(4)}
+    theta = np.log([0.3, 0.3, 4.0, 0.04])
+    honest = {a: WarmUp(moments(y), theta + 0.1 * rng.standard_normal(4)) for a, y in told.items()}
+    lie = honest["3"].moments * np.array([1.0, factor, factor])
+    return {**honest, "3": WarmUp(lie, honest["3"].theta + np.log(factor))}
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e-3, -1e300, 1e300])
+def test_by_reliability_one_liar_does_not_spoil_the_units_and_the_prior(factor):
+    warm_ups = lying(abs(factor))
+    warm_ups["3"].moments[1] *= np.sign(factor)
+    honest = settle(CoKG(weights="reliability"), SQUARE, lying(1.0), None)
+    found = settle(CoKG(weights="reliability"), SQUARE, warm_ups, None)
+    assert abs(found.shift - honest.shift) < 3.0 * honest.scale
+    assert 0.4 < found.scale / honest.scale < 6.0
+    ratio = found.hyperparameters.lengthscales / honest.hyperparameters.lengthscales
+    np.testing.assert_allclose(ratio, 1.0, rtol=0.2)
+    spoilt = settle(CoKG(), SQUARE, warm_ups, None)
+    ratio = spoilt.hyperparameters.lengthscales / honest.hyperparameters.lengthscales
+    assert np.abs(np.log(ratio)).min() > np.log(3.0)  # as the plain mean is
+
+
+def test_moments_near_those_of_the_others_are_left_as_they_are():
+    told = [moments(np.random.default_rng(n).normal(3.0, 2.0, size=5)) for n in range(4)]
+    for bounded, own in zip(bounded_moments(told), told, strict=True):
+        np.testing.assert_array_equal(bounded, own)
+
+
+def test_moments_are_bounded_by_the_median_agents():
+    told = [np.array([5.0, m, s]) for m, s in ((0.0, 1.0), (1.0, 2.0), (2.0, 3.0))]
+    told.append(np.array([1e6, -50.0, 100.0]))
+    np.testing.assert_array_equal(bounded_moments(told)[3], [5.0, -8.0, 8.0])
+    np.testing.assert_array_equal(
+        bounded_moments([*told[:3], np.array([5.0, 50.0, 0.0])])[3], [5.0, 5.0, 0.25]
+    )
+
+
+def test_an_agent_that_weighs_little_recommends_nothing():
+    algorithm = CoKG(num_points=16)
+    setting = settle(algorithm, SQUARE, {"0": WarmUp(np.array([3.0, 0.0, 1.0]), np.empty(0))}, None)
+    grid = frame(algorithm, SQUARE, setting, None)
+    at = np.linalg.pinv(grid.basis)
+    identity = np.eye(grid.basis.shape[1])
+    beliefs = {"0": Belief(1, 2, at[:, 5], identity), "1": Belief(1, 2, 9.0 * at[:, 7], identity)}
+    named = [
+        best_of_agents(grid, beliefs, 4, w).agent for w in (None, np.array([0.8, 0.2]), np.array([0.7, 0.3]))
+    ]
+    assert named == ["1", "0", "1"]

@@ -1,0 +1,365 @@
+"""Co-KG against theory: consistency, exact pooling, its limits, and what crosses the wire."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from contract import SQUARE, Run, same
+from threadpoolctl import threadpool_limits
+
+from fbo_flower.algorithms import CoKG
+from fbo_flower.algorithms.co_kg.central import central_barycenter, central_product, frame
+from fbo_flower.algorithms.co_kg.state import Setting, pack_lower, unpack_lower
+from fbo_flower.algorithms.records import Phase
+from fbo_flower.clients import client_app
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient
+from fbo_flower.numerics.surrogates import gp
+from fbo_flower.simulation import make_problem, simulate
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.space import Int, SearchSpace
+from fbo_flower.strategies import CoKG as Strategy
+
+BOARD = SearchSpace({"a": Int(0, 9), "b": Int(0, 9)})  # every configuration is in the point set
+
+
+def bowl(config, context):
+    """One smooth objective for all agents, with noise from the trial's own generator."""
+    a, b = (config[name] / 9 for name in ("a", "b"))
+    return 3.0 - (a - 0.7) ** 2 - 2 * (b - 0.3) ** 2 + 0.1 * context.rng.standard_normal()
+
+
+def exact(agent, setting):
+    """An agent's posterior by the textbook."""
+    y = (agent.log.values - setting.shift) / setting.scale
+    return gp.posterior(agent.space.features(agent.log.points), y, setting.hyperparameters)
+
+
+# -- the posterior of each agent ---------------------------------------------------------------
+
+
+def test_variance_at_visited_points_goes_to_0_and_everywhere_in_the_end():
+    """[Zhan2025, Theorem 2]: infinitely many rounds leave no agent uncertain anywhere."""
+    algorithm = CoKG(mesh=4, num_draws=16, num_starts=1, rank_cut=1e-10)
+    run = Run.begin(algorithm, num_agents=2)
+    points = algorithm.points(SQUARE)
+    largest = []
+    for _ in range(3):
+        run.steps(40)
+        variances = []
+        for agent in run.agents.values():
+            setting = run.state.setting
+            posterior = exact(agent, setting)
+            visits = (agent.log.points[:, np.newaxis] == points).all(axis=2).sum(axis=0)
+            variance = posterior.predict(points)[1]
+            noise = setting.hyperparameters.noise_variance
+            assert (variance[visits > 0] <= noise / visits[visits > 0]).all()
+            variances.append(variance.max())
+        largest.append(max(variances))
+    assert largest[0] > largest[1] > largest[2]
+    assert largest[2] < 0.05 * run.state.setting.hyperparameters.outputscale
+
+
+@pytest.mark.parametrize("central", ["barycenter", "product"])
+def test_the_server_holds_each_agents_posterior_on_the_whole_point_set(central):
+    algorithm = CoKG(central=central, num_points=100, num_draws=16, rank_cut=1e-8)
+    run = Run.begin(algorithm, space=BOARD, objective=bowl).steps(6)
+    setting = run.state.setting
+    grid = frame(algorithm, BOARD, setting, None)
+    for name, agent in run.agents.items():
+        belief, posterior = run.state.beliefs[name], exact(agent, setting)
+        features = BOARD.features(grid.points)
+        np.testing.assert_allclose(grid.basis @ belief.mean, posterior.predict(features)[0], atol=1e-6)
+        covariance = grid.basis @ belief.covariance @ grid.basis.T
+        np.testing.assert_allclose(covariance, posterior.covariance(features), atol=1e-6)
+
+
+def test_product_is_the_posterior_of_all_trials_through_the_wire():
+    server = Strategy(
+        num_agents=3, seed=1, central="product", num_points=100, num_draws=16, rank_cut=1e-8, beta=0.0
+    )
+    study = server.start(InProcessGrid(client_app(bowl, BOARD, seed=1, disclose="trials"), 3), 6)
+    state = server._run.state
+    setting, algorithm = state.setting, server.algorithm
+    points = np.array([BOARD.encode(config) for config in study.trials["config"]])
+    y = (study.trials["value"] - setting.shift) / setting.scale
+    assert len(y) == 3 * 10
+    pooled = gp.posterior(BOARD.features(points), y, setting.hyperparameters)
+    grid = frame(algorithm, BOARD, setting, None)
+    central = central_product(grid, [belief.increment for belief in state.beliefs.values()])
+    features = BOARD.features(grid.points)
+    np.testing.assert_allclose(central.mean, pooled.predict(features)[0], atol=1e-6)
+    np.testing.assert_allclose(central.factor @ central.factor.T, pooled.covariance(features), atol=1e-6)
+
+
+def test_product_without_own_gains_chooses_what_data_communication_chooses():
+    options = {"num_points": 100, "num_draws": 16, "rank_cut": 1e-8}
+    one = Run.begin(CoKG(central="product", beta=0, **options), space=BOARD, objective=bowl).steps(8)
+    two = Run.begin(CoKG(framework="data-communication", **options), space=BOARD, objective=bowl).steps(8)
+    assert same(one.histories(), two.histories())
+
+
+# -- the comparators ---------------------------------------------------------------------------
+
+
+def test_barycenter_qkg_is_beta_0():
+    one = Run.begin(CoKG(framework="barycenter-qkg", num_points=49), num_agents=3).steps(6)
+    two = Run.begin(CoKG(beta=0, num_points=49), num_agents=3).steps(6)
+    other = Run.begin(CoKG(beta=1, num_points=49), num_agents=3).steps(6)
+    assert same(one.histories(), two.histories())
+    assert not same(one.histories(), other.histories())
+
+
+def test_without_collaboration_every_agent_follows_its_own_exact_knowledge_gradient():
+    algorithm = CoKG(framework="no-collaboration", num_points=100, rank_cut=1e-8)
+    run = Run.begin(algorithm, space=BOARD, objective=bowl).steps(2)
+    for _ in range(4):
+        expected = {}
+        setting = run.state.setting
+        points = algorithm.points(BOARD)
+        for name, agent in run.agents.items():
+            posterior, features = exact(agent, setting), BOARD.features(points)
+            gain = knowledge_gradient(
+                posterior.predict(features)[0],
+                posterior.covariance(features),
+                setting.hyperparameters.noise_variance,
+            )
+            expected[name] = points[np.argmax(gain)]
+        run.step()
+        for name, point in expected.items():
+            np.testing.assert_array_equal(run.agents[name].log.points[-1], point)
+        assert not any("point" in e.task.arrays for e in run.exchanges)
+        assert not any({"mean", "covariance"} & set(e.report.arrays) for e in run.exchanges)
+
+
+def test_a_large_beta_is_no_collaboration():
+    options = {"num_points": 100, "num_draws": 16, "rank_cut": 1e-8}
+    one = Run.begin(CoKG(beta=1e6, **options), space=BOARD, objective=bowl).steps(6)
+    two = Run.begin(CoKG(framework="no-collaboration", **options), space=BOARD, objective=bowl).steps(6)
+    assert same(one.histories(), two.histories())
+
+
+def test_one_agent_is_its_own_barycenter():
+    algorithm = CoKG(num_points=100, num_draws=16, rank_cut=1e-8, tolerance=1e-8)
+    run = Run.begin(algorithm, space=BOARD, objective=bowl, num_agents=1).steps(4)
+    grid = frame(algorithm, BOARD, run.state.setting, None)
+    belief = run.state.beliefs["0"]
+    central = central_barycenter(algorithm, grid, [belief], np.ones(1), None)
+    covariance = grid.basis @ belief.covariance @ grid.basis.T
+    np.testing.assert_allclose(central.mean, grid.basis @ belief.mean, atol=1e-9)
+    np.testing.assert_allclose(central.factor @ central.factor.T, covariance, atol=1e-6)
+
+
+def test_data_communication_asks_only_agents_that_disclose_their_trials():
+    problem = make_problem("f1", 3, 0, {})
+    app = client_app(problem, problem.space, seed=0, disclose="none")
+    server = Strategy(num_agents=3, seed=0, framework="data-communication", num_points=49)
+    study = server.start(InProcessGrid(app, 3), 2)
+    assert study.rounds["failures"].tolist() == [3, 3]
+    agreed = Strategy(num_agents=3, seed=0, framework="data-communication", num_points=49)
+    app = client_app(problem, problem.space, seed=0, disclose="trials")
+    assert agreed.start(InProcessGrid(app, 3), 2).rounds["failures"].tolist() == [0, 0]
+
+
+# -- what crosses the wire ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 7])
+def test_a_packed_triangle_is_unpacked_to_the_last_bit(size):
+    matrix = np.random.default_rng(size).standard_normal((size, size))
+    matrix = matrix + matrix.T
+    assert pack_lower(matrix).shape == (size * (size + 1) // 2,)
+    np.testing.assert_array_equal(unpack_lower(pack_lower(matrix), size), matrix)
+
+
+@pytest.mark.parametrize("central", ["barycenter", "product"])
+def test_a_report_is_mean_and_triangle_at_the_pivots_and_nothing_else(central):
+    server = Strategy(num_agents=4, seed=0, central=central, num_points=49, num_draws=16)
+    problem = make_problem("f1", 4, 0, {})
+    study = server.start(InProcessGrid(client_app(problem, problem.space, seed=0), 4), 5)
+    r = study.settings["runs"][0]["found"]["num_pivots"]
+    assert len(study.trials) == 0
+    assert study.rounds["floats_up"][1:4].tolist() == [4 * (r + r * (r + 1) / 2)] * 3
+    # hyperparameters, units and pivots, and from the third round on a point
+    assert study.rounds["floats_down"][1:4].tolist() == [4 * (4 + 2 + 2 * r), *[4 * (4 + 2 + 2 * r + 2)] * 2]
+    numbers = 8 * study.rounds["floats_up"]
+    headers = study.rounds["bytes_up"][1:4] - numbers[1:4]
+    assert (headers > 0).all()
+    assert (headers < 4 * 1000).all()
+
+
+def indefinite(content):
+    """Turn the covariance of a report into one with a negative eigenvalue."""
+    arrays = content["arrays"]
+    if "covariance" in arrays:
+        values = arrays["covariance"].numpy().copy()
+        values[1] = 3.0 * np.sqrt(values[0] * values[2])  # correlation 3
+        arrays["covariance"] = type(arrays["covariance"])(values)
+    return content
+
+
+def longer(content):
+    """Send a mean of one more pivot."""
+    arrays = content["arrays"]
+    if "mean" in arrays:
+        arrays["mean"] = type(arrays["mean"])(np.append(arrays["mean"].numpy(), 0.0))
+    return content
+
+
+@pytest.mark.parametrize("change", [indefinite, longer])
+def test_a_report_that_is_no_posterior_costs_its_sender_only(change):
+    problem = make_problem("f1", 4, 0, {})
+    app = client_app(problem, problem.space, seed=0, disclose="trials")
+    faults = {1: Fault("malformed", rounds=[3, 4], change=change)}
+    server = Strategy(num_agents=4, seed=0, num_points=49, num_draws=16)
+    study = server.start(InProcessGrid(app, 4, faults=faults), 7)
+    assert study.rounds["refused"].tolist() == [0, 0, 1, 1, 0, 0, 0]
+    done = {a: len(study.trials.where(agent=a)) for a in "0123"}
+    assert done == {"0": 11, "1": 9, "2": 11, "3": 11}
+    assert server._run.state.known("drop").keys() == set("0123")
+
+
+# -- who is there ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stale", ["keep", "drop"])
+def test_an_agent_that_did_not_answer_counts_with_its_last_posterior_or_not_at_all(stale):
+    run = Run.begin(CoKG(stale=stale, num_points=49, num_draws=16), num_agents=3).steps(3).step(lost=["1"])
+    assert set(run.state.known(stale)) == ({"0", "1", "2"} if stale == "keep" else {"0", "2"})
+    run.step()
+    tasks = {e.agent: e.task for e in run.exchanges[-3:]}
+    assert {a for a, t in tasks.items() if "point" in t.arrays} == set(run.state.beliefs) - (
+        {"1"} if stale == "drop" else set()
+    )
+
+
+def test_a_late_joiner_warms_up_and_is_designed_for_two_rounds_later():
+    run = Run.begin(CoKG(num_points=49, num_draws=16), num_agents=3, late=["2"])
+    run.steps(3, present=["0", "1"]).step()
+    assert run.exchanges[-1].task.num_trials == 5
+    assert "covariance" in run.exchanges[-1].report.arrays  # it knows the setting from its first task on
+    run.step()
+    assert "point" in run.exchanges[-1].task.arrays
+
+
+# -- decisions do not depend on the machine's threads --------------------------------------------
+
+
+def test_an_agent_with_more_threads_leads_to_the_same_central_model_and_design():
+    algorithm = CoKG(num_points=400, num_draws=16, num_starts=1)
+    run = Run.begin(algorithm, num_agents=2).steps(4)
+    reports = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            last = run.exchanges[-2:]
+            reports.append({e.agent: run.agents[e.agent].answer(algorithm, e.task) for e in last})
+    states = [algorithm.tell(run.state, Phase.TRAIN, told) for told in reports]
+    rng = [np.random.default_rng(1) for _ in states]
+    asked = [algorithm.ask(s, Phase.TRAIN, 5, ["0", "1"], g) for s, g in zip(states, rng, strict=True)]
+    for agent in ("0", "1"):
+        points = [tasks[agent].arrays["point"] for _, tasks in asked]
+        np.testing.assert_array_equal(points[0], points[1])
+    np.testing.assert_allclose(asked[0][0].start, asked[1][0].start, atol=1e-6)
+
+
+@pytest.mark.parametrize("central", ["barycenter", "product"])
+def test_runs_are_the_same_whatever_the_number_of_threads(central):
+    program = (
+        "from fbo_flower.simulation import simulate\n"
+        f"options = {{'central': {central!r}, 'num_draws': 16}}\n"
+        "s = simulate('f1', 'co-kg', 3, 5, 0, 'inline', options=options)\n"
+        "print(s.trials['value'].tobytes().hex())"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": threads},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "4")
+    }
+    assert len(outputs) == 1
+
+
+# -- the user's view -----------------------------------------------------------------------------
+
+
+def test_a_study_says_what_was_recommended_and_whether_agents_agree():
+    study = simulate("f1", "co-kg", 4, 6, 0, "inline", options={"central": "product", "num_draws": 16})
+    found = study.settings["runs"][0]["found"]
+    assert [row["round"] for row in found["recommended"]] == [2, 3, 4, 5, 6]
+    assert [row["round"] for row in found["agreement"]] == [2, 4]
+    assert set(found["agreement"][0]["p_values"]) == set("0123")
+    configs = [row["config"] for row in study.recommendations]
+    assert configs == [found["recommended"][-1]["config"]] * 4
+
+
+def test_the_paper_returns_the_best_of_the_agents_maximisers():
+    study = simulate("f1", "co-kg", 3, 6, 0, "inline", options={"num_draws": 16, "num_points": 49})
+    found = study.settings["runs"][0]["found"]
+    best = max(study.best.values(), key=lambda row: row["value"])
+    last = found["recommended"][-1]
+    assert best["config"] == last["config"]
+    assert best["value"] == pytest.approx(last["value"], abs=1e-4)
+    assert study.best[last["agent"]] == best
+
+
+def test_agents_with_other_objectives_are_told_apart():
+    def objective(config, context):
+        bend = 1.0 if context.agent != "2" else -1.0
+        return bend * bowl(config, context)
+
+    app = client_app(objective, BOARD, seed=0, disclose="trials")
+    server = Strategy(num_agents=4, seed=0, central="product", num_points=100, num_draws=16)
+    study = server.start(InProcessGrid(app, 4), 8)
+    p_values = study.settings["runs"][0]["found"]["agreement"][-1]["p_values"]
+    assert min(p_values, key=p_values.get) == "2"
+    assert p_values["2"] < 1e-4
+
+
+def test_refined_points_find_an_optimum_between_the_points_of_the_mesh():
+    options = {"mesh": 6, "num_draws": 16, "num_starts": 1}
+    problem = {"noise_variance": 1e-4}
+    coarse = simulate("f1", "co-kg", 3, 16, 0, "inline", options=options, problem_options=problem)
+    fine = simulate(
+        "f1", "co-kg", 3, 16, 0, "inline", problem_options=problem,
+        options={**options, "num_refined": 25, "refine_every": 3},
+    )  # fmt: skip
+    f1 = make_problem("f1", 3, 0, {})
+    configs = [s.settings["runs"][0]["found"]["recommended"][-1]["config"] for s in (coarse, fine)]
+    regret = [f1.optimum(0) - f1.true_value(config, 0) for config in configs]
+    assert regret[1] < 0.1 * regret[0]
+
+
+def test_hyperparameters_are_estimated_again_on_schedule():
+    run = Run.begin(CoKG(num_points=49, num_draws=16, refit=2), num_agents=2)
+    versions, asked = [], []
+    for _ in range(8):
+        run.step()
+        versions.append(0 if run.state.setting is None else run.state.setting.version)
+        asked.append("fit" in run.exchanges[-1].task.values)
+    assert asked == [True, False, False, True, False, True, False, True]
+    assert versions == [0, 1, 1, 1, 2, 2, 3, 3]
+    assert all(belief.version == 3 for belief in run.state.beliefs.values())
+
+
+def test_settings_travel_as_arrays():
+    run = Run.begin(CoKG(num_points=49), num_agents=2).steps(2)
+    read = Setting.read(run.exchanges[-1].task.arrays, "rbf")
+    setting = run.state.setting
+    np.testing.assert_array_equal(read.pivots, setting.pivots)
+    np.testing.assert_allclose(
+        read.hyperparameters.to_array(), setting.hyperparameters.to_array(), atol=1e-14
+    )
+    assert (read.shift, read.scale) == (setting.shift, setting.scale)
+    assert Setting.read({}, "rbf") is None
+
+
+def test_a_mesh_that_does_not_fit_is_refused_before_anything_is_evaluated():
+    with pytest.raises(ConfigError, match="at most 3 points per axis in 7 dimensions"):
+        CoKG(mesh=10).check(SearchSpace({f"x{i}": Int(0, 99) for i in range(7)}))

@@ -1,0 +1,517 @@
+import functools
+
+import numpy as np
+import pytest
+from contract import SQUARE, AlgorithmContract, Run, hills, same
+from scipy import stats
+
+from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling
+from fbo_flower.algorithms.fts.fts import LENGTHSCALE_GRID
+from fbo_flower.algorithms.fts.schedules import own_probability
+from fbo_flower.algorithms.records import Federation, History, Notebook, Outcome, Phase, Report, Task
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.optim.functions import LinearFunction
+from fbo_flower.numerics.optim.maximise import maximise
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.numerics.surrogates import rff
+from fbo_flower.numerics.surrogates.transforms import standardise
+from fbo_flower.space import Float, SearchSpace
+
+SMALL = {"num_candidates": 64, "num_path_features": 32, "num_features": 24}
+VARIANTS = {
+    "single": {},
+    "single-once": {"communication": "once", "schedule": "first-4"},
+    "single-refreshed-seldom": {"refresh_every": 3, "schedule": 0.5},
+    "portfolio": {"advice": "portfolio", "schedule": "first-3", "y_transform": "clip"},
+    "mixture": {"advice": "mixture"},
+    "mixture-once": {"advice": "mixture", "communication": "once", "mixture_messages": 1},
+    "random": {"advice": "random", "schedule": 0.5},
+    "targets": {"targets": ("0", "2"), "communication": "once", "schedule": 0.0},
+    "federated-lengthscale": {"lengthscale": "federated"},
+    "lengthscales": {"schedule": "1-1/t^2", "y_transform": "rank"},
+    "learned": {"preferences": "learned", "schedule": 0.25},
+}
+
+
+class Contract(AlgorithmContract):
+    options: dict
+
+    def make(self):
+        return FTS(**SMALL, **self.options)
+
+
+for _name, _options in VARIANTS.items():
+    _class = "TestContract" + _name.title().replace("-", "")
+    _smallest = 3 if "targets" in _options else 1  # "2" must be there
+    globals()[_class] = type(_class, (Contract,), {"options": _options, "smallest": _smallest})
+del _class
+
+AGENTS = tuple(str(i) for i in range(8))
+
+
+def told(algorithm, agents=AGENTS, seed=0, trial=3):
+    """A server's state in which all agents have done `trial` trials and `agents` have sent a message."""
+    draws = np.random.default_rng(seed)
+    state = algorithm.init(Federation(SQUARE, AGENTS), draws)
+    reports = {agent: Report(0, trial) for agent in AGENTS}
+    for agent in agents:
+        reports[agent] = Report(0, trial, arrays={"weights": draws.standard_normal(algorithm.num_features)})
+    return algorithm.tell(state, Phase.TRAIN, reports)
+
+
+def sender_of(state, task):
+    """The agent whose message is in the task."""
+    (name,) = (a for a, m in state.messages.items() if same(m, task.arrays["weights"]))
+    return name
+
+
+# -- identities --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"advice": "portfolio"}, {"communication": "once"}])
+def test_fts_that_always_follows_itself_is_thompson_sampling(options):
+    small = {"num_candidates": 64, "num_path_features": 32}
+    fts = Run.begin(FTS(schedule=1.0, **small, **options)).steps(8)
+    ts = Run.begin(ThompsonSampling(**small)).steps(8)
+    assert same(fts.histories(), ts.histories())
+    assert not any(e.report.arrays or e.task.arrays for e in fts.exchanges), "nothing needs to travel"
+    other = Run.begin(FTS(schedule=0.5, **small, **options)).steps(8)
+    assert not same(other.histories(), ts.histories())
+
+
+def test_mixture_of_one_agent_is_thompson_sampling():
+    small = {"num_candidates": 64, "num_path_features": 32}
+    fts = Run.begin(FTS(advice="mixture", **small), num_agents=1).steps(6)
+    assert same(fts.histories(), Run.begin(ThompsonSampling(**small), num_agents=1).steps(6).histories())
+
+
+# -- the coin and P_N --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ["1-1/sqrt(t)", "1-1/t", "1-1/t^2", 0.3])
+@pytest.mark.parametrize("iteration", [1, 5])
+def test_coin_falls_with_probability_p_t(schedule, iteration):
+    # exact binomial test at level 1e-3, 600 tosses; the probability plus .1 must be refuted
+    algorithm = FTS(schedule=schedule, **SMALL)
+    state = told(algorithm, trial=algorithm.num_initial + iteration - 1)
+    own = 0
+    for toss in range(75):
+        _, tasks = algorithm.ask(state, Phase.TRAIN, 9, AGENTS, generator(1, "coin", toss))
+        own += sum("weights" not in task.arrays for task in tasks.values())
+    p = own_probability(schedule, iteration)
+    assert stats.binomtest(own, 600, p).pvalue > 1e-3
+    wrong = p + 0.1 if p < 0.9 else p - 0.1
+    assert stats.binomtest(own, 600, wrong).pvalue < 1e-3
+
+
+def draws_of_senders(algorithm, state, target, count):
+    senders = []
+    for toss in range(count):
+        _, tasks = algorithm.ask(state, Phase.TRAIN, 9, [target], generator(2, "sender", toss))
+        senders.append(sender_of(state, tasks[target]))
+    return senders
+
+
+def test_sender_is_uniform_among_the_others():
+    # chi-squared at level 1e-3; the control mixes in a favourite
+    algorithm = FTS(schedule=0.0, **SMALL)
+    senders = draws_of_senders(algorithm, told(algorithm), "3", 700)
+    names, counts = np.unique(senders, return_counts=True)
+    assert set(names) == set(AGENTS) - {"3"}
+    assert stats.chisquare(counts).pvalue > 1e-3
+    biased = counts.copy()
+    biased[0] += 70
+    assert stats.chisquare(biased).pvalue < 1e-3
+
+
+def test_stragglers_without_a_message_are_never_drawn():
+    algorithm = FTS(schedule=0.0, **SMALL)
+    state = told(algorithm, agents=["0", "4", "6"])
+    assert set(draws_of_senders(algorithm, state, "1", 60)) == {"0", "4", "6"}
+    assert set(draws_of_senders(algorithm, state, "4", 60)) == {"0", "6"}
+
+
+def test_target_alone_with_its_own_message_follows_itself():
+    algorithm = FTS(schedule=0.0, **SMALL)
+    _, tasks = algorithm.ask(told(algorithm, agents=["1"]), Phase.TRAIN, 9, ["1"], generator(0))
+    assert "weights" not in tasks["1"].arrays
+
+
+def test_once_means_that_a_target_uses_every_message_at_most_once():
+    algorithm = FTS(schedule=0.0, communication="once", **SMALL)
+    for seed in range(5):
+        run = Run.begin(algorithm, num_agents=5, seed=seed).steps(8)
+        for name in run.agents:
+            mine = [e.task for e in run.exchanges if e.agent == name and "weights" in e.task.arrays]
+            senders = [sender_of(run.state, task) for task in mine]
+            assert sorted(senders) == sorted(set(run.agents) - {name})  # four, then none is left
+        asked = [e for e in run.exchanges if "message" in e.task.values]
+        assert {e.server_round for e in asked} == {1}
+
+
+def test_second_draw_under_once_is_uniform_among_those_left():
+    algorithm = FTS(schedule=0.0, communication="once", **SMALL)
+    state = told(algorithm)
+    first, tasks = algorithm.ask(state, Phase.TRAIN, 2, ["0"], generator(7))
+    gone = sender_of(state, tasks["0"])
+    after = algorithm.tell(first, Phase.TRAIN, {"0": Report(3, 1)})
+    senders = draws_of_senders(algorithm, after, "0", 600)
+    names, counts = np.unique(senders, return_counts=True)
+    assert set(names) == set(AGENTS) - {"0", gone}
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_every_round_renews_the_messages():
+    run = Run.begin(FTS(schedule=0.0, **SMALL)).step()
+    first = dict(run.state.messages)
+    run.step()
+    assert not any(same(first[a], run.state.messages[a]) for a in first)
+
+
+def test_refresh_every_spares_messages():
+    run = Run.begin(FTS(schedule=0.5, refresh_every=4, **SMALL)).steps(10)
+    assert {e.server_round for e in run.exchanges if "weights" in e.report.arrays} == {1, 5, 9}
+
+
+def test_others_answer_once_and_evaluate_nothing():
+    algorithm = FTS(targets=("1",), schedule=0.0, **SMALL)
+    prior = {"2": History.prior(np.random.default_rng(0).random((5, 2)), np.arange(5.0))}
+    run = Run.begin(algorithm, num_agents=4, prior=prior).steps(5)
+    counts = {name: agent.num_evaluations for name, agent in run.agents.items()}
+    assert counts == {"0": 0, "1": 7, "2": 0, "3": 0}
+    assert [e.server_round for e in run.exchanges if e.agent in {"0", "2", "3"}] == [1, 1, 1]
+    assert set(run.state.messages) == {"2"}, (
+        "agents without observations have nothing to tell, targets keep it"
+    )
+
+
+def test_a_lost_exchange_is_repeated_with_the_same_advice():
+    for advice in ("single", "portfolio", "random"):
+        algorithm = FTS(advice=advice, schedule=0.0, **SMALL)
+        run = Run.begin(algorithm).step().step(lost=["1"]).step()
+        two, three = (e.task for e in run.exchanges if e.agent == "1" and e.server_round > 1)
+        assert two.trial == three.trial
+        key = "weights" if advice == "single" else "point"
+        assert same(two.arrays[key], three.arrays[key])
+    assert len(run.state.sent) == 3
+
+
+def test_an_absent_agent_does_not_shift_the_others_draws():
+    algorithm = FTS(schedule=0.5, **SMALL)
+    state = told(algorithm)
+    _, whole = algorithm.ask(state, Phase.TRAIN, 2, AGENTS, generator(5))
+    _, part = algorithm.ask(state, Phase.TRAIN, 2, AGENTS[3:], generator(5))
+    assert all(same(whole[a], part[a]) for a in AGENTS[3:])
+
+
+def test_unknown_targets_are_named():
+    with pytest.raises(ConfigError, match="'7'"):
+        FTS(targets=("7",)).init(Federation(SQUARE, ("0", "1")), generator(0))
+
+
+# -- learned preferences -----------------------------------------------------------------------
+
+
+def test_learned_preferences_favour_who_agrees():
+    algorithm = FTS(preferences="learned", schedule=0.0, learning_rate=1.0, **SMALL)
+    state = told(algorithm, trial=8)
+    messages = {**state.messages, "1": state.messages["0"] * 1.01, "2": -state.messages["0"]}
+    state = type(state)(SQUARE, state.progress, state.features, messages, AGENTS)
+    senders = draws_of_senders(algorithm, state, "0", 60)
+    assert senders.count("1") > 40
+    assert senders.count("2") == 0
+    flat = FTS(preferences="learned", schedule=0.0, learning_rate=0.0, **SMALL)
+    names, counts = np.unique(draws_of_senders(flat, state, "0", 350), return_counts=True)
+    assert len(names) == 7
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+# -- what agents do ----------------------------------------------------------------------------
+
+
+def observed(n=15, seed=0):
+    draws = np.random.default_rng(seed)
+    points = draws.random((n, 2))
+    values = np.sin(4 * points[:, 0]) + points[:, 1] ** 2
+    return Notebook(SQUARE, History(points, values, np.arange(n, dtype=np.int64)))
+
+
+def with_features(arrays, m=12, seed=1):
+    features = rff.draw_features(m, 0.5, 2, np.random.default_rng(seed))
+    arrays = {"frequencies": features.frequencies, "phases": features.phases, **arrays}
+    return features, arrays
+
+
+@pytest.mark.parametrize("n", [5, 40])  # by the dual and by the primal form
+def test_message_has_the_law_of_the_paper(n):
+    # Mahalanobis distances of 800 draws follow chi-squared with M degrees of freedom: K-S at level 1e-3
+    algorithm = FTS(num_features=12, message_noise_variance=0.05)
+    notebook = observed(n)
+    features, arrays = with_features({})
+    task = Task(Phase.TRAIN, 1, n, 0, arrays, {"message": True})
+    draws = np.array(
+        [algorithm.summarise(task, notebook, generator(3, "draw", i))["weights"] for i in range(800)]
+    )
+    phi, y = features(notebook.history.points), standardise(notebook.history.values)
+    sigma = phi.T @ phi + 0.05 * np.eye(12)  # Eq. 2
+    nu = np.linalg.solve(sigma, phi.T @ y)
+    squares = np.einsum("ij,jk,ik->i", draws - nu, sigma / 0.05, draws - nu)
+    assert stats.kstest(squares, stats.chi2(12).cdf).pvalue > 1e-3
+    z = (draws.mean(axis=0) - nu) / np.sqrt(0.05 * np.diag(np.linalg.inv(sigma)) / 800)
+    assert np.abs(z).max() < 4
+    wrong = np.einsum("ij,jk,ik->i", draws - nu, sigma / 0.06, draws - nu)  # control: other noise
+    assert stats.kstest(wrong, stats.chi2(12).cdf).pvalue < 1e-3
+
+
+def test_messages_of_two_trials_are_drawn_apart_and_of_one_trial_alike():
+    run = Run.begin(FTS(schedule=0.5, **SMALL), objective=lambda c, x: 1.0).steps(4)
+    sent = [e.report.arrays["weights"].tobytes() for e in run.exchanges]
+    assert len(set(sent)) == len(sent)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_foreign_iteration_maximises_the_message(seed):
+    algorithm = FTS()
+    features, arrays = with_features({"weights": np.random.default_rng(seed).standard_normal(100)}, 100, seed)
+    notebook = Notebook(SQUARE, History.empty(2)).learn(
+        Outcome(np.array([[0.01, 0.5]] * 3), np.zeros(3), np.arange(3))
+    )
+    query = algorithm.propose(Task(Phase.TRAIN, 2, 3, 1, arrays), notebook, generator(seed))
+    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 201)] * 2), axis=-1).reshape(-1, 2)
+    away = np.linalg.norm(grid - [0.01, 0.5], axis=1) >= 0.025
+    function = LinearFunction(features, arrays["weights"])
+    assert function(query.points)[0] >= function(grid[away]).max() - 1e-6
+
+
+def test_advised_point_is_taken_unless_the_agent_has_been_there():
+    algorithm, notebook = FTS(advice="portfolio", **SMALL), observed()
+    free = np.array([0.123, 0.987])
+    assert np.linalg.norm(notebook.history.points - free, axis=1).min() > 0.025
+    task = Task(Phase.TRAIN, 2, 15, 1, {"point": free})
+    np.testing.assert_array_equal(algorithm.propose(task, notebook, generator(0)).points, [free])
+    seen = notebook.history.points[3] + 1e-3
+    task = Task(Phase.TRAIN, 2, 15, 1, {"point": seen})
+    other = algorithm.propose(task, notebook, generator(0)).points[0]
+    assert np.linalg.norm(notebook.history.points - other, axis=1).min() >= 0.025
+
+
+def test_agent_without_a_success_has_nothing_to_tell():
+    features, arrays = with_features({})
+    nothing = Notebook(SQUARE, History(np.eye(2), np.full(2, np.nan), np.arange(2)))
+    assert FTS().summarise(Task(Phase.TRAIN, 1, 0, 2, arrays, {"message": True}), nothing, generator(0)) == {}
+    assert len(features.phases) == 12
+
+
+def test_agent_that_is_not_asked_tells_nothing():
+    _, arrays = with_features({})
+    assert FTS().summarise(Task(Phase.TRAIN, 1, 0, 2, arrays), observed(), generator(0)) == {}
+
+
+# -- portfolio ---------------------------------------------------------------------------------
+
+
+def test_portfolio_is_the_greedy_one():
+    algorithm = FTS(advice="portfolio", schedule=0.0, targets=("0",), **SMALL)
+    state = told(algorithm, agents=AGENTS[1:])
+    state = algorithm.tell(state, Phase.TRAIN, {"0": Report(0, 3)})
+    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 101)] * 2), axis=-1).reshape(-1, 2)
+    weights = np.array([state.messages[a] for a in AGENTS[1:]])
+    raw = state.features(grid) @ weights.T
+    mean, stddev = raw.mean(axis=0), raw.std(axis=0)
+
+    def z(points):
+        return (state.features(points) @ weights.T - mean) / stddev
+
+    taken = []
+    for k in range(4):
+        state, tasks = algorithm.ask(state, Phase.TRAIN, 2 + k, ["0"], generator(k))
+        point = tasks["0"].arrays["point"][None]
+        if not taken:
+            gain, best = z(point).mean(), z(grid).mean(axis=1).max()
+        else:
+            floor = np.max(taken, axis=0)
+            gain = np.maximum(z(point)[0] - floor, 0).mean()
+            best = np.maximum(z(grid) - floor, 0).mean(axis=1).max()
+        assert gain > 0.93 * best - 0.02, k  # the server looks at 1024 points only
+        taken.append(z(point)[0])
+        state = algorithm.tell(state, Phase.TRAIN, {"0": Report(3 + k, 1)})
+
+
+# -- lengthscale -------------------------------------------------------------------------------
+
+
+def smooth(seed, lengthscale):
+    """A draw from a Gaussian process on the unit square, as a function of points `(n, 2)`."""
+    draws = generator(seed, "function")
+    features = rff.draw_features(300, lengthscale, 2, draws)
+    weights = draws.standard_normal(300)
+    return lambda x: features.unnormalised(np.atleast_2d(x)) @ weights
+
+
+def chosen_lengthscale(lengthscale):
+    """A run of two rounds on functions drawn with this lengthscale, and what it chose after the first."""
+    functions = [smooth(a, lengthscale) for a in range(12)]
+
+    def objective(c, x):
+        return float(functions[int(x.agent)](np.array([c["x"], c["y"]]))[0])
+
+    algorithm = FTS(lengthscale="federated", num_initial=30, message_noise_variance=1e-4)
+    run = Run.begin(algorithm, num_agents=12, objective=objective).step()
+    assert run.state.features is None
+    total = np.sum(list(run.state.log_likelihoods.values()), axis=0)
+    return run.step(), LENGTHSCALE_GRID[int(np.argmax(total))]
+
+
+@pytest.mark.parametrize("lengthscale", [0.1, 0.2])
+def test_federated_lengthscale_finds_the_one_that_functions_were_drawn_with(lengthscale):
+    run, chosen = chosen_lengthscale(lengthscale)
+    assert chosen == lengthscale
+    spread = run.state.features.frequencies.std() * lengthscale
+    assert 0.85 < spread < 1.15, "s_i ~ N(0, l^-2)"
+    assert {e.server_round for e in run.exchanges if "log_likelihoods" in e.report.arrays} == {1}
+
+
+@pytest.mark.parametrize("lengthscale", [0.3, 0.5, 0.7])
+def test_federated_lengthscale_is_a_step_short_at_most_for_smoother_functions(lengthscale):
+    # a smooth function varies little within the cube, and standardising it makes it look rougher
+    _, chosen = chosen_lengthscale(lengthscale)
+    steps = LENGTHSCALE_GRID.index(lengthscale) - LENGTHSCALE_GRID.index(chosen)
+    assert 0 <= steps <= 1
+
+
+def test_lengthscale_per_feature_is_used_per_feature():
+    run = Run.begin(FTS(lengthscale=(0.1, 2.0), num_features=400))
+    np.testing.assert_allclose(run.state.features.frequencies.std(axis=0), [10.0, 0.5], rtol=0.15)
+
+
+# -- does it pay -------------------------------------------------------------------------------
+
+NUM_WORLDS = 60
+
+
+@functools.cache
+def early(name, related=True):
+    """Best value of the target after 3 random points and 3 iterations, in each of 60 worlds `(60,)`.
+
+    Five agents hold 20 observations each: of the target's function plus a fifth of another one, or of
+    functions of their own.
+    """
+    algorithms = {
+        "ts": ThompsonSampling(),
+        "portfolio": FTS(advice="portfolio", schedule="first-5", targets=("0",)),
+        "single": FTS(advice="single", schedule="first-5", targets=("0",)),
+        "random": FTS(advice="random", schedule="first-5", targets=("0",)),
+    }
+    best = []
+    for world in range(NUM_WORLDS):
+        functions = [smooth(1000 * world + a, 0.25) for a in range(6)]
+
+        def value(agent, points, functions=functions):
+            if agent == 0:
+                return functions[0](points)
+            return functions[agent](points) * (0.2 if related else 1.0) + related * functions[0](points)
+
+        prior = {}
+        for agent in range(1, 6):
+            points = generator(world, "prior", agent).random((20, 2))
+            prior[str(agent)] = History.prior(points, value(agent, points))
+
+        def objective(c, x, value=value):
+            return float(value(int(x.agent), np.array([c["x"], c["y"]]))[0])
+
+        run = Run.begin(algorithms[name], num_agents=6, seed=world, objective=objective, prior=prior)
+        run.steps(4, present=["0"] if name == "ts" else None)
+        best.append(run.histories()["0"].values.max())
+    return np.array(best)
+
+
+def z_over_ts(name, related=True):
+    gain = early(name, related) - early("ts", related)
+    return gain.mean() / (gain.std(ddof=1) / NUM_WORLDS**0.5)
+
+
+@pytest.mark.parametrize("name", ["portfolio", "single"])
+def test_related_agents_help_early(name):
+    assert z_over_ts(name) > 2
+
+
+def test_random_points_in_place_of_messages_do_not_help():
+    assert z_over_ts("random") < 1
+
+
+def test_portfolio_of_related_agents_beats_random_points():
+    gain = early("portfolio") - early("random")
+    assert gain.mean() / (gain.std(ddof=1) / NUM_WORLDS**0.5) > 3
+
+
+def test_unrelated_agents_do_not_help():
+    assert z_over_ts("portfolio", related=False) < 2
+
+
+# -- what messages reveal ----------------------------------------------------------------------
+
+
+def test_server_can_reconstruct_points_and_values_of_foreign_rounds():
+    """The attack that `docs/papers/fts.md` warns of. It must succeed: whoever makes it fail, change the text.
+
+    The server knows the message that it sent, so it can do the agent's maximisation: that is `x_t`. The
+    agent's next message is a function whose value there is the standardised `y_t`, up to its noise.
+    """
+    functions = [smooth(100 + a, 0.5) for a in range(4)]
+
+    def objective(c, x):
+        return float(functions[int(x.agent)](np.array([c["x"], c["y"]]))[0])
+
+    algorithm = FTS(schedule=0.0, min_distance=0.0)
+    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 41)] * 2), axis=-1).reshape(-1, 2)
+    distances, guesses, truths = [], [], []
+    for seed in range(4):
+        run = Run.begin(algorithm, num_agents=4, seed=seed, objective=objective).steps(10)
+        for exchange in run.exchanges:
+            sent, received = exchange.task.arrays, exchange.report.arrays
+            if "weights" in sent:  # what the server sees ...
+                features = rff.RandomFeatures(sent["frequencies"], sent["phases"])
+                x = maximise(LinearFunction(features, sent["weights"]), grid, np.arange(2)).x
+                guesses.append((features(x[None]) @ received["weights"])[0])
+                # ... and what it must not know
+                distances.append(np.linalg.norm(x - exchange.history.points[-1]))
+                truths.append(standardise(exchange.history.values)[-1])
+    assert len(guesses) == 4 * 4 * 9
+    error = np.array(guesses) - truths
+    assert np.quantile(distances, 0.95) < 1e-4
+    assert np.corrcoef(guesses, truths)[0, 1] > 0.98
+    assert 0.05 < np.sqrt(np.mean(error**2)) < 0.2  # about sqrt(message_noise_variance) = .1
+    shuffled = np.random.default_rng(0).permutation(truths)  # control: what chance would give
+    assert abs(np.corrcoef(guesses, shuffled)[0, 1]) < 0.4
+
+
+def test_own_rounds_and_the_random_control_send_no_message_of_others():
+    run = Run.begin(FTS(advice="random", schedule=0.0, **SMALL)).steps(4)
+    assert not any("weights" in e.task.arrays or e.report.arrays for e in run.exchanges)
+    assert all("point" in e.task.arrays for e in run.exchanges if e.server_round > 1)
+
+
+# -- many agents, other spaces -----------------------------------------------------------------
+
+
+def test_a_portfolio_looks_at_a_sample_of_very_many_messages():
+    algorithm = FTS(advice="portfolio", schedule=0.0, **SMALL)
+    names = tuple(str(i) for i in range(300))
+    state = told(algorithm)
+    messages = {name: np.random.default_rng(int(name)).standard_normal(24) for name in names}
+    state = type(state)(SQUARE, state.progress, state.features, messages, frozenset(names))
+    state = algorithm.tell(state, Phase.TRAIN, {name: Report(0, 3) for name in names})
+    _, tasks = algorithm.ask(state, Phase.TRAIN, 2, names, generator(0))
+    assert all("point" in task.arrays for task in tasks.values())
+
+
+def test_one_dimensional_spaces_work():
+    line = SearchSpace({"x": Float(1e-3, 10.0, log=True)})
+    run = Run.begin(FTS(advice="portfolio", schedule=0.3, **SMALL), space=line, objective=hills(line)).steps(
+        6
+    )
+    assert all(len(h) == 8 for h in run.histories().values())
+
+
+def test_fts_equals_random_search_in_its_first_round():
+    assert same(Run.begin(FTS()).step().histories(), Run.begin(RandomSearch()).step().histories())

@@ -1,0 +1,238 @@
+"""Racing PF-PNE over Flower: the plain driver's regrets, and whoever drops out, comes late or fails."""
+
+import copy
+
+import numpy as np
+import pytest
+from contract import SQUARE, AlgorithmContract, Run, same
+
+from fbo_flower import strategies
+from fbo_flower.algorithms import PFPNE
+from fbo_flower.algorithms.pne.racing import _packed
+from fbo_flower.algorithms.pne.racing_agent import Race, unpacked
+from fbo_flower.algorithms.records import History, Notebook, Phase, Task
+from fbo_flower.clients import client_app
+from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.experiments.pne import reference as pne_reference
+from fbo_flower.experiments.pne.client import Shifted
+from fbo_flower.numerics.bandits.racing_cells import RacingOptions, grown_tree
+from fbo_flower.simulation import make_problem, simulate
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.space import Float, SearchSpace
+
+RACING = {"variant": "racing"}
+
+
+def cusp(config, context):
+    """One objective for all agents: they share cells for several rounds."""
+    return (
+        1.0 - abs(config["x"] - 0.3) ** 0.5 - abs(config["y"] - 0.7) + 0.001 * context.rng.standard_normal()
+    )
+
+
+def cumulative(study, num_agents):
+    return np.array([study.regret.where(agent=str(m))["cumulative"][-1] for m in range(num_agents)])
+
+
+@pytest.mark.parametrize("name", ["garland", "double-sine", "himmelblau", "ackley", "rastrigin-10d"])
+@pytest.mark.parametrize("limit", [10_000, 37])
+def test_regrets_without_noise_are_those_of_the_plain_driver(name, limit):
+    problem = make_problem(name, 4, 3, {"noise": 0.0})
+    options = {**RACING, "budget": 1500, "max_evaluations_per_round": limit}
+    study = simulate(problem, "pf-pne", None, None, 3, "inline", options=options)
+    expected = pne_reference.racing_pne(Shifted(problem), 1500, 3)
+    np.testing.assert_allclose(cumulative(study, 4), expected.final, atol=1e-6, rtol=0)
+    simple = [problem.optimum(m) - problem.true_value(study.best[str(m)]["config"], m) for m in range(4)]
+    np.testing.assert_allclose(simple, expected.simple, atol=1e-9)
+    assert study.trials["pulls"].sum() == 4 * 1500
+    assert int(np.max(study.trials["pulls"])) <= limit
+
+
+@pytest.mark.parametrize("budget", [1, 17, 40, 5000])
+def test_budgets_that_end_within_the_first_cells_or_later_agree_with_the_driver(budget):
+    problem = make_problem("himmelblau", 3, 1, {"noise": 0.0})
+    study = simulate(problem, "pf-pne", None, None, 1, "inline", options={**RACING, "budget": budget})
+    expected = pne_reference.racing_pne(Shifted(problem), budget, 1)
+    np.testing.assert_allclose(cumulative(study, 3), expected.final, atol=1e-6, rtol=0)
+
+
+def test_one_agent_alone_agrees_with_the_driver():
+    problem = make_problem("garland", 1, 2, {"noise": 0.0})
+    study = simulate(problem, "pf-pne", None, None, 2, "inline", options={**RACING, "budget": 900})
+    expected = pne_reference.racing_pne(Shifted(problem), 900, 2)
+    np.testing.assert_allclose(cumulative(study, 1), expected.final, atol=1e-6, rtol=0)
+
+
+def test_with_noise_the_regret_is_that_of_the_driver_on_average():
+    """Other draws, the same distribution: paired differences within three standard errors."""
+    differences = []
+    for seed in range(6):
+        problem = make_problem("himmelblau", 3, seed, {})
+        study = simulate(problem, "pf-pne", None, None, seed, "inline", options={**RACING, "budget": 1000})
+        expected = pne_reference.racing_pne(Shifted(problem), 1000, seed)
+        differences += (cumulative(study, 3) - expected.final).tolist()
+    error = np.std(differences, ddof=1) / np.sqrt(len(differences))
+    assert abs(np.mean(differences)) < 3 * error
+
+
+def test_stage_two_sends_nothing_but_the_number_of_evaluations():
+    run = Run.begin(PFPNE(budget=200, max_evaluations_per_round=20, **RACING)).steps(25)
+    assert run.algorithm.finished(run.state)
+    second = [e for e in run.exchanges if "cells.depth" not in e.task.arrays]
+    assert len(second) > 10
+    assert all(e.report.arrays == {} and e.report.values == {} for e in second)
+    told = [e.agent for e in second if e.task.arrays]
+    assert sorted(told) == ["0", "1", "2"]  # once each
+
+
+def test_nobody_is_told_smoothness_or_noise():
+    assert PFPNE(**RACING).options()["nu"] is None
+    with pytest.raises(ConfigError, match="both or none"):
+        PFPNE(nu=1.0, **RACING)
+    with pytest.raises(ConfigError, match="gap"):
+        PFPNE(gap=0.1, **RACING)
+    with pytest.raises(ConfigError, match="variant"):
+        PFPNE(variant="other")
+
+
+def test_given_smoothness_is_used():
+    values = []
+    for options in ({}, {"nu": 5.0, "rho": 0.9}):
+        problem = make_problem("garland", 2, 2, {"noise": 0.0})
+        one = simulate(
+            problem, "pf-pne", None, None, 2, "inline", options={**RACING, "budget": 500, **options}
+        )
+        values.append(cumulative(one, 2))
+    assert values[1].min() > values[0].max()
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounds"),
+    [
+        ("silent", [2]),
+        *((kind, rounds) for kind in ("raising", "down") for rounds in ([1, 2], [2, 3, 4], [4, 5, 6, 7])),
+    ],
+)
+def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(kind, rounds):
+    problem = make_problem("himmelblau", 4, 2, {"noise": 0.0})
+    app = client_app(problem, problem.space, seed=2, disclose="trials")
+    strategy = strategies.PFPNE(
+        num_agents=4, seed=2, budget=600, round_timeout=0.2, max_evaluations_per_round=60, **RACING
+    )
+    study = strategy.start(InProcessGrid(app, 4, faults={3: Fault(kind, rounds=rounds)}), None)
+    done = {m: int(study.trials.where(agent=str(m))["pulls"].sum()) for m in range(4)}
+    assert [done[m] for m in range(3)] == [600] * 3
+    assert done[3] <= 600  # trials whose report was lost are not disclosed
+
+
+def test_one_who_is_away_for_the_whole_of_stage_one_is_told_of_it_and_pulls_all_its_cells():
+    run = Run.begin(PFPNE(budget=300, **RACING), num_agents=4)
+    while run.state.shared is None:
+        run.step(present=["0", "1", "2"])
+    run.steps(4)
+    shared = run.state.shared
+    log = run.histories()["3"]
+    assert len(log) == 300
+    pulled = {tuple(point) for point in log.points.tolist()}
+    assert len(pulled) >= shared.cells.size
+    first = next(e for e in run.exchanges if e.agent == "3").task
+    assert not first.arrays["shared.heard"].any()
+    other = next(e for e in run.exchanges if e.agent == "0" and "shared.heard" in e.task.arrays).task
+    assert other.arrays["shared.heard"].all()
+
+
+def test_the_merged_means_do_not_contain_an_agent_whose_reports_were_lost():
+    run = Run.begin(PFPNE(budget=300, **RACING), num_agents=3)
+    run.step(lost=["2"])
+    while run.state.shared is None:
+        run.step(present=["0", "1"])
+    _, tasks = run.algorithm.ask(run.state, Phase.TRAIN, 99, ["2"], np.random.default_rng(0))
+    assert not tasks["2"].arrays["shared.heard"].any()
+    assert run.agents["2"].num_evaluations > 0
+
+
+def test_a_late_joiner_takes_part_in_the_batch_that_is_open():
+    run = Run.begin(PFPNE(budget=4000, **RACING), num_agents=4, late=["3"], objective=cusp)
+    run.step(present=["0", "1", "2"]).step(present=["0", "1", "2"]).step()
+    assert "cells.depth" in run.exchanges[-1].task.arrays
+    assert run.exchanges[-1].agent == "3"
+    run.step()
+    assert run.state.rows == ("0", "1", "2", "3")
+    assert (run.state.gathering.counts[3] == 0).any()
+    assert (run.state.gathering.counts[3] > 0).any()
+
+
+def test_the_tree_grows_again_from_its_cells_and_means():
+    run = Run.begin(PFPNE(budget=4000, **RACING), objective=cusp)
+    while run.state.shared is None:
+        run.step()
+    shared, state = run.state.shared, run.state
+    got, heard = unpacked(_packed(shared, state.gathering, state.rows, "1"), shared.cells.options)
+    size = shared.cells.size
+    assert got.cells.size == size > 31
+    for name in ("depth", "index", "parent", "first_child", "anchor"):
+        np.testing.assert_array_equal(getattr(got.cells, name)[:size], getattr(shared.cells, name)[:size])
+    assert heard.all()
+
+
+@pytest.mark.parametrize(
+    ("depth", "index"),
+    [
+        ([0, 1, 1, 3, 3], [0, 0, 1, 0, 1]),
+        ([0, 1, 1, 1, 1], [0, 0, 1, 0, 1]),
+        ([0, 1], [0, 0]),
+        ([1], [0]),
+        ([], []),
+    ],
+)
+def test_cells_that_are_no_tree_are_refused(depth, index):
+    whole = [np.array(a, dtype=np.int64) for a in (depth, index)]
+    with pytest.raises(ConfigError, match="tree"):
+        grown_tree(RacingOptions(1), *whole, np.zeros(len(depth)))
+
+
+def test_stage_two_without_what_stage_one_found_is_refused():
+    notebook = Notebook(SQUARE, History.empty(2))
+    with pytest.raises(WireError, match="shared"):
+        Race(Task(Phase.TRAIN, 1, 0, 5), notebook, RacingOptions(2), 100)
+
+
+def test_a_report_of_other_cells_is_no_evidence():
+    run = Run.begin(PFPNE(budget=100, **RACING))
+    _, tasks = run.algorithm.ask(run.state, Phase.TRAIN, 1, ["0", "1"], np.random.default_rng(0))
+    report = run.agents["0"].answer(run.algorithm, tasks["0"])
+    cut = {name: array[:3] for name, array in report.arrays.items()}
+    wrong = type(report)(report.trial, report.num_trials, 0, cut)
+    before = copy.deepcopy(run.state)
+    state = run.algorithm.tell(run.state, Phase.TRAIN, {"0": wrong})
+    assert state.means == {}
+    assert same(before, run.state)
+
+
+def test_cells_that_always_fail_do_not_hold_up_the_others_and_are_left():
+    space = SearchSpace({"x": Float(0.0, 1.0)})
+
+    def objective(config, context):
+        if config["x"] > 0.6:
+            raise RuntimeError("no luck")
+        return 5.0 - abs(config["x"] - 0.3)
+
+    app = client_app(objective, space, seed=0, disclose="trials")
+    study = strategies.PFPNE(num_agents=2, seed=0, budget=400, **RACING).start(InProcessGrid(app, 2), 60)
+    assert study.trials["pulls"].sum() == 800
+    assert 0 < study.rounds["failed_trials"].sum() < 200
+    assert all(abs(study.best[str(m)]["config"]["x"] - 0.3) < 0.02 for m in range(2))
+
+
+class TestRacingContract(AlgorithmContract):
+    reports_values = True  # a mean of two pulls without noise is a value
+
+    def make(self):
+        return PFPNE(budget=60, max_evaluations_per_round=9, variant="racing")
+
+
+class TestRacingWithWholeBatchesContract(AlgorithmContract):
+    reports_values = True
+
+    def make(self):
+        return PFPNE(budget=500, max_evaluations_per_round=50, variant="racing")

@@ -1,0 +1,473 @@
+"""RFMS without Flower: what is asked, what is told, and what comes of missing, late and wrong answers."""
+
+import json
+
+import numpy as np
+import pytest
+from contract import SQUARE, AlgorithmContract, Run, hills, same
+
+from fbo_flower import strategies
+from fbo_flower.algorithms import RFMS
+from fbo_flower.algorithms.records import Federation, Phase, Report, Task
+from fbo_flower.algorithms.rfms.methods import Method, shipped
+from fbo_flower.algorithms.rfms.site import digest
+from fbo_flower.algorithms.rfms.state import Answer, RFMSState, Trial, pooled_loss, read_late, write_late
+from fbo_flower.clients.app import agent_app
+from fbo_flower.clients.site_agent import Shipment, SiteAgent
+from fbo_flower.clients.site_options import SiteOptions
+from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation.grids import InProcessGrid
+
+ROLES = {"0": "openbox", "1": "curator", "2": "curator", "3": "lockbox"}
+
+
+class HillSite:
+    """A site without rows, whose models are points."""
+
+    is_rate = False
+
+    def __init__(self, space=SQUARE):
+        self.space = space
+        self.hills = hills(space)
+
+    def train(self, config, context):
+        model = np.frombuffer(self.space.encode(config).tobytes(), dtype=np.uint8)
+        return Shipment(-self.hills(config, context), 10 + int(context.agent), model)
+
+    def judge(self, model, rows, context):
+        config = self.space.decode(np.frombuffer(model.tobytes(), dtype=np.float64))
+        return -self.hills(config, context), 10 + int(context.agent)
+
+
+def hill_app(seed, roles=ROLES, **options):
+    def agent(context):
+        role = roles[str(context.node_config["partition-id"])]
+        given = SiteOptions.read(context.node_config, options)
+        return SiteAgent(HillSite(), given, SQUARE, context, role=role, seed=seed, disclose="trials")
+
+    return agent_app(agent)
+
+
+class SitesContract(AlgorithmContract):
+    """The contract for sites: only the openbox is asked for trials, and the end looks at models once more."""
+
+    reports_values = True
+    smallest = 2
+
+    def app(self, seed):
+        return hill_app(seed, {"0": "openbox", "1": "curator", "2": "curator"})
+
+    def test_driver_and_grid_agree_to_the_last_bit(self):
+        pytest.skip("sites disclose less: test_strategy_and_driver_agree_to_the_last_bit")
+
+    def test_late_joiners_take_part(self):
+        pytest.skip("roles are assigned at the first roll-call")
+
+    def test_finish_is_answered(self):
+        run = Run.begin(self.make()).steps(2)
+        run.half(Phase.FINISH)
+        finals = [e for e in run.exchanges if e.phase is Phase.FINISH]
+        assert {e.agent for e in finals} == {"0", "1", "2"}
+        assert all(np.isfinite(e.report.values["loss"]) for e in finals)
+
+    def test_nobody_answering_leaves_the_algorithm_where_it_was(self):
+        run = Run.begin(self.make()).steps(2, lost=("0", "1", "2"))
+        first, again = run.exchanges
+        assert (first.agent, again.agent) == ("0", "0")
+        assert same(first.task.arrays, again.task.arrays)
+        assert run.agents["0"].num_evaluations == 1
+
+    def test_lost_reports_are_asked_for_again_and_nothing_is_done_twice(self):
+        run = Run.begin(self.make(), num_agents=4)
+        chance = np.random.default_rng(0)
+        for _ in range(self.num_rounds + 3):
+            run.step(lost=[name for name in run.agents if chance.random() < 0.4])
+        run.step()
+        assert any(e.report is None for e in run.exchanges)
+        for agent in run.agents.values():
+            assert agent.num_evaluations == len(agent.log) == len(set(agent.log.trials.tolist()))
+        told = [e.report.trial for e in run.exchanges if e.agent == "0" and e.report is not None]
+        assert told == list(range(len(run.agents["0"].log)))
+        for trial in range(len(run.state.trials) - 1):  # whatever a curator found out arrived in the end
+            knows = {name for name in "123" if trial in run.agents[name].log.trials}
+            assert set(run.state.answers.get(trial, {})) == knows - set(pending(run, trial))
+
+    @pytest.mark.parametrize("scale", [0.0, 1e-200, 1e11])
+    def test_values_of_any_scale_work(self, scale):
+        super().test_values_of_any_scale_work(scale)
+
+    def test_agents_without_a_single_success_go_on(self):
+        def objective(config, context):
+            return hills(SQUARE)(config, context) if context.agent == "1" else None
+
+        algorithm = self.make()
+        run = Run.begin(algorithm, objective=objective).steps(self.num_rounds)
+        assert algorithm.recommend(run.agents["0"].notebook) is None
+        assert len(run.histories()["1"]) == 0, "nothing to judge"
+        assert run.state.front() == []
+
+
+def pending(run, trial):
+    return [name for name, owed in run.state.owed.items() if trial in owed]
+
+
+class TestFmo(SitesContract):
+    def make(self):
+        return RFMS(method="fmo", num_initial=2, num_trials=40)
+
+
+class TestEhvi(SitesContract):
+    def make(self):
+        return RFMS(method="ehvi", num_initial=2, num_trials=40)
+
+
+class TestFso(SitesContract):
+    def make(self):
+        return RFMS(method="fso", alpha=0.2, num_initial=2, num_trials=40, ship="max")
+
+
+class TestRandom(SitesContract):
+    def make(self):
+        return RFMS(method="rand_mo", num_initial=2, num_trials=40)
+
+
+class TestLso(SitesContract):
+    def make(self):
+        return RFMS(method="lso", num_initial=2, num_trials=40)
+
+
+# -- the server ----------------------------------------------------------------------------------
+
+
+def state_of(losses, points=None):
+    """A state whose trials have these `(J_l, {curator: (J_i, n_i)})`."""
+    points = np.linspace(0, 1, 2 * len(losses)).reshape(-1, 2) if points is None else points
+    trials = tuple(
+        Trial(1, p, Answer(local, 50, "" if np.isfinite(local) else "failed"))
+        for p, (local, _) in zip(points, losses, strict=True)
+    )
+    answers = {
+        t: {
+            a: Answer(*said) if isinstance(said, tuple) else Answer(np.nan, 0, said)
+            for a, said in row.items()
+        }
+        for t, (_, row) in enumerate(losses)
+        if row
+    }
+    models = {t: np.array([t], dtype=np.uint8) for t in range(len(losses))}
+    return RFMSState(SQUARE, "0", ("1", "2"), (), points[:0], trials, answers, models=models)
+
+
+def test_remote_loss_is_the_mean_by_rows_over_those_who_answered():
+    assert pooled_loss([Answer(0.1, 30), Answer(0.5, 10)]) == pytest.approx(0.2)
+    assert pooled_loss([Answer(0.1, 30), Answer(np.nan, 0, "failed")]) == pytest.approx(0.1)
+    assert np.isnan(pooled_loss([]))
+    state = state_of([(0.2, {"1": (0.1, 30), "2": (0.5, 10)}), (0.3, {"2": (0.5, 10)}), (0.4, {})])
+    np.testing.assert_allclose(state.losses(), [[0.2, 0.2], [0.3, 0.5], [0.4, np.nan]])
+    np.testing.assert_allclose(state.worst_losses(), [0.5, 0.5, np.nan])
+
+
+def test_front_holds_no_dominated_failed_unknown_or_repeated_trial():
+    losses = [
+        (0.3, 0.1),
+        (0.1, 0.3),
+        (0.3, 0.1),
+        (0.3, 0.3),
+        (0.05, None),
+        (np.nan, None),
+        (0.0, "refused: no"),
+    ]
+    state = state_of(
+        [(a, {} if b is None else {"1": b if isinstance(b, str) else (b, 10)}) for a, b in losses]
+    )
+    assert state.front() == [0, 1]
+    assert state.failed().tolist() == [False] * 5 + [True, True]
+
+
+def test_a_trial_has_not_failed_when_one_curator_could_judge_it_or_all_withhold():
+    refused, withheld = "refused: type", "withheld: the query budget of 3 answers is used up"
+    state = state_of([(0.1, {"1": refused, "2": (0.2, 5)}), (0.1, {"1": refused}), (0.1, {"1": withheld})])
+    assert state.failed().tolist() == [False, True, False]
+    assert not state.exhausted()
+    assert state_of([(0.1, {"1": withheld, "2": withheld})]).exhausted()
+
+
+def test_failed_trials_count_as_the_worst_and_unknown_ones_not_at_all():
+    state = state_of([(0.1, {"1": (0.4, 5)}), (np.nan, {}), (0.3, {"1": (0.2, 5)}), (0.2, {})])
+    points, losses = Method("fmo", 0.5).observations(state)
+    np.testing.assert_array_equal(losses, [[0.1, 0.4], [0.3, 0.4], [0.3, 0.2]])
+    np.testing.assert_array_equal(points, state.points[[0, 1, 2]])
+    _, alone = Method("lso", 0.5).observations(state)
+    np.testing.assert_array_equal(alone[:, 0], [0.1, 0.3, 0.3, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("method", "alpha", "ship", "expected"),
+    [("lso", 0.5, "own", 0), ("fso", 0.2, "own", 3), ("fso", 0.8, "own", 1), ("fmo", 0.5, "own", 1),
+     ("rand_mo", 0.5, "own", 1), ("ehvi", 0.5, "mean", 1), ("lso", 0.5, "max", 2)],
+)  # fmt: skip
+def test_what_is_shipped_minimises_its_criterion(method, alpha, ship, expected):
+    rows = [(0.1, 0.9, 0.9), (0.2, 0.25, 0.31), (0.29, 0.28, 0.28), (0.5, 0.11, 0.11), (0.01, None, None)]
+    state = state_of(
+        [(a, {"1": "refused: x"} if b is None else {"1": (b, 10), "2": (c, 10)}) for a, b, c in rows]
+    )
+    assert shipped(state, ship, Method(method, alpha)) == expected
+    assert shipped(state_of([(np.nan, {})]), ship, Method(method, alpha)) is None
+
+
+def test_methods_start_from_the_same_configurations_but_random_search_from_its_own():
+    federation = Federation(SQUARE, ("0", "1"), {"0": "openbox", "1": "curator"})
+    designs = {
+        m: RFMS(method=m, num_initial=5, num_trials=9).init(federation, generator(3, "init")).design
+        for m in ("lso", "fso", "fmo", "ehvi", "rand_mo")
+    }
+    for method in ("fso", "fmo", "ehvi"):
+        np.testing.assert_array_equal(designs[method], designs["lso"])
+    assert len(designs["lso"]) == 5
+    assert len(designs["rand_mo"]) == 9
+    assert not np.isin(designs["rand_mo"], designs["lso"]).any()
+
+
+@pytest.mark.parametrize(
+    ("roles", "match"),
+    [
+        ({"0": "openbox", "1": "openbox", "2": "curator"}, r"exactly one openbox, got agents \['0', '1'\]"),
+        ({"0": "curator", "1": "curator", "2": "curator"}, r"exactly one openbox, got agents \[\]"),
+        ({"0": "openbox", "1": "lockbox", "2": "lockbox"}, "at least one curator"),
+        ({"0": "openbox", "1": "curator"}, "agent 2: expected one of openbox, curator, lockbox, got ''"),
+        ({"0": "openbox", "1": "curator", "2": "judge"}, "got 'judge'"),
+    ],
+)
+def test_roles_that_do_not_fit_are_refused_before_anything_is_asked(roles, match):
+    with pytest.raises(ConfigError, match=match):
+        RFMS().init(Federation(SQUARE, ("0", "1", "2"), roles), generator(0, "init"))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"method": "nsga"}, "lso, fso, fmo, ehvi, rand_mo"),
+        ({"alpha": 1.5}, "alpha"),
+        ({"num_trials": 0}, "num_trials"),
+        ({"ship": "best"}, "own, mean, max"),
+        ({"attempts": 0}, "attempts"),
+    ],
+)
+def test_unusable_options_are_config_errors(options, match):
+    with pytest.raises(ConfigError, match=match):
+        RFMS(**options)
+
+
+# -- who answers, and what ---------------------------------------------------------------------------
+
+
+def begin(**options):
+    return Run.begin(
+        RFMS(**{"num_initial": 3, "num_trials": 20, "method": "rand_mo", **options}), num_agents=3
+    )
+
+
+def test_late_answers_come_with_the_next_reply_and_enter_the_buffer():
+    run = begin().step().step(lost=("1",)).step(lost=("1",))
+    assert run.state.owed == {"1": (1, 2)}
+    before = run.state.losses()
+    run.step()
+    assert run.state.owed == {}
+    late = json.loads(run.exchanges[-2].report.values["late"])
+    assert [row[0] for row in late] == [1, 2]
+    for trial, loss, num_rows in late:
+        history = run.agents["1"].log
+        assert loss == -history.values[history.trials == trial][0]
+        assert run.state.answers[trial]["1"] == Answer(loss, num_rows)
+    assert (run.state.losses()[1:3, 1] != before[1:3, 1]).all()
+
+
+def test_a_model_is_kept_while_an_answer_may_still_make_it_worth_keeping():
+    run = begin().step().step(lost=("1",))
+    assert 1 in run.state.models
+    run.steps(3)
+    assert set(run.state.models) == set(run.state.front()) | {
+        shipped(run.state, "own", Method("rand_mo", 0.5))
+    }
+
+
+def test_an_openbox_that_never_answers_costs_its_trial_after_some_attempts():
+    run = begin(attempts=3).steps(3, lost=("0",))
+    (trial,) = run.state.trials
+    assert trial.local.failure == "the openbox did not answer 3 times"
+    assert run.state.point is None
+    run.step()
+    assert len(run.state.trials) == 2
+    assert run.agents["0"].num_evaluations == 2, "the first configuration was trained once"
+
+
+def test_without_curators_the_openbox_waits_and_the_model_is_judged_when_they_return():
+    run = begin().step()
+    run.step(present=("0",)).step(present=("0",))
+    assert len(run.state.trials) == 2, "no third configuration"
+    assert run.state.unjudged == 1
+    run.step()
+    assert run.state.unjudged is None
+    assert set(run.state.answers[1]) == {"1", "2"}
+
+
+def test_study_ends_when_the_whole_initial_design_fails():
+    run = Run.begin(RFMS(num_initial=4, num_trials=9), objective=lambda config, context: None).steps(4)
+    assert run.algorithm.finished(run.state)
+    run.half(Phase.FINISH)
+    assert [e for e in run.exchanges if e.phase is Phase.FINISH] == []
+
+
+def test_study_ends_with_its_trials():
+    run = begin(num_trials=4).steps(9)
+    assert run.algorithm.finished(run.state)
+    assert len(run.state.trials) == 4
+    assert sum(e.phase is Phase.TRAIN for e in run.exchanges) == 4
+
+
+def test_the_end_asks_everybody_for_every_kept_model_once_and_again_who_was_silent():
+    run = Run.begin(RFMS(method="rand_mo", num_initial=3, num_trials=8), num_agents=3).steps(8)
+    exchanges = 0
+    while run.server_round < 200:
+        run.server_round += 1
+        before = len(run.exchanges)
+        run.half(Phase.FINISH, lost=("2",) if exchanges == 0 else ())
+        if len(run.exchanges) == before:
+            break
+        exchanges += 1
+    kept = run.state.final
+    assert set(kept) == set(run.state.front()) | {shipped(run.state, "own", Method("rand_mo", 0.5))}
+    assert {t: set(a) for t, a in run.state.final_answers.items()} == {t: {"0", "1", "2"} for t in kept}
+    asked = [(e.task.trial, e.agent) for e in run.exchanges if e.phase is Phase.FINISH]
+    assert len(asked) == 3 * len(kept) + 1
+    assert asked[-1] == (kept[0], "2")
+
+
+def report(trial=0, failed=0, model=True, **values):
+    arrays = {"model": np.ones(3, dtype=np.uint8)} if model else {}
+    return Report(trial, 1, failed, arrays, {"loss": 0.5, "num_rows": 10, **values})
+
+
+TRAIN, EVALUATE = (
+    Task(p, 1, 4, 1, {}, {"owed": "1,3"} if p == "evaluate" else {}) for p in Phase if p != "finish"
+)
+
+
+@pytest.mark.parametrize(
+    ("task", "said", "match"),
+    [
+        (TRAIN, report(model=False), "model"),
+        (
+            TRAIN,
+            Report(0, 1, 0, {"model": np.ones(0, dtype=np.uint8)}, {"loss": 0.5, "num_rows": 3}),
+            "model",
+        ),
+        (EVALUATE, report(), "model"),
+        (EVALUATE, report(model=False, num_rows=0), "num_rows"),
+        (EVALUATE, report(model=False, num_rows=10**12), "num_rows"),
+        (EVALUATE, report(model=False, loss=1e300), "loss"),
+        (EVALUATE, report(model=False, failed=1), "failure"),
+        (EVALUATE, Report(0, 1, 0, {}, {"failure": "failed"}), "failure"),
+        (EVALUATE, Report(0, 1, 1, {}, {"failure": "x" * 301}), "failure"),
+        (EVALUATE, Report(0, 1, 1, {}, {"failure": "failed", "loss": 0.1}), "failure"),
+        (EVALUATE, Report(0, 1, 0), "loss"),
+        (EVALUATE, report(model=False, late="[[2,0.5,10]]"), "late"),
+        (EVALUATE, report(model=False, late="[[1,0.5,10],[1,0.6,10]]"), "late"),
+        (EVALUATE, report(model=False, late="[[1,NaN,10]]"), "late"),
+        (EVALUATE, report(model=False, late='[[1,"0.5",10]]'), "late"),
+        (EVALUATE, report(model=False, late="[[true,0.5,10]]"), "late"),
+        (EVALUATE, report(model=False, late="[" * 2000), "late"),
+        (EVALUATE, report(model=False, late="5"), "late"),
+    ],
+)
+def test_answers_that_are_none_are_refused(task, said, match):
+    with pytest.raises(WireError, match=match):
+        RFMS().check_report(task, said)
+
+
+def test_answers_that_are_some_pass():
+    RFMS().check_report(TRAIN, report())
+    RFMS().check_report(EVALUATE, report(model=False, late=write_late({1: (0.5, 10), 3: (0.0, 9)})))
+    RFMS().check_report(EVALUATE, Report(4, 1, 1, {}, {"failure": "failed"}))
+    assert read_late("[[3,0.25,10]]", [3]) == {3: Answer(0.25, 10)}
+
+
+# -- the sites ---------------------------------------------------------------------------------------------
+
+
+def last_task(models, number, manifest=None):
+    manifest = np.array([digest(m) for m in models]) if manifest is None else manifest
+    return Task(Phase.FINISH, 9, number, 0, {"model": models[number], "manifest": manifest})
+
+
+MODELS = [np.full(4, k, dtype=np.uint8) for k in range(3)]
+
+
+def test_the_first_task_of_the_end_fixes_what_may_be_judged():
+    run = begin(num_trials=4)
+    lockbox, algorithm = run.agents["2"], run.algorithm
+    values = {}
+    for task in (last_task(MODELS, 0), last_task(MODELS, 0), last_task(MODELS, 2)):
+        query = algorithm.propose(task, lockbox.notebook, generator(0))
+        values[task.trial] = query is not None or values.get(task.trial)
+        if query is not None:
+            outcome = lockbox.evaluate(query, 0, task)
+            lockbox.notebook = algorithm.learn(task, lockbox.notebook, outcome, generator(0))
+    assert lockbox.num_evaluations == 2, "a model is judged once"
+    others = [*MODELS[:2], np.full(4, 9, dtype=np.uint8)]
+    with pytest.raises(WireError, match="manifest"):
+        algorithm.propose(last_task(others, 2), lockbox.notebook, generator(0))
+    manifest = np.array([digest(m) for m in MODELS])
+    with pytest.raises(WireError, match="one of the manifest"):
+        algorithm.propose(last_task(others, 2, manifest), lockbox.notebook, generator(0))
+    for phase in (Phase.TRAIN, Phase.EVALUATE):
+        arrays = {"point": np.full((1, 2), 0.5), "model": MODELS[0]}
+        with pytest.raises(WireError, match="fixed already"):
+            algorithm.propose(Task(phase, 9, 5, 1, arrays), lockbox.notebook, generator(0))
+
+
+def test_openbox_judges_and_saves_none_but_its_own_models():
+    run = begin().steps(2)
+    with pytest.raises(WireError, match="that this site has made"):
+        run.algorithm.propose(last_task(MODELS, 0), run.agents["0"].notebook, generator(0))
+
+
+def test_notebook_of_the_openbox_holds_one_model_however_many_it_made():
+    run = begin().steps(6)
+    arrays = run.agents["0"].notebook.arrays
+    assert arrays["digests"].shape == (6, 32)
+    assert arrays["model"].shape == (16,)
+
+
+# -- over the grid -----------------------------------------------------------------------------------------
+
+
+def test_strategy_and_driver_agree_to_the_last_bit(tmp_path):
+    options = {"method": "fmo", "num_initial": 3, "num_trials": 7}
+    run = Run.begin(RFMS(**options), num_agents=3, seed=5).steps(7)
+    app = hill_app(5, {"0": "openbox", "1": "curator", "2": "curator"})
+    study = strategies.RFMS(num_agents=3, seed=5, **options).start(InProcessGrid(app, 3), None)
+    np.testing.assert_array_equal(study.models["local_loss"], run.state.losses()[:, 0])
+    np.testing.assert_array_equal(study.models["remote_loss"], run.state.losses()[:, 1])
+    assert study.models["config"].tolist() == [SQUARE.decode(p) for p in run.state.points]
+    study.save(tmp_path)
+    assert type(study).load(tmp_path) == study
+
+
+@pytest.mark.parametrize("method", ["lso", "fso", "fmo", "ehvi"])
+def test_searches_end_lower_than_they_began(method):
+    def objective(config, context):
+        return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.6) ** 2 - 0.1 * int(context.agent)
+
+    run = Run.begin(RFMS(method=method, num_initial=5, num_trials=25), objective=objective).steps(25)
+    best = run.state.losses()[:, 0]
+    assert best[5:].min() < 0.1 * best[:5].min() + 1e-3
+
+
+def test_sixty_equal_losses_do_not_break_a_search():
+    for method in ("lso", "fso", "fmo", "ehvi"):
+        algorithm = RFMS(method=method, num_initial=50, num_trials=60)
+        run = Run.begin(algorithm, objective=lambda config, context: 0.5).steps(60)
+        assert len(run.state.trials) == 60
+        assert run.state.front() == [0]

@@ -1,0 +1,268 @@
+import functools
+
+import numpy as np
+import pytest
+from contract import SQUARE, AlgorithmContract, Run, same
+from scipy.optimize import minimize
+from scipy.stats import norm
+
+from fbo_flower.algorithms import RGPE, TAF
+from fbo_flower.algorithms.records import Federation, History, Notebook, Phase, Report, Task
+from fbo_flower.algorithms.transfer.base import Members
+from fbo_flower.algorithms.transfer.options import WeightPosterior
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.numerics.surrogates import gp, rff
+from fbo_flower.numerics.surrogates.transforms import standardise
+
+SMALL = {"num_candidates": 64, "num_features": 12}
+
+
+class TestContractRGPE(AlgorithmContract):
+    def make(self):
+        return RGPE(**SMALL, num_draws=20, refresh_every=3)
+
+
+class TestContractTAF(AlgorithmContract):
+    reports_values = True  # the best one, standardised
+
+    def make(self):
+        return TAF(**SMALL, refresh_every=2)
+
+
+def test_taf_over_what_the_target_has_seen_lets_no_value_travel():
+    run = Run.begin(TAF(improvement_over="seen", **SMALL)).steps(4)
+    assert not any("incumbent" in e.report.arrays or "incumbents" in e.task.arrays for e in run.exchanges)
+    assert any("means" in e.task.arrays for e in run.exchanges)
+
+
+# -- what travels, and how often -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", [RGPE, TAF])
+def test_posteriors_are_sent_once_and_kept(algorithm):
+    run = Run.begin(algorithm(communication="once", **SMALL), num_agents=4).steps(6)
+    for name in run.agents:
+        mine = [e for e in run.exchanges if e.agent == name]
+        assert ["mean" in e.report.arrays for e in mine] == [True] + [False] * 5
+        assert [len(e.task.arrays.get("means", ())) for e in mine] == [0, 3, 0, 0, 0, 0]
+        assert ["frequencies" in e.task.arrays for e in mine] == [True] + [False] * 5
+        listed = [set(e.task.arrays["members"].tolist()) for e in mine[1:]]
+        assert all(digests == listed[0] for digests in listed)
+        kept = run.agents[name].notebook.arrays["means"]
+        theirs = [run.state.posteriors[a].mean for a in sorted(run.agents) if a != name]
+        np.testing.assert_array_equal(kept, theirs)
+
+
+def test_refreshed_posteriors_replace_the_old_ones():
+    run = Run.begin(RGPE(refresh_every=2, num_draws=5, **SMALL)).steps(4)
+    sizes = [len(e.task.arrays.get("means", ())) for e in run.exchanges if e.agent == "0"]
+    assert sizes == [0, 2, 0, 2]  # asked in rounds 1 and 3, sent on in rounds 2 and 4
+    assert len(run.agents["0"].notebook.arrays["means"]) == 2
+
+
+def test_a_target_that_lost_its_posteriors_is_sent_them_again():
+    run = Run.begin(RGPE(communication="once", num_draws=5, **SMALL)).steps(3)
+    agent = run.agents["1"]
+    agent.notebook = Notebook(SQUARE, agent.notebook.history)  # nothing but its own observations is left
+    run.steps(3)
+    mine = [e for e in run.exchanges if e.agent == "1"]
+    assert [bool(e.report.values.get("missing")) for e in mine] == [False] * 3 + [True] + [False] * 2
+    assert [len(e.task.arrays.get("means", ())) for e in mine] == [0, 2, 0, 0, 2, 0]
+    assert len(agent.notebook.arrays["means"]) == 2
+    assert "frequencies" in mine[4].task.arrays
+
+
+def test_a_lost_exchange_is_repeated_with_the_same_posteriors():
+    run = Run.begin(RGPE(num_draws=5, **SMALL)).step().step(lost=["1"]).step()
+    two, three = (e.task for e in run.exchanges if e.agent == "1" and e.server_round > 1)
+    assert two.trial == three.trial
+    assert same(two.arrays, three.arrays)
+
+
+def test_others_answer_once_and_evaluate_nothing():
+    prior = {"2": History.prior(np.random.default_rng(0).random((5, 2)), np.arange(5.0))}
+    run = Run.begin(TAF(targets=("1",), **SMALL), num_agents=4, prior=prior).steps(4)
+    assert {n: a.num_evaluations for n, a in run.agents.items()} == {"0": 0, "1": 6, "2": 0, "3": 0}
+    # a target gives nothing either that nobody would use
+    assert set(run.state.posteriors) == {"2"}
+
+
+def test_a_target_is_sent_a_sample_of_very_many():
+    algorithm = RGPE(max_members=2, num_draws=5, communication="once", **SMALL)
+    run = Run.begin(algorithm, num_agents=5).steps(4)
+    later = [e.task.arrays for e in run.exchanges if e.server_round > 1]
+    assert {len(arrays["members"]) for arrays in later} == {2}
+    assert sum(len(arrays.get("means", ())) for arrays in later) == 5 * 2  # the sample is kept, and sent once
+    assert len({tuple(arrays["members"]) for arrays in later[:5]}) > 1  # and not the same for all
+
+
+def test_unknown_targets_are_named():
+    with pytest.raises(ConfigError, match="got '9'"):
+        RGPE(targets=("9",)).init(Federation(SQUARE, ("0",)), generator(0))
+    with pytest.raises(ConfigError, match="expected 2 numbers"):
+        TAF(lengthscale=(0.1, 0.2, 0.3)).check(SQUARE)
+
+
+def test_digest_is_of_the_content():
+    a = WeightPosterior(np.arange(3.0), np.arange(6.0), np.ones(1))
+    b = WeightPosterior(np.arange(3.0), np.arange(6.0), np.ones(1))
+    c = WeightPosterior(np.arange(3.0), np.arange(6.0), np.full(1, 1.1))
+    assert a.digest == b.digest != c.digest
+    assert 0 <= a.digest < 2**63
+
+
+def test_message_is_the_posterior_of_the_paper():
+    algorithm = RGPE(**SMALL)
+    features = rff.draw_features(12, 0.5, 2, np.random.default_rng(1))
+    points = np.random.default_rng(0).random((7, 2))
+    values = np.sin(5 * points.sum(axis=1))
+    notebook = Notebook(SQUARE, History.prior(points, values))
+    arrays = {"frequencies": features.frequencies, "phases": features.phases}
+    task = Task(Phase.TRAIN, 1, 0, 0, arrays, {"message": True})
+    sent = algorithm.summarise(task, notebook, np.random.default_rng(0))
+    phi, y = features(points), standardise(values)
+    inverse = np.linalg.inv(phi.T @ phi + 0.01 * np.eye(12))
+    np.testing.assert_allclose(sent["mean"], inverse @ phi.T @ y, rtol=1e-6)
+    np.testing.assert_allclose(unpack_symmetric(sent["inverse"], 12), inverse, rtol=1e-6, atol=1e-8)
+    assert set(sent) == {"mean", "inverse"}
+    assert TAF(**SMALL).summarise(task, notebook, np.random.default_rng(0))["incumbent"] == y.max()
+
+
+# -- what a target makes of them -------------------------------------------------------------------
+
+
+def wave(shift, points):
+    return np.sin(4 * (points[:, 0] + shift)) + np.cos(3 * points[:, 1])
+
+
+@functools.cache
+def setting(m=80):
+    """A target with 6 observations; an agent like it, one that is its opposite, one that is noise."""
+    rng = np.random.default_rng(0)
+    features = rff.draw_features(m, 0.5, 2, rng)
+    x = rng.random((6, 2))
+    hyper = gp.Hyperparameters("rbf", np.array([0.4, 0.4]), 1.0, 1e-3)
+    posterior = gp.posterior(x, standardise(wave(0.0, x)), hyper)
+    theirs = rng.random((40, 2))
+    y = [standardise(v) for v in (wave(0.05, theirs), -wave(0.0, theirs), rng.standard_normal(40))]
+    pairs = [rff.weight_posterior(features(theirs), v, 1e-2) for v in y]
+    lower = np.tril_indices(m)
+    members = Members(
+        features,
+        np.array([nu for nu, _ in pairs]),
+        np.array([inverse[lower] for _, inverse in pairs]),
+        np.array([v.max() for v in y]),
+    )
+    return posterior, members
+
+
+@pytest.mark.parametrize("draws", ["posterior", "bootstrap"])
+def test_rgpe_trusts_who_agrees(draws):
+    posterior, members = setting()
+    algorithm = RGPE(num_features=80, draws=draws)
+    weights = algorithm.weights(posterior, members, np.random.default_rng(1))
+    assert weights.sum() == pytest.approx(1.0)
+    assert weights[0] > 0.3
+    assert weights[0] > 2 * weights[2]
+    assert weights[1] == 0.0
+
+
+def test_rgpe_acquisition_uses_its_weights():
+    posterior, members = setting()
+    algorithm = RGPE(num_features=80)
+    weights = algorithm.weights(posterior, members, np.random.default_rng(1))
+    acquisition = algorithm.acquisition(posterior, members, np.random.default_rng(1))
+    z = np.random.default_rng(2).random((5, 2))
+    phi = members.features(z)
+    mean = weights[-1] * posterior.predict(z)[0] + phi @ (weights[:-1] @ members.means)
+    np.testing.assert_allclose(acquisition.predict(z)[0], mean)
+    seen = acquisition.predict(posterior.x)[0]
+    assert acquisition.best == pytest.approx(seen.max())
+
+
+@pytest.mark.parametrize("algorithm", [RGPE(num_features=80), TAF(num_features=80)])
+def test_a_posterior_that_is_none_stops_nobody(algorithm):
+    posterior, members = setting()
+    lies = np.random.default_rng(3).uniform(-1e9, 1e9, members.inverses.shape)
+    liars = Members(members.features, 1e6 * members.means, lies, members.incumbents)
+    value, gradient = algorithm.acquisition(posterior, liars, np.random.default_rng(0)).value_and_gradient(
+        np.random.default_rng(4).random((9, 2))
+    )
+    assert np.isfinite(value).all()
+    assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("over", ["incumbent", "seen"])
+def test_taf_trusts_who_agrees_and_asks_for_improvement(over):
+    posterior, members = setting()
+    acquisition = TAF(num_features=80, improvement_over=over).acquisition(
+        posterior, members, np.random.default_rng(0)
+    )
+    assert acquisition.weights[0] > 0.65
+    assert acquisition.weights[1] == 0.0
+    seen = (members.features(posterior.x) @ members.means.T).max(axis=0)
+    np.testing.assert_allclose(acquisition.bests, members.incumbents if over == "incumbent" else seen)
+
+
+@pytest.mark.parametrize("algorithm", [RGPE(**SMALL), TAF(**SMALL), TAF(improvement_over="seen", **SMALL)])
+def test_one_agent_and_equal_values_mean_plain_expected_improvement(algorithm):
+    x = np.random.default_rng(0).random((4, 2))
+    posterior = gp.posterior(x, np.zeros(4), gp.Hyperparameters("rbf", np.full(2, 0.4), 1.0, 1e-2))
+    features = rff.draw_features(12, 0.5, 2, np.random.default_rng(1))
+    others = Members(features, np.ones((2, 12)), np.ones((2, 78)), np.zeros(2))
+    nobody = Members(features, np.empty((0, 12)), np.empty((0, 78)), np.empty(0))
+    z = np.random.default_rng(2).random((6, 2))
+    best = posterior.predict(x)[0].max()
+    mean, variance = posterior.predict(z)
+    stddev = np.sqrt(variance)
+    u = (mean - best) / stddev
+    expected = stddev * (u * norm.cdf(u) + norm.pdf(u))
+    for members in (others, nobody):
+        value = algorithm.acquisition(posterior, members, np.random.default_rng(0))(z)
+        np.testing.assert_allclose(np.exp(value), expected, rtol=1e-6)
+
+
+# -- what a posterior reveals ----------------------------------------------------------------------
+
+
+def test_server_can_read_points_and_values_out_of_a_posterior():
+    """What `docs/papers/fts.md` warns of. It must succeed: whoever makes it fail, change the text.
+
+    `Sigma = Phi^T Phi + sigma^2 I`: the span of the `phi(x_i)` is known, and on the square hardly anything
+    else is in it. Given the points, `Phi^T y = Sigma nu` gives the values.
+    """
+    run = Run.begin(TAF(num_features=60, num_initial=5, num_candidates=64), num_agents=3).step()
+    features, found, errors = run.state.features, 0, []
+    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 61)] * 2), axis=-1).reshape(-1, 2)
+    for name, said in run.state.posteriors.items():
+        sigma = np.linalg.inv(unpack_symmetric(said.inverse, 60))  # what the server sees ...
+        eigenvalues, vectors = np.linalg.eigh(sigma)
+        span = vectors[:, eigenvalues > 0.01 + 1e-7]
+
+        def outside(x, span=span):
+            phi = features(np.atleast_2d(x))
+            return 1 - ((phi @ span) ** 2).sum(axis=1)
+
+        starts = grid[np.argsort(outside(grid))[:150]]
+        ends = [
+            minimize(lambda x: outside(x)[0], s, bounds=[(0, 1)] * 2, options={"ftol": 1e-16, "gtol": 1e-12})
+            for s in starts
+        ]
+        guesses = np.array([e.x for e in ends if e.fun < 1e-7])
+        history = run.agents[name].log  # ... and what it must not know
+        distance = np.linalg.norm(history.points[:, None] - guesses[None], axis=2).min(axis=1)
+        found += int((distance < 1e-2).sum())
+        phi = features(history.points)
+        y, *_ = np.linalg.lstsq(phi.T, sigma @ said.mean, rcond=None)
+        errors.append(np.abs(y - standardise(history.values)).max())
+    assert found >= 12  # of 15
+    assert max(errors) < 1e-4
+
+
+def test_an_agent_without_a_success_has_nothing_to_tell():
+    run = Run.begin(RGPE(num_draws=5, **SMALL), objective=lambda c, x: None).steps(3)
+    assert not run.state.posteriors
+    assert not any(e.report.arrays for e in run.exchanges)
+    assert isinstance(run.exchanges[-1].report, Report)

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import io
+import json
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flower_runtime import ROOT, FlwrRun
+from flwr.app import Context, RecordDict
+from flwr.cli.build import build_fab_from_disk
+
+from fbo_flower.app import client_app, server_app
+from fbo_flower.app.config import AppConfig, data_home
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation import simulate
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.study import Study
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+DEFAULTS: dict[str, Any] = PYPROJECT["tool"]["flwr"]["app"]["config"]
+
+
+def run_config(**changes: Any) -> dict[str, Any]:
+    changes = {name.replace("_", "-"): value for name, value in changes.items()}
+    assert set(changes) <= set(DEFAULTS)
+    return {**DEFAULTS, **changes}
+
+
+def run_in_process(num_nodes: int, node_configs: Any = None, **changes: Any) -> None:
+    config = run_config(**changes)
+    grid = InProcessGrid(client_app.app, num_nodes, run_config=config, node_configs=node_configs)
+    server_app.app(grid, Context(1, 0, {}, RecordDict(), config))
+
+
+# settings
+
+
+def test_every_setting_is_a_kebab_case_key_with_a_comment() -> None:
+    lines = (ROOT / "pyproject.toml").read_text().split("[tool.flwr.app.config]\n")[1].split("\n[")[0]
+    for line in filter(None, lines.splitlines()):
+        key, _, rest = line.partition(" = ")
+        assert key == key.lower().replace("_", "-")
+        assert "  # " in rest, line
+    # the run config has the settings of AppConfig, no more and no fewer
+    assert {key.replace("-", "_") for key in DEFAULTS} == set(AppConfig.__dataclass_fields__)
+
+
+def test_the_defaults_are_those_of_simulate() -> None:
+    config = AppConfig.read(DEFAULTS)
+    assert (config.problem, config.algorithm, config.num_rounds, config.seed) == ("digits-svm", "fts", 25, 0)
+    assert (config.num_agents, config.label, config.out) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_rounds": 0}, ["num-rounds", ">= 1", "0"]),
+        ({"num_rounds": "5"}, ["num-rounds", "integer", "'5'"]),
+        ({"num_agents": -1}, ["num-agents", "-1"]),
+        ({"seed": -1}, ["seed", "-1"]),
+        ({"fraction": 0}, ["fraction", "0"]),
+        ({"quorum": 2}, ["quorum", "2"]),
+        ({"wait_seconds": "long"}, ["wait-seconds", "'long'"]),
+        ({"options": "advice=portfolio"}, ["options", "JSON object", "advice=portfolio"]),
+        ({"problem_options": "[1]"}, ["problem-options", "JSON object", "[1]"]),
+        ({"out": "runs/x"}, ["out", "absolute", "'runs/x'"]),
+        ({"label": 3}, ["label", "text", "3"]),
+        ({"journal": "x.db"}, ["journal", "absolute file", "'x.db'"]),
+        ({"resume": 1}, ["resume", "true or false", "1"]),
+        ({"resume": True}, ["resume", "journal", "''"]),
+        ({"problem": "nope"}, ["problem", "expected one of", "'nope'"]),
+        ({"algorithm": "nope"}, ["algorithm", "expected one of", "'nope'"]),
+        ({"options": '{"nope": 1}'}, ["nope", "num_initial"]),
+        ({"problem_options": '{"nope": 1}'}, ["nope", "min_size"]),
+        ({"num_agents": 3, "wait_seconds": 0}, ["agents", "expected 3", "got 2"]),
+        ({"out": "/dev/null/x"}, ["out", "can be written", "/dev/null/x"]),
+    ],
+)
+def test_bad_input_fails_the_run_with_one_line(
+    changes: dict[str, Any], words: list[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        run_in_process(2, **{"out": str(tmp_path / "x"), **changes})
+    assert all(word in str(raised.value) for word in words), raised.value
+    assert "\n" not in str(raised.value)
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert errors == [str(raised.value)]
+
+
+def test_a_missing_key_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"seed: expected in \[tool.flwr.app.config\]"):
+        AppConfig.read({key: value for key, value in DEFAULTS.items() if key != "seed"})
+
+
+def test_results_go_to_a_directory_of_the_run_under_the_users_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    config = AppConfig.read(DEFAULTS)
+    assert config.directory(17) == tmp_path / "fbo-flower" / "digits-svm-fts-seed0-17"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    assert data_home().is_absolute()
+    assert AppConfig.read(run_config(out=str(tmp_path / "x"))).directory(17) == tmp_path / "x"
+
+
+# the run
+
+
+def test_the_app_runs_what_simulate_runs(tmp_path: Path) -> None:
+    options = {"advice": "portfolio", "num_features": 20}
+    run_in_process(3, out=str(tmp_path), num_rounds=4, seed=5, options=json.dumps(options), label="mine")
+    study = Study.load(tmp_path)
+    expected = simulate("digits-svm", "fts", 3, 4, 5, "inline", options, label="mine")
+    assert study.trials == expected.trials
+    assert study.run("mine")["problem"] == "digits-svm"
+    assert (tmp_path / "report.png").exists()
+
+
+def test_a_run_that_is_over_is_resumed_for_more_rounds(tmp_path: Path) -> None:
+    changes = {"problem": "gp-samples", "seed": 5, "journal": str(tmp_path / "study.db"), "resume": True}
+    grid: InProcessGrid | None = None
+    for num_rounds in (2, 4):
+        config = run_config(**changes, num_rounds=num_rounds, out=str(tmp_path / "out"))
+        grid = grid or InProcessGrid(client_app.app, 3, run_config=config)
+        server_app.app(grid, Context(1, 0, {}, RecordDict(), config))
+    expected = simulate("gp-samples", "fts", 3, 4, 5, "inline")
+    assert Study.load(tmp_path / "out").trials == expected.trials
+    with pytest.raises(ConfigError, match="journal: expected a new file, or resume=True"):
+        run_in_process(3, **{**changes, "resume": False}, out=str(tmp_path / "x"))
+
+
+def test_regret_is_known_where_the_problem_knows_its_optimum(tmp_path: Path) -> None:
+    run_in_process(2, out=str(tmp_path), num_rounds=2, problem="gp-samples", algorithm="random")
+    assert len(Study.load(tmp_path).regret) == 8
+
+
+def test_an_operator_may_keep_the_trials_at_home(tmp_path: Path) -> None:
+    run_in_process(2, {0: {"disclose": "none"}}, out=str(tmp_path), num_rounds=2)
+    assert set(Study.load(tmp_path).trials["agent"].tolist()) == {"1"}
+
+
+@pytest.mark.parametrize(("at_device", "leaves"), [("none", set()), ("incumbent", set()), ("trials", {"0"})])
+def test_what_a_device_discloses_is_set_at_the_device_alone(
+    at_device: str, leaves: set[str], tmp_path: Path
+) -> None:
+    """Nothing in the run config, which is the server's, raises it: there is no such key."""
+    assert not any("disclose" in key for key in DEFAULTS)
+    config = {**run_config(num_rounds=2, problem="gp-samples", out=str(tmp_path)), "disclose": "trials"}
+    grid = InProcessGrid(client_app.app, 1, run_config=config, node_configs={0: {"disclose": at_device}})
+    server_app.app(grid, Context(1, 0, {}, RecordDict(), config))
+    assert set(Study.load(tmp_path).trials["agent"].tolist()) == leaves
+
+
+def test_a_node_without_a_partition_is_refused_with_the_reason() -> None:
+    context = Context(1, 1, {"agent": "clinic"}, RecordDict(), run_config())
+    with pytest.raises(ConfigError, match="node_config: expected partition-id and num-partitions"):
+        client_app.agent(context)
+
+
+def test_the_app_package_holds_code_and_no_runs_tests_or_documents() -> None:
+    names = zipfile.ZipFile(io.BytesIO(build_fab_from_disk(ROOT))).namelist()
+    assert {name.split("/")[0] for name in names} <= {"fbo_flower", "pyproject.toml", "LICENSE", ".info"}
+    assert {"fbo_flower/client_app.py", "fbo_flower/server_app.py", "fbo_flower/numerics/gp.py"} <= set(names)
+
+
+@pytest.mark.e2e
+@pytest.mark.ray
+def test_flwr_run_gives_the_trials_of_simulate_bit_for_bit(flwr_run: FlwrRun, tmp_path: Path) -> None:
+    run = flwr_run(ROOT, 3, f"num-agents=3 num-rounds=4 seed=5 out='{tmp_path}/runtime'")
+    assert run.status == "finished:completed", run.log
+    assert run.log.count(f"{tmp_path}/runtime") == 2  # at the start and at the end
+    simulate("digits-svm", "fts", 3, 4, 5, "inline", out=tmp_path / "inline")
+    for name in ("trials.csv", "best.json"):
+        assert (tmp_path / "runtime" / name).read_bytes() == (tmp_path / "inline" / name).read_bytes()
+
+
+@pytest.mark.e2e
+@pytest.mark.ray
+def test_flwr_run_fails_with_a_reason(flwr_run: FlwrRun) -> None:
+    run = flwr_run(ROOT, 2, "algorithm='nope'")
+    assert run.status == "finished:failed"
+    assert "algorithm: expected one of random, ts, fts" in run.details
+    assert "got 'nope'" in run.log

@@ -1,0 +1,232 @@
+"""What the doctor finds wrong with a federation, and how it asks."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flower_runtime import ROOT
+from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.cli.build import build_fab_from_disk
+from rich.console import Console
+
+from fbo_flower import Float, SearchSpace, __version__
+from fbo_flower.cli import doctor as cli_doctor
+from fbo_flower.cli.diagnosis import diagnose, skew
+from fbo_flower.cli.flower_cli import RunStatus
+from fbo_flower.cli.main import run
+from fbo_flower.cli.scaffold import new_app
+from fbo_flower.clients import client_app
+from fbo_flower.clients.app import add_tuning
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.strategies import doctor
+
+SPACE = SearchSpace({"x": Float(0, 1)})
+APP = client_app(lambda config, context: config["x"], SPACE)
+
+
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_STEADY_SECONDS", 0.0)
+
+
+def report_of(
+    num_nodes: int = 3, wait: float = 0.2, action: str | None = None, **grid: Any
+) -> dict[str, Any]:
+    report = doctor.examine(InProcessGrid(grid.pop("app", APP), num_nodes, **grid), num_nodes, wait, action)
+    return dict(json.loads(json.dumps(report)))
+
+
+def texts(report: dict[str, Any], known: Any = (), here: str = __version__) -> dict[str, str]:
+    return {f.subject: f.text for f in diagnose(report, known, here) if f.is_wrong}
+
+
+def test_nothing_is_wrong_with_agents_that_agree(tmp_path: Path) -> None:
+    own = {i: {"journal": str(tmp_path / f"{i}.db")} for i in range(3)}
+    report = report_of(node_configs=own)
+    assert diagnose(report, (), __version__) == []
+    for i, node in enumerate(report["nodes"]):
+        assert (node["agent"], node["journal"], node["disclose"]) == (str(i), "kept", "none")
+        assert (node["version"], node["digest"]) == (__version__, SPACE.digest)
+        assert skew(node) == 0
+
+
+def test_an_agent_without_a_journal_is_worth_a_note() -> None:
+    findings = diagnose(report_of(), (), __version__)
+    assert len(findings) == 3
+    assert not any(finding.is_wrong for finding in findings)
+    assert "keeps no journal" in findings[0].text
+
+
+def test_a_journal_that_cannot_be_used_is_found(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("not a journal " * 100)
+    wrong = texts(report_of(node_configs={1: {"journal": str(tmp_path / "text")}}))
+    assert list(wrong) == ["node 1002"]
+    assert "journal" in wrong["node 1002"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("silent", "no answer within 0.2 s"), ("raising", "planted fault"), ("down", "got none")],
+)
+def test_a_node_that_does_not_answer_is_found(kind: Any, words: str) -> None:
+    faults = {1: Fault(kind)} if kind != "down" else {i: Fault(kind) for i in range(3)}
+    (text,) = texts(report_of(faults=faults)).values()
+    assert words in text
+
+
+def test_a_node_of_another_app_is_found() -> None:
+    def change(content: RecordDict) -> RecordDict:
+        return RecordDict({"metrics": ConfigRecord({"x": 1})})
+
+    (text,) = texts(report_of(faults={0: Fault("malformed", change=change)})).values()
+    assert "not as an agent" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("digest", "f" * 64, "search space ffffffffffff, most have"),
+        ("version", "0.0.9", "fbo-flower 0.0.9, the server has"),
+        ("flwr", "1.40.0", "flwr 1.40.0, the server has"),
+        ("schema", 0, "message schema 0"),
+        ("time", 1.0e9, "its clock is -"),
+        ("time", 1.0e10, "its clock is +"),
+        ("agent", "0", "2 nodes call themselves so"),
+    ],
+)
+def test_an_agent_that_differs_is_named(key: str, value: object, words: str) -> None:
+    def change(content: RecordDict) -> RecordDict:
+        content["config"][key] = value
+        return content
+
+    wrong = texts(report_of(faults={2: Fault("malformed", change=change)}))
+    assert list(wrong) == ["agent 0" if key == "agent" else "agent 2"]
+    assert words in next(iter(wrong.values()))
+
+
+def test_nodes_that_the_superlink_knows_but_that_are_not_there_are_found() -> None:
+    known = [
+        {"node-id": "1001", "status": "online"},
+        {"node-id": "77", "status": "offline"},
+        {"node-id": "78", "status": "registered"},
+        {"node-id": "79", "status": "unregistered"},
+    ]
+    assert texts(report_of(), known) == {
+        "node 77": "is not connected any more",
+        "node 78": "has never connected",
+    }
+
+
+def test_another_version_at_the_command_line_is_found() -> None:
+    assert texts(report_of(), here="9.9") == {"server": f"fbo-flower {__version__}, here it is 9.9"}
+
+
+def test_agents_beside_something_else_answer_by_their_action() -> None:
+    from flwr.clientapp import ClientApp
+
+    app = ClientApp()
+    add_tuning(app, lambda config, context: 0.0, SPACE)
+    assert len(texts(report_of(app=app))) == 3
+    assert texts(report_of(app=app, action="tune")) == {}
+
+
+def test_what_an_agent_says_is_kept_short() -> None:
+    def change(content: RecordDict) -> RecordDict:
+        content["config"]["agent"] = "x" * 100_000
+        content["config"]["role"] = b"bytes"
+        return content
+
+    report = report_of(1, faults={0: Fault("malformed", change=change)})
+    assert len(report["nodes"][0]["agent"]) == doctor.MAX_TEXT
+    assert "role" not in report["nodes"][0]
+
+
+def test_the_servers_report_is_found_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {doctor.SETTINGS: json.dumps({"num_nodes": 2, "wait_seconds": 0.2})}
+    doctor.app(InProcessGrid(APP, 2), Context(1, 0, {}, RecordDict(), settings))
+    report = cli_doctor.find_report(f"INFO: before\n{capsys.readouterr().out}\nINFO: after")
+    assert report is not None
+    assert [node["agent"] for node in report["nodes"]] == ["0", "1"]
+    assert cli_doctor.find_report("INFO: nothing") is None
+    assert (cli_doctor.MARK, cli_doctor.SETTINGS) == (doctor.MARK, doctor.SETTINGS)
+
+
+def test_the_examiner_has_the_agents_of_the_app_and_the_doctors_server(tmp_path: Path) -> None:
+    directory = cli_doctor.write_examiner(ROOT, tmp_path / "doctor", {"num_nodes": 3})
+    described = tomllib.loads((directory / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert described["components"]["clientapp"] == "fbo_flower.app.client_app:app"
+    assert described["components"]["serverapp"] == "fbo_flower_doctor:app"
+    assert described["config"]["problem"] == "digits-svm"
+    assert json.loads(described["config"][doctor.SETTINGS]) == {"num_nodes": 3}
+    assert len(build_fab_from_disk(directory)) > 10_000
+
+
+def test_the_screen_shows_every_agent_and_what_is_wrong() -> None:
+    report = report_of(faults={1: Fault("silent")})
+    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    cli_doctor.show(report, diagnose(report, (), __version__), console)
+    text = console.export_text()
+    assert "wrong node 1002: no answer within 0.2 s" in text
+    assert "note agent 0: keeps no journal" in text
+    assert f"server: fbo-flower {__version__}" in text
+    assert "nothing is wrong" not in text
+
+
+class Federation:
+    """Stands for a SuperLink: `submit` runs the doctor's server over agents in this process."""
+
+    faults: dict[int, Fault] = {}  # noqa: RUF012  # replaced whole
+    status = "finished:completed"
+
+    def __init__(self, connection: str | None, *, install_dependencies: bool) -> None:
+        assert (connection, install_dependencies) == ("deploy", False)
+        self.stopped = False
+
+    def nodes(self) -> list[dict[str, str]]:
+        return [{"node-id": "1001", "status": "online"}]
+
+    def submit(self, app: str) -> str:
+        config = tomllib.loads((Path(app) / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+        settings = json.loads(config[doctor.SETTINGS])
+        self.report = doctor.examine(InProcessGrid(APP, 2, faults=self.faults), **settings)
+        return "17"
+
+    def wait(self, run_id: str, seconds: float) -> RunStatus:
+        return RunStatus(self.status, "ImportError: numpy")
+
+    def log(self, run_id: str) -> str:
+        return doctor.MARK + json.dumps(self.report) if self.status == "finished:completed" else "nothing"
+
+    def stop(self, run_id: str) -> None:
+        self.stopped = True
+
+
+@pytest.mark.parametrize(
+    ("faults", "status", "exit_status", "words"),
+    [
+        ({}, "finished:completed", 0, "nothing is wrong"),
+        ({0: Fault("silent")}, "finished:completed", 1, "wrong node 1001: no answer within 0.2 s"),
+        ({}, "finished:failed", 2, "run 17 finished:failed: ImportError: numpy"),
+        ({}, "running", 2, "expected run 17 to end within"),
+    ],
+)
+def test_the_command_fails_if_something_is_wrong(
+    faults: dict[int, Fault],
+    status: str,
+    exit_status: int,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    new_app(tmp_path / "my-app")
+    monkeypatch.setattr(cli_doctor, "FlowerCLI", Federation)
+    monkeypatch.setattr(Federation, "faults", faults)
+    monkeypatch.setattr(Federation, "status", status)
+    app = str(tmp_path / "my-app")
+    assert run(["doctor", "deploy", "--app", app, "--nodes", "2", "--wait", "0.2"]) == exit_status
+    assert words in "".join(capsys.readouterr())

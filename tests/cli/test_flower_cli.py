@@ -1,0 +1,164 @@
+"""`fbo-flower run`: the status of the run is the status of the command."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fbo_flower.cli import flower_cli
+from fbo_flower.cli.flower_cli import NO_INSTALLATION, FlowerCLI, missing_dependencies, read_app
+from fbo_flower.cli.main import run
+from fbo_flower.cli.scaffold import new_app
+from fbo_flower.errors import ConfigError
+
+# stands for flwr: notes what it was called with, and answers from a file; a run is over at the third look
+FAKE = """
+import json, os, sys
+from pathlib import Path
+here = Path(os.environ["FAKE_HOME"])
+with (here / "calls").open("a") as file:
+    variable = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"
+    print(json.dumps([sys.argv[1:], os.environ.get(variable)]), file=file)
+answers = json.loads((here / "answers").read_text())
+command = sys.argv[1]
+if command == "log":
+    print("round 1 of 1")
+elif command == "list":
+    looks = sum('["list"' in line for line in (here / "calls").read_text().splitlines())
+    status = answers["status"] if looks > 2 else "running"
+    print(json.dumps({"success": True, "runs": [{"status": status, "status-details": answers["details"]}]}))
+elif answers.get("refusal"):
+    print(json.dumps({"success": False, "error-message": answers["refusal"]}))
+    sys.exit(1)
+else:
+    print("Starting a SuperLink {not JSON}")
+    print(json.dumps({"success": True, "run-id": "17"}, indent=2))
+"""
+
+
+class Flower:
+    """What `flwr` is to answer, and what it was asked."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.answers(status="finished:completed")
+
+    def answers(self, status: str = "", details: str = "N/A", refusal: str = "") -> None:
+        text = json.dumps({"status": status, "details": details, "refusal": refusal})
+        (self.home / "answers").write_text(text)
+
+    @property
+    def calls(self) -> list[list[Any]]:
+        return [json.loads(line) for line in (self.home / "calls").read_text().splitlines()]
+
+
+@pytest.fixture
+def flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flower:
+    monkeypatch.setattr(flower_cli, "_CODE", FAKE)
+    monkeypatch.setattr("fbo_flower.cli.run._PAUSE", 0.0)
+    monkeypatch.setenv("FAKE_HOME", str(tmp_path))
+    monkeypatch.delenv(NO_INSTALLATION, raising=False)
+    return Flower(tmp_path)
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    new_app(tmp_path / "my-app")
+    return tmp_path / "my-app"
+
+
+def test_a_run_that_succeeds_is_streamed_and_ends_with_0(
+    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", str(app), "deploy", "-c", "num-rounds=3", "--federation-config", "num-supernodes=4"]
+    assert run(words) == 0
+    out, err = capfd.readouterr()
+    assert out.count("round 1 of 1") == 3, "the log was followed again each time the run was not over"
+    assert "Run 17 finished:completed" in err
+    submission = flower.calls[0][0]
+    expected = ["run", str(app), "deploy", "--run-config", "num-rounds=3"]
+    assert submission[:5] == expected
+    assert submission[5:] == ["--federation-config", "num-supernodes=4", "--format", "json"]
+    assert flower.calls[1][0] == ["log", "17", "deploy", "--stream"]
+
+
+@pytest.mark.parametrize("status", ["finished:failed", "finished:stopped"])
+def test_a_run_that_does_not_succeed_ends_with_1_and_the_reason(
+    status: str, flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flower.answers(status=status, details="ConfigError: agents: expected 3")
+    assert run(["run", str(app), "-q"]) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == f"error: run 17 {status}: ConfigError: agents: expected 3\n"
+
+
+def test_a_refused_submission_is_an_error_with_flowers_reason(
+    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flower.answers(refusal="There is no\nconnection 'deploi'")
+    assert run(["run", str(app), "deploi"]) == 2
+    assert "There is no connection 'deploi'" in capfd.readouterr().err
+
+
+def test_dependencies_that_are_installed_need_no_index(flower: Flower, app: Path) -> None:
+    assert missing_dependencies(read_app(str(app)) or {}) == []
+    assert run(["run", str(app), "-q"]) == 0
+    assert {installation for _, installation in flower.calls} == {"1"}
+
+
+def test_dependencies_that_are_missing_are_named_and_left_to_flower(
+    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pyproject = app / "pyproject.toml"
+    text = pyproject.read_text().replace('"scikit-learn>=1.5"', '"scikit-learn>=99", "no-such-thing"')
+    pyproject.write_text(text)
+    assert run(["run", str(app)]) == 0
+    err = capfd.readouterr().err
+    assert "Flower needs an index for them: scikit-learn>=99, no-such-thing" in err
+    assert {installation for _, installation in flower.calls} == {None}
+
+
+def test_a_superlink_that_installs_by_itself_is_named_as_the_cause(
+    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flower.answers(status="finished:failed", details="Failed to install app dependencies")
+    assert run(["run", str(app), "-q"]) == 1
+    assert "--disable-runtime-dependency-installation" in capfd.readouterr().err
+
+
+def test_requirements_are_read_with_versions_and_markers() -> None:
+    numpy = metadata.version("numpy")
+    dependencies = [f"numpy=={numpy}", "numpy<1", "nowhere; python_version < '3'", "???"]
+    dependencies += ["fbo-flower>=0.1", "fbo-flower>=99"]
+    missing = missing_dependencies({"project": {"dependencies": dependencies}})
+    assert missing == ["numpy<1", "???", "fbo-flower>=99"]
+    assert missing_dependencies({}) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "No such file"), ("= 1", "expected a Flower app"), ("[project]", "tool.flwr.app")],
+)
+def test_a_directory_without_an_app_is_an_error(content: str | None, words: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "pyproject.toml").write_text(content)
+    with pytest.raises(ConfigError, match="app: expected") as raised:
+        read_app(str(tmp_path))
+    assert words in str(raised.value)
+    assert read_app("@someone/app") is None
+
+
+def test_ctrl_c_leaves_the_run_alone_and_says_how_to_stop_it(
+    flower: Flower, app: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(self: FlowerCLI, run_id: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FlowerCLI, "stream", interrupt)
+    assert run(["run", str(app), "deploy"]) == 130
+    assert "flwr stop 17 deploy" in capfd.readouterr().err

@@ -1,0 +1,142 @@
+"""`fbo-flower new`: an app that runs at once, and names that Flower takes."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+from flwr.cli.build import build_fab_from_disk
+from flwr.supercore.utils import is_valid_name
+
+from fbo_flower.cli.main import run
+from fbo_flower.cli.scaffold import new_app
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.study import Study
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    directory = tmp_path / "clinic-tuning"
+    new_app(directory)
+    for module in ("clients.agent", "strategies.base"):  # an app of one's own draws its seeds; tests repeat
+        monkeypatch.setattr(f"fbo_flower.{module}.fresh_entropy", lambda: 5)
+    monkeypatch.syspath_prepend(str(directory))
+    yield directory
+    for name in [name for name in sys.modules if name.startswith("clinic_tuning")]:
+        del sys.modules[name]
+
+
+def run_app(directory: Path, node_configs: dict[int, dict[str, Any]] | None = None, **changes: Any) -> None:
+    client, server = (importlib.import_module(f"clinic_tuning.{side}_app") for side in ("client", "server"))
+    pyproject = tomllib.loads((directory / "pyproject.toml").read_text())
+    config = {**pyproject["tool"]["flwr"]["app"]["config"], "num-agents": 3, "num-rounds": 2, **changes}
+    grid = InProcessGrid(client.app, 3, run_config=config, node_configs=node_configs)
+    server.app(grid, Context(1, 0, {}, RecordDict(), config))
+
+
+def test_a_new_app_tunes_at_once(app: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_app(app, out=str(tmp_path / "study"))
+    assert len(Study.load(tmp_path / "study").trials) == 3 * 4
+    assert "agent 2: 0." in capsys.readouterr().out
+
+
+def test_a_new_app_tunes_on_the_csv_file_of_each_node(app: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    node_configs = {}
+    for node in range(3):
+        path = tmp_path / f"rows-{node}.csv"
+        x = rng.normal(size=(60, 2))
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["age", "dose", "outcome"])
+            writer.writerows([*row, "ill" if row[0] > 0 else "well"] for row in x.tolist())
+        node_configs[node] = {"data": str(path), "agent": f"clinic-{node}"}
+    run_app(app, node_configs, out=str(tmp_path / "study"))
+    study = Study.load(tmp_path / "study")
+    assert set(study.best) == {"clinic-0", "clinic-1", "clinic-2"}
+    assert not any(study.trials["failure"].tolist())
+    assert all(best["value"] > 0.8 for best in study.best.values()), "the label is a sign of the first column"
+
+
+def test_a_new_app_resumes_what_was_cut_off(app: Path, tmp_path: Path) -> None:
+    files = {"out": str(tmp_path / "study"), "journal": str(tmp_path / "study.db")}
+    own = {node: {"journal": str(tmp_path / f"agent-{node}.db")} for node in range(3)}
+    run_app(app, own, **files)
+    run_app(app, own, **files, **{"num-rounds": 4})
+    study = Study.load(tmp_path / "study")
+    assert study.trials["trial"][study.trials["agent"] == "1"].tolist() == list(range(6))
+
+
+def test_a_new_app_is_a_bundle_that_flower_builds(app: Path) -> None:
+    names = set(zipfile.ZipFile(io.BytesIO(build_fab_from_disk(app))).namelist())
+    assert {"clinic_tuning/client_app.py", "clinic_tuning/server_app.py", "pyproject.toml"} <= names
+
+
+def test_every_setting_of_a_new_app_has_a_comment_and_is_used(app: Path) -> None:
+    text = (app / "pyproject.toml").read_text()
+    server = (app / "clinic_tuning" / "server_app.py").read_text()
+    for line in filter(None, text.split("[tool.flwr.app.config]\n")[1].splitlines()):
+        assert "  # " in line
+        assert f'config["{line.split(" = ")[0]}"]' in server
+
+
+def test_new_writes_nothing_into_a_directory_with_files(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(ConfigError, match="directory: expected a new or an empty one"):
+        new_app(tmp_path, "my-app")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+    with pytest.raises(ConfigError, match="directory: expected a new or an empty one"):
+        new_app(tmp_path / "notes", "my-app")
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("my_app", "'my-app'"),
+        ("My App", "'my-app'"),
+        ("9lives", "'lives'"),
+        ("a" * 33, f"'{'a' * 32}'"),
+        ("é", ""),
+    ],
+)
+def test_a_name_that_flower_refuses_is_refused_with_one_that_works(
+    name: str, instead: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="try") as raised:
+        new_app(tmp_path / name)
+    suggestion = str(raised.value).split("try ")[1].strip("'")
+    assert instead in str(raised.value)
+    assert is_valid_name(suggestion)[0]
+    assert not (tmp_path / name).exists()
+    new_app(tmp_path / suggestion)
+
+
+@pytest.mark.parametrize("name", ["json", "numpy", "fbo-flower", "class"])
+def test_a_name_that_a_package_has_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="expected one that no Python package has"):
+        new_app(tmp_path / name)
+
+
+def test_the_command_lists_the_files_and_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["new", "x", "--name", "my-app", "--publisher", "ward"]) == 0
+    out = capsys.readouterr().out
+    assert "fbo-flower run x" in out
+    for name in ("pyproject.toml", "README.md", "my_app/client_app.py", "my_app/server_app.py"):
+        assert str(tmp_path / "x" / name) in out
+    assert 'publisher = "ward"' in (tmp_path / "x" / "pyproject.toml").read_text()
+    assert run(["new", "x"]) == 2
+    assert "expected a new or an empty one" in capsys.readouterr().err

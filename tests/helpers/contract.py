@@ -1,0 +1,580 @@
+"""What every algorithm must hold. Subclass `AlgorithmContract`, give `make()`, and add a test against theory.
+
+The driver plays server and agents with plain calls, without Flower, and draws its generators under the same
+names as the real ones, so that a run over the in-process grid must equal it bit for bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from flwr.clientapp import ClientApp
+
+from fbo_flower import wire
+from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.records import (
+    Federation,
+    History,
+    Notebook,
+    Outcome,
+    Phase,
+    Query,
+    Report,
+    Task,
+    natural_key,
+)
+from fbo_flower.clients import client_app
+from fbo_flower.clients.objective import ObjectiveContext, evaluate
+from fbo_flower.errors import ObjectiveError
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.numerics.surrogates.transforms import standardise
+from fbo_flower.numerics.threads import single_thread
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
+from fbo_flower.storage.serialization import freeze, thaw
+from fbo_flower.strategies import TuningStrategy
+from fbo_flower.wire.flower_records import from_records, to_records
+
+SQUARE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+MIXED = SearchSpace(
+    {
+        "C": Float(1e-3, 1e3, log=True),
+        "kernel": Categorical(["rbf", "linear", "poly"]),
+        "degree": Int(2, 5, active_when={"kernel": "poly"}),
+        "gamma": Float(1e-4, 10.0, log=True, active_when={"kernel": ["rbf", "poly"]}),
+        "size": Ordinal(["small", "medium", "large"]),
+    }
+)
+FINITE = SearchSpace({"kind": Categorical(["a", "b"]), "count": Int(1, 2)})  # 4 configurations
+
+Objective = Callable[[dict[str, Any], ObjectiveContext], Any]
+
+
+def hills(space: SearchSpace, noise: float = 0.05) -> Objective:
+    """One smooth hill per agent, with noise from the trial's own generator."""
+
+    def objective(config, context):
+        centre = generator(5, "centre", context.agent).random(space.dimension)
+        distance = float(((space.encode(config) - centre) ** 2).sum())
+        return 3.0 - distance + noise * context.rng.standard_normal()
+
+    return objective
+
+
+def packed(point: np.ndarray) -> np.ndarray:
+    """What a site's model of a point is where there are no models."""
+    return np.frombuffer(point.tobytes(), dtype=np.uint8)
+
+
+def roles_of(names: Iterable[str]) -> dict[str, str]:
+    """The first is the openbox, the others are curators."""
+    return {name: "curator" if place else "openbox" for place, name in enumerate(names)}
+
+
+@dataclass
+class Agent:
+    """An agent as `TuningAgent` is one, without messages."""
+
+    name: str
+    space: SearchSpace
+    objective: Objective
+    seed: int
+    notebook: Notebook
+    is_site: bool = False  # trains models where others have an objective
+    num_evaluations: int = 0
+    log: History | None = None  # all that was evaluated, whatever the algorithm keeps of it
+
+    def __post_init__(self) -> None:
+        self.log = self.notebook.history
+
+    def answer(self, algorithm: Algorithm[Any], task: Task) -> Report:
+        outcomes: list[Outcome] = []
+        if algorithm.skips and task.num_trials and task.trial > self.notebook.next_trial:
+            self.notebook = self.notebook.skip_to(task.trial)
+        session = algorithm.session(task, self.notebook)
+        if session is not None:
+            trial = self.notebook.next_trial
+            while (query := session.ask()) is not None:
+                outcomes.append(self.evaluate(query, trial, task))
+                session.tell(outcomes[-1])
+                trial = outcomes[-1].end
+            self.notebook = session.close()
+        while session is None:
+            trial = self.notebook.next_trial
+            rng = generator(self.seed, "agent", self.name, "propose", str(task.phase), trial)
+            query = algorithm.propose(task, self.notebook, rng)
+            if query is None:
+                break
+            outcomes.append(self.evaluate(query, trial, task))
+            rng = generator(self.seed, "agent", self.name, "learn", str(task.phase), trial)
+            self.notebook = algorithm.learn(task, self.notebook, outcomes[-1], rng)
+        keys = ("summarise", str(task.phase), task.trial, task.num_trials)
+        arrays = algorithm.summarise(task, self.notebook, generator(self.seed, "agent", self.name, *keys))
+        done = self.notebook.history.select(task.trial, task.end)
+        num_failed = len(done.failures) + (0 if len(done.trials) else sum(self.failed(o) for o in outcomes))
+        remarks = algorithm.remarks(task, self.notebook)
+        return Report(task.trial, task.num_trials, num_failed if task.num_trials else 0, arrays, remarks)
+
+    @staticmethod
+    def failed(outcome: Outcome) -> int:
+        counts = np.isfinite(outcome.values) if outcome.counts is None else outcome.counts
+        return int(np.sum(outcome.pulls) - np.sum(counts))
+
+    def evaluate(self, query: Query, first: int, task: Task) -> Outcome:
+        assert query.points.ndim == 2
+        assert query.points.shape[1] == self.space.dimension
+        assert ((query.points >= 0) & (query.points <= 1)).all(), "a proposal left the cube"
+        points = self.space.snap(query.points)
+        spans = np.ones(len(points), dtype=np.int64) if query.repeats is None else query.repeats
+        trials = first + np.cumsum(spans) - spans
+        values, squares, failures = np.full(len(points), np.nan), np.zeros(len(points)), {}
+        counts = np.zeros(len(points), dtype=np.int64)
+        every: list[tuple[np.ndarray, float, int]] = []
+        reasons: dict[int, str] = {}
+        for i, point in enumerate(points):
+            seen = []
+            for trial in range(int(trials[i]), int(trials[i] + spans[i])):
+                self.num_evaluations += 1
+                rng = generator(self.seed, "agent", self.name, "objective", trial)
+                context = ObjectiveContext(self.name, int(self.name), trial, task.round, rng)
+                every.append((point, np.nan, trial))
+                try:
+                    seen.append(evaluate(self.objective, self.space.decode(point), context))
+                    every[-1] = (point, seen[-1], trial)
+                except ObjectiveError as error:
+                    reasons[trial] = str(error)
+                    failures.setdefault(int(trials[i]), str(error))
+            counts[i] = len(seen)
+            if seen:
+                with np.errstate(over="ignore"):
+                    values[i], squares[i] = np.mean(seen), np.sum(np.square(seen))
+        rows = (np.array(column) for column in zip(*every, strict=True))
+        if task.num_trials:
+            self.log = self.log.extend(Outcome(*rows, reasons))
+        if self.is_site:
+            model = None if query.artifact is not None or failures else packed(points)
+            measures = {"num_rows": np.full(len(points), 10.0 + int(self.name))}
+            return Outcome(points, values, trials, failures, measures=measures, artifact=model)
+        if query.repeats is None:
+            return Outcome(points, values, trials, failures)
+        return Outcome(points, values, trials, failures, counts, spans, squares)
+
+
+@dataclass
+class Exchange:
+    """One task and what came back; `report` is None where it was lost."""
+
+    phase: Phase
+    server_round: int
+    agent: str
+    task: Task
+    report: Report | None
+    history: History
+
+
+@dataclass
+class Run:
+    """A federation of agents and the server's state."""
+
+    algorithm: Algorithm[Any]
+    agents: dict[str, Agent]
+    state: Any
+    seed: int
+    server_round: int = 0
+    exchanges: list[Exchange] = field(default_factory=list)
+
+    @staticmethod
+    def begin(
+        algorithm: Algorithm[Any],
+        *,
+        space: SearchSpace = SQUARE,
+        num_agents: int = 3,
+        seed: int = 1,
+        objective: Objective | None = None,
+        late: Iterable[str] = (),
+        prior: dict[str, History] | None = None,
+    ) -> Run:
+        names = [str(i) for i in range(num_agents)]
+        empty = History.empty(space.dimension)
+        agents = {
+            n: Agent(
+                n,
+                space,
+                objective or hills(space),
+                seed,
+                Notebook(space, (prior or {}).get(n, empty)),
+                bool(algorithm.roles),
+            )
+            for n in names
+        }
+        roles = roles_of(names) if algorithm.roles else {}
+        federation = Federation(space, tuple(n for n in names if n not in late), roles)
+        algorithm.check(space)
+        state = algorithm.init(federation, generator(seed, "server", "init"))
+        return Run(algorithm, agents, state, seed)
+
+    def step(
+        self, present: Iterable[str] | None = None, lost: Iterable[str] = (), backwards: bool = False
+    ) -> Run:
+        """Play one round; the replies of `lost` agents do not arrive, though they did the work."""
+        self.server_round += 1
+        for phase in self.algorithm.phases:
+            self.half(phase, present, lost, backwards)
+        return self
+
+    def half(self, phase: Phase, present=None, lost=(), backwards: bool = False) -> None:
+        names = sorted(self.agents if present is None else present, key=natural_key)
+        rng = generator(self.seed, "server", "ask", str(phase), self.server_round)
+        with single_thread():
+            self.state, tasks = self.algorithm.ask(self.state, phase, self.server_round, names, rng)
+            assert set(tasks) <= set(names), "a task for an agent that is not there"
+            reports: dict[str, Report] = {}
+            for name in sorted(tasks, key=natural_key):
+                agent, task = self.agents[name], tasks[name]
+                assert task.phase is phase
+                report = agent.answer(self.algorithm, task)
+                kept = None if name in lost else report
+                history = agent.log
+                self.exchanges.append(Exchange(phase, self.server_round, name, task, kept, history))
+                if kept is not None:
+                    reports[name] = kept
+            if backwards:
+                reports = dict(reversed(reports.items()))
+            self.state = self.algorithm.tell(self.state, phase, reports)
+
+    def steps(self, count: int, **options: Any) -> Run:
+        for _ in range(count):
+            self.step(**options)
+        return self
+
+    def histories(self) -> dict[str, History]:
+        return {name: agent.log for name, agent in self.agents.items()}
+
+
+def same(a: object, b: object) -> bool:  # noqa: PLR0911  # one return per kind of value
+    """Equal to the last bit, whatever they are made of."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        a, b = np.asarray(a), np.asarray(b)
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if type(a) is not type(b) and not (hasattr(a, "keys") and hasattr(b, "keys")):
+        return False
+    if isinstance(a, SearchSpace):
+        return a == b
+    if is_dataclass(a) and not isinstance(a, type):
+        return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+    if hasattr(a, "keys"):
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, float):
+        return np.float64(a).tobytes() == np.float64(b).tobytes()
+    return bool(a == b)
+
+
+def numbers(arrays: Iterable[np.ndarray]) -> np.ndarray:
+    """All numbers of some arrays, in one row."""
+    flat = [np.asarray(a, dtype=np.float64).ravel() for a in arrays]
+    return np.concatenate(flat) if flat else np.empty(0)
+
+
+def leaks(report: Report, history: History) -> bool:
+    """Whether a report repeats a coordinate or a value of the history, plain or standardised."""
+    values = history.values[np.isfinite(history.values)]
+    secrets = numbers([history.points, values, standardise(values)])
+    secrets = secrets[~np.isin(secrets, (0.0, 0.5, 1.0))]
+    sent = numbers(report.arrays.values())
+    return bool(np.isclose(sent[:, None], secrets[None, :], rtol=1e-9, atol=1e-12).any())
+
+
+FAILURES: dict[str, Callable[[], Any]] = {
+    "raises": lambda: 1 / 0,
+    "nan": lambda: float("nan"),
+    "none": lambda: None,
+    "text": lambda: "0.5",
+    "inf": lambda: float("inf"),
+    "minus-inf": lambda: -np.inf,
+    "bool": lambda: True,
+    "huge-int": lambda: 10**400,
+    "array": lambda: np.ones(2),
+}
+
+
+class AlgorithmContract:
+    """Subclass, and return the algorithm from `make`.
+
+    `num_rounds` : of most tests; large enough for the algorithm to do all that it does
+    `smallest` : agents of the smallest federation it allows
+    `reports_values` : the paper lets evaluations travel
+    """
+
+    num_rounds: ClassVar[int] = 5
+    smallest: ClassVar[int] = 1
+    reports_values: ClassVar[bool] = False
+
+    @pytest.fixture(autouse=True)
+    def one_thread(self):
+        """Compute as agents and strategies do: more BLAS threads may change the last bits."""
+        with single_thread():
+            yield
+
+    def make(self) -> Algorithm[Any]:
+        raise NotImplementedError
+
+    def app(self, seed: int) -> ClientApp:
+        """Return a ClientApp of three agents on the hills."""
+        return client_app(hills(SQUARE), SQUARE, seed=seed, disclose="trials")
+
+    # -- points and randomness -----------------------------------------------------------------
+
+    @pytest.mark.parametrize("space", [SQUARE, MIXED, FINITE], ids=["square", "mixed", "finite"])
+    def test_points_stay_in_the_cube_and_stand_for_their_configurations(self, space):
+        run = Run.begin(self.make(), space=space).steps(self.num_rounds + 1)
+        for history in run.histories().values():
+            assert ((history.points >= 0) & (history.points <= 1)).all()
+            np.testing.assert_array_equal(space.snap(history.points), history.points)
+            assert history.trials.tolist() == list(range(len(history)))
+        assert max(map(len, run.histories().values())) > 0
+        if space is FINITE:
+            assert max(map(len, run.histories().values())) > FINITE.num_configs
+
+    def test_same_seed_gives_the_same_run_and_another_seed_another(self):
+        one, two, other = (Run.begin(self.make(), seed=s).steps(self.num_rounds) for s in (1, 1, 2))
+        assert same(one.exchanges, two.exchanges)
+        assert same(one.state, two.state)
+        assert not same(one.histories(), other.histories())
+
+    def test_order_of_replies_does_not_matter(self):
+        one = Run.begin(self.make()).steps(self.num_rounds)
+        two = Run.begin(self.make()).steps(self.num_rounds, backwards=True)
+        assert same(one.exchanges, two.exchanges)
+
+    def test_driver_and_grid_agree_to_the_last_bit(self):
+        algorithm = self.make()
+        run = Run.begin(algorithm, num_agents=3).steps(self.num_rounds)
+        run.half(Phase.FINISH)
+
+        class Strategy(TuningStrategy):
+            algorithm_class = type(algorithm)
+
+        options = {k: getattr(algorithm, k) for k in algorithm.options()}
+        app = self.app(run.seed)
+        strategy = Strategy(num_agents=3, seed=run.seed, **options)
+        study = strategy.start(InProcessGrid(app, 3), self.num_rounds)
+        for name, history in run.histories().items():
+            mine = study.trials.where(agent=name)
+            assert mine["pulls"].sum() == len(history)
+            if algorithm.finishes:  # a bandit's row is the mean over a cell's pulls of one round
+                total = float(np.dot(mine["pulls"], mine["value"]))
+                assert total == pytest.approx(history.values.sum(), rel=1e-12)
+                assert {json.dumps(c) for c in mine["config"]} == {
+                    json.dumps(SQUARE.decode(p)) for p in history.points
+                }
+                continue
+            np.testing.assert_array_equal(mine["value"], history.values)
+            assert mine["config"].tolist() == [SQUARE.decode(p) for p in history.points]
+
+    # -- values, not objects with a past -------------------------------------------------------
+
+    def test_nothing_that_is_handed_in_is_changed(self):
+        algorithm = self.make()
+        run = Run.begin(algorithm)
+        for _ in range(self.num_rounds):
+            before = copy.deepcopy(run.state)
+            held = run.state
+            notebooks = {name: (a.notebook, copy.deepcopy(a.notebook)) for name, a in run.agents.items()}
+            run.step()
+            assert same(held, before)
+            for held_notebook, copied in notebooks.values():
+                assert same(held_notebook, copied)
+        for exchange in run.exchanges[-3:]:
+            state, task, report = map(copy.deepcopy, (run.state, exchange.task, exchange.report))
+            algorithm.tell(run.state, exchange.phase, {exchange.agent: exchange.report})
+            run.agents[exchange.agent].answer(algorithm, exchange.task)
+            assert same((state, task, report), (run.state, exchange.task, exchange.report))
+
+    def test_ask_twice_gives_the_same_tasks(self):
+        algorithm = self.make()
+        run = Run.begin(algorithm).steps(self.num_rounds)
+        names = list(run.agents)
+        one, two = (algorithm.ask(run.state, Phase.TRAIN, 9, names, generator(3, "ask")) for _ in range(2))
+        assert same(one, two)
+
+    @pytest.mark.parametrize("at", [0, 1, 3])
+    def test_resumed_run_equals_the_uninterrupted_one(self, at):
+        whole = Run.begin(self.make()).steps(self.num_rounds)
+        part = Run.begin(self.make()).steps(at)
+        state = pickle.loads(pickle.dumps(part.state))
+        resumed = Run(self.make(), part.agents, state, part.seed, at, part.exchanges)
+        for agent in resumed.agents.values():
+            agent.notebook = thawed(agent.notebook)
+        resumed.steps(self.num_rounds - at)
+        assert same(whole.exchanges, resumed.exchanges)
+
+    def test_options_survive_json(self):
+        algorithm = self.make()
+        options = json.loads(json.dumps(algorithm.options()))
+        assert type(algorithm).from_options(options) == algorithm
+
+    # -- who is there --------------------------------------------------------------------------
+
+    def test_smallest_federation_works(self):
+        run = Run.begin(self.make(), num_agents=self.smallest).steps(self.num_rounds)
+        assert max(map(len, run.histories().values())) >= self.num_rounds
+
+    def test_lost_reports_are_asked_for_again_and_nothing_is_done_twice(self):
+        run = Run.begin(self.make(), num_agents=4)
+        chance = np.random.default_rng(0)
+        for _ in range(self.num_rounds + 3):
+            run.step(lost=[name for name in run.agents if chance.random() < 0.4])
+        run.step()
+        assert any(e.report is None for e in run.exchanges)
+        for name, agent in run.agents.items():
+            history = agent.log
+            assert history.trials.tolist() == list(range(len(history)))
+            assert agent.num_evaluations == len(history)
+            told = [e for e in run.exchanges if e.agent == name and e.report is not None]
+            reported = [t for e in told for t in range(e.report.trial, e.report.trial + e.report.num_trials)]
+            assert reported == list(range(len(history))), "every trial is told once, in order"
+
+    def test_nobody_answering_leaves_the_algorithm_where_it_was(self):
+        run = Run.begin(self.make()).steps(2, lost=("0", "1", "2"))
+        assert all(a.num_evaluations == len(a.log) for a in run.agents.values())
+        first, again = run.exchanges[:3], run.exchanges[-3:]
+        assert [e.task.trial for e in first] == [e.task.trial for e in again]
+
+    def test_nobody_there_means_no_tasks(self):
+        run = Run.begin(self.make()).steps(2).step(present=()).steps(2)
+        assert {e.server_round for e in run.exchanges} == {1, 2, 4, 5}
+
+    def test_late_joiners_take_part(self):
+        run = Run.begin(self.make(), num_agents=4, late=["3"])
+        run.steps(2, present=["0", "1", "2"]).steps(self.num_rounds)
+        assert "3" in {e.agent for e in run.exchanges}
+
+    def test_vanished_agents_do_not_stop_the_others(self):
+        run = Run.begin(self.make(), num_agents=4).steps(2)
+        before = {name: len(history) for name, history in run.histories().items()}
+        run.steps(self.num_rounds, present=["0", "2"]).step()
+        after = {name: len(history) for name, history in run.histories().items()}
+        assert after["0"] > before["0"]
+        assert run.exchanges[-1].report is not None
+
+    def test_finish_is_answered(self):
+        run = Run.begin(self.make()).steps(2)
+        evaluated = {name: agent.num_evaluations for name, agent in run.agents.items()}
+        run.half(Phase.FINISH)
+        run.half(Phase.EVALUATE)
+        assert {name: agent.num_evaluations for name, agent in run.agents.items()} == evaluated
+
+    # -- what crosses the wire -----------------------------------------------------------------
+
+    @pytest.mark.parametrize("space", [SQUARE, MIXED], ids=["square", "mixed"])
+    def test_tasks_and_reports_cross_the_wire_exactly(self, space):
+        algorithm = self.make()
+        run = Run.begin(algorithm, space=space).steps(self.num_rounds)
+        for exchange in run.exchanges:
+            envelope = wire.Envelope("study", exchange.agent, space.digest, algorithm.name, "{}")
+            task, report = exchange.task, exchange.report
+            arrays, config = from_records(to_records(wire.pack_task(task, envelope)))
+            assert same(wire.unpack_task(arrays, config, algorithm.task_schema(space)), task)
+            nothing = wire.Disclosure()
+            arrays, config = from_records(to_records(wire.pack_report(report, task, envelope, nothing)))
+            schema = algorithm.report_schema(space)
+            got, disclosed = wire.unpack_report(arrays, config, task, envelope, schema, space.dimension)
+            algorithm.check_report(task, got)
+            assert same(got, report)
+            assert disclosed == nothing
+
+    def test_no_report_repeats_the_history(self):
+        if self.reports_values:
+            pytest.skip("the paper lets evaluations travel")
+        run = Run.begin(self.make()).steps(self.num_rounds)
+        assert not any(leaks(e.report, e.history) for e in run.exchanges)
+
+    def test_task_sent_twice_is_done_once_and_answered_alike(self):
+        algorithm = self.make()
+        run = Run.begin(algorithm).steps(self.num_rounds)
+        last = {e.agent: e for e in run.exchanges}
+        for name, exchange in last.items():
+            agent = run.agents[name]
+            before = agent.num_evaluations
+            assert same(agent.answer(algorithm, exchange.task), exchange.report)
+            assert agent.num_evaluations == before
+
+    # -- evaluations that fail -----------------------------------------------------------------
+
+    @pytest.mark.parametrize("kind", FAILURES)
+    def test_failing_evaluation_costs_its_trial_only(self, kind):
+        good = hills(SQUARE)
+
+        def objective(config, context):
+            return (
+                FAILURES[kind]() if (context.trial + int(context.agent)) % 3 == 1 else good(config, context)
+            )
+
+        run = Run.begin(self.make(), objective=objective).steps(self.num_rounds)
+        for name, history in run.histories().items():
+            failed = (history.trials + int(name)) % 3 == 1
+            np.testing.assert_array_equal(np.isnan(history.values), failed)
+            assert set(history.failures) == set(history.trials[failed].tolist())
+        assert sum(e.report.num_failed for e in run.exchanges) == sum(
+            len(h.failures) for h in run.histories().values()
+        )
+
+    def test_agents_without_a_single_success_go_on(self):
+        def objective(config, context):
+            return hills(SQUARE)(config, context) if context.agent == "1" else None
+
+        algorithm = self.make()
+        run = Run.begin(algorithm, objective=objective).steps(self.num_rounds)
+        assert len(run.histories()["0"]) == len(run.histories()["2"])
+        assert algorithm.recommend(run.agents["0"].notebook) is None
+        everybody = Run.begin(algorithm, objective=lambda c, x: None).steps(self.num_rounds)
+        assert max(map(len, everybody.histories().values())) >= self.num_rounds
+
+    @pytest.mark.parametrize("scale", [0.0, 1e-200, 1e307])
+    def test_values_of_any_scale_work(self, scale):
+        good = hills(SQUARE)
+        run = Run.begin(self.make(), objective=lambda c, x: scale * good(c, x)).steps(self.num_rounds)
+        assert all(np.isfinite(h.values).all() for h in run.histories().values())
+
+    def test_recommendation_is_the_best_point_of_the_history(self):
+        algorithm = self.make()
+        run = Run.begin(algorithm).steps(self.num_rounds)
+        assert algorithm.recommend(Notebook(SQUARE, History.empty(2))) is None
+        for agent in run.agents.values():
+            history = agent.notebook.history
+            if len(history):
+                best = history.points[int(np.argmax(history.values))]
+                np.testing.assert_array_equal(algorithm.recommend(agent.notebook), best)
+
+    # -- observations from before --------------------------------------------------------------
+
+    def test_observations_from_before_the_study_are_used_and_keep_their_place(self):
+        points = np.random.default_rng(3).random((6, 2))
+        prior = {"1": History.prior(points, points.sum(axis=1))}
+        run = Run.begin(self.make(), prior=prior).steps(self.num_rounds)
+        history = run.histories()["1"]
+        assert history.trials[:6].tolist() == list(range(-6, 0))
+        assert history.trials[6:].tolist() == list(range(len(history) - 6))
+
+
+def thawed(notebook: Notebook) -> Notebook:
+    """The notebook as an agent finds it after it has been away."""
+    history = notebook.history
+    arrays, values = thaw(
+        freeze(
+            {**notebook.arrays, "points": history.points, "values": history.values, "trials": history.trials},
+            {"failures": {str(t): reason for t, reason in history.failures.items()}},
+        )
+    )
+    points, observed, trials = (arrays.pop(name) for name in ("points", "values", "trials"))
+    failures = {int(t): reason for t, reason in values["failures"].items()}
+    return Notebook(notebook.space, History(points, observed, trials, failures), arrays, notebook.passed)

@@ -1,0 +1,101 @@
+"""The study behind the golden journals; `python tests/helpers/golden_study.py` wrote them, once.
+
+The journals are kept as SQL: it says the same on every version of SQLite. A golden file is never written
+again: later versions have to read it as it is.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from pathlib import Path
+
+from fbo_flower.clients import client_app
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.storage import StudyJournal
+from fbo_flower.strategies import FTS
+from fbo_flower.study import Study
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+NAMES = ("study", "agent_0", "agent_1")
+SETS = (1, 2)  # by the version of the agents' journals; that of the study is 1 in both
+SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+LAST_WRITE = 11  # of the server: it dies with one of two replies of round 2 in its journal
+
+
+class Cut(BaseException):
+    """Stands for the server's death."""
+
+
+class Objective:
+    """A hill without noise, whose second trial fails; counts its evaluations."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+
+    def __call__(self, config, context):
+        self.calls.append((context.agent, context.trial))
+        if context.trial == 1:
+            raise ValueError("planted")
+        return -((config["x"] - 0.25) ** 2) - config["y"] ** 2
+
+
+class OneByOne(InProcessGrid):
+    """Hands over one reply at a time."""
+
+    def pull_messages(self, message_ids):
+        for message_id in message_ids:
+            if replies := super().pull_messages([message_id]):
+                return replies
+        return []
+
+
+def start(directory: Path, objective: Objective) -> Study:
+    """Begin or resume the study whose journals are in `directory`."""
+    journals = {agent: {"journal": str(directory / f"agent_{agent}.db")} for agent in range(2)}
+    grid = OneByOne(client_app(objective, SPACE, seed=7, disclose="trials"), 2, node_configs=journals)
+    strategy = FTS(
+        num_agents=2, seed=7, num_features=4, num_candidates=16, num_path_features=8, advice="random"
+    )
+    return strategy.start(grid, 3, journal=directory / "study.db", resume=True)
+
+
+def write(directory: Path) -> None:
+    """Write the journals of the study as it was cut off in round 2."""
+    original, count = StudyJournal.write, 0
+
+    def cut(self, events):
+        nonlocal count
+        original(self, events)
+        count += 1
+        if count == LAST_WRITE:
+            raise Cut
+
+    StudyJournal.write = cut
+    try:
+        start(directory, Objective())
+    except Cut:
+        pass
+    finally:
+        StudyJournal.write = original
+
+
+def restore(directory: Path, number: int) -> None:
+    """Make journals of the golden files of one set."""
+    for name in NAMES:
+        connection = sqlite3.connect(directory / f"{name}.db")
+        connection.executescript((GOLDEN / f"{name}_v{number}.sql").read_text())
+        connection.close()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as temporary:
+        write(Path(temporary))
+        for name in NAMES:
+            target = GOLDEN / f"{name}_v{SETS[-1]}.sql"
+            if target.exists():
+                raise SystemExit(f"{target} is there already, and golden files are not written again")
+            connection = sqlite3.connect(Path(temporary) / f"{name}.db")
+            target.write_text("\n".join(connection.iterdump()) + "\n")
+            connection.close()

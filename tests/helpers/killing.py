@@ -1,0 +1,178 @@
+"""A study in a process of its own, which SIGKILLs itself at a chosen write of a chosen journal.
+
+Server and agents of the study live in that process and keep journals in one directory, so each write of any
+of them can be the last thing that happens. The next process finds what is on disk and nothing else. Processes
+are forks of this one: they start in milliseconds, and SIGKILL gives them no chance to tidy up.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fbo_flower.simulation.agents import problem_app
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.simulation.problems import make_problem
+from fbo_flower.storage import agent_journal
+from fbo_flower.storage.store import Store
+from fbo_flower.strategies import STRATEGIES
+from fbo_flower.study import Study
+
+SEED = 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """A small study: algorithm, options, problem, number of agents and of rounds."""
+
+    algorithm: str
+    options: dict[str, Any]
+    problem: str
+    problem_options: dict[str, Any]
+    num_agents: int
+    num_rounds: int | None
+
+
+_BANDIT = {"budget": 40, "max_evaluations_per_round": 20}
+CASES = {
+    "random": Case("random", {"num_initial": 2}, "gp-samples", {}, 2, 3),
+    "fts": Case(
+        "fts",
+        {"num_initial": 2, "num_features": 9, "schedule": 0.5, "num_candidates": 32, "num_path_features": 9},
+        "gp-samples", {}, 2, 3,
+    ),
+    "co-kg": Case("co-kg", {"num_initial": 3, "num_points": 25}, "f1", {}, 2, 4),
+    "pf-pne": Case("pf-pne", _BANDIT, "garland", {}, 2, None),
+    "pf-pne racing": Case("pf-pne", {**_BANDIT, "variant": "racing"}, "garland", {}, 2, None),
+    "fed-pne secure": Case("fed-pne", {"budget": 8, "secure_sums": 2}, "garland", {}, 2, None),
+    "hct": Case("hct", _BANDIT, "garland", {}, 2, None),
+    "rfms": Case(
+        "rfms", {"method": "rand_mo", "num_trials": 3, "num_initial": 3},
+        "breast-cancer-5sites",
+        {"learner": "elastic-net", "split": "srs", "openbox": 0, "lockbox": 1}, 5, None,
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Write number `number` of all journals together is the last one; it is committed or not."""
+
+    number: int
+    committed: bool
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended.
+
+    Parameters
+    ----------
+    study : what it returned; None: it was killed
+    writes : name of the journal of every commit that was reached, in order
+    evaluations : `(agent, trial)` in order
+    """
+
+    study: Study | None
+    writes: tuple[str, ...]
+    evaluations: tuple[str, ...]
+
+
+def run(case: Case, directory: Path, kill: Kill | None = None) -> Ended:
+    """Run what is left of a study in a process of its own, which may be killed on the way."""
+    result, writes, evaluations = (directory / name for name in ("result", "writes", "evaluations"))
+    for path in (writes, evaluations):
+        path.write_text("")
+    result.unlink(missing_ok=True)
+    pid = os.fork()
+    if pid == 0:
+        _child(lambda: _study(case, directory, writes, evaluations, kill), result)
+    _, status = os.waitpid(pid, 0)
+    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    if not killed and not result.exists():
+        raise RuntimeError("the study failed: " + (directory / "error").read_text())
+    study = None if killed else Study.load(result)
+    names = (tuple(path.read_text().split()) for path in (writes, evaluations))
+    return Ended(study, *names)
+
+
+def _child(work: Callable[[], Study], result: Path) -> None:
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        work().save(result)
+    except BaseException:
+        (result.parent / "error").write_text(traceback.format_exc())
+        os._exit(1)
+    os._exit(0)
+
+
+def _study(case: Case, directory: Path, writes: Path, evaluations: Path, kill: Kill | None) -> Study:
+    agent_journal.COMMIT_SECONDS = 0.0  # as if every evaluation took a second
+    problem = make_problem(case.problem, case.num_agents, SEED, case.problem_options)
+    strategy = STRATEGIES[case.algorithm](num_agents=case.num_agents, seed=SEED, **case.options)
+    app = problem_app(problem, strategy.algorithm, SEED, journals=directory)
+    grid = InProcessGrid(app, case.num_agents)
+    with _dying(kill, writes), _noting(evaluations):
+        return strategy.start(grid, case.num_rounds, journal=directory / "study.db", resume=True)
+
+
+@contextmanager
+def _dying(kill: Kill | None, writes: Path) -> Iterator[None]:
+    """Note every write of a journal, and end the process at one of them."""
+    original, count = Store.transaction, 0
+
+    @contextmanager
+    def transaction(self: Store) -> Iterator[None]:
+        nonlocal count
+        count += 1
+        dies = kill is not None and count == kill.number
+        with original(self):
+            yield
+            _append(writes, self.path.name)
+            if dies and not kill.committed:
+                os.kill(os.getpid(), signal.SIGKILL)
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Store.transaction = transaction  # type: ignore[method-assign]
+    yield
+
+
+@contextmanager
+def _noting(evaluations: Path) -> Iterator[None]:
+    """Note every evaluation that is entered into an agent's journal."""
+    original = agent_journal.AgentJournal.append
+
+    def append(self: Any, study: str, task: str, evaluation: Any) -> None:
+        _append(evaluations, f"{self._store.path.name}:{evaluation.trial}:{task[:8]}")
+        original(self, study, task, evaluation)
+
+    agent_journal.AgentJournal.append = append  # type: ignore[method-assign]
+    yield
+
+
+def _append(path: Path, line: str) -> None:
+    with path.open("a") as stream:
+        stream.write(line + "\n")
+
+
+def tables(study: Study) -> bytes:
+    """Return what must be the same after a kill: everything but durations and the study's id."""
+    rounds = [{k: v for k, v in row.items() if k != "seconds"} for row in study.rounds]
+    parts = [
+        list(study.trials),
+        rounds,
+        list(study.models),
+        list(study.judgements),
+        list(study.recommendations),
+    ]
+    return pickle.dumps(repr(parts))

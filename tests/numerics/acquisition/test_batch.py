@@ -1,0 +1,202 @@
+import numpy as np
+import pytest
+from acquisition_cases import every_batch, gaussian_process, mesh, random_belief
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition import batch
+from fbo_flower.numerics.acquisition.entropy_search import (
+    BatchMaxValueEntropy,
+    max_value_entropy,
+    sample_maxima,
+)
+from fbo_flower.numerics.acquisition.expected_improvement import (
+    BatchExpectedImprovement,
+    expected_improvement,
+)
+from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient
+from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
+from fbo_flower.numerics.acquisition.normal import centred_draws
+
+KINDS = ("kg", "ei", "es")
+
+
+def central(kind, mean, factor, noise_variance, num_agents, rng):
+    if kind == "es":
+        maxima = sample_maxima(mean, factor, 32, rng)
+        return BatchMaxValueEntropy(mean, factor, noise_variance, maxima, num_agents)
+    draws = centred_draws(64, num_agents, rng)
+    if kind == "ei":
+        return BatchExpectedImprovement(mean, factor, mean.max(), draws)
+    return BatchKnowledgeGradient(mean, factor, noise_variance, draws)
+
+
+def local_values(kind, mean, factor, noise_variance, rng):
+    variance = np.square(factor).sum(axis=1)
+    if kind == "kg":
+        return knowledge_gradient_from_factor(mean, factor, noise_variance)
+    if kind == "ei":
+        return expected_improvement(mean, variance, mean.max())
+    return max_value_entropy(mean, variance, noise_variance, sample_maxima(mean, factor, 32, rng))
+
+
+def problem(kind, seed, num_points, num_agents):
+    """A random central acquisition, agents that differ from the centre, and a weight."""
+    rng = np.random.default_rng([seed, num_points])
+    mean, factor, noise_variance = random_belief(seed, num_points)
+    acquisition = central(kind, mean, factor, noise_variance, num_agents, rng)
+    local = [
+        local_values(
+            kind,
+            mean + 0.3 * rng.standard_normal(num_points),
+            factor * rng.uniform(0.5, 1.5),
+            noise_variance,
+            rng,
+        )
+        for _ in range(num_agents)
+    ]
+    return acquisition, np.array(local), float(rng.choice([0.0, 0.5, 1.0, 1.5, 3.0]))
+
+
+def exhaustive(acquisition, local, beta):
+    batches, values = every_batch(acquisition, len(local))
+    return (values + beta * local[np.arange(len(local)), batches].sum(axis=1)).max()
+
+
+@pytest.mark.parametrize(("kind", "count", "needed"), [("kg", 100, 99), ("ei", 20, 19), ("es", 20, 19)])
+def test_two_starts_find_the_maximum_of_exhaustive_search(kind, count, needed):
+    found = 0
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        num_points, num_agents = int(rng.integers(4, 31)), 2 + seed % 2
+        if kind == "kg" and num_agents == 3:
+            num_points = min(num_points, 20)
+        acquisition, local, beta = problem(kind, seed, num_points, num_agents)
+        best = batch.maximise_batch(acquisition, local, beta, 2, rng)
+        found += best.value >= exhaustive(acquisition, local, beta) - 1e-9 * abs(best.value)
+    assert found >= needed
+
+
+def test_a_search_of_single_moves_alone_misses_maxima(monkeypatch):
+    """The negative control of the test above: it does not pass for any search."""
+    monkeypatch.setattr(batch._Search, "swap", lambda self, design, value: (design, value))
+    monkeypatch.setattr(batch._Search, "pair", lambda self, design, value: (design, value))
+    missed = 0
+    for seed in range(40):
+        acquisition, local, beta = problem("kg", seed, 12, 2)
+        best = batch.maximise_batch(acquisition, local, beta, 1, np.random.default_rng(seed))
+        missed += best.value < exhaustive(acquisition, local, beta) * (1 - 1e-9)
+    assert missed > 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "beta", "num_starts"),
+    [("kg", 1.5, 1), ("kg", 0.0, 2), ("ei", 1.5, 1), ("ei", 0.0, 2), ("es", 1.5, 4), ("es", 0.0, 4)],
+)
+def test_few_starts_reach_what_twenty_do_on_a_mesh(kind, beta, num_starts):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        mean, factor = gaussian_process(mesh(12), 0.2, 12, 0.02, rng)
+        acquisition = central(kind, mean, factor, 0.02, 4, rng)
+        local = np.array(
+            [local_values(kind, mean + 0.2 * rng.standard_normal(144), factor, 0.02, rng) for _ in range(4)]
+        )
+        many = batch.maximise_batch(acquisition, local, beta, 20, np.random.default_rng(1))
+        few = batch.maximise_batch(acquisition, local, beta, num_starts, np.random.default_rng(0))
+        assert few.value >= 0.98 * many.value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reported_values_are_those_of_the_batch(kind):
+    acquisition, local, beta = problem(kind, 1, 50, 3)
+    best = batch.maximise_batch(acquisition, local, beta, 3, np.random.default_rng(0))
+    value = acquisition.values(best.index, 2, best.index[2:])[0]
+    own = local[np.arange(3), best.index].sum()
+    assert best.central == pytest.approx(value, rel=1e-9)
+    assert best.value == pytest.approx(value + beta * own, rel=1e-9)
+    assert best.value == best.starts.max()
+    assert best.starts.shape == (3,)
+    assert best.updates > 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_has_one_value_whichever_agent_is_asked(kind):
+    acquisition, _, _ = problem(kind, 0, 40, 4)
+    design = np.array([3, 17, 3, 30])  # with a duplicate
+    values = [acquisition.values(design, agent, design[agent : agent + 1])[0] for agent in range(4)]
+    np.testing.assert_allclose(values, values[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_a_heavy_weight_each_agent_takes_its_own_best_point(kind):
+    acquisition, local, _ = problem(kind, 3, 60, 3)
+    best = batch.maximise_batch(acquisition, local, 1e9, 1, np.random.default_rng(0))
+    np.testing.assert_array_equal(best.index, local.argmax(axis=1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("num_points", "num_agents"), [(1, 1), (1, 3), (40, 1), (2, 5)])
+def test_smallest_sets_and_federations_work(kind, num_points, num_agents):
+    acquisition, local, _ = problem(kind, 4, num_points, num_agents)
+    best = batch.maximise_batch(acquisition, local, 1.0, 2, np.random.default_rng(0))
+    assert best.index.shape == (num_agents,)
+    assert np.isfinite(best.value)
+    if num_agents == 1:
+        value = acquisition.values(np.array([0]), 0, np.arange(num_points)) + local[0]
+        assert best.value == pytest.approx(value.max(), rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("noise_variance", [0.0, 0.1])
+def test_certain_points_are_no_trouble(kind, noise_variance):
+    rng = np.random.default_rng(0)
+    factor = np.diag([0.0, 1.0, 0.0, 0.5])
+    acquisition = central(kind, np.array([1.0, 0.9, 0.0, 1.0]), factor, noise_variance, 3, rng)
+    best = batch.maximise_batch(acquisition, np.zeros((3, 4)), 0.0, 2, rng)
+    assert np.isfinite(best.value)
+    assert {1, 3} <= set(best.index.tolist())
+
+
+def test_factors_of_many_matrices_reproduce_them_even_if_they_are_singular():
+    rng = np.random.default_rng(0)
+    roots = rng.standard_normal((50, 4, 4))
+    roots[:20, 2] = roots[:20, 0]  # a duplicated point
+    roots[10:30, :, 2:] = 0.0  # of rank 2
+    roots[5] = 0.0
+    matrices = roots @ roots.transpose(0, 2, 1)
+    lower = batch.stacked_cholesky(matrices)
+    np.testing.assert_allclose(lower @ lower.transpose(0, 2, 1), matrices, atol=1e-6)
+    assert not np.triu(lower, 1).any()
+
+
+def test_arguments_that_do_not_fit_are_refused():
+    acquisition, local, _ = problem("kg", 0, 10, 2)
+    rng = np.random.default_rng(0)
+    with pytest.raises(ConfigError, match="local: expected up to 2 agents and 10 points"):
+        batch.maximise_batch(acquisition, local[:, 1:], 1.0, 1, rng)
+    with pytest.raises(ConfigError, match="local"):
+        batch.maximise_batch(acquisition, np.zeros((3, 10)), 1.0, 1, rng)
+    with pytest.raises(ConfigError, match="beta"):
+        batch.maximise_batch(acquisition, local, -1.0, 1, rng)
+    with pytest.raises(ConfigError, match="start"):
+        batch.maximise_batch(acquisition, local, 1.0, 0, rng)
+
+
+class FavouredPair:
+    """A central value that wants both of two points, whoever takes which."""
+
+    num_points, num_agents = 40, 2
+
+    def guess(self, design, agent):
+        return self.values(design, agent, np.arange(40))
+
+    def values(self, design, agent, candidates):
+        batches = batch.replaced(design, agent, candidates)
+        return 5.0 * np.array([len({3, 30} & set(row)) for row in batches.tolist()])
+
+
+def test_agents_that_prefer_each_others_points_exchange_them():
+    local = np.zeros((2, 40))
+    local[0, 3], local[1, 3] = 0.1, 1.0  # the first agent comes first and takes what the second wants more
+    best = batch.maximise_batch(FavouredPair(), local, 1.0, 1, np.random.default_rng(0))
+    assert best.index.tolist() == [30, 3]
+    assert best.value == pytest.approx(11.0)

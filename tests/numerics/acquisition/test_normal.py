@@ -1,0 +1,68 @@
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition.normal import centred_draws, excess, log_cdf, log_excess, mills
+
+
+def log_excess_by_integration(z):
+    """`E max(Z + z, 0) = phi(z) int_0^inf u exp(u z - u^2 / 2) du`, scaled to a width of 1 / |z|."""
+    width = 1 / max(abs(z), 1.0)
+    integral, _ = quad(
+        lambda t: t * math.exp(t * width * z - (t * width) ** 2 / 2), 0, 60, epsabs=0, epsrel=1e-12
+    )
+    return norm.logpdf(z) + math.log(integral * width**2)
+
+
+@pytest.mark.parametrize("z", [-1e4, -300.0, -40.01, -40.0, -39.99, -38.0, -20.0, -3.0, -1.0, 0.0, 0.5, 2.0])
+def test_log_excess_is_the_logarithm_of_the_integral_deep_into_the_tail(z):
+    exact = log_excess_by_integration(z)
+    assert float(log_excess(np.array(z))) == pytest.approx(exact, rel=1e-12, abs=1e-11)
+
+
+def test_excess_is_the_textbook_formula_where_that_is_precise():
+    z = np.linspace(-3, 40, 200)
+    np.testing.assert_allclose(excess(z), norm.pdf(z) + z * norm.cdf(z), rtol=1e-11)
+
+
+def test_excess_keeps_relative_precision_in_the_tail_where_the_textbook_formula_is_noise():
+    z = np.array([-10.0, -20.0, -37.0])
+    exact = [math.exp(log_excess_by_integration(value)) for value in z]
+    np.testing.assert_allclose(excess(z), exact, rtol=1e-10)
+    textbook = norm.pdf(z) + z * norm.cdf(z)
+    assert np.abs(textbook / exact - 1).max() > 1e-10
+
+
+def test_extreme_arguments_give_limits_not_errors():
+    np.testing.assert_array_equal(
+        excess(np.array([-np.inf, -1e300, 0.0])), [0, 0, 1 / math.sqrt(2 * math.pi)]
+    )
+    assert log_excess(np.array(-np.inf)) == -np.inf
+    assert log_excess(np.array(-1e150)) == pytest.approx(-0.5e300)
+    assert excess(np.array(1e300)) == 1e300
+    assert mills(np.array(-np.inf)) == 0
+    assert log_cdf(np.array(-1e10)) == pytest.approx(-0.5e20)
+
+
+def test_draws_have_mean_zero_and_the_moments_of_the_standard_normal():
+    draws = centred_draws(256, 4, np.random.default_rng(0))
+    np.testing.assert_allclose(draws.mean(axis=0), 0, atol=1e-14)
+    np.testing.assert_allclose(draws.T @ draws / 256, np.eye(4), atol=0.05)
+    assert np.abs((draws**3).mean(axis=0)).max() < 0.2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_draws_are_finite_above_the_dimensions_of_the_sequence(seed):
+    draws = centred_draws(64, 40, np.random.default_rng(seed))
+    assert draws.shape == (64, 40)
+    assert np.isfinite(draws).all()
+
+
+@pytest.mark.parametrize(("num_draws", "dimension"), [(1, 2), (8, 0)])
+def test_draws_that_cannot_be_centred_are_refused(num_draws, dimension):
+    with pytest.raises(ConfigError, match="draws"):
+        centred_draws(num_draws, dimension, np.random.default_rng(0))

@@ -1,0 +1,105 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import chisquare
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.acquisition.pareto import non_dominated
+from fbo_flower.numerics.acquisition.scalarization import draw_weights, normalise, tchebycheff
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def lattice(num_losses, resolution):
+    """All weight vectors, by enumeration."""
+    counts = itertools.product(range(resolution + 1), repeat=num_losses)
+    return [count for count in counts if sum(count) == resolution]
+
+
+@pytest.mark.parametrize(("num_losses", "resolution"), [(1, 3), (2, 5), (3, 4), (4, 2)])
+def test_every_weight_vector_of_the_lattice_is_drawn_equally_often(num_losses, resolution):
+    generator, expected = rng(1), lattice(num_losses, resolution)
+    draws = [draw_weights(num_losses, generator, resolution=resolution) for _ in range(200 * len(expected))]
+    counts = dict.fromkeys(expected, 0)
+    for weights in draws:
+        counts[tuple(int(n) for n in np.rint(weights * resolution))] += 1  # KeyError off the lattice
+    if len(expected) > 1:
+        assert chisquare(list(counts.values())).pvalue > 1e-3
+
+
+def test_normalised_uniform_numbers_would_fail_that_test():
+    generator, expected = rng(1), lattice(3, 4)
+    counts = dict.fromkeys(expected, 0)
+    for _ in range(200 * len(expected)):
+        w = generator.random(3)
+        first, second = np.rint(4 * w[:2] / w.sum())
+        if first + second <= 4:
+            counts[int(first), int(second), int(4 - first - second)] += 1
+    assert chisquare(list(counts.values())).pvalue < 1e-6
+
+
+@given(st.integers(1, 6), st.integers(0, 1000))
+def test_weights_sum_to_one_and_are_not_negative(num_losses, seed):
+    weights = draw_weights(num_losses, rng(seed))
+    assert weights.shape == (num_losses,)
+    assert weights.min() >= 0
+    assert weights.sum() == pytest.approx(1.0)
+
+
+FINITE = st.floats(-1e6, 1e6)
+
+
+@given(arrays(np.float64, (6, 2), elements=FINITE))
+def test_normalised_losses_span_zero_to_one_and_keep_their_order(losses):
+    scaled = normalise(losses)
+    assert scaled.min() >= 0
+    assert scaled.max() <= 1
+    for before, after in zip(losses.T, scaled.T, strict=True):
+        assert (np.diff(after[np.argsort(before)]) >= 0).all()
+        assert set(np.unique(after)) >= {0.0, 1.0} or not after.any()
+
+
+def test_a_constant_loss_and_one_of_rounding_errors_normalise_to_zero():
+    losses = np.array([[0.3, 0.3], [0.3, 0.3 + 1e-17], [0.3, 0.3 + 2e-16]])
+    assert not normalise(losses).any()
+    assert normalise(np.zeros((0, 2))).shape == (0, 2)
+
+
+def test_the_scalar_loss_is_the_formula():
+    losses, weights = rng(1).random((5, 3)), np.array([0.2, 0.3, 0.5])
+    for row, value in zip(losses, tchebycheff(losses, weights), strict=True):
+        terms = [w * f for w, f in zip(weights, row, strict=True)]
+        assert value == pytest.approx(max(terms) + 0.05 * sum(terms))
+
+
+@given(st.integers(0, 10_000))
+def test_its_minimiser_is_not_dominated(seed):
+    generator = rng(seed)
+    losses = normalise(np.round(generator.random((15, 2)), 1))
+    weights = draw_weights(2, generator)
+    best = int(np.argmin(tchebycheff(losses, weights)))
+    if weights.min() > 0:
+        assert losses[best].tolist() in losses[non_dominated(losses)].tolist()
+
+
+def test_weights_find_the_concave_part_of_a_front_where_sums_cannot():
+    losses = np.array([[0.0, 1.0], [0.6, 0.6], [1.0, 0.0]])
+    w = np.linspace(0.01, 0.99, 99)
+    winners = {int(np.argmin(tchebycheff(losses, np.array([a, 1 - a])))) for a in w}
+    assert winners == {0, 1, 2}
+    assert {int(np.argmin(losses @ np.array([a, 1 - a]))) for a in w} == {0, 2}
+
+
+def test_malformed_arguments_are_refused():
+    with pytest.raises(ConfigError, match="weights"):
+        draw_weights(0, rng())
+    with pytest.raises(ConfigError, match="weights"):
+        tchebycheff(np.zeros((3, 2)), np.ones(3) / 3)
+    with pytest.raises(ConfigError, match="finite"):
+        normalise(np.array([[np.inf, 0.0]]))

@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.aggregation.agreement import agreement
+from fbo_flower.numerics.surrogates import gp, pivots, pooling
+
+AXIS = np.linspace(0.0, 1.0, 8)
+POINTS = np.stack(np.meshgrid(AXIS, AXIS, indexing="ij"), axis=-1).reshape(-1, 2)
+H = gp.Hyperparameters("rbf", np.full(2, 0.4), 1.0, 0.02)
+CHOSEN = pivots.choose_pivots(POINTS, H, 1e-6)
+AT = POINTS[CHOSEN.index]
+RUNS = 200
+
+
+def increments(seed, *, odd=None, num_agents=4, observations=10, scale=1.0):
+    """Agents who observe one draw of the prior; agent `odd` another draw. `scale` is what nobody knows of."""
+    rng = np.random.default_rng(seed)
+    functions = CHOSEN.basis @ rng.standard_normal((CHOSEN.basis.shape[1], 2))
+    found = []
+    for n in range(num_agents):
+        rows = rng.integers(0, len(POINTS), observations)
+        noise = rng.normal(0.0, np.sqrt(H.noise_variance), observations)
+        y = functions[rows, int(n == odd)] + noise
+        found.append(pooling.observe(POINTS[rows], scale * y, AT, H))
+    return found
+
+
+def p_values(**options):
+    known_scale = options.pop("known_scale")
+    return np.array(
+        [agreement(increments(seed, **options), known_scale=known_scale).p_value for seed in range(RUNS)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("known_scale", "scale", "num_agents"),
+    [(True, 1.0, 4), (False, 1.0, 4), (False, 3.0, 4), (False, 3.0, 2)],
+)
+def test_p_values_are_uniform_when_agents_share_one_objective(known_scale, scale, num_agents):
+    found = p_values(known_scale=known_scale, scale=scale, num_agents=num_agents)[:, 0]
+    assert stats.kstest(found, "uniform").pvalue > 0.01
+
+
+def test_p_values_are_not_uniform_when_the_scale_is_not_what_is_claimed():
+    """A negative control: noise of 1.5 times the believed deviation."""
+    found = p_values(known_scale=True, scale=1.5)[:, 0]
+    assert stats.kstest(found, "uniform").pvalue < 1e-6
+
+
+@pytest.mark.parametrize("known_scale", [True, False])
+def test_an_agent_with_another_objective_is_found(known_scale):
+    found = p_values(known_scale=known_scale, odd=1)
+    assert (found[:, 1] < 0.01).mean() > 0.95
+    assert (found.argmin(axis=1) == 1).mean() > 0.9
+
+
+def test_the_statistic_is_the_predictive_distance_of_the_observations():
+    """With one observation far from doubt: its squared deviation over its predictive variance."""
+    x, y = POINTS[[0, 1, 9, 27]], np.array([1.0, 0.7, 0.3, -0.2])
+    others = pooling.observe(x, y, AT, H)
+    z, value = POINTS[[8]], np.array([0.4])
+    found = agreement([pooling.observe(z, value, AT, H), others], known_scale=True)
+    mean, variance = gp.posterior(x, y, H).predict(z)
+    expected = (value[0] - mean[0]) ** 2 / (variance[0] + H.noise_variance)
+    assert found.directions[0] == 1
+    assert found.statistic[0] == pytest.approx(expected, rel=1e-4)
+    assert found.p_value[0] == pytest.approx(stats.chi2.sf(expected, 1), rel=1e-4)
+
+
+def test_agents_who_looked_elsewhere_are_not_compared():
+    h = gp.Hyperparameters("rbf", np.full(2, 0.1), 1.0, 0.02)
+    chosen = pivots.choose_pivots(POINTS, h, 1e-6)
+    corners = POINTS[[0, 7, 56, 63]]
+    at = POINTS[chosen.index]
+    found = agreement([pooling.observe(corners[[i]], np.array([9.0 * i]), at, h) for i in range(4)])
+    np.testing.assert_array_equal(found.directions, 0)
+    np.testing.assert_array_equal(found.p_value, 1.0)
+
+
+def test_agents_without_observations_agree_with_everybody():
+    nothing = pooling.observe(np.empty((0, 2)), np.empty(0), AT, H)
+    found = agreement([nothing, *increments(0, num_agents=2), nothing])
+    np.testing.assert_array_equal(found.directions[[0, 3]], 0)
+    np.testing.assert_array_equal(found.p_value[[0, 3]], 1.0)
+
+
+def test_the_order_of_agents_does_not_matter_when_the_scale_is_known():
+    found, reverse = increments(3, odd=2), increments(3, odd=2)[::-1]
+    np.testing.assert_allclose(
+        agreement(found, known_scale=True).p_value,
+        agreement(reverse, known_scale=True).p_value[::-1],
+        rtol=1e-6,
+    )
+
+
+def test_one_agent_has_nobody_to_agree_with():
+    with pytest.raises(ConfigError, match="at least 2 agents"):
+        agreement(increments(0)[:1])

@@ -1,0 +1,65 @@
+"""Boxes that fill the cube, and functions that are pieced together from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.aggregation.regions import Boxes, PiecewiseLinear
+from fbo_flower.numerics.surrogates.rff import draw_features
+
+
+def test_four_boxes_of_a_square_are_its_quarters_in_order() -> None:
+    boxes = Boxes.halve(4, 2)
+    assert boxes.low.tolist() == [[0, 0], [0, 0.5], [0.5, 0], [0.5, 0.5]]
+    assert boxes.high.tolist() == [[0.5, 0.5], [0.5, 1], [1, 0.5], [1, 1]]
+
+
+@given(st.integers(1, 12), st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_every_point_is_in_exactly_one_box_and_stretched_points_in_theirs(
+    count: int, dim: int, seed: int
+) -> None:
+    boxes = Boxes.halve(count, dim)
+    assert np.prod(boxes.high - boxes.low, axis=1).sum() == pytest.approx(1.0)
+    rng = np.random.default_rng(seed)
+    x = np.concatenate([rng.random((20, dim)), rng.integers(0, 3, (10, dim)) / 2])
+    owners = ((x[:, None] >= boxes.low) & ((x[:, None] < boxes.high) | (boxes.high == 1))).all(axis=2)
+    assert (owners.sum(axis=1) == 1).all()
+    np.testing.assert_array_equal(boxes.index(x), owners.argmax(axis=1))
+    for box in range(count):
+        assert (boxes.index(boxes.stretch(rng.random((5, dim)), box)) == box).all()
+
+
+def test_sides_stay_alike() -> None:
+    boxes = Boxes.halve(64, 3)
+    np.testing.assert_allclose(boxes.high - boxes.low, 0.25)
+
+
+def test_boxes_need_a_number_and_an_axis() -> None:
+    assert len(Boxes.halve(1, 0)) == 1
+    for arguments in ((0, 2), (2, 0)):
+        with pytest.raises(ConfigError, match="boxes"):
+            Boxes.halve(*arguments)
+
+
+def test_a_piecewise_function_is_in_every_box_that_of_its_weights() -> None:
+    rng = np.random.default_rng(0)
+    features = draw_features(12, 0.5, 3, rng)
+    boxes, weights = Boxes.halve(4, 2), rng.standard_normal((4, 12))
+    columns = np.array([0, 2])
+    f = PiecewiseLinear(features, weights, boxes, columns)
+    z = rng.random((30, 3))
+    phi = features(z)
+    expected = [phi[i] @ weights[boxes.index(z[[i]][:, columns])[0]] for i in range(30)]
+    np.testing.assert_allclose(f(z), expected, rtol=1e-12)
+    values, gradients = f.value_and_gradient(z)
+    np.testing.assert_allclose(values, expected, rtol=1e-9)
+    inner = np.abs(z[:, columns] - 0.5).min(axis=1) > 1e-3
+    for axis in range(3):
+        step = np.zeros(3)
+        step[axis] = 1e-6
+        slope = (f(z + step) - f(z - step)) / 2e-6
+        np.testing.assert_allclose(gradients[inner, axis], slope[inner], atol=1e-6)

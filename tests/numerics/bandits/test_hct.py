@@ -1,0 +1,147 @@
+import math
+
+import numpy as np
+import pytest
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.bandits import hct, partition
+
+
+class PlainHCT:
+    """The published loop [Azar2014] on linked nodes, everything recomputed: what PyXAB does, expanding once.
+
+    `reexpand` brings back PyXAB's flaw; `first_wins` breaks ties the other way. Both are negative controls.
+    """
+
+    def __init__(self, arity=2, nu=1.0, rho=0.5, c=0.1, delta=0.01, reexpand=False, first_wins=False):
+        self.arity, self.nu, self.rho, self.c, self.delta = arity, nu, rho, c, delta
+        self.reexpand, self.first_wins = reexpand, first_wins
+        self.t, self.root = 1, self.node(0, 0)
+        self.expand(self.root)
+
+    def node(self, depth, index):
+        inf = math.inf
+        return {"h": depth, "i": index, "n": 0, "sum": 0.0, "u": inf, "b": inf, "children": None}
+
+    def expand(self, node):
+        k = self.arity
+        node["children"] = [self.node(node["h"] + 1, k * node["i"] + j) for j in range(k)]
+
+    def log_term(self, cap):
+        t_plus = 2 ** math.ceil(math.log2(self.t))
+        return math.log(1 / min(cap, (self.rho / (3 * self.nu)) ** (1 / 8) * self.delta / t_plus))
+
+    def tau(self, depth):
+        if depth == 0:
+            return 0
+        return math.ceil(self.c**2 * self.log_term(0.5) * self.rho ** (-2 * depth) / self.nu**2)
+
+    def select(self):
+        node = self.root
+        while node["n"] >= self.tau(node["h"]) and node["children"]:
+            best = node["children"][0]
+            for child in node["children"][1:]:
+                if child["b"] > best["b"] or (child["b"] == best["b"] and not self.first_wins):
+                    best = child
+            node = best
+        return node
+
+    def bound(self, node):
+        if node["n"]:
+            node["u"] = node["sum"] / node["n"] + self.nu * self.rho ** node["h"]
+            node["u"] += math.sqrt(self.c**2 * self.log_term(1.0) / node["n"])
+
+    def everywhere(self, node, visit):
+        for child in node["children"] or []:
+            self.everywhere(child, visit)
+        visit(node)
+
+    def back_up(self, node):
+        below = (
+            max((child["b"] for child in node["children"]), default=math.inf)
+            if node["children"]
+            else math.inf
+        )
+        node["b"] = min(node["u"], below)
+
+    def learn(self, node, value):
+        if self.t & (self.t - 1) == 0:
+            self.everywhere(self.root, self.bound)
+        node["n"], node["sum"] = node["n"] + 1, node["sum"] + value
+        self.bound(node)
+        self.everywhere(self.root, self.back_up)
+        if node["n"] >= self.tau(node["h"]) and (self.reexpand or node["children"] is None):
+            self.expand(node)
+        self.t += 1
+
+
+def bumpy(depth, index, dim, arity=2):
+    x = partition.centre(depth, index, dim, arity)
+    return float(0.5 + 0.4 * np.sin(13 * x).prod() - ((x - 0.37) ** 2).sum() / 4)
+
+
+def plain_run(num_pulls, dim, noise, arity=2, **options):
+    plain = PlainHCT(arity, **options)
+    chosen = []
+    for e in noise[:num_pulls]:
+        node = plain.select()
+        plain.learn(node, bumpy(node["h"], node["i"], dim, arity) + e)
+        chosen.append((node["h"], node["i"]))
+    return chosen
+
+
+def fast_run(num_pulls, dim, noise, arity=2, parts=1):
+    tree = hct.Tree(hct.HCTOptions(dim, arity))
+    cells = []
+    for part in np.array_split(noise[:num_pulls], parts):
+        cells += hct.pull_many(tree, len(part), lambda h, i: bumpy(h, i, dim, arity), part).tolist()
+    return [(tree.depth[cell], tree.index[cell]) for cell in cells], tree
+
+
+@pytest.mark.parametrize(("dim", "arity"), [(1, 2), (2, 2), (3, 2), (2, 4), (3, 8)])
+@pytest.mark.parametrize("half_range", [0.0, 0.1, 1.0])
+def test_the_array_tree_makes_exactly_the_pulls_of_the_plain_loop(dim, arity, half_range):
+    noise = np.random.default_rng([dim, arity]).uniform(-half_range, half_range, 1100)
+    chosen, _ = fast_run(1100, dim, noise, arity)
+    assert chosen == plain_run(1100, dim, noise, arity)
+
+
+@pytest.mark.parametrize("flaw", ["reexpand", "first_wins"])
+def test_the_comparison_notices_a_wrong_plain_loop(flaw):
+    noise = np.random.default_rng(0).uniform(-0.1, 0.1, 1100)
+    chosen, _ = fast_run(1100, 2, noise)
+    assert chosen != plain_run(1100, 2, noise, **{flaw: True})
+
+
+def test_runs_in_parts_and_steps_are_one_run():
+    noise = np.random.default_rng(1).uniform(-0.1, 0.1, 3000)
+    whole, tree = fast_run(3000, 2, noise)
+    parts, again = fast_run(3000, 2, noise, parts=7)
+    assert parts == whole
+    stepped = hct.Tree(hct.HCTOptions(2))
+    chosen = []
+    for k, e in enumerate(noise):
+        if k % 500 == 0:
+            stepped = hct.Tree.from_arrays(stepped.options, stepped.arrays())  # as kept between two tasks
+        cell = stepped.select()
+        chosen.append((stepped.depth[cell], stepped.index[cell]))
+        stepped.learn(cell, bumpy(*chosen[-1], 2) + e)
+    assert chosen == whole
+    for name, array in tree.arrays().items():
+        np.testing.assert_array_equal(array, again.arrays()[name])
+        np.testing.assert_array_equal(array, stepped.arrays()[name])
+
+
+def test_counts_add_up_and_the_root_is_never_pulled():
+    noise = np.random.default_rng(2).uniform(-0.1, 0.1, 2000)
+    _, tree = fast_run(2000, 1, noise)
+    assert sum(tree.count) == 2000 == tree.t - 1
+    assert tree.count[0] == 0
+    assert np.isnan(tree.means()[0])
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(ConfigError, match="rho"):
+        hct.HCTOptions(1, rho=1.0)
+    with pytest.raises(ConfigError, match="arity"):
+        hct.HCTOptions(5, arity=32)

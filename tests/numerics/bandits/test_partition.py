@@ -1,0 +1,133 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.bandits import partition
+
+
+@st.composite
+def cells(draw, deepest=None):
+    """(depth, index, dim, arity) of any cell that exists."""
+    dim = draw(st.integers(1, 10))
+    arity = draw(st.sampled_from([2, 2**dim])) if dim <= 3 else 2
+    last = partition.max_depth(dim, arity)
+    depth = draw(st.integers(0, last if deepest is None else min(deepest, last)))
+    index = draw(st.integers(0, partition.num_cells(depth, dim, arity) - 1))
+    return depth, index, dim, arity
+
+
+def plain_cell(depth, index, dim, arity):
+    """The definition, one split after the other."""
+    low, high = np.zeros(dim), np.ones(dim)
+    for h in range(depth):
+        digit = index // arity ** (depth - 1 - h) % arity
+        axes = [h % dim] if arity == 2 else range(dim)
+        for position, axis in enumerate(axes):
+            upper = digit >> (len(axes) - 1 - position) & 1
+            middle = (low[axis] + high[axis]) / 2
+            low[axis], high[axis] = (middle, high[axis]) if upper else (low[axis], middle)
+    return low, high
+
+
+@given(cells())
+@settings(deadline=None)
+def test_bounds_are_those_of_one_split_after_the_other(cell):
+    for ours, plain in zip(partition.cell(*cell), plain_cell(*cell), strict=True):
+        np.testing.assert_array_equal(ours, plain)
+
+
+@given(cells())
+@settings(deadline=None)
+def test_children_tile_their_parent(cell):
+    depth, index, dim, arity = cell
+    if depth == partition.max_depth(dim, arity):
+        return
+    low, high = partition.cell(*cell)
+    child_low, child_high = partition.cell(depth + 1, partition.children([index], arity), dim, arity)
+    assert (child_low >= low).all()
+    assert (child_high <= high).all()
+    assert np.prod((child_high - child_low) / (high - low), axis=1).sum() == 1.0
+    for a in range(arity):  # no two overlap
+        for b in range(a):
+            assert ((child_low[a] >= child_high[b]) | (child_low[b] >= child_high[a])).any()
+    np.testing.assert_array_equal(partition.parent(partition.children([index], arity), arity), index)
+
+
+@given(cells())
+@settings(deadline=None)
+def test_centres_lie_inside_and_are_located(cell):
+    depth, index, _, arity = cell
+    low, high = partition.cell(*cell)
+    centre = partition.centre(*cell)
+    assert (low < centre).all()
+    assert (centre < high).all()
+    assert partition.locate(centre[np.newaxis], depth, arity).tolist() == [index]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 10), st.integers(0, 30))
+@settings(deadline=None, max_examples=50)
+def test_points_lie_in_the_cell_where_they_are_located(seed, dim, depth):
+    points = np.random.default_rng(seed).random((20, dim))
+    low, high = partition.cell(depth, partition.locate(points, depth), dim)
+    assert (low <= points).all()
+    assert (points < high).all()
+
+
+@given(cells(deepest=20))
+@settings(deadline=None)
+def test_a_full_cell_is_a_deeper_binary_cell(cell):
+    depth, index, dim, arity = cell
+    if arity == 2:
+        return
+    np.testing.assert_array_equal(
+        partition.centre(depth, index, dim, arity), partition.centre(depth * dim, index, dim)
+    )
+
+
+def test_one_call_for_many_cells_equals_one_for_each():
+    index = np.random.default_rng(0).integers(0, 2**40, 50)
+    together = partition.centre(40, index, 7)
+    np.testing.assert_array_equal(together, [partition.centre(40, i, 7) for i in index])
+
+
+def test_another_process_grows_the_same_tree():
+    code = (
+        "import numpy as np; from fbo_flower.numerics import partition as p;"
+        "print(p.centre(45, np.arange(1, 2**45, 2**41 + 3), 3).tobytes().hex())"
+    )
+    runs = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout for _ in "ab"
+    }
+    here = partition.centre(45, np.arange(1, 2**45, 2**41 + 3), 3).tobytes().hex()
+    assert runs == {here.encode() + b"\n"}
+
+
+def test_upper_ends_belong_to_the_last_cell():
+    assert partition.locate([[1.0, 1.0], [0.5, 0.0]], 2).tolist() == [3, 2]
+
+
+def test_cells_beyond_the_exact_ones_are_refused():
+    assert partition.max_depth(1) == 52
+    assert partition.max_depth(2) == 62
+    assert partition.max_depth(3, 8) == 20
+    with pytest.raises(ConfigError, match="depth"):
+        partition.cell(53, 0, 1)
+    with pytest.raises(ConfigError, match="index"):
+        partition.cell(3, [8], 2)
+    with pytest.raises(ConfigError, match="index"):
+        partition.cell(3, [-1], 2)
+    with pytest.raises(ConfigError, match="index"):
+        partition.cell(3, [1.0], 2)
+    with pytest.raises(ConfigError, match="arity"):
+        partition.cell(1, 0, 2, arity=3)
+    with pytest.raises(ConfigError, match="arity"):
+        partition.cell(1, 0, 4, arity=16)
+    with pytest.raises(ConfigError, match="children"):
+        partition.children([2**61])
+    with pytest.raises(ConfigError, match="unit cube"):
+        partition.locate([[1.5]], 1)

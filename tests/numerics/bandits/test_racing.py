@@ -1,0 +1,265 @@
+import numpy as np
+import pytest
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.bandits import partition, racing_cells
+from fbo_flower.numerics.bandits.racing import Gathering
+from fbo_flower.numerics.bandits.racing_cells import Cells, RacingOptions
+from fbo_flower.numerics.bandits.racing_search import Search
+
+
+def cone(points, peak):
+    return 1 - np.sqrt(((points - peak) ** 2).sum(axis=1))
+
+
+def gather(peaks, options, noise, seed=0, rounds=30, pulls=2):
+    """Run stage 1 with one cone per client; return the server, and counts, sums and squares `(M, n)`."""
+    rng = np.random.default_rng(seed)
+    server = Gathering(options, 1000)
+    sums, squares = np.empty((len(peaks), 0)), np.empty((len(peaks), 0))
+    for _ in range(rounds):
+        depth, index = server.next_cells(1000)
+        if len(depth) == 0:
+            break
+        points = np.array(
+            [partition.centre(h, i, options.dim, options.arity) for h, i in zip(depth, index, strict=True)]
+        )
+        values = np.array([cone(points, peak) for peak in peaks])[:, :, np.newaxis]
+        draws = values + rng.uniform(-noise, noise, (len(peaks), len(points), pulls))
+        sums = np.concatenate([sums, draws.sum(axis=2)], axis=1)
+        squares = np.concatenate([squares, (draws**2).sum(axis=2)], axis=1)
+        server.hear(draws.mean(axis=2), np.full(draws.shape[:2], pulls))
+    return server, np.full(sums.shape, pulls), sums, squares
+
+
+def race(peaks, client, options, noise, budget=4000, seed=0):
+    server, counts, sums, squares = gather(peaks, options, noise, seed)
+    rng = np.random.default_rng([seed, client])
+    search = Search(budget, server.result(), counts[client], sums[client], squares[client])
+    questions = []
+    while search.left > 0:
+        cell, depth, index, pulls = search.ask()
+        value = cone(partition.centre(depth, [index], options.dim, options.arity), peaks[client])[0]
+        draws = value + rng.uniform(-noise, noise, pulls)
+        search.tell(cell, pulls, draws.sum(), (draws**2).sum())
+        questions.append((depth, index, pulls, value))
+    return search, questions
+
+
+PEAKS = np.array([[0.31, 0.62], [0.36, 0.57], [0.3, 0.65]])
+
+
+def test_the_first_cells_are_whole_depths_in_the_order_of_the_tree():
+    for options in (RacingOptions(2), RacingOptions(2, 4), RacingOptions(3, 8)):
+        depth, index = racing_cells.first_cells(options, 1000)
+        tree = racing_cells.first_tree(options, np.zeros(len(depth)))
+        np.testing.assert_array_equal(tree.depth[: tree.size], depth)
+        np.testing.assert_array_equal(tree.index[: tree.size], index)
+        assert len(depth) >= racing_cells.FIRST_CELLS
+    assert (
+        len(racing_cells.first_cells(RacingOptions(2), 20_000)[0]) == 63
+    )  # the first whole depths above 35.4
+
+
+def test_anchors_are_the_best_ancestors_on_the_border():
+    cells = Cells(RacingOptions(1))
+    mean = np.zeros(64)
+    mean[0] = 1.0  # the root's centre, .5
+    left, right = cells.split(0, mean)
+    assert cells.anchor[[left, right]].tolist() == [0, 0]
+    outer, inner = cells.split(left, mean)  # [0, .25], [.25, .5]
+    assert cells.anchor[[outer, inner]].tolist() == [left, 0]
+    mean[left] = 2.0
+    outer, inner = cells.split(right, mean)
+    assert cells.anchor[outer] == 0  # .5 lies on [.5, .75]
+    assert cells.anchor[inner] == right
+
+
+def test_trees_outgrow_their_first_arrays():
+    cells = Cells(RacingOptions(2))
+    for cell in range(200):
+        cells.split(cell, np.zeros(cells.size))
+    assert cells.size == 401
+    assert cells.leaves().sum() == 201
+    expected = [(0, 0)]
+    for cell in range(200):
+        h, i = expected[cell]
+        expected += [(h + 1, 2 * i), (h + 1, 2 * i + 1)]
+    assert list(zip(cells.depth[:401].tolist(), cells.index[:401].tolist(), strict=True)) == expected
+
+
+def test_bonuses_worked_by_hand():
+    options = RacingOptions(1, optimism=0.0)
+    cells = Cells(options)
+    mean = np.array([0.0, 0.5, -0.5])
+    cells.split(0, mean)
+    # one gain of .5 at depth 1, its own prior: steps .5, .5 s, .5 s^2, .. with s = 2^-.5
+    bonus = racing_cells.bonuses(cells, mean, np.zeros(3))
+    s2 = 0.5
+    steps = 0.25 * s2 ** np.arange(options.max_depth + 1)
+    np.testing.assert_allclose(bonus[0], np.sqrt(steps.sum()))
+    np.testing.assert_allclose(bonus[1], np.sqrt(steps[1:].sum()))
+    assert bonus[-1] == 0.0
+    assert (np.diff(bonus) <= 0).all()
+    falling = racing_cells.bonuses(cells, np.array([0.5, 0.4, 0.4]), np.zeros(3))
+    assert falling.max() == 0.0  # descending never brought anything
+    known = RacingOptions(1, nu=1.0, rho=0.5)
+    lifted = racing_cells.bonuses(
+        Cells(known, 3, *(getattr(cells, n) for n in racing_cells.TREE_ARRAYS)), mean * 0, np.zeros(3)
+    )
+    np.testing.assert_allclose(lifted[:20], 0.5 ** np.arange(20), atol=1e-3)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize("arity", [2, 4])
+def test_the_search_ends_at_its_own_peak(noise, arity):
+    options = RacingOptions(2, arity)
+    for client in range(3):
+        search, questions = race(PEAKS, client, options, noise)
+        assert search.left == 0
+        depth, index = search.recommend()
+        assert np.abs(partition.centre(depth, index, 2, arity) - PEAKS[client]).max() < 0.04
+        late = [1 - value for _, _, _, value in questions[-5:]]
+        assert np.mean(late) < 0.05
+
+
+def plain_choice(search):
+    """Variance of a pull, and the cell with the best upper bound, from nothing but the statistics."""
+    options, cells, size = search.options, search.cells, search.cells.size
+    seen = search.count > 0
+    degrees = (search.count[seen] - 1).sum()
+    within = np.maximum(search.squares[seen] - search.total[seen] ** 2 / search.count[seen], 0).sum()
+    noiseless = within <= 1e-13 * degrees
+    variance = 0.0 if noiseless else within / degrees * (1 + 2 / np.sqrt(degrees))
+    if not seen.all():
+        return variance, None
+    n, prior = len(search.prior_mean), np.zeros(size)
+    if variance > 0:
+        differ = np.maximum(search.prior_spread - variance / search.prior_pulls, 0)
+        differ = differ * (1 + 1 / np.maximum(1, search.prior_others))
+        error = variance / np.maximum(1e-300, search.prior_pulls * search.prior_others)
+        prior[:n] = np.where(search.prior_others > 0, variance / (differ + error), 0)
+    effective = search.count + prior
+    total = search.total.copy()
+    total[:n] += prior[:n] * search.prior_mean
+    mean = total / effective
+    table = search._bonus
+    if table is None:
+        table = racing_cells.bonuses(cells, mean, variance / effective)
+        table = np.where(table * search.budget < 10 * table[0], 0.0, table)
+    room = cells.leaves() & (cells.depth[:size] < options.max_depth) & (size + 2 <= options.max_cells)
+    bonus = np.where(room, table[cells.depth[:size]], 0.0)
+    z = np.maximum(1, 3 * np.log(np.maximum(1, search.budget / (effective * max(1, size // 2)))))
+    bounds = racing_cells.upper_bounds(cells, mean, np.sqrt(variance * z / effective), bonus)
+    return variance, int(np.argmax(bounds))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_what_is_kept_between_questions_gives_the_plain_bounds(noise):
+    server, counts, sums, squares = gather(PEAKS, RacingOptions(2), noise)
+    search = Search(3000, server.result(), counts[0], sums[0], squares[0])
+    rng = np.random.default_rng(5)
+    compared = 0
+    while search.left > 0:
+        waiting, size = len(search.waiting), search.cells.size
+        variance, best = plain_choice(search)
+        assert search._noise()[0] == pytest.approx(variance, rel=1e-12, abs=0)
+        cell, depth, index, pulls = search.ask()
+        if not waiting and best is not None and search.cells.size == size:
+            assert cell == best
+            compared += 1
+        elif best is not None and search.cells.size > size:
+            assert search.cells.parent[cell] == best  # the best region was split
+            compared += 1
+        value = cone(partition.centre(depth, [index], 2), PEAKS[0])[0]
+        draws = value + rng.uniform(-noise, noise, pulls)
+        search.tell(cell, pulls, draws.sum(), (draws**2).sum())
+    assert compared > 20
+
+
+def test_deterministic_objectives_are_found_out():
+    _, questions = race(PEAKS, 0, RacingOptions(2), noise=0.0, budget=400)
+    new = {}
+    for depth, index, pulls, _ in questions:
+        new.setdefault((depth, index), pulls)
+    assert set(new.values()) == {1}
+
+
+def test_a_search_kept_as_arrays_goes_on_as_if_never_stopped():
+    server, counts, sums, squares = gather(PEAKS, RacingOptions(2), 0.1)
+    searches = [Search(3000, server.result(), counts[0], sums[0], squares[0]) for _ in range(2)]
+    rng = np.random.default_rng(3)
+    while searches[0].left > 0:
+        searches[1] = Search.from_arrays(RacingOptions(2), searches[1].arrays())
+        one, other = searches[0].ask(), searches[1].ask()
+        assert one == other
+        cell, depth, index, pulls = one
+        value = cone(partition.centre(depth, [index], 2), PEAKS[0])[0]
+        draws = value + rng.uniform(-0.1, 0.1, pulls)
+        for search in searches:
+            search.tell(cell, pulls, draws.sum(), (draws**2).sum())
+
+
+def test_equal_answers_give_equal_questions():
+    runs = [race(PEAKS, 1, RacingOptions(2), 0.1)[1] for _ in range(2)]
+    assert runs[0] == runs[1]
+
+
+def test_sharing_goes_deeper_where_clients_agree():
+    options = RacingOptions(2)
+    rng = np.random.default_rng(0)
+    sizes = []
+    for stddev in (0.0, 0.3):
+        peaks = 0.4 + stddev * rng.standard_normal((10, 2))
+        server = gather(peaks, options, 0.1)[0]
+        sizes.append(server.result().cells.size)
+    assert sizes[0] > sizes[1]
+
+
+def test_others_count_as_pulls_only_where_they_agree():
+    options = RacingOptions(2)
+    rng = np.random.default_rng(1)
+    worth = []
+    for stddev in (0.0, 0.3):
+        peaks = 0.4 + stddev * rng.standard_normal((10, 2))
+        server, counts, sums, squares = gather(peaks, options, 0.1)
+        search = Search(1000, server.result(), counts[0], sums[0], squares[0])
+        _, effective, _ = search._posterior(search._noise()[0])
+        worth.append((effective - counts[0]).mean())
+    assert worth[0] > 5  # of at most 18
+    assert worth[1] < 0.5
+
+
+def test_the_prior_leaves_the_clients_own_pulls_out():
+    server, counts, sums, squares = gather(PEAKS, RacingOptions(2), 0.1)
+    search = Search(1000, server.result(), counts[0], sums[0], squares[0])
+    others = sums[1:].sum(axis=0) / counts[1:].sum(axis=0)
+    np.testing.assert_allclose(search.prior_mean, others)
+    assert (search.prior_others == 2).all()
+
+
+def test_clients_that_drop_out_end_sharing_but_not_the_search():
+    options = RacingOptions(2)
+    server = Gathering(options, 1000)
+    depth, _ = server.next_cells(1000)
+    counts = np.zeros((3, len(depth)), dtype=np.int64)
+    counts[0] = 2
+    server.hear(np.full((3, len(depth)), 0.5), counts)
+    assert len(server.next_cells(1000)[0]) == 0
+    late = Search(100, server.result(), counts[1], np.zeros(len(depth)), np.zeros(len(depth)))
+    assert late.ask()[3] == 2  # it starts with cells of its own
+
+
+def test_sharing_stays_within_its_purse():
+    server = gather(np.full((5, 2), 0.4), RacingOptions(2), 0.0, rounds=1)[0]
+    assert len(server.next_cells(3)[0]) == 0
+    assert len(server.next_cells(9)[0]) <= 4
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(ConfigError, match="nu, rho"):
+        RacingOptions(1, nu=1.0)
+    with pytest.raises(ConfigError, match="first_pulls"):
+        RacingOptions(1, first_pulls=1)
+    with pytest.raises(ConfigError, match="answer"):
+        Gathering(RacingOptions(1), 1000).result()

@@ -1,0 +1,153 @@
+import math
+
+import numpy as np
+import pytest
+
+from fbo_flower.numerics.bandits import ucb
+
+
+def test_arms_are_a_random_grid_in_low_dimensions():
+    assert ucb.random_arms(1, np.random.default_rng(0)).shape == (20, 1)
+    arms = ucb.random_arms(2, np.random.default_rng(0))
+    assert arms.shape == (400, 2)
+    assert len(np.unique(arms[:, 0])) == len(np.unique(arms[:, 1])) == 20
+    assert ucb.random_arms(10, np.random.default_rng(0)).shape == (1000, 10)
+
+
+def test_fed1_ucb_formulas():
+    assert ucb.phase_length(20000) == 100
+    radius = ucb.fed1_radius(np.array([100, 200]), 10, 20000)
+    np.testing.assert_allclose(radius, np.sqrt(4 * math.log(20000) / np.array([1000, 2000])))
+    survivors = ucb.fed1_survivors(np.array([0.9, 0.7, 0.5]), np.full(3, 0.1))
+    assert survivors.tolist() == [True, False, False]  # .7 + .1 does not exceed .9 - .1
+
+
+def test_network_gradients_are_those_of_finite_differences():
+    rng = np.random.default_rng(0)
+    weights, x = rng.standard_normal(20 * 4 + 1), rng.random((7, 2))
+    exact = ucb.network_gradients(weights, x, 20)
+    for k in range(len(weights)):
+        step = np.zeros(len(weights))
+        step[k] = 1e-6
+        numeric = (ucb.network(weights + step, x, 20) - ucb.network(weights - step, x, 20)) / 2e-6
+        np.testing.assert_allclose(exact[:, k], numeric, atol=1e-6)
+
+
+def neural_run(options, num_pulls=40, num_clients=3, seed=0):
+    rng = np.random.default_rng(seed)
+    arms = ucb.random_arms(1, rng)
+    state = ucb.neural_start(arms, num_clients, options, rng)
+    chosen = []
+    for t in range(num_pulls):
+        arm = ucb.neural_choose(state, t)
+        chosen.append(arm)
+        ucb.neural_learn(state, t, arm, arms[arm, 0] + 0.01 * rng.standard_normal(num_clients))
+    return state, np.array(chosen)
+
+
+def plain_choices(options, num_pulls, num_clients=3, seed=0):
+    """FN-UCB as the papers write it: every matrix inverted anew, every network trained alone."""
+    rng = np.random.default_rng(seed)
+    arms = ucb.random_arms(1, rng)
+    state = ucb.neural_start(arms, num_clients, options, rng)
+    g, lam, identity = state.gradients, options.regulariser, np.eye(state.gradients.shape[1])
+    pulls = [[] for _ in range(num_clients)]  # (arm, reward) of each client
+    met, last = 0, -1  # pulls of each client that all know of, and when they last met
+    weights = [state.weights.copy() for _ in range(num_clients)]
+    mean_weights, average, chosen = state.weights, identity / lam, []
+    for t in range(num_pulls):
+        alpha, choice = options.alpha(t), []
+        for own in pulls:
+            known = [pull for other in pulls for pull in other[:met]] + own[met:]
+            arm, reward = np.array([a for a, _ in known], dtype=int), np.array([r for _, r in known])
+            inverse = np.linalg.inv(lam * identity + g[arm].T @ g[arm])
+            spread = [np.sqrt(lam * np.diag(g @ v @ g.T)) for v in (inverse, average)]
+            bound_a = g @ inverse @ g[arm].T @ reward + options.nu_a * spread[0]
+            bound_b = ucb.network(mean_weights, arms, options.width) + options.nu_b * spread[1]
+            choice.append(int(np.argmax((1 - alpha) * bound_a + (alpha * bound_b if alpha else 0.0))))
+        chosen.append(choice)
+        rewards = arms[choice, 0] + 0.01 * rng.standard_normal(num_clients)
+        for own, arm, reward in zip(pulls, choice, rewards, strict=True):
+            own.append((arm, reward))
+        grown = []
+        for own in pulls:
+            before = [a for other in pulls for a, _ in other[:met]]
+            after = before + [a for a, _ in own[met:]]
+            dets = [np.linalg.slogdet(lam * identity + g[a].T @ g[a])[1] for a in (before, after)]
+            grown.append(dets[1] - dets[0])
+        if any((t - last) * growth > options.threshold for growth in grown):
+            met, last = t + 1, t
+            if options.alpha(t + 1) > 0:
+                own = [g[[a for a, _ in pull]] for pull in pulls]
+                average = np.mean([np.linalg.inv(lam * identity + x.T @ x) for x in own], axis=0)
+                weights = [
+                    plain_steps(w, arms, pull, options) for w, pull in zip(weights, pulls, strict=True)
+                ]
+                mean_weights = np.mean(weights, axis=0)
+    return np.array(chosen), mean_weights, average
+
+
+def plain_steps(weights, arms, pulls, options):
+    """Gradient steps on the mean squared error over arms, each with its mean reward and its count."""
+    arm, reward = np.array([a for a, _ in pulls]), np.array([r for _, r in pulls])
+    seen = np.unique(arm)
+    y, n = np.array([reward[arm == a].mean() for a in seen]), np.array([(arm == a).sum() for a in seen])
+    for _ in range(options.train_steps):
+        residual = n * (ucb.network(weights, arms[seen], options.width) - y)
+        slope = 2 * residual @ ucb.network_gradients(weights, arms[seen], options.width) / n.sum()
+        weights = weights - options.learning_rate * (slope + options.regulariser / n.sum() * weights)
+    return weights
+
+
+@pytest.mark.parametrize("threshold", [0.0, 6.0])
+def test_choices_are_those_of_matrices_inverted_anew_and_networks_trained_alone(threshold, monkeypatch):
+    monkeypatch.setattr(ucb, "REFRESH", 1000)  # updated inverses alone
+    options = ucb.NeuralOptions(threshold=threshold, mix_until=40, nu_a=2.0, nu_b=2.0)
+    state, chosen = neural_run(options, num_pulls=60)
+    plain, weights, average = plain_choices(options, 60)
+    assert len(np.unique(chosen)) > 5
+    assert (state.rounds < 40) == (threshold > 0)
+    np.testing.assert_array_equal(chosen, plain)
+    np.testing.assert_allclose(state.weights, weights, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(state.average_inverse, average, rtol=1e-6, atol=1e-9)
+
+
+def test_updated_inverses_stay_exact_over_many_pulls():
+    state, _ = neural_run(ucb.NeuralOptions(train_steps=1), num_pulls=1050)
+    np.testing.assert_allclose(state.own_inverse, np.linalg.inv(state.own), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(state.average_inverse, np.linalg.inv(state.own).mean(axis=0), atol=1e-8)
+
+
+def test_updated_inverses_are_the_inverses_of_what_was_seen():
+    never = ucb.NeuralOptions(threshold=math.inf)
+    state, chosen = neural_run(never)
+    assert state.rounds == 0
+    for m in range(3):
+        g = state.gradients[chosen[:, m]]
+        v = 0.1 * np.eye(g.shape[1]) + g.T @ g
+        np.testing.assert_allclose(state.v_inverse[m] @ v, np.eye(len(v)), atol=1e-6)
+        np.testing.assert_allclose(state.own[m], v)
+        growth = np.linalg.slogdet(v)[1] - len(v) * math.log(0.1)
+        assert state.log_growth[m] == pytest.approx(growth)
+
+
+def test_an_exchange_gives_every_client_the_sums_of_all():
+    state, chosen = neural_run(ucb.NeuralOptions(threshold=0.0))
+    assert state.rounds >= 39
+    assert state.floats_up == state.floats_down > 0
+    g = state.gradients[chosen.ravel()]
+    v = 0.1 * np.eye(g.shape[1]) + g.T @ g
+    for m in range(3):
+        np.testing.assert_allclose(state.v_inverse[m] @ v, np.eye(len(v)), atol=1e-6)
+        np.testing.assert_allclose(state.response[m], state.response[0])
+
+
+def test_fn_ucb_finds_the_better_arms():
+    state, chosen = neural_run(ucb.NeuralOptions(), num_pulls=150)
+    late = state.arms[chosen[-30:], 0].mean()
+    assert late > np.quantile(state.arms[:, 0], 0.8)  # uniform choice would give about .5
+
+
+def test_the_weight_of_the_networks_grows_from_0_to_1():
+    options = ucb.NeuralOptions()
+    assert [options.alpha(t) for t in (0, 3, 353, 703, 5000)] == [0.0, 0.0, 0.5, 1.0, 1.0]

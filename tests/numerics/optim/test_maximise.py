@@ -1,0 +1,183 @@
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from fbo_flower.errors import ConfigError, NumericalError
+from fbo_flower.numerics.optim.maximise import Maximum, maximise
+from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.numerics.surrogates import gp
+
+
+@dataclass
+class Bumps:
+    """Gaussian bumps with known tops."""
+
+    centres: np.ndarray
+    heights: np.ndarray
+    width: float = 0.1
+    points: list = field(default_factory=list)
+
+    def __call__(self, z):
+        return self.value_and_gradient(z)[0]
+
+    def value_and_gradient(self, z):
+        self.points.append(z.copy())
+        difference = (z[:, None, :] - self.centres) / self.width
+        bumps = self.heights * np.exp(-0.5 * (difference**2).sum(axis=2))
+        return bumps.sum(axis=1), -(bumps[:, :, None] * difference).sum(axis=1) / self.width
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+COLUMNS = np.arange(2)
+CENTRES = np.array([[0.2, 0.2], [0.8, 0.7], [0.25, 0.8]])
+TWO_AND_A_HALF_TOPS = Bumps(CENTRES, np.array([1.0, 1.1, 0.7]))
+
+
+def test_the_global_maximum_of_three_bumps_is_found_to_five_digits():
+    found = maximise(TWO_AND_A_HALF_TOPS, sobol(64, 2, rng()), COLUMNS)
+    np.testing.assert_allclose(found.x, CENTRES[1], atol=1e-4)
+    assert found.value == pytest.approx(1.1, abs=1e-6)
+    assert found.avoided
+
+
+def test_a_maximum_on_the_border_is_found():
+    found = maximise(Bumps(np.array([[1.2, -0.1]]), np.ones(1), width=0.5), sobol(64, 2, rng()), COLUMNS)
+    np.testing.assert_allclose(found.x, [1.0, 0.0], atol=1e-6)
+
+
+def sample_path(seed):
+    x = rng(seed).random((20, 2))
+    y = np.sin(7.0 * x[:, 0]) * np.cos(5.0 * x[:, 1])
+    process = gp.posterior(x, y, gp.Hyperparameters("rbf", np.array([0.2, 0.3]), 1.0, 1e-3))
+    return process.sample_path(128, rng(seed + 1))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_polish_ends_at_a_local_maximum_no_lower_than_the_best_candidate(seed):
+    path, candidates = sample_path(seed), sobol(128, 2, rng(seed))
+    found = maximise(path, candidates, COLUMNS, max_iterations=60)
+    assert found.value >= path(candidates).max() - 1e-12
+    _, gradient = path.value_and_gradient(found.x[None])
+    inward = np.clip(found.x + gradient[0], 0.0, 1.0) - found.x  # zero where the border holds it back
+    np.testing.assert_allclose(inward, 0.0, atol=5e-3)
+    nearby = np.clip(found.x + 1e-3 * rng(seed).standard_normal((50, 2)), 0.0, 1.0)
+    assert path(nearby).max() <= found.value + 1e-6
+
+
+def test_the_shared_polish_is_as_good_as_a_separate_l_bfgs_b_from_every_start():
+    ours, theirs = [], []
+    for seed in range(25):
+        path, candidates = sample_path(seed), sobol(128, 2, rng(seed))
+        ours.append(maximise(path, candidates, COLUMNS).value)
+
+        def loss(v, path=path):
+            value, gradient = path.value_and_gradient(v[None])
+            return -value[0], -gradient[0]
+
+        starts = candidates[np.argsort(-path(candidates))[:4]]
+        runs = [minimize(loss, s, jac=True, method="L-BFGS-B", bounds=[(0, 1)] * 2) for s in starts]
+        theirs.append(-min(run.fun for run in runs))
+    difference = np.array(ours) - np.array(theirs)
+    assert np.mean(difference < -1e-5) <= 0.05
+    assert difference.mean() > -1e-3
+
+
+def test_a_narrow_curved_ridge_is_climbed_to_its_end():
+    class Ridge:
+        def __call__(self, z):
+            return self.value_and_gradient(z)[0]
+
+        def value_and_gradient(self, z):  # Rosenbrock's function upside down, maximal 0 at (.75, .75^2)
+            a, b = 0.75 - z[:, 0], z[:, 1] - z[:, 0] ** 2
+            gradient = np.stack([2 * a + 400 * b * z[:, 0], -200 * b], axis=1)
+            return -(a**2) - 100 * b**2, gradient
+
+    found = maximise(Ridge(), sobol(16, 2, rng()), COLUMNS, max_iterations=200)
+    np.testing.assert_allclose(found.x, [0.75, 0.5625], atol=1e-3)
+
+
+def test_fixed_columns_keep_the_values_of_the_candidate_it_grew_from():
+    function = Bumps(np.array([[0.5, 1.0, 0.5], [0.5, 0.0, 0.5]]), np.array([1.0, 0.9]), width=0.3)
+    candidates = sobol(32, 3, rng())
+    candidates[:, 1] = np.arange(32) % 2
+    found = maximise(function, candidates, np.array([0, 2]))
+    assert found.x[1] == candidates[found.start, 1] == 1.0
+    np.testing.assert_allclose(found.x, [0.5, 1.0, 0.5], atol=1e-4)
+
+
+def test_without_columns_the_best_candidate_is_the_answer():
+    candidates = sobol(32, 2, rng())
+    found = maximise(TWO_AND_A_HALF_TOPS, candidates, np.array([], dtype=np.intp))
+    best = int(np.argmax(TWO_AND_A_HALF_TOPS(candidates)))
+    assert found.start == best
+    np.testing.assert_array_equal(found.x, candidates[best])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32), st.floats(0.01, 0.4))
+def test_the_answer_keeps_its_distance_whenever_a_candidate_does(seed, min_distance):
+    avoid = np.concatenate([CENTRES, rng(seed).random((3, 2))])
+    candidates = sobol(32, 2, rng(seed))
+    found = maximise(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, avoid=avoid, min_distance=min_distance)
+    distances = np.linalg.norm(candidates[:, None] - avoid, axis=2).min(axis=1)
+    assert found.avoided == bool((distances >= min_distance).any())
+    if found.avoided:
+        assert np.linalg.norm(found.x - avoid, axis=1).min() >= min_distance
+
+
+def test_avoiding_the_highest_top_leads_to_the_second():
+    found = maximise(TWO_AND_A_HALF_TOPS, sobol(256, 2, rng()), COLUMNS, avoid=CENTRES[1:2], min_distance=0.4)
+    np.testing.assert_allclose(found.x, CENTRES[0], atol=1e-3)
+
+
+def test_a_distance_that_nobody_keeps_is_dropped_and_said():
+    found = maximise(TWO_AND_A_HALF_TOPS, sobol(64, 2, rng()), COLUMNS, avoid=CENTRES, min_distance=2.0)
+    np.testing.assert_allclose(found.x, CENTRES[1], atol=1e-4)
+    assert not found.avoided
+
+
+def test_an_empty_list_to_avoid_avoids_nothing():
+    found = maximise(
+        TWO_AND_A_HALF_TOPS, sobol(64, 2, rng()), COLUMNS, avoid=np.zeros((0, 2)), min_distance=0.1
+    )
+    assert found.avoided
+
+
+def test_starts_are_taken_from_different_hills():
+    function = Bumps(CENTRES, np.array([1.0, 1.1, 0.7]))
+    maximise(function, sobol(1024, 2, rng()), COLUMNS, num_starts=3)
+    starts = function.points[1]
+    nearest = np.linalg.norm(starts[:, None] - CENTRES, axis=2).argmin(axis=1)
+    assert len(set(nearest)) >= 2
+    assert min(np.linalg.norm(starts[i] - starts[j]) for i in range(3) for j in range(i)) > 0.1
+
+
+def test_the_same_input_gives_the_same_answer_and_stays_unchanged():
+    candidates = sobol(64, 2, rng())
+    before = candidates.copy()
+    first, again = (maximise(TWO_AND_A_HALF_TOPS, candidates, COLUMNS) for _ in range(2))
+    assert isinstance(first, Maximum)
+    np.testing.assert_array_equal(first.x, again.x)
+    np.testing.assert_array_equal(candidates, before)
+
+
+def test_more_starts_than_candidates_are_fine():
+    assert maximise(TWO_AND_A_HALF_TOPS, sobol(1, 2, rng()), COLUMNS, num_starts=5).start == 0
+
+
+def test_a_function_that_is_not_finite_is_an_error():
+    with pytest.raises(NumericalError, match="finite"):
+        maximise(Bumps(CENTRES, np.array([1.0, np.nan, 1.0])), sobol(8, 2, rng()), COLUMNS)
+
+
+def test_no_candidates_are_refused():
+    with pytest.raises(ConfigError, match="candidates"):
+        maximise(TWO_AND_A_HALF_TOPS, np.zeros((0, 2)), COLUMNS)

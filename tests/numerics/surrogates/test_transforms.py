@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import norm, rankdata
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.surrogates.transforms import (
+    Y_TRANSFORMS,
+    mean_ranks,
+    rank_normal,
+    standardise,
+    transform,
+)
+
+finite = st.integers(-(10**6), 10**6).map(lambda i: i / 7)
+tied = arrays(np.float64, st.integers(1, 30), elements=st.sampled_from([-2.0, 0.0, 0.5, 1.0, 7.0]))
+vectors = arrays(np.float64, st.integers(1, 30), elements=finite)
+
+
+def plain_standardise(y):
+    return (y - y.mean()) / y.std() if y.std() > 1e-12 * np.abs(y).max() else np.zeros_like(y)
+
+
+@given(tied | vectors)
+def test_mean_ranks_are_scipys(y):
+    np.testing.assert_array_equal(mean_ranks(y), rankdata(y))
+
+
+@given(tied | vectors)
+def test_normal_scores_are_quantiles_of_mid_ranks(y):
+    expected = norm.ppf((rankdata(y) - 0.5) / len(y))
+    np.testing.assert_allclose(rank_normal(y), expected, atol=1e-12)
+
+
+@given(vectors)
+def test_standardised_values_have_mean_0_and_stddev_1(y):
+    z = standardise(y)
+    np.testing.assert_allclose(z, plain_standardise(y), rtol=1e-12, atol=1e-12)
+    if z.any():
+        assert abs(z.mean()) < 1e-9
+        assert z.std() == pytest.approx(1.0)
+
+
+@given(tied | vectors, st.sampled_from(Y_TRANSFORMS))
+def test_transforms_keep_the_order(y, name):
+    z = transform(y, name)
+    assert z.shape == y.shape
+    assert (np.diff(z[np.argsort(y, kind="stable")]) >= 0).all()
+    np.testing.assert_array_equal(z[y == y[0]], z[0])
+
+
+@given(vectors, st.sampled_from(Y_TRANSFORMS), st.sampled_from([2.0**-20, 8.0]))
+def test_transforms_do_not_see_the_unit(y, name, unit):
+    np.testing.assert_array_equal(transform(unit * y, name), transform(y, name))
+
+
+@given(arrays(np.float64, st.integers(1, 10), elements=st.floats(allow_nan=False, allow_infinity=False)))
+def test_no_finite_value_is_too_large_or_too_small(y):
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        for name in Y_TRANSFORMS:
+            assert np.isfinite(transform(y, name)).all()
+
+
+@pytest.mark.parametrize(
+    "y", [np.array([1e308, 1.5e308, -1e308]), np.array([1e-200, 3e-200]), np.array([5e-324, 1e-323])]
+)
+def test_extreme_values_are_told_apart(y):
+    z = standardise(y)
+    assert len(np.unique(z)) == len(y)
+    assert z.std() == pytest.approx(1.0)
+
+
+def test_clip_raises_what_is_below_the_median():
+    z = transform(np.array([-100.0, -1.0, 0.0, 1.0, 2.0]), "clip")
+    assert z[0] == z[1] == z[2] < z[3] < z[4]
+    np.testing.assert_allclose(z, transform(np.array([-5.0, -4.0, 0.0, 1.0, 9.0]), "clip"))
+
+
+@pytest.mark.parametrize("name", Y_TRANSFORMS)
+def test_degenerate_samples_become_zeros(name):
+    assert transform(np.empty(0), name).shape == (0,)
+    np.testing.assert_array_equal(transform(np.array([7.0]), name), [0.0])
+    np.testing.assert_array_equal(transform(np.full(4, 0.1), name), np.zeros(4))
+
+
+def test_unknown_transform_lists_those_there_are():
+    with pytest.raises(ConfigError, match="standardise, rank, clip"):
+        transform(np.zeros(2), "log")
+
+
+def test_arguments_are_left_alone():
+    y = np.array([3.0, 1.0, 2.0])
+    for name in Y_TRANSFORMS:
+        transform(y, name)
+    assert y.tolist() == [3.0, 1.0, 2.0]

@@ -1,0 +1,73 @@
+"""The page on what a server learned: its figures are those of the study's tables."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fbo_flower.cli import main as cli
+from fbo_flower.numerics.privacy import epsilon_of_releases
+from fbo_flower.reports.privacy_page import PAGE, privacy_page
+from fbo_flower.simulation import simulate
+from fbo_flower.study import Study
+
+SMALL = {"num_features": 10, "num_candidates": 16, "num_path_features": 8}
+
+
+def run(algorithm: str, **options: object) -> Study:
+    return simulate(
+        "gp-samples", algorithm, 3, 4, 0, "inline", options=options, label=options.pop("label", None)
+    )
+
+
+def test_amounts_are_per_agent_and_round() -> None:
+    study = run("fts", **SMALL)
+    up = int(np.sum(study.rounds["bytes_up"])) / 12
+    text = privacy_page(study)
+    assert "Per agent and round: 10 numbers and " in text
+    assert f"{up:.0f} B up" in text or f"{up / 1000:.1f} kB up" in text
+    assert "`weights`" in text
+    assert "no epsilon bounds what is learned" in text
+    assert "18 rows of points and values" in text
+
+
+def test_epsilon_is_what_the_releases_cost_and_its_limits_are_said() -> None:
+    text = privacy_page(run("dp-fts", noise_multiplier=2.0, sampling_rate=1.0, **SMALL))
+    epsilon = epsilon_of_releases(3, 1.0, 2.0, 1e-3)
+    assert f"epsilon {epsilon:.3g} at delta 0.001 after 3 releases" in text
+    assert "trials that agents disclose beside it are not in it" in text
+    text = privacy_page(run("dp-fts", noise="local", noise_multiplier=2.0, sampling_rate=1.0, **SMALL))
+    assert "local noise" in text
+    assert "after 4 messages of one agent" in text
+    assert "none was added" in privacy_page(run("dp-fts", noise_multiplier=0.0, **SMALL))
+
+
+def test_every_run_has_a_page_and_the_report_writes_it(tmp_path, capsys) -> None:
+    studies = [run("random"), run("ts", num_candidates=16, num_path_features=8, label="mine")]
+    Study.merge(studies).save(tmp_path)
+    assert cli.run(["report", str(tmp_path)]) == 0
+    assert PAGE in capsys.readouterr().out
+    text = (tmp_path / PAGE).read_text(encoding="utf-8")
+    assert "## random\n" in text
+    assert "## mine (ts)\n" in text
+    assert text.count("no report depends on them") == 2
+
+
+def test_a_study_without_counts_or_of_an_unknown_algorithm_is_described_without_promises() -> None:
+    study = run("random")
+    (settings,) = study.settings["runs"]
+    unknown = {**study.settings, "runs": [{**settings, "algorithm": "of-another-house", "num_agents": 0}]}
+    text = privacy_page(Study(unknown, study.trials, study.rounds))
+    assert "Not examined." in text
+    assert "not described by this version" in text
+    assert "- numbers and - up" in text
+
+
+def test_secure_sums_are_said_in_place_of_what_they_hide() -> None:
+    study = simulate("garland", "fed-pne", 3, None, 0, "inline", options={"budget": 12, "secure_sums": 2})
+    text = privacy_page(study)
+    assert "Secure sums of at least 2 agents: " in text
+    assert "| `secure.words`: " in text
+    assert "`means`" not in text
+    assert "the sum over at least 2 agents, and of one sum nothing else" in text
+    assert "fbo-flower attack secure-sums" in text
+    assert "no epsilon bounds what is learned" in text

@@ -1,0 +1,209 @@
+"""Summaries: hand-worked means, standard errors, paired differences and evaluations to a target."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.reports.summary import (
+    Estimate,
+    SummaryRow,
+    agent_curves,
+    estimate,
+    mean_and_stderr,
+    render_table,
+    summarise,
+    to_markdown,
+)
+from fbo_flower.study import Study
+from fbo_flower.study.schema import ROUNDS, TRIALS
+from fbo_flower.study.table import Table
+
+NAN = math.nan
+
+
+def a_study(values: dict[str, dict[str, list[float]]], *, num_rounds: int = 2, **run: Any) -> Study:
+    """Make a study of algorithm -> agent -> values."""
+    trials = [
+        {
+            "algorithm": algorithm,
+            "agent": agent,
+            "round": k + 1,
+            "trial": k,
+            "pulls": 1,
+            "config": {"C": 1.0},
+            "value": value,
+            "failure": "diverged" if math.isnan(value) else "",
+            "regret": NAN,
+        }
+        for algorithm, agents in values.items()
+        for agent, own in agents.items()
+        for k, value in enumerate(own)
+    ]
+    counts = {
+        "bytes_down": 600,
+        "bytes_up": 60,
+        "floats_down": 30.0,
+        "floats_up": 3.0,
+        "tasks": 3,
+        "replies": 3,
+        "failures": 1,
+        "refused": 0,
+        "failed_trials": 0,
+    }
+    rounds = [
+        {
+            "algorithm": algorithm,
+            "round": k + 1,
+            "seconds": 1.5,
+            "mean_incumbent": k + 0.5,
+            "reasons": "",
+            "best": 1.0,
+            **counts,
+        }
+        for algorithm in values
+        for k in range(num_rounds)
+    ]
+    runs = [{"algorithm": algorithm, "num_agents": 3, "status": "finished", **run} for algorithm in values]
+    return Study(
+        {"schema": 2, "runs": runs}, Table.from_rows(trials, TRIALS), Table.from_rows(rounds, ROUNDS)
+    )
+
+
+def rows_of(study: Study, **options: Any) -> dict[str, SummaryRow]:
+    return {row.algorithm: row for row in summarise(study, **options)}
+
+
+def check(found: Estimate, mean: float, stderr: float, num_agents: int) -> None:
+    np.testing.assert_allclose([found.mean, found.stderr], [mean, stderr])
+    assert found.num_agents == num_agents
+
+
+# ts: mean incumbents 2, 3, 4; fts: 3, 5, 5.
+TWO = {
+    "ts": {"1": [1.0, 2.0, 3.0], "2": [2.0, 3.0, 4.0], "3": [3.0, 4.0, 5.0]},
+    "fts": {"1": [1.0, 3.0, 3.0], "2": [3.0, 5.0, 2.0], "3": [5.0, 7.0, 7.0]},
+}
+
+
+def test_mean_and_standard_error_of_a_hand_worked_sample() -> None:
+    # 1, 2, 3: s = 1, s.e. = 1 / sqrt(3); a NaN leaves 1, 3: s = sqrt(2), s.e. = 1
+    mean, stderr = mean_and_stderr(
+        np.array([[1.0, 1.0, NAN, NAN], [2.0, NAN, 2.0, NAN], [3.0, 3.0, NAN, NAN]])
+    )
+    np.testing.assert_allclose(mean, [2.0, 2.0, 2.0, NAN])
+    np.testing.assert_allclose(stderr, [1 / math.sqrt(3), 1.0, NAN, NAN])
+
+
+def test_one_agent_has_no_standard_error() -> None:
+    single = estimate(np.array([0.5]))
+    assert (single.mean, single.num_agents, math.isnan(single.stderr)) == (0.5, 1, True)
+    assert str(single) == "0.5000 ± -"
+    assert str(estimate(np.array([]))) == "-"
+
+
+def test_numbers_show_two_digits_of_their_error() -> None:
+    assert str(Estimate(0.91234, 0.0041, 20)) == "0.9123 ± 0.0041"
+    assert str(Estimate(-123.4, 17.0, 20)) == "-123 ± 17"
+    assert str(Estimate(0.5, 0.0, 20)) == "0.5000 ± 0.0000"
+
+
+def test_differences_are_paired_by_agent() -> None:
+    row = rows_of(a_study(TWO), checkpoints=(1, 2, 9))["fts"]
+    # at the end: fts 3, 5, 7, ts 3, 4, 5; differences 0, 1, 2: mean 1, s.e. 1 / sqrt(3)
+    assert row.reference == "ts"
+    check(row.final, 5.0, 2 / math.sqrt(3), 3)
+    check(row.final_difference, 1.0, 1 / math.sqrt(3), 3)
+    # after 1: differences 0, 1, 2; after 2: 1, 2, 3; nobody made 9
+    check(row.differences[1], 1.0, 1 / math.sqrt(3), 3)
+    assert row.differences[2].mean == 2.0
+    assert row.checkpoints[2].mean == 5.0
+    assert math.isnan(row.checkpoints[9].mean)
+    assert math.isnan(row.differences[9].mean)
+    assert row.share_no_worse == 1.0
+
+
+def test_only_agents_of_both_runs_are_paired() -> None:
+    rows = rows_of(a_study({"ts": {"2": [1.0], "10": [2.0]}, "fts": {"10": [5.0], "11": [9.0]}}))
+    assert rows["fts"].final_difference.num_agents == 1
+    assert rows["fts"].final_difference.mean == 3.0
+
+
+def test_evaluations_to_what_the_reference_reaches_at_the_end() -> None:
+    rows = rows_of(a_study(TWO))
+    assert rows["fts"].evaluations_to_reference == 2  # 3, 5 >= 4
+    assert rows["ts"].evaluations_to_reference == 3
+    worse = rows_of(a_study({"ts": {"1": [1.0]}, "fts": {"1": [0.5, 0.9]}}))["fts"]
+    assert worse.evaluations_to_reference is None
+    assert worse.share_no_worse == 0.0
+    assert "not reached" in to_markdown([worse])
+
+
+def test_an_agent_that_stopped_keeps_its_incumbent_and_one_without_success_is_left_out() -> None:
+    study = a_study({"fts": {"1": [1.0], "2": [NAN, 3.0, NAN], "3": [NAN, NAN]}})
+    agents, curves = agent_curves(study, "fts")
+    assert agents == ["1", "2", "3"]
+    np.testing.assert_array_equal(curves, [[1, 1, 1], [NAN, 3, 3], [NAN, NAN, NAN]])
+    (row,) = summarise(study, checkpoints=(1,))
+    check(row.checkpoints[1], 1.0, NAN, 1)
+    assert row.final == Estimate(2.0, 1.0, 2)
+    assert row.num_evaluations == (1, 3)
+    assert row.failed_evaluations == 4
+
+
+def test_only_target_agents_count() -> None:
+    rows = rows_of(a_study(TWO, target_agents=["3"]))
+    assert rows["fts"].num_agents == 1
+    assert rows["fts"].final.mean == 7.0
+
+
+def test_traffic_is_per_agent_and_round() -> None:
+    (row,) = summarise(a_study({"fts": {"1": [1.0], "2": [1.0], "3": [1.0]}}))
+    assert (row.bytes_down, row.bytes_up) == (200.0, 20.0)  # 2 rounds of 600 and 60 bytes, 3 agents
+    assert row.floats_per_agent == 22.0  # 2 rounds of 30 and 3, 3 agents
+    assert (row.seconds, row.failed_replies) == (3.0, 2)
+
+
+def test_tuning_alone_is_the_reference_if_the_study_has_it() -> None:
+    assert rows_of(a_study({"fts": {"1": [1.0]}}))["fts"].reference is None
+    assert rows_of(a_study({"fts": {"1": [1.0]}, "local-pne": {"1": [1.0]}}))["fts"].reference == "local-pne"
+    assert rows_of(a_study(TWO), reference="fts")["ts"].final_difference.mean == -1.0
+    with pytest.raises(ConfigError, match="expected one of ts, fts, got 'rgpe'"):
+        summarise(a_study(TWO), reference="rgpe")
+
+
+def test_a_study_without_disclosed_trials_shows_what_the_strategy_saw() -> None:
+    (row,) = summarise(a_study({"fts": {}}, num_rounds=3))
+    assert row.final.mean == 2.5
+    assert row.num_agents == 3
+
+
+def test_a_study_without_anything_has_rows_of_dashes() -> None:
+    (row,) = summarise(a_study({"fts": {}}, num_rounds=0, status="interrupted"))
+    assert "| fts (interrupted) | 3 | 0 | - | - | - | - | - | - | 0.0 |" in to_markdown([row])
+
+
+def test_the_terminal_table_has_a_column_per_algorithm_within_80_characters() -> None:
+    study = a_study(TWO | {"[bold]x": TWO["fts"]})
+    console = Console(file=io.StringIO(), width=80)
+    console.print(render_table(summarise(study)))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.split() == ["ts", "fts", "[bold]x"] for line in lines)
+    assert any("gain on ts at end" in line and "+1.00 ± 0.58" in line for line in lines)
+
+
+def test_markdown_has_a_line_per_algorithm_and_escapes_bars() -> None:
+    markdown = to_markdown(summarise(a_study({"ts": TWO["ts"], "a|b\nc": TWO["fts"]})))
+    lines = markdown.splitlines()
+    assert len(lines) == 4
+    assert lines[3].startswith(r"| a\|b c | 3 | 3 |")
+    assert {line.replace(r"\|", "").count("|") for line in lines} == {lines[1].count("|")}
+    assert to_markdown([]).startswith("| algorithm |")

@@ -1,0 +1,187 @@
+"""The ledger holds what left the agent: every name, every byte, once for every time."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fbo_flower import wire
+from fbo_flower.algorithms import ALGORITHMS, make_algorithm
+from fbo_flower.algorithms.disclosure import (
+    COMMON,
+    INFERENCE,
+    MEANINGS,
+    SUMMED,
+    UNKNOWN,
+    inference,
+    meaning,
+    meanings,
+)
+from fbo_flower.algorithms.records import Phase
+from fbo_flower.cli import main as cli
+from fbo_flower.cli.ledger import describe
+from fbo_flower.clients import TuningAgent, client_app
+from fbo_flower.errors import JournalError
+from fbo_flower.simulation import simulate
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.storage.ledger import Ledger, Sent, entries, read_ledger
+from fbo_flower.strategies import FTS, STRATEGIES
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+OTHER_OPTIONS = {
+    "pf-pne": [{"variant": "racing"}, {"deterministic": True}],
+    "co-kg": [{"framework": "data-communication"}, {"central": "product"}],
+}
+
+
+class Tapped(InProcessGrid):
+    """Keeps every reply as it leaves the agents."""
+
+    def __init__(self, *arguments, **options) -> None:
+        super().__init__(*arguments, **options)
+        self.replies = []
+
+    def pull_messages(self, message_ids):
+        replies = list(super().pull_messages(message_ids))
+        self.replies += replies
+        return replies
+
+
+def objective(config, context):
+    return -((config["x"] - 0.3) ** 2) - config["y"] ** 2
+
+
+@pytest.mark.parametrize("disclose", ["none", "incumbent", "trials"])
+def test_the_ledger_is_what_a_tap_on_the_line_hears(tmp_path: Path, disclose: str) -> None:
+    configs = {n: {"journal": str(tmp_path / f"agent-{n}.db")} for n in range(2)}
+    grid = Tapped(client_app(objective, SPACE, seed=3, disclose=disclose), 2, node_configs=configs)
+    FTS(num_agents=2, seed=3, num_features=7, num_candidates=16, num_path_features=8).start(grid, 4)
+    heard: dict[str, list[tuple[int, str, str, int]]] = {"0": [], "1": []}
+    for reply in grid.replies:
+        content = reply.content
+        metrics = content.get("fitres.metrics", content.get("metrics", {}))
+        config = {k: v for record in content.config_records.values() for k, v in record.items()} or metrics
+        if "names" not in config:
+            continue  # the roll-call
+        arrays = [a for record in content.array_records.values() for a in record.to_numpy_ndarrays()]
+        names = [name for name in str(config["names"]).split(",") if name]
+        for name, array in zip(names, arrays, strict=True):
+            shape = " x ".join(map(str, array.shape))
+            heard[str(config["agent"])].append((int(config["round"]), name, shape, array.nbytes))
+    for agent in ("0", "1"):
+        read = read_ledger(tmp_path / f"agent-{agent}.db")
+        assert read.agent == agent
+        assert heard[agent]
+        written = [(r.round, r.name, r.shape, r.num_bytes) for r in read.rows if r.shape]
+        assert written == heard[agent]
+        assert ("disclosed.points" in {r.name for r in read.rows}) == (disclose == "trials")
+        assert ("disclosed.incumbent" in {r.name for r in read.rows}) == (disclose != "none")
+        assert {r.algorithm for r in read.rows} == {"fts"}
+        assert [r.source for r in read.rows if r.name == "weights"] == [
+            f"{n} evaluations" for n in (3, 4, 5, 6)
+        ]
+        assert {"agent", "space", "digest", "version", "time"} <= set(read.roll_call)
+
+
+def test_an_answer_that_is_sent_again_is_in_the_ledger_again(tmp_path: Path) -> None:
+    from flwr.app import Context, RecordDict
+
+    node = Context(1, 2, {"partition-id": 3, "journal": str(tmp_path / "a.db")}, RecordDict(), {})
+    envelope = wire.Envelope("s", "3", SPACE.digest, "random", "{}")
+    from fbo_flower.algorithms.records import Task
+
+    for server_round in (1, 5):
+        packed = wire.pack_task(Task(Phase.TRAIN, server_round, 0, 3), envelope)
+        TuningAgent(objective, SPACE, node, seed=1).fit(*packed)
+    rows = read_ledger(tmp_path / "a.db").rows
+    assert [(r.round, r.name, r.again) for r in rows] == [
+        (1, "num-failed", False), (1, "header", False), (5, "num-failed", True), (5, "header", True),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(STRATEGIES))
+def test_every_name_that_may_leave_is_explained(name: str) -> None:
+    for options in ({}, *OTHER_OPTIONS.get(name, [])):
+        schema = make_algorithm(name, options).report_schema(SPACE)
+        for said in (*schema.arrays, *schema.values):
+            assert meaning(name, said).discloses != UNKNOWN, (name, said)
+    assert name in MEANINGS
+    assert name in INFERENCE
+
+
+def test_nothing_is_explained_that_cannot_leave() -> None:
+    for name, said in MEANINGS.items():
+        allowed: set[str] = set()
+        for options in ({}, *OTHER_OPTIONS.get(name, [])):
+            schema = ALGORITHMS[name].from_options(options).report_schema(SPACE)
+            allowed |= {*schema.arrays, *schema.values}
+        bandits = {"evaluations", "owed"}  # with options of their own
+        assert set(said) - allowed <= bandits
+    disclosed = {"disclosed.points", "disclosed.values", "disclosed.pulls", "disclosed.recommendation"}
+    secured = make_algorithm("fed-pne", {"secure_sums": 3}).report_schema(SPACE)
+    masked = {*secured.arrays, *secured.values}
+    assert all(name.startswith("secure.") for name in masked)
+    others = {"disclosed.failures", "disclosed.incumbent", "num-failed", "header"}
+    assert disclosed | others | masked == set(COMMON)
+
+
+def test_what_is_summed_securely_is_not_listed_as_seen() -> None:
+    options = {"fts": {"lengthscale": "federated"}}
+    for name, summed in SUMMED.items():
+        seen, masked = meanings(name) or {}, meanings(name, 3) or {}
+        assert summed
+        assert {*seen} - {*masked} == summed
+        assert "at least 3 agents" in inference(name, 3)
+        schema = make_algorithm(name, options.get(name, {}) | {"secure_sums": 3}).report_schema(SPACE)
+        assert not summed & {*schema.arrays, *schema.values}
+
+
+def test_what_is_not_known_is_not_called_harmless() -> None:
+    assert meaning("of-another-house", "weights").discloses == UNKNOWN
+    rows = [Sent("s", 1, "train", "of-another-house", "secret", "3", "float64", 24, "x")]
+    text = "\n".join(describe(Ledger("0", rows)))
+    assert "Not known here: secret." in text
+    assert "Not examined." in text
+
+
+def test_entries_count_numbers_and_bytes_of_arrays_and_of_the_rest() -> None:
+    config = {"study": "s", "round": 2, "phase": "train", "names": "a,m", "values": '{"loss": 0.25}',
+              "num-failed": 1, "agent": "7"}  # fmt: skip
+    arrays = [np.zeros((2, 3)), np.zeros(50, dtype=np.uint8)]
+    rows = entries(arrays, config, "rfms", "1 evaluations")
+    assert [(r.name, r.shape, r.num_numbers, r.num_bytes) for r in rows[:4]] == [
+        ("a", "2 x 3", 6, 48), ("m", "50", 0, 50), ("loss", "", 1, 4), ("num-failed", "", 1, 1),
+    ]  # fmt: skip
+    assert rows[4].name == "header"
+    assert rows[4].num_numbers == 0
+    assert "0.25" not in str(rows[4])
+
+
+def test_files_that_are_no_agents_journals_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="nowhere"):
+        read_ledger(tmp_path / "nowhere.db")
+    (tmp_path / "text.db").write_text("no database, but long enough to be looked at " * 50)
+    with pytest.raises(JournalError, match="text"):
+        read_ledger(tmp_path / "text.db")
+    simulate("gp-samples", "random", 2, 1, 0, "inline", journals=tmp_path / "run")
+    with pytest.raises(JournalError, match="study journal"):
+        read_ledger(tmp_path / "run" / "study.db")
+
+
+def test_the_command_says_in_words_what_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    simulate("gp-samples", "pf-pne", 2, 3, 0, "inline", options={"budget": 20}, journals=tmp_path)
+    assert cli.run(["ledger", str(tmp_path), "--rounds"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("Agent ") == 2
+    assert "mean value in every cell" in text
+    assert "Values: sent by design, in means" in text
+    assert "round  phase" in text
+    connection = sqlite3.connect(next(tmp_path.rglob("agent-1.db")))
+    total = connection.execute("SELECT SUM(bytes) FROM sent").fetchone()[0]
+    connection.close()
+    assert f"{total / 1000:.1f} kB" in text
+    assert cli.run(["ledger", str(tmp_path / "empty")]) != 0

@@ -1,0 +1,223 @@
+"""Messages that are kept, and studies that start from them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from fbo_flower import strategies
+from fbo_flower.algorithms import FTS, ThompsonSampling, make_algorithm
+from fbo_flower.algorithms.fts.options import FTSState
+from fbo_flower.algorithms.records import Federation
+from fbo_flower.cli import main as cli
+from fbo_flower.clients import client_app
+from fbo_flower.errors import ConfigError, JournalError
+from fbo_flower.simulation import simulate
+from fbo_flower.simulation.grids import FIRST_NODE, Fault, InProcessGrid
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.storage.warm_start import FOLDER, Kept
+from fbo_flower.study import Study
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0)})
+SMALL = {"num_features": 12, "num_candidates": 32, "num_path_features": 16}
+
+
+def run(algorithm="fts", seed=0, num_rounds=4, agents=3, **settings):
+    options = {**SMALL, **settings.pop("options", {})}
+    return simulate("gp-samples", algorithm, agents, num_rounds, seed, "inline", options=options, **settings)
+
+
+def test_messages_are_kept_with_the_study_and_hold_no_observation(tmp_path):
+    study = run(out=tmp_path)
+    kept = Kept.load(tmp_path, "fts")
+    assert {name: array.shape for name, array in kept.arrays.items()} == {
+        "frequencies": (12, 1), "phases": (12,), "weights": (3, 12),
+    }  # fmt: skip
+    values = np.asarray(study.trials["value"], dtype=np.float64)
+    points = [x for config in study.trials["config"] for x in config.values()]
+    numbers = np.concatenate([array.ravel() for array in kept.arrays.values()])
+    secrets = np.concatenate([values, points, (values - values.mean()) / values.std()])
+    assert not np.isclose(numbers[:, None], secrets[None], rtol=1e-9).any()
+
+
+def test_a_warm_start_is_known_before_the_first_message_and_changes_the_first_advice(tmp_path):
+    run(out=tmp_path)
+    options = {"schedule": 0.0, "num_initial": 1}
+    warm = run(seed=1, num_rounds=2, agents=2, options=options, warm_start=tmp_path)
+    cold = run(seed=1, num_rounds=2, agents=2, options=options)
+    first = [[s.trials.where(agent=a)["value"][0] for a in ("0", "1")] for s in (warm, cold)]
+    assert first[0] == first[1], "the initial design is the same"
+    assert warm.trials["value"].tolist() != cold.trials["value"].tolist()
+
+
+def test_a_lone_agent_follows_the_earlier_ones(tmp_path):
+    """Without others to hear of, a cold agent has only itself; a warm one is sent an earlier message."""
+    run(out=tmp_path)
+    options = {"schedule": 0.0, "num_initial": 1}
+    warm = run(seed=3, agents=1, options=options, warm_start=tmp_path)
+    cold = run(seed=3, agents=1, options=options)
+    assert np.sum(warm.rounds["floats_down"]) > np.sum(cold.rounds["floats_down"])
+
+
+def test_sums_with_noise_are_used_again_without_new_releases(tmp_path):
+    run("dp-fts", out=tmp_path)
+    kept = Kept.load(tmp_path, "dp-fts")
+    assert kept.arrays["weights"].shape == (1, 12)
+    options = {"schedule": 0.0, "max_epsilon": 4.0, "when_spent": "keep", "noise_multiplier": 5.0}
+    run("dp-fts", 1, 3, options=options, warm_start=tmp_path)
+    with pytest.raises(ConfigError, match="regions"):
+        run("dp-fts", 1, 3, options={**options, "num_regions": 3}, warm_start=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["rgpe", "taf"])
+def test_posteriors_of_an_earlier_study_are_members_from_the_first_model_on(name, tmp_path):
+    run(name, out=tmp_path)
+    kept = Kept.load(tmp_path, name)
+    best = {"rgpe": 0, "taf": 1}[name]
+    assert {n: a.shape for n, a in kept.arrays.items()} == {
+        "frequencies": (12, 1),
+        "phases": (12,),
+        "means": (3, 12),
+        "inverses": (3, 78),
+        "incumbents": (3, best),
+    }
+    warm, cold = (run(name, 1, 4, 1, warm_start=start) for start in (tmp_path, None))
+    assert np.sum(warm.rounds["floats_down"]) > np.sum(cold.rounds["floats_down"]) + 3 * (12 + 78 + best) - 1
+    assert warm.trials["value"].tolist() != cold.trials["value"].tolist()
+    algorithm = make_algorithm(name, SMALL)
+    state = algorithm.init(Federation(SearchSpace({"x": Float(0.0, 1.0)}), ("0",)), np.random.default_rng(0))
+    for spoilt in (
+        {"inverses": np.zeros((2, 78))},
+        {"incumbents": np.full((3, best + 1), np.nan)},
+        {"means": np.zeros((3, 11))},
+    ):
+        with pytest.raises(ConfigError, match="expected finite numbers"):
+            algorithm.warm(state, {**kept.arrays, **spoilt})
+
+
+def test_survivors_of_an_earlier_stage_1_save_its_pulls(tmp_path):
+    options = {"budget": 150, "gap": 0.1}
+    common = {"problem": "garland", "algorithm": "pf-pne", "num_agents": 4, "engine": "inline"}
+    first = simulate(**common, seed=0, options=options, out=tmp_path)
+    kept = Kept.load(tmp_path, "pf-pne")
+    assert set(kept.arrays) == {"shared.depth", "shared.index", "shared.mean", "shared.radius", "arity"}
+    warm = simulate(**common, seed=1, options=options, warm_start=tmp_path)
+    cold = simulate(**common, seed=1, options=options)
+    assert len(first.rounds) == len(cold.rounds) > len(warm.rounds), "stage 1 is over before it begins"
+    assert warm.trials["pulls"].sum() == cold.trials["pulls"].sum() == 600
+    assert not warm.rounds["floats_up"].any()
+    shared = Kept.load(tmp_path, "pf-pne").arrays
+    deepest = shared["shared.index"][shared["shared.depth"] == shared["shared.depth"].max()]
+    assert len(deepest) >= 1
+    for spoilt in (
+        {"shared.mean": shared["shared.mean"][1:]},
+        {"shared.index": shared["shared.index"] + 2**40},
+        {"shared.radius": -shared["shared.radius"]},
+        {"shared.depth": shared["shared.depth"] + 1000},
+        {"arity": np.array([3])},
+    ):
+        algorithm = make_algorithm("pf-pne", options)
+        space = SearchSpace({"x": Float(0.0, 1.0)})
+        state = algorithm.init(Federation(space, ("0",)), np.random.default_rng(0))
+        with pytest.raises(ConfigError, match="expected"):
+            algorithm.warm(state, {**shared, **spoilt})
+    alone = make_algorithm("pf-pne", {"budget": 150, "gap": 2.0})
+    state = alone.init(Federation(space, ("0",)), np.random.default_rng(0))
+    with pytest.raises(ConfigError, match="first stage"):
+        alone.warm(state, shared)
+
+
+def test_fed_pne_goes_on_below_the_deepest_survivors(tmp_path):
+    common = {"problem": "garland", "algorithm": "fed-pne", "num_agents": 4, "engine": "inline"}
+    simulate(**common, seed=0, options={"budget": 60}, out=tmp_path)
+    shared = Kept.load(tmp_path, "fed-pne").arrays
+    simulate(**common, seed=0, options={"budget": 900}, out=tmp_path / "next", warm_start=tmp_path)
+    after = Kept.load(tmp_path / "next", "fed-pne").arrays
+    assert after["shared.depth"].max() > shared["shared.depth"].max()
+    rows = len(shared["shared.index"])
+    np.testing.assert_array_equal(after["shared.index"][:rows], shared["shared.index"])
+
+
+def test_an_agent_that_joins_late_is_told_what_the_server_holds_before_it_has_sent_anything():
+    """Its first task after the initial design carries another agent's weights, as after a warm start."""
+    app = client_app(lambda config, context: -((config["x"] - 0.3) ** 2), SPACE, seed=2, disclose="trials")
+    tasks = []
+
+    class Tapped(InProcessGrid):
+        def push_messages(self, messages):
+            messages = list(messages)
+            tasks.extend(m for m in messages if m.metadata.dst_node_id == FIRST_NODE + 2)
+            return super().push_messages(messages)
+
+    grid = Tapped(app, 3, faults={2: Fault("down", rounds=range(5))})
+    strategies.FTS(seed=1, num_agents=2, schedule=0.0, **SMALL).start(grid, 7)
+    own = [m.content["config"] for m in tasks if "round" in m.content.get("config", {})]
+    assert [config["trial"] for config in own] == [0, 3, 4]
+    assert ["weights" in str(config["names"]).split(",") for config in own] == [False, True, True]
+
+
+def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(tmp_path):
+    run(out=tmp_path)
+    with pytest.raises(ConfigError, match="none"):
+        run("dp-fts", warm_start=tmp_path)
+    with pytest.raises(ConfigError, match=r"frequencies: expected .*\(9, 1\)"):
+        run(options={"num_features": 9}, warm_start=tmp_path)
+    with pytest.raises(ConfigError, match="search space"):
+        simulate("f1", "fts", 2, 2, 0, "inline", options=SMALL, warm_start=tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="none"):
+        run(warm_start=tmp_path / "empty")
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(ConfigError, match=r"text\.npz"):
+        run(warm_start=tmp_path / "text.npz")
+    with pytest.raises(ConfigError, match="keeps messages"):
+        ThompsonSampling().warm(None, {})
+    arrays = {**Kept.load(tmp_path, "fts").arrays, "weights": np.full((2, 12), np.nan)}
+    state = FTSState(SearchSpace({"x": Float(0.0, 1.0)}))
+    with pytest.raises(ConfigError, match="weights"):
+        FTS(**SMALL).warm(state, arrays)
+
+
+def test_a_file_without_pickles_is_all_that_is_read(tmp_path):
+    folder = tmp_path / FOLDER
+    folder.mkdir()
+    np.savez(folder / "x.npz", header=np.array([{"algorithm": "fts"}], dtype=object))
+    with pytest.raises(ConfigError, match=r"x\.npz"):
+        Kept.load(tmp_path, "fts")
+
+
+def test_a_resumed_study_must_start_from_the_same_messages(tmp_path):
+    run(out=tmp_path / "one")
+    run(seed=5, out=tmp_path / "two")
+    settings = {"seed": 1, "journals": tmp_path / "journals"}
+    whole = run(warm_start=tmp_path / "one", **settings)
+    again = run(warm_start=tmp_path / "one", resume=True, **settings)
+    assert again.trials["value"].tolist() == whole.trials["value"].tolist()
+    with pytest.raises(JournalError, match="warm_start"):
+        run(warm_start=tmp_path / "two", resume=True, **settings)
+
+
+def test_the_command_keeps_messages_and_starts_from_them(tmp_path):
+    small = [f"--option={name}={value}" for name, value in SMALL.items()]
+    common = [
+        "simulate",
+        "--problem",
+        "gp-samples",
+        "--agents",
+        "2",
+        "--rounds",
+        "2",
+        "--engine",
+        "inline",
+        "-q",
+    ]
+    assert cli.run([*common, *small, "--out", str(tmp_path / "a")]) == 0
+    assert (tmp_path / "a" / FOLDER / "fts.npz").is_file()
+    warm = ["--warm-start", str(tmp_path / "a"), "--compare", "random"]
+    assert cli.run([*common, *small, *warm, "--journal", "--out", str(tmp_path / "b")]) == 0
+    assert Study.load(tmp_path / "b").algorithms == ["fts", "random"]
+    plan = json.loads((tmp_path / "b" / "simulate.json").read_text())
+    assert plan["warm_start"] == str((tmp_path / "a").resolve())
+    assert cli.run([*common, "--algorithm", "random", *warm[:2], "--out", str(tmp_path / "c")]) == 2
