@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.experiments.pne import reference
-from fbo_flower.experiments.pne.client import Client, Run, Shifted
+from fbo_flower.experiments.pne.client import BanditRun, Client, Shifted
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.bandits import hct, partition
 from fbo_flower.numerics.threads import single_thread
@@ -73,7 +73,7 @@ class Watch:
         return timed
 
 
-def own_microseconds(run: Callable[[], Run], pulls: int) -> float:
+def own_microseconds(run: Callable[[], BanditRun], pulls: int) -> float:
     """CPU time of a run per pull, without the objective."""
     watch = Watch()
     with watch.watching("cell_values", "observe"):

@@ -21,7 +21,7 @@ from fbo_flower import Float, SearchSpace
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import Config, EvaluationContext, Problem
 from fbo_flower.simulation.problems.base import number
-from fbo_flower.strategies.exchange import exchange
+from fbo_flower.strategies.send_and_receive import exchange
 
 NUM_FLOATS = 100  # of the app that does nothing, each way
 

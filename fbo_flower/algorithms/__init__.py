@@ -63,9 +63,9 @@ def with_secure_sums(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     least = getattr(algorithm, "secure_sums", 0)
     if not least:
         return algorithm
-    from fbo_flower.algorithms.secure_aggregation import Secured  # needs cryptography
+    from fbo_flower.algorithms.secure_aggregation import SecureAggregation  # needs cryptography
 
-    return Secured(inner=algorithm, least=least)
+    return SecureAggregation(inner=algorithm, least=least)
 
 
 __all__ = [

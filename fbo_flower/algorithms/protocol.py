@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from fbo_flower.algorithms.records import (
+    AgentState,
     AnyArray,
     Array,
     Federation,
-    Notebook,
     Outcome,
     Phase,
     Query,
@@ -97,7 +97,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Findings:
+class ServerResults:
     """What a server holds at the end of a study, as rows of the study's tables.
 
     Parameters
@@ -125,8 +125,8 @@ class Session(Protocol):
         """Enter what came of it."""
         ...
 
-    def close(self) -> Notebook:
-        """Return the notebook after all that was told."""
+    def close(self) -> AgentState:
+        """Return the agent's state after all that was told."""
         ...
 
 
@@ -168,15 +168,15 @@ class Algorithm(ABC, Generic[State]):
         """Return whether there is nothing left to ask."""
         return False
 
-    def own_state(self, state: Any) -> State:
+    def unwrap_state(self, state: Any) -> State:
         """Return the algorithm's own state, where something stands around it."""
         return state  # type: ignore[no-any-return]  # nothing does
 
-    def introduce(self, state: State, public: Mapping[str, bytes]) -> State:
+    def register_public_keys(self, state: State, public: Mapping[str, bytes]) -> State:
         """Return the state that knows these public keys of agents; called before every `ask`."""
         return state
 
-    def add_up(self, state: State, agents: Sequence[str], sums: Mapping[str, Array]) -> State:
+    def aggregate_sum(self, state: State, agents: Sequence[str], sums: Mapping[str, Array]) -> State:
         """Return the state after a secure sum, called after `tell`, before the next `ask`.
 
         Parameters
@@ -188,29 +188,31 @@ class Algorithm(ABC, Generic[State]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def accept(self, task: Task, notebook: Notebook) -> Notebook:
-        """Return the notebook with what the task changes in it before anything is evaluated.
+    def accept(self, task: Task, agent_state: AgentState) -> AgentState:
+        """Return the agent's state with what the task changes in it before anything is evaluated.
 
         Raises
         ------
         WireError
             If the agent must not do this task.
         """
-        return notebook
+        return agent_state
 
     def work(self, task: Task) -> Task:
         """Return the part of a task that says what to evaluate; what is made for it serves all such tasks."""
         return task
 
     @abstractmethod
-    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
         """Return what to evaluate next, or None when the task is done."""
 
-    def learn(self, task: Task, notebook: Notebook, outcome: Outcome, rng: np.random.Generator) -> Notebook:
-        """Return the notebook after an evaluation."""
-        return notebook.learn(outcome)
+    def learn(
+        self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
+    ) -> AgentState:
+        """Return the agent's state after an evaluation."""
+        return agent_state.learn(outcome)
 
-    def session(self, task: Task, notebook: Notebook) -> Session | None:
+    def session(self, task: Task, agent_state: AgentState) -> Session | None:
         """Return the whole task as one conversation, in place of `propose` and `learn`.
 
         For algorithms that decide after every single evaluation and draw nothing: what they remember is
@@ -218,11 +220,11 @@ class Algorithm(ABC, Generic[State]):
         """
         return None
 
-    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
         """Return exactly the arrays that leave the agent."""
         return {}
 
-    def remarks(self, task: Task, notebook: Notebook) -> dict[str, Scalar]:
+    def report_metrics(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
         """Return exactly the scalars that leave the agent; Flower's EVALUATE lets nothing else back."""
         return {}
 
@@ -241,7 +243,7 @@ class Algorithm(ABC, Generic[State]):
         """Return whether reports hold points and values: asked only of agents that disclose their trials."""
         return False
 
-    def tells(self, task: Task, space: SearchSpace) -> bool:
+    def uses_observations(self, task: Task, space: SearchSpace) -> bool:
         """Return whether the answer to a task may hold anything that the agent's values went into."""
         schema = self.report_schema(space)
         return bool(schema.arrays or schema.values)
@@ -250,17 +252,17 @@ class Algorithm(ABC, Generic[State]):
         """Return what so many answers cost an agent, by noise of its own; infinite where it adds none."""
         return float("inf")
 
-    def recommend(self, notebook: Notebook) -> Array | None:
+    def recommend(self, agent_state: AgentState) -> Array | None:
         """Return the agent's own best point `(D,)`, None before the first success."""
-        values = notebook.history.values
+        values = agent_state.history.values
         if not np.isfinite(values).any():
             return None
-        best: Array = notebook.history.points[int(np.nanargmax(values))]
+        best: Array = agent_state.history.points[int(np.nanargmax(values))]
         return best
 
-    def incumbent(self, notebook: Notebook) -> float:
+    def incumbent(self, agent_state: AgentState) -> float:
         """Return the best value of this study so far, NaN before the first success."""
-        values = notebook.history.values[notebook.history.trials >= 0]
+        values = agent_state.history.values[agent_state.history.trials >= 0]
         return float(np.nanmax(values)) if np.isfinite(values).any() else float("nan")
 
     # -- what may cross the wire ---------------------------------------------------------------
@@ -279,7 +281,7 @@ class Algorithm(ABC, Generic[State]):
 
     # -- what the server knows at the end --------------------------------------------------------
 
-    def findings(self, state: State) -> Findings | None:
+    def findings(self, state: State) -> ServerResults | None:
         """Return what the server found out, beyond the trials that agents disclose; None: nothing."""
         return None
 
@@ -359,10 +361,10 @@ def check_secure_sums(value: object) -> None:
 __all__ = [
     "Algorithm",
     "ArraySpec",
-    "Findings",
     "Progress",
     "Scalar",
     "Schema",
+    "ServerResults",
     "Summand",
     "canonical_json",
     "check_choice",

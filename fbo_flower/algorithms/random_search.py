@@ -13,12 +13,12 @@ from typing import ClassVar
 import numpy as np
 
 from fbo_flower.algorithms.protocol import Algorithm, Progress, check_number
-from fbo_flower.algorithms.records import Federation, Notebook, Phase, Query, Report, Task
+from fbo_flower.algorithms.records import AgentState, Federation, Phase, Query, Report, Task
 
 
-def uniform_point(notebook: Notebook, rng: np.random.Generator) -> Query:
+def uniform_point(agent_state: AgentState, rng: np.random.Generator) -> Query:
     """Return one uniform point of the search space."""
-    return Query(rng.random((1, notebook.space.dimension)))
+    return Query(rng.random((1, agent_state.space.dimension)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class RandomSearch(Independent):
 
     name: ClassVar[str] = "random"
 
-    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
-        if notebook.next_trial >= task.end:
+    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
+        if agent_state.next_trial >= task.end:
             return None
-        return uniform_point(notebook, rng)
+        return uniform_point(agent_state, rng)

@@ -221,7 +221,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Notebook:
+class AgentState:
     """All that an agent remembers between two tasks.
 
     Parameters
@@ -242,18 +242,18 @@ class Notebook:
         """Id of the trial after the last one of this study."""
         return max(self.passed, self.history.next_trial)
 
-    def learn(self, outcome: Outcome) -> Notebook:
-        """Return this notebook with `outcome` added to the history."""
+    def learn(self, outcome: Outcome) -> AgentState:
+        """Return this the agent's state with `outcome` added to the history."""
         return replace(self, history=self.history.extend(outcome))
 
-    def skip_to(self, trial: int) -> Notebook:
-        """Return this notebook without the trials before `trial` that nobody asked this agent for."""
+    def skip_to(self, trial: int) -> AgentState:
+        """Return this state with the trials before `trial` skipped, which nobody asked this agent for."""
         return replace(self, passed=max(self.passed, trial))
 
-    def pass_over(self, outcome: Outcome) -> Notebook:
-        """Return this notebook after `outcome`, of which the algorithm keeps its own account."""
+    def pass_over(self, outcome: Outcome) -> AgentState:
+        """Return this the agent's state after `outcome`, of which the algorithm keeps its own account."""
         return replace(self, passed=outcome.end)
 
-    def write(self, **arrays: AnyArray) -> Notebook:
-        """Return this notebook with some of the algorithm's arrays replaced."""
+    def write(self, **arrays: AnyArray) -> AgentState:
+        """Return this the agent's state with some of the algorithm's arrays replaced."""
         return replace(self, arrays={**self.arrays, **arrays})

@@ -1,8 +1,8 @@
 """Any algorithm whose server needs sums, with secure sums in their place.
 
-`Secured` stands around an algorithm and gives its server no report's summands but their sum. In TRAIN agents
-answer under masks (`secure.rounds`); in EVALUATE, which these algorithms leave free, those who have answered
-reveal what takes the masks off; then the algorithm is told the sum, and of whom it is.
+`SecureAggregation` stands around an algorithm and gives its server no report's summands but their sum. In
+TRAIN agents answer under masks (`secure.rounds`); in EVALUATE, which these algorithms leave free, those who
+have answered reveal what takes the masks off; then the algorithm is told the sum, and of whom it is.
 
 Sums that come to nothing, because too many left in between or somebody lied, are asked for again, in groups
 that halve each time, so that whoever spoils them spoils only the sum of one group.
@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import Algorithm, ArraySpec, Findings, Schema, Session, Summand
+from fbo_flower.algorithms.protocol import Algorithm, ArraySpec, Schema, ServerResults, Session, Summand
 from fbo_flower.algorithms.records import (
+    AgentState,
     AnyArray,
     Array,
     Federation,
-    Notebook,
     Outcome,
     Phase,
     Query,
@@ -85,7 +85,7 @@ class SecureState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Secured(Algorithm[SecureState]):
+class SecureAggregation(Algorithm[SecureState]):
     """An algorithm with secure sums.
 
     Parameters
@@ -114,10 +114,10 @@ class Secured(Algorithm[SecureState]):
     def init(self, federation: Federation, rng: np.random.Generator) -> SecureState:
         return SecureState(federation.space, self.inner.init(federation, rng))
 
-    def own_state(self, state: SecureState) -> Any:
-        return self.inner.own_state(state.inner)
+    def unwrap_state(self, state: SecureState) -> Any:
+        return self.inner.unwrap_state(state.inner)
 
-    def introduce(self, state: SecureState, public: Mapping[str, bytes]) -> SecureState:
+    def register_public_keys(self, state: SecureState, public: Mapping[str, bytes]) -> SecureState:
         return replace(state, keys={a: key for a, key in public.items() if keys.is_public_key(key)})
 
     def ask(
@@ -238,7 +238,7 @@ class Secured(Algorithm[SecureState]):
         if not agents:
             return replace(state, in_vain=state.in_vain + 1)
         agents.sort(key=natural_key)
-        inner = self.inner.add_up(state.inner, agents, _named(total, opened.layout))
+        inner = self.inner.aggregate_sum(state.inner, agents, _named(total, opened.layout))
         return replace(state, inner=inner, in_vain=0, made=state.made + 1)
 
     def _close(self, state: SecureState) -> SecureState:
@@ -253,16 +253,16 @@ class Secured(Algorithm[SecureState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def accept(self, task: Task, notebook: Notebook) -> Notebook:
-        """Return the notebook with what this sum is about; WireError if it could tell too much."""
+    def accept(self, task: Task, agent_state: AgentState) -> AgentState:
+        """Return the agent's state with what this sum is about; WireError if it could tell too much."""
         if _SUM not in task.values:
-            return notebook
+            return agent_state
         number = int(task.values[_SUM])
-        before = np.asarray(notebook.arrays.get("secure.numbers", np.zeros(2)), dtype=np.int64)
+        before = np.asarray(agent_state.arrays.get("secure.numbers", np.zeros(2)), dtype=np.int64)
         if task.phase is Phase.EVALUATE:
             there = np.asarray(task.arrays.get("secure.there", np.empty(0)))
             boxes = task.arrays.get("secure.boxes", np.empty((0, 0)))
-            num_neighbours = len(notebook.arrays.get("secure.keys", ()))
+            num_neighbours = len(agent_state.arrays.get("secure.keys", ()))
             if number != before[0] or number <= before[1]:
                 raise WireError(f"secure.sum: expected {before[0]}, once, got {number}", "values")
             if not num_neighbours == len(there) == len(boxes):
@@ -273,63 +273,65 @@ class Secured(Algorithm[SecureState]):
                     f"sent their numbers, got {np.count_nonzero(there)}",
                     "values",
                 )
-            return notebook.write(**{"secure.numbers": np.array([number, number])})
+            return agent_state.write(**{"secure.numbers": np.array([number, number])})
         public = np.asarray(task.arrays.get("secure.keys", np.empty((0, keys.PUBLIC_BYTES))), dtype=np.uint8)
         distinct = {row.tobytes() for row in public}
         if number <= before[0]:
             raise WireError(f"secure.sum: expected more than {before[0]}, got {number}", "values")
-        if len(distinct) != len(public) or keys.public_key(_bytes(notebook, "private")) in distinct:
+        if len(distinct) != len(public) or keys.public_key(_bytes(agent_state, "private")) in distinct:
             raise WireError("secure.keys: expected one of every other agent", "content")
         if len(public) < max(self.least - 1, 1):
             raise WireError(
                 f"secure.keys: expected at least {self.least - 1} neighbours, got {len(public)}", "shape"
             )
-        return notebook.write(**{"secure.numbers": np.array([number, before[1]]), "secure.keys": public})
+        return agent_state.write(**{"secure.numbers": np.array([number, before[1]]), "secure.keys": public})
 
     def work(self, task: Task) -> Task:
         arrays = {name: array for name, array in task.arrays.items() if not name.startswith("secure.")}
         values = {name: value for name, value in task.values.items() if not name.startswith("secure.")}
         return replace(task, arrays=arrays, values=values)
 
-    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
-        return None if task.phase is Phase.EVALUATE else self.inner.propose(task, notebook, rng)
+    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
+        return None if task.phase is Phase.EVALUATE else self.inner.propose(task, agent_state, rng)
 
-    def learn(self, task: Task, notebook: Notebook, outcome: Outcome, rng: np.random.Generator) -> Notebook:
-        return self.inner.learn(task, notebook, outcome, rng)
+    def learn(
+        self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
+    ) -> AgentState:
+        return self.inner.learn(task, agent_state, outcome, rng)
 
-    def session(self, task: Task, notebook: Notebook) -> Session | None:
-        return None if task.phase is Phase.EVALUATE else self.inner.session(task, notebook)
+    def session(self, task: Task, agent_state: AgentState) -> Session | None:
+        return None if task.phase is Phase.EVALUATE else self.inner.session(task, agent_state)
 
-    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
         if task.phase is Phase.EVALUATE:
             return {}
-        arrays = dict(self.inner.summarise(task, notebook, rng))
-        layout = self.inner.summands(task, notebook.space)
+        arrays = dict(self.inner.summarise(task, agent_state, rng))
+        layout = self.inner.summands(task, agent_state.space)
         clear = {name: arrays.pop(name, np.zeros(s.shape)) for name, s in layout.items()}
         if _SUM not in task.values or not layout:
             return arrays  # summands do not leave without a mask
         words = np.concatenate(
             [fixed_point.encode(np.ravel(clear[name]), summand.bound) for name, summand in layout.items()]
         )
-        label = _label(notebook, int(task.values[_SUM]))
-        masked = rounds.mask(words, _bytes(notebook, "private"), _keys(notebook), label)
+        label = _label(agent_state, int(task.values[_SUM]))
+        masked = rounds.mask(words, _bytes(agent_state, "private"), _keys(agent_state), label)
         commitment = np.frombuffer(masked.commitment, dtype=np.uint8)
         return arrays | dict(zip(_SENT, (masked.words.view(np.int64), masked.boxes, commitment), strict=True))
 
-    def remarks(self, task: Task, notebook: Notebook) -> dict[str, Scalar]:
+    def report_metrics(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
         if task.phase is not Phase.EVALUATE:
-            return self.inner.remarks(task, notebook)
+            return self.inner.report_metrics(task, agent_state)
         there = np.asarray(task.arrays["secure.there"], dtype=np.bool_).tolist()
         boxes = np.asarray(task.arrays["secure.boxes"], dtype=np.uint8)
-        label = _label(notebook, int(task.values[_SUM]))
-        found = rounds.reveal(_bytes(notebook, "private"), _keys(notebook), there, boxes, label)
+        label = _label(agent_state, int(task.values[_SUM]))
+        found = rounds.reveal(_bytes(agent_state, "private"), _keys(agent_state), there, boxes, label)
         return {_REVEALED: ",".join(part.hex() for part in found)}
 
-    def recommend(self, notebook: Notebook) -> Array | None:
-        return self.inner.recommend(notebook)
+    def recommend(self, agent_state: AgentState) -> Array | None:
+        return self.inner.recommend(agent_state)
 
-    def incumbent(self, notebook: Notebook) -> float:
-        return self.inner.incumbent(notebook)
+    def incumbent(self, agent_state: AgentState) -> float:
+        return self.inner.incumbent(agent_state)
 
     # -- what may cross the wire ---------------------------------------------------------------
 
@@ -377,14 +379,14 @@ class Secured(Algorithm[SecureState]):
     def reports_trials(self) -> bool:
         return self.inner.reports_trials()
 
-    def tells(self, task: Task, space: SearchSpace) -> bool:
-        return task.phase is not Phase.EVALUATE and self.inner.tells(task, space)
+    def uses_observations(self, task: Task, space: SearchSpace) -> bool:
+        return task.phase is not Phase.EVALUATE and self.inner.uses_observations(task, space)
 
     def epsilon_of_messages(self, count: int) -> float:
         return self.inner.epsilon_of_messages(count)
 
-    def findings(self, state: SecureState) -> Findings | None:
-        found = self.inner.findings(state.inner) or Findings()
+    def findings(self, state: SecureState) -> ServerResults | None:
+        found = self.inner.findings(state.inner) or ServerResults()
         sums = {"sums_of_at_least": self.least, "sums_made": state.made, "sums_asked_for": state.counter}
         return replace(found, privacy={**found.privacy, **sums})
 
@@ -402,7 +404,7 @@ class Secured(Algorithm[SecureState]):
 
 
 def identity(private: bytes, study: str) -> dict[str, AnyArray]:
-    """Return what an agent's notebook must hold for a study with secure sums."""
+    """Return what an agent's state must hold for a study with secure sums."""
     return {
         "secure.private": np.frombuffer(private, dtype=np.uint8),
         "secure.study": np.frombuffer(study.encode(), dtype=np.uint8),
@@ -438,13 +440,13 @@ def _revealed(report: Report) -> list[bytes]:
     return found
 
 
-def _bytes(notebook: Notebook, name: str) -> bytes:
-    return np.asarray(notebook.arrays[f"secure.{name}"], dtype=np.uint8).tobytes()
+def _bytes(agent_state: AgentState, name: str) -> bytes:
+    return np.asarray(agent_state.arrays[f"secure.{name}"], dtype=np.uint8).tobytes()
 
 
-def _keys(notebook: Notebook) -> list[bytes]:
-    return [row.tobytes() for row in np.asarray(notebook.arrays["secure.keys"], dtype=np.uint8)]
+def _keys(agent_state: AgentState) -> list[bytes]:
+    return [row.tobytes() for row in np.asarray(agent_state.arrays["secure.keys"], dtype=np.uint8)]
 
 
-def _label(notebook: Notebook, number: int) -> bytes:
-    return _bytes(notebook, "study") + number.to_bytes(8)
+def _label(agent_state: AgentState, number: int) -> bytes:
+    return _bytes(agent_state, "study") + number.to_bytes(8)

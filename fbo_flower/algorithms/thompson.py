@@ -14,7 +14,7 @@ import numpy as np
 
 from fbo_flower.algorithms.protocol import Algorithm, Progress, check_choice, check_number
 from fbo_flower.algorithms.random_search import Independent, uniform_point
-from fbo_flower.algorithms.records import Array, Notebook, Outcome, Query, Task
+from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Task
 from fbo_flower.algorithms.search import maximiser
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.surrogates import gp
@@ -58,60 +58,63 @@ class LocalSurrogate(Algorithm[State]):
         check_number("num_path_features", self.num_path_features, 1, 2**14, integer=True)
         check_number("num_candidates", self.num_candidates, 2, 2**16, integer=True)
 
-    def learn(self, task: Task, notebook: Notebook, outcome: Outcome, rng: np.random.Generator) -> Notebook:
+    def learn(
+        self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
+    ) -> AgentState:
         """Add the outcome; refit the hyperparameters once the task is done and a refit is due."""
-        notebook = notebook.learn(outcome)
-        count = notebook.history.num_succeeded
-        if notebook.next_trial < task.end or count < 2:
-            return notebook
-        fitted = int(notebook.arrays["fitted_at"][0]) if "fitted_at" in notebook.arrays else 0
+        agent_state = agent_state.learn(outcome)
+        count = agent_state.history.num_succeeded
+        if agent_state.next_trial < task.end or count < 2:
+            return agent_state
+        fitted = int(agent_state.arrays["fitted_at"][0]) if "fitted_at" in agent_state.arrays else 0
         # every observation up to 10, then after a fifth more
         if fitted and count < fitted + max(1, fitted // 5):
-            return notebook
-        return notebook.write(
-            hyperparameters=self._fit(notebook, rng).to_array(), fitted_at=np.array([count], dtype=np.int64)
+            return agent_state
+        return agent_state.write(
+            hyperparameters=self._fit(agent_state, rng).to_array(),
+            fitted_at=np.array([count], dtype=np.int64),
         )
 
-    def observations(self, notebook: Notebook) -> tuple[Array, Array]:
+    def observations(self, agent_state: AgentState) -> tuple[Array, Array]:
         """Return features `(n, F)` and transformed values `(n,)` of the agent's history."""
-        points, values = notebook.history.observed()
-        return notebook.space.features(points), transform(values, self.y_transform)
+        points, values = agent_state.history.observed()
+        return agent_state.space.features(points), transform(values, self.y_transform)
 
-    def hyperparameters(self, notebook: Notebook, rng: np.random.Generator) -> gp.Hyperparameters:
+    def hyperparameters(self, agent_state: AgentState, rng: np.random.Generator) -> gp.Hyperparameters:
         """Return those that were fitted last; without any (a history from before) fit now."""
-        stored = notebook.arrays.get("hyperparameters")
+        stored = agent_state.arrays.get("hyperparameters")
         if stored is not None:
             return gp.Hyperparameters.from_array(self.kernel, np.asarray(stored, dtype=np.float64))
-        return self._fit(notebook, rng)
+        return self._fit(agent_state, rng)
 
-    def _fit(self, notebook: Notebook, rng: np.random.Generator) -> gp.Hyperparameters:
-        x, y = self.observations(notebook)
-        stored = notebook.arrays.get("hyperparameters")
+    def _fit(self, agent_state: AgentState, rng: np.random.Generator) -> gp.Hyperparameters:
+        x, y = self.observations(agent_state)
+        stored = agent_state.arrays.get("hyperparameters")
         start = None if stored is None else gp.Hyperparameters.from_array(self.kernel, np.asarray(stored))
         return gp.fit(x, y, self.kernel, rng, start=start).hyperparameters
 
-    def thompson_point(self, notebook: Notebook, rng: np.random.Generator) -> Query:
+    def thompson_point(self, agent_state: AgentState, rng: np.random.Generator) -> Query:
         """Return the maximiser of one draw from the posterior; a uniform point before any success."""
-        x, y = self.observations(notebook)
+        x, y = self.observations(agent_state)
         if len(y) == 0:
-            return uniform_point(notebook, rng)
-        path = self.draw_path(gp.posterior(x, y, self.hyperparameters(notebook, rng)), rng)
-        return self.maximiser(path, notebook, rng)
+            return uniform_point(agent_state, rng)
+        path = self.draw_path(gp.posterior(x, y, self.hyperparameters(agent_state, rng)), rng)
+        return self.maximiser(path, agent_state, rng)
 
     def draw_path(self, posterior: gp.Posterior, rng: np.random.Generator) -> gp.SamplePath:
         """Draw `f_t ~ GP(mu, beta_t^2 sigma^2)` [Dai2020, Alg. 1, line 4]."""
         return posterior.sample_path(self.num_path_features, rng, deviation_scale=self.deviation_scale)
 
-    def distance(self, notebook: Notebook) -> float:
+    def distance(self, agent_state: AgentState) -> float:
         """Return the smallest distance between two evaluated points."""
         if self.min_distance is not None:
             return self.min_distance
-        return 0.001 if notebook.space.num_features == 1 else 0.025
+        return 0.001 if agent_state.space.num_features == 1 else 0.025
 
-    def maximiser(self, function: Differentiable, notebook: Notebook, rng: np.random.Generator) -> Query:
+    def maximiser(self, function: Differentiable, agent_state: AgentState, rng: np.random.Generator) -> Query:
         """Return the point that maximises a function of the features, away from all earlier points."""
-        space, seen = notebook.space, notebook.history.points
-        return Query(maximiser(function, space, seen, self.num_candidates, self.distance(notebook), rng))
+        space, seen = agent_state.space, agent_state.history.points
+        return Query(maximiser(function, space, seen, self.num_candidates, self.distance(agent_state), rng))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +123,12 @@ class ThompsonSampling(LocalSurrogate[Progress], Independent):
 
     name: ClassVar[str] = "ts"
 
-    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
-        trial = notebook.next_trial
+    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
+        trial = agent_state.next_trial
         if trial >= task.end:
             return None
         return (
-            uniform_point(notebook, rng) if trial < self.num_initial else self.thompson_point(notebook, rng)
+            uniform_point(agent_state, rng)
+            if trial < self.num_initial
+            else self.thompson_point(agent_state, rng)
         )

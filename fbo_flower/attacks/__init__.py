@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 
-from fbo_flower.attacks.records import Finding
+from fbo_flower.attacks.records import AttackResult
 from fbo_flower.errors import ConfigError
 
 
@@ -23,9 +23,9 @@ class Attack:
     summary: str
     module: str
 
-    def run(self, seed: int) -> Iterator[Finding]:
+    def run(self, seed: int) -> Iterator[AttackResult]:
         """Return what it finds, one by one."""
-        made: Callable[[int], Iterator[Finding]] = import_module(f"{__name__}.{self.module}").attack
+        made: Callable[[int], Iterator[AttackResult]] = import_module(f"{__name__}.{self.module}").attack
         return made(seed)
 
 
@@ -48,4 +48,4 @@ def find(name: str) -> Attack:
     return ATTACKS[name]
 
 
-__all__ = ["ATTACKS", "Attack", "Finding", "find"]
+__all__ = ["ATTACKS", "Attack", "AttackResult", "find"]

@@ -10,10 +10,10 @@ import numpy as np
 
 from fbo_flower.algorithms import CoKG
 from fbo_flower.algorithms.co_kg.agent import extend
-from fbo_flower.algorithms.co_kg.state import CoKGState, Setting
+from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.attacks.reconstruction import outside, value_of_one_round, values_at, values_of_a_run
-from fbo_flower.attacks.records import Finding, rms
+from fbo_flower.attacks.records import AttackResult, rms
 from fbo_flower.clients import client_app
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.grids import InProcessGrid
@@ -27,7 +27,7 @@ SIDE = 201  # of the grid on which points are looked for
 
 
 @dataclass(frozen=True)
-class Seen:
+class CuriousView:
     """What the server saw of one agent, and what the agent observed, in the shared units.
 
     Parameters
@@ -44,7 +44,7 @@ class Seen:
     rows: Array
     noise_variance: float
     values: Array
-    setting: Setting
+    setting: SharedPrior
     points: Array
     first_values: Array
 
@@ -83,7 +83,7 @@ class _Watching(Strategy):
         self.seen: list[CoKGState] = [*getattr(self, "seen", []), self._current().state]
 
 
-def watch(num_rounds: int = NUM_ROUNDS, agent: str = "0", seed: int = 0, **options: Any) -> Seen:
+def watch(num_rounds: int = NUM_ROUNDS, agent: str = "0", seed: int = 0, **options: Any) -> CuriousView:
     """Run Co-KG on a test function, and return what the server saw of one of four agents."""
     problem = make_problem("f1", 4, seed, {})
     app = client_app(problem, problem.space, seed=seed, disclose="trials")
@@ -94,41 +94,41 @@ def watch(num_rounds: int = NUM_ROUNDS, agent: str = "0", seed: int = 0, **optio
     states = server.seen[1:num_rounds]
     setting = states[-1].setting
     assert setting is not None
-    beliefs = [state.beliefs[agent] for state in states]
+    posteriors = [state.posteriors[agent] for state in states]
     rows = study.trials.where(agent=agent)
     points = np.array([[c["x1"], c["x2"]] for c in rows["config"]])
     values = (np.asarray(rows["value"], dtype=np.float64) - setting.shift) / setting.scale
     basis = extend(points[FIRST:], setting.pivots, setting.hyperparameters)
-    return Seen(
-        [b.mean for b in beliefs], [b.covariance for b in beliefs], basis,
+    return CuriousView(
+        [b.mean for b in posteriors], [b.covariance for b in posteriors], basis,
         setting.hyperparameters.noise_variance, values[FIRST:], setting, points[:FIRST], values[:FIRST],
     )  # fmt: skip
 
 
-def attack(seed: int) -> Iterator[Finding]:
+def attack(seed: int) -> Iterator[AttackResult]:
     """Attack one agent of four on the function f1, without noise and with two amounts of it."""
     unit, how = "s.d. of the prior", "the mean of the values"
     for noise in NOISES:
         seen = watch(seed=seed, mean_noise_stddev=noise)
         with_noise = f", noise {noise:g} on means" if noise else ""
         guess, count = float(seen.values.std()), len(seen.values)
-        yield Finding(
+        yield AttackResult(
             f"values at points that the server chose, two reports{with_noise}",
             rms(seen.each_round() - seen.values), guess, unit, count, how,
         )  # fmt: skip
-        yield Finding(
+        yield AttackResult(
             f"the same, all reports of the run{with_noise}",
             rms(seen.whole_run() - seen.values), guess, unit, count, how,
         )  # fmt: skip
         found = seen.warm_up_points()
-        yield Finding(
+        yield AttackResult(
             f"points of the warm-up{with_noise}", rms(_distances(seen.points, found)),
             rms(_distances(seen.points, np.random.default_rng(seed).random((FIRST, 2)))),
             "side of the square", FIRST, "as many uniform points",
         )  # fmt: skip
         if not noise:
             recovered = seen.warm_up_values(seen.points)
-            yield Finding(
+            yield AttackResult(
                 "values of the warm-up, its points being found",
                 rms(recovered - seen.first_values), float(seen.first_values.std()), unit, FIRST, how,
             )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms.records import Array
-from fbo_flower.attacks.records import Finding, TappedGrid, rms
+from fbo_flower.attacks.records import AttackResult, TappedGrid, rms
 from fbo_flower.clients import client_app
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.optim.maximise import maximise
@@ -28,7 +28,7 @@ NUM_INITIAL = 3
 MIN_DISTANCE = 0.025  # that agents keep by default
 
 
-def attack(seed: int) -> Iterator[Finding]:
+def attack(seed: int) -> Iterator[AttackResult]:
     """Attack four agents of FTS on the function f1, then those of DP-FTS with noise of their own."""
     yield from _findings("FTS", FTS(num_agents=NUM_AGENTS, seed=seed), seed)
     settings: dict[str, Any] = {"num_agents": NUM_AGENTS, "seed": seed, "sampling_rate": 1.0}
@@ -37,7 +37,7 @@ def attack(seed: int) -> Iterator[Finding]:
         yield from _findings(f"DP-FTS, {noise} noise", server, seed)
 
 
-def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[Finding]:
+def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackResult]:
     problem = make_problem("f1", NUM_AGENTS, seed, {})
     grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
     study = server.start(grid, NUM_ROUNDS)
@@ -80,16 +80,16 @@ def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[Finding]
     truth, later_truth = np.array(truths), np.array(later_truths)
     how = "the mean of the values"
     if name == "FTS":
-        yield Finding(
+        yield AttackResult(
             f"{name}: points of foreign rounds", rms(distances), rms(uniform), "side of the square",
             len(distances), "a uniform point",
         )  # fmt: skip
     guess = float(truth.std())
-    yield Finding(
+    yield AttackResult(
         f"{name}: values there, from the next weights", rms(single - truth), guess,
         "s.d. of the agent's values", len(truth), how,
     )  # fmt: skip
-    yield Finding(
+    yield AttackResult(
         f"{name}: the same, mean over all later weights", rms(averaged - later_truth),
         float(later_truth.std()), "s.d. of the agent's values", len(truth), how,
     )  # fmt: skip

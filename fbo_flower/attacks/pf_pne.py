@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fbo_flower.algorithms.bandits.base import branching
-from fbo_flower.attacks.records import Finding, TappedGrid, rms
+from fbo_flower.attacks.records import AttackResult, TappedGrid, rms
 from fbo_flower.clients import client_app
 from fbo_flower.numerics.bandits import partition
 from fbo_flower.simulation.problems import make_problem
@@ -18,13 +18,13 @@ NUM_AGENTS = 4
 BUDGET = 100
 
 
-def attack(seed: int) -> Iterator[Finding]:
+def attack(seed: int) -> Iterator[AttackResult]:
     """Attack four agents on the function `garland`, with the paper's two algorithms."""
     for kind in (PFPNE, FedPNE):
         yield from _findings(kind.__name__, kind(num_agents=NUM_AGENTS, seed=seed, budget=BUDGET), seed)
 
 
-def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[Finding]:
+def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackResult]:
     """Compare the means with the mean of each agent's evaluations at the centre of the cell."""
     problem = make_problem("garland", NUM_AGENTS, seed, {})
     space = problem.space
@@ -53,7 +53,7 @@ def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[Finding]
                 errors[int(count) == 1].append(float(mean) - truth)
     for single, text in ((True, "values in cells of one pull"), (False, "means of cells of several pulls")):
         if errors[single]:
-            yield Finding(
+            yield AttackResult(
                 f"{name}: {text}, at known points", rms(errors[single]), spread, "the objective's own",
                 len(errors[single]), "the mean of all values",
             )  # fmt: skip

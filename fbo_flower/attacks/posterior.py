@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fbo_flower.algorithms.records import Array
-from fbo_flower.attacks.records import Finding, TappedGrid, rms
+from fbo_flower.attacks.records import AttackResult, TappedGrid, rms
 from fbo_flower.clients import client_app
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
 from fbo_flower.numerics.surrogates import rff
@@ -27,13 +27,13 @@ NUM_ROUNDS = 6
 SIDE = 101  # of the grid on which points are looked for
 
 
-def attack(seed: int) -> Iterator[Finding]:
+def attack(seed: int) -> Iterator[AttackResult]:
     """Attack four agents on the function f1 after a few rounds."""
     for kind in (RGPE, TAF):
         yield from _findings(kind.__name__, kind(num_agents=NUM_AGENTS, seed=seed), seed)
 
 
-def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[Finding]:
+def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackResult]:
     problem = make_problem("f1", NUM_AGENTS, seed, {})
     grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
     study = server.start(grid, NUM_ROUNDS)
@@ -63,16 +63,16 @@ def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[Finding]
         truths += values.tolist()
         if "incumbent" in report.arrays:
             best.append(float(report.arrays["incumbent"][0]) - values.max())
-    yield Finding(
+    yield AttackResult(
         f"{name}: points, from the uncertainty alone", rms(distances), rms(uniform), "side of the square",
         len(distances), "as many uniform points",
     )  # fmt: skip
-    yield Finding(
+    yield AttackResult(
         f"{name}: values at the points that were found", rms(errors), float(np.std(truths)),
         "s.d. of the agent's values", len(errors), "the mean of the values",
     )  # fmt: skip
     if best:
-        yield Finding(
+        yield AttackResult(
             f"{name}: best value, which it sends", rms(best), float(np.std(truths)),
             "s.d. of the agent's values", len(best), "the mean of the values",
         )  # fmt: skip

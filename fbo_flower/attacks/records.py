@@ -15,7 +15,7 @@ from fbo_flower.simulation.grids import InProcessGrid
 
 
 @dataclass(frozen=True)
-class Finding:
+class AttackResult:
     """How well one secret is recovered.
 
     Parameters

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.attacks.records import Finding
+from fbo_flower.attacks.records import AttackResult
 from fbo_flower.clients.model_site import ModelSite
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.site_account import noisy_rate
@@ -31,13 +31,13 @@ _SITES = {"openbox": OPENBOX, "lockbox": 1, "split": "srs"}
 _MANY = 2**30
 
 
-def attack(seed: int) -> Iterator[Finding]:
+def attack(seed: int) -> Iterator[AttackResult]:
     """Attack the openbox and one curator of five sites with the breast cancer data."""
     yield _rows_in_a_model(seed)
     yield from _membership(seed)
 
 
-def _rows_in_a_model(seed: int) -> Finding:
+def _rows_in_a_model(seed: int) -> AttackResult:
     """Look for the openbox's rows, scaled as it scales them, among the support vectors of its model."""
     from sklearn.preprocessing import StandardScaler
     from sklearn.svm import SVC
@@ -49,13 +49,13 @@ def _rows_in_a_model(seed: int) -> Finding:
     found = (np.abs(scaled[:, None] - held[None]).max(axis=2) < 1e-9).any(axis=1)
     draws = generator(seed, "guess").standard_normal(held.shape)
     guessed = (np.abs(scaled[:, None] - draws[None]).max(axis=2) < 1e-9).any(axis=1)
-    return Finding(
+    return AttackResult(
         "rows that a shipped support vector machine does not hold", float(1 - found.mean()),
         float(1 - guessed.mean()), "share of the openbox's rows", len(x), "rows drawn with the right moments",
     )  # fmt: skip
 
 
-def _membership(seed: int) -> Iterator[Finding]:
+def _membership(seed: int) -> Iterator[AttackResult]:
     """Ask a curator for two models per candidate: half of the candidates are its rows, half others'."""
     problem = _problem("elastic-net", seed)
     inside, outside = problem.site(CURATOR).inbag, problem.site(CURATOR + 1).inbag
@@ -81,7 +81,7 @@ def _membership(seed: int) -> Iterator[Finding]:
         said = [abs(told(one) - told(two)) > 0.5 / rows for one, two in answers]
         wrong = float(np.mean(np.array(said) != is_member))
         defence = "" if epsilon is None else f", answers with epsilon {epsilon:g} each"
-        yield Finding(
+        yield AttackResult(
             f"whether a row is a curator's, two models per row{defence}", wrong, 0.5,
             "share of wrong verdicts", NUM_CANDIDATES, "a coin",
         )  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 from fbo_flower import algorithms
 from fbo_flower.algorithms.fts.dp_options import DPFTSState
 from fbo_flower.algorithms.records import Array
-from fbo_flower.attacks.records import Finding, TappedGrid, rms
+from fbo_flower.attacks.records import AttackResult, TappedGrid, rms
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import DPFTS, FedPNE
@@ -32,24 +32,26 @@ _SUMS: list[tuple[dict[str, float], Array]] = []  # agent -> its share, and the 
 class _Curious(algorithms.DPFTS):
     """A server that keeps every sum."""
 
-    def add_up(self, state: DPFTSState, agents: Sequence[str], sums: Mapping[str, Array]) -> DPFTSState:
+    def aggregate_sum(
+        self, state: DPFTSState, agents: Sequence[str], sums: Mapping[str, Array]
+    ) -> DPFTSState:
         if state.collection is not None:
             shares = {agent: float(state.collection.shares[agent][0]) for agent in agents}
             _SUMS.append((shares, sums["sums"][0]))
-        return super().add_up(state, agents, sums)
+        return super().aggregate_sum(state, agents, sums)
 
 
 class _CuriousServer(DPFTS):
     algorithm_class = _Curious
 
 
-def attack(seed: int) -> Iterator[Finding]:
+def attack(seed: int) -> Iterator[AttackResult]:
     """Attack sums of PF-PNE and of DP-FTS; twins without masks tell what the reports were."""
     yield from _one_sum(seed)
     yield from _many_sums(seed)
 
 
-def _one_sum(seed: int) -> Iterator[Finding]:
+def _one_sum(seed: int) -> Iterator[AttackResult]:
     problem = make_problem("garland", NUM_AGENTS, seed, {})
     grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
     study = FedPNE(num_agents=NUM_AGENTS, seed=seed, budget=BUDGET).start(grid, None)
@@ -66,13 +68,13 @@ def _one_sum(seed: int) -> Iterator[Finding]:
         for own in by_agent.values()
     ]
     found = np.concatenate(errors).tolist()
-    yield Finding(
+    yield AttackResult(
         f"FedPNE: means of cells, from the sum over {NUM_AGENTS} agents", rms(found), spread,
         "the objective's own", len(found), "the mean of all values",
     )  # fmt: skip
 
 
-def _many_sums(seed: int) -> Iterator[Finding]:
+def _many_sums(seed: int) -> Iterator[AttackResult]:
     """Fit one message per agent to all sums, by ridge regression."""
     problem = make_problem("gp-samples", NUM_AGENTS, seed, {})
     settings = {"num_agents": NUM_AGENTS, "seed": seed, "sampling_rate": SAMPLING_RATE}
@@ -96,7 +98,7 @@ def _many_sums(seed: int) -> Iterator[Finding]:
     gram += RIDGE * np.trace(gram) / len(agents) * np.eye(len(agents))
     found = common + np.linalg.solve(gram, shares.T @ (sums - shares.sum(axis=1)[:, None] * common))
     unit = float(np.std(truth))
-    yield Finding(
+    yield AttackResult(
         f"DPFTS: an agent's average message, from {len(sums)} sums with changing members",
         rms(((found - truth) / unit).ravel().tolist()), rms(((common - truth) / unit).ravel().tolist()),
         "s.d. of messages", truth.size, "the average of all messages",

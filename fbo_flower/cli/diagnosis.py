@@ -11,7 +11,7 @@ MAX_SKEW = 5.0  # seconds between two clocks that are taken for right
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One line of the diagnosis.
 
     Parameters
@@ -26,7 +26,7 @@ class Finding:
     text: str
 
 
-def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here: str) -> list[Finding]:
+def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here: str) -> list[Diagnosis]:
     """Return what is wrong, or remarkable, in a federation.
 
     Parameters
@@ -38,16 +38,16 @@ def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here
     server, nodes = report["server"], report["nodes"]
     found = []
     if server["version"] != here:
-        found.append(Finding("server", True, f"fbo-flower {server['version']}, here it is {here}"))
+        found.append(Diagnosis("server", True, f"fbo-flower {server['version']}, here it is {here}"))
     if not nodes:
-        found.append(Finding("nodes", True, "expected at least one that is connected, got none"))
+        found.append(Diagnosis("nodes", True, "expected at least one that is connected, got none"))
     asked = {node["node"] for node in nodes}
     for row in known:
         if str(row["node-id"]) not in asked and row["status"] in {"offline", "registered"}:
             text = {"offline": "is not connected any more", "registered": "has never connected"}[
                 row["status"]
             ]
-            found.append(Finding(f"node {row['node-id']}", True, text))
+            found.append(Diagnosis(f"node {row['node-id']}", True, text))
     names = Counter(node.get("agent") for node in nodes)
     digests = Counter(node["digest"] for node in nodes if "digest" in node)
     usual = digests.most_common(1)[0][0] if digests else ""
@@ -56,10 +56,10 @@ def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here
         wrong = list(_wrong(node, server, usual))
         if "agent" in node and names[node["agent"]] > 1:
             wrong.append(f"{names[node['agent']]} nodes call themselves so; set agent in node_config")
-        found += [Finding(subject, True, text) for text in wrong]
+        found += [Diagnosis(subject, True, text) for text in wrong]
         if not wrong and node.get("journal") == "none":
             text = "keeps no journal: it forgets when its SuperNode ends; set journal in node_config"
-            found.append(Finding(subject, False, text))
+            found.append(Diagnosis(subject, False, text))
     return found
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fbo_flower import __version__
-from fbo_flower.cli.diagnosis import Finding, diagnose, skew
+from fbo_flower.cli.diagnosis import Diagnosis, diagnose, skew
 from fbo_flower.cli.flower_cli import FlowerCLI, missing_dependencies, read_app
 from fbo_flower.cli.simulate import Debug
 from fbo_flower.errors import ConfigError
@@ -91,7 +91,7 @@ def find_report(log: str) -> dict[str, Any] | None:
     return None
 
 
-def show(report: Mapping[str, Any], findings: Sequence[Finding], console: Console) -> None:
+def show(report: Mapping[str, Any], findings: Sequence[Diagnosis], console: Console) -> None:
     """Print who is there, and what is wrong."""
     server = report["server"]
     console.print(

@@ -11,7 +11,7 @@ import typer
 from fbo_flower.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fbo_flower.storage.ledger import Ledger, Sent
+    from fbo_flower.storage.ledger import Ledger, LedgerEntry
 
 EXAMPLE = "Example: fbo-flower ledger runs/mine/journals/1-fts/agents --rounds"
 
@@ -54,7 +54,7 @@ def describe(ledger: Ledger, rounds: bool = False) -> Iterator[str]:
         yield from _by_design(rows)
 
 
-def _one_name(name: str, rows: Sequence[Sent]) -> Iterator[str]:
+def _one_name(name: str, rows: Sequence[LedgerEntry]) -> Iterator[str]:
     from fbo_flower.algorithms.disclosure import meaning
 
     what = meaning(rows[0].algorithm, name)
@@ -74,7 +74,7 @@ def _one_name(name: str, rows: Sequence[Sent]) -> Iterator[str]:
         yield f"      discloses by design: {what.discloses}"
 
 
-def _by_round(rows: Sequence[Sent]) -> Iterator[str]:
+def _by_round(rows: Sequence[LedgerEntry]) -> Iterator[str]:
     yield "    round  phase     numbers      bytes  names"
     for number, phase in dict.fromkeys((row.round, row.phase) for row in rows):
         here = [row for row in rows if (row.round, row.phase) == (number, phase)]
@@ -83,7 +83,7 @@ def _by_round(rows: Sequence[Sent]) -> Iterator[str]:
         yield f"    {number:5d}  {phase:8s}{numbers:9,d}  {size:9,d}  {names}"
 
 
-def _by_design(rows: Sequence[Sent]) -> Iterator[str]:
+def _by_design(rows: Sequence[LedgerEntry]) -> Iterator[str]:
     """Say of points, values and rows of data which names disclosed them."""
     from fbo_flower.algorithms.disclosure import BOTH, POINTS, ROWS, UNKNOWN, VALUES, inference, meaning
 
@@ -108,7 +108,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
 
 
-def _bytes(rows: Sequence[Sent]) -> str:
+def _bytes(rows: Sequence[LedgerEntry]) -> str:
     from fbo_flower.reports.summary import format_bytes
 
     return format_bytes(sum(row.num_bytes for row in rows))

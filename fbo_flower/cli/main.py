@@ -231,7 +231,7 @@ def experiment(
 ) -> None:
     """Run a published experiment: tables and pictures, continued where it was stopped."""
     from fbo_flower.algorithms.protocol import check_number
-    from fbo_flower.cli.progress import Cells
+    from fbo_flower.cli.progress import JobProgress
     from fbo_flower.experiments import EXPERIMENTS, find
 
     if name is None:
@@ -243,7 +243,7 @@ def experiment(
         check_number("workers", workers, 1, 1024, integer=True)
     directory = out or Path("runs") / "experiments" / (f"{name}-quick" if quick else name)
     try:
-        with Cells(quiet=quiet) as cells:
+        with JobProgress(quiet=quiet) as cells:
             files = chosen.run(directory, quick, workers or os.cpu_count() or 1, cells.show)
     except KeyboardInterrupt as error:
         raise Interrupted(f"{directory} holds the finished cells; the same command goes on") from error

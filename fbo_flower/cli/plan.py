@@ -46,7 +46,7 @@ class Contestant:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SimulationPlan:
     """The settings of a run; JSON values only."""
 
     problem: str
@@ -86,9 +86,9 @@ class Plan:
 
     def warm(self, contestant: Contestant) -> str | None:
         """Return where a contestant starts from: messages of its algorithm, else nothing."""
-        from fbo_flower.storage.warm_start import Kept
+        from fbo_flower.storage.warm_start import WarmStart
 
-        known = self.warm_start is not None and Kept.holds(self.warm_start, contestant.algorithm)
+        known = self.warm_start is not None and WarmStart.holds(self.warm_start, contestant.algorithm)
         return self.warm_start if known else None
 
     def directory(self) -> Path:
@@ -101,13 +101,13 @@ class Plan:
             stream.write(json.dumps(asdict(self), indent=2) + "\n")
 
     @staticmethod
-    def load(directory: Path) -> Plan:
+    def load(directory: Path) -> SimulationPlan:
         """Read what `save` wrote; ConfigError if there is nothing to resume."""
         path = directory / PLAN
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             contestants = tuple(Contestant(**c) for c in values.pop("contestants"))
-            return Plan(contestants=contestants, **values)
+            return SimulationPlan(contestants=contestants, **values)
         except FileNotFoundError as error:
             raise ConfigError(
                 f"--resume: expected the directory of a run with --journal, got {directory}"

@@ -72,7 +72,7 @@ class Display:
         )
 
 
-class Cells:
+class JobProgress:
     """A progress bar on stderr over the cells of an experiment, one bar per stage."""
 
     def __init__(self, *, quiet: bool = False) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from fbo_flower.cli.plan import JOURNALS, Contestant, Plan, parse_options, slug
+from fbo_flower.cli.plan import JOURNALS, Contestant, SimulationPlan, parse_options, slug
 from fbo_flower.errors import ConfigError, ObjectiveError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def run_simulate(
     After Ctrl-C they hold what was done until then.
     """
     if resume is None:
-        plan = Plan(
+        plan = SimulationPlan(
             problem, parse_options(problem_option or [], "--problem-option"), agents, seed,
             (
                 Contestant(label or algorithm, algorithm, parse_options(option or [], "--option")),
@@ -131,7 +131,7 @@ def run_simulate(
         if given:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given))
             raise ConfigError(f"--resume: expected the settings of {resume} alone, got {names} as well")
-        plan = Plan.load(resume)
+        plan = SimulationPlan.load(resume)
         if "engine" in _given(context):
             plan = replace(plan, engine=engine)
     _run(plan, resume or out, address, journal or resume is not None, resume is not None, quiet, debug)
@@ -144,7 +144,13 @@ def _given(context: typer.Context) -> set[str]:
 
 
 def _run(
-    plan: Plan, out: Path | None, address: str | None, journal: bool, resume: bool, quiet: bool, debug: bool
+    plan: SimulationPlan,
+    out: Path | None,
+    address: str | None,
+    journal: bool,
+    resume: bool,
+    quiet: bool,
+    debug: bool,
 ) -> None:
     from fbo_flower.cli.progress import Display
     from fbo_flower.simulation.ray_grid import ray_running

@@ -37,7 +37,7 @@ def run_tabulate(
     Stopped by Ctrl-C, the same command goes on.
     """
     from fbo_flower.algorithms.protocol import check_number
-    from fbo_flower.cli.progress import Cells
+    from fbo_flower.cli.progress import JobProgress
     from fbo_flower.simulation.problems import make_problem
     from fbo_flower.simulation.tabulate import describe, tabulate
 
@@ -49,7 +49,7 @@ def run_tabulate(
     options = parse_options(problem_option or [], "--problem-option")
     made = make_problem(problem, agents, seed, options)
     try:
-        with Cells(quiet=quiet) as cells:
+        with JobProgress(quiet=quiet) as cells:
             tabulate(made, path, points, held_out, workers or os.cpu_count() or 1, cells.show, __version__)
     except KeyboardInterrupt as error:
         raise Interrupted(f"{path}.parts holds what was evaluated; the same command goes on") from error

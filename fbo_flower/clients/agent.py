@@ -23,10 +23,10 @@ from flwr.common.logger import log
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.records import (
+    AgentState,
     AnyArray,
     Array,
     History,
-    Notebook,
     Outcome,
     Phase,
     Query,
@@ -34,15 +34,16 @@ from fbo_flower.algorithms.records import (
     Scalar,
     Task,
 )
-from fbo_flower.clients.about import about
-from fbo_flower.clients.first_values import FirstValues
-from fbo_flower.clients.memory import Memory, open_memory
-from fbo_flower.clients.notebooks import (
-    notebook_from_bytes,
-    notebook_to_bytes,
+from fbo_flower.clients.agent_state_io import (
+    agent_state_from_bytes,
+    agent_state_to_bytes,
     packed_from_bytes,
     packed_to_bytes,
 )
+from fbo_flower.clients.evaluation_cache import EvaluationCache
+from fbo_flower.clients.evaluation_replay import EvaluationReplay
+from fbo_flower.clients.memory import Memory, open_memory
+from fbo_flower.clients.node_info import node_info
 from fbo_flower.clients.objective import (
     Objective,
     ObjectiveContext,
@@ -52,9 +53,8 @@ from fbo_flower.clients.objective import (
 )
 from fbo_flower.clients.operator import Operator
 from fbo_flower.clients.outcomes import joined, num_succeeded, seen_by
-from fbo_flower.clients.own_keys import identity, own_key
-from fbo_flower.clients.pages import Pages
 from fbo_flower.clients.privacy_budget import spend
+from fbo_flower.clients.secagg_keys import identity, own_key
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError
 from fbo_flower.numerics.seeding import fresh_entropy, generator
 from fbo_flower.numerics.threads import single_thread
@@ -109,8 +109,8 @@ class TuningAgent(NumPyClient):
         self._agent = agent_id(context)
         self._journals = journals
         self._memory: Memory  # of the message at hand
-        self._pages: Pages  # of the task at hand
-        self._first: FirstValues | None = None  # of the task at hand, where values are reused
+        self._replay: EvaluationReplay  # of the task at hand
+        self._cache: EvaluationCache | None = None  # of the task at hand, where values are reused
 
     # -- Flower's interface --------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class TuningAgent(NumPyClient):
             "digest": self._space.digest,
             "role": str(self._context.node_config.get("role", "")),
             "disclose": self._operator.disclose,
-            **about(self._context),
+            **node_info(self._context),
         }
         with closing(self._open_memory()) as memory:
             if config.get("key") is True:
@@ -187,27 +187,29 @@ class TuningAgent(NumPyClient):
                 packed = wire.readdress(packed_from_bytes(answered), task)
                 memory.enter_sent(ledger.entries(*packed, algorithm.name, "the same answer", again=True))
                 return *packed, task
-            entropy, notebook = self._recall(memory, study)
-            if task.trial > notebook.next_trial and not algorithm.skips:
-                raise WireError(f"trial: expected at most {notebook.next_trial}, got {task.trial}")
-            self._admit(algorithm, task, notebook)
+            entropy, agent_state = self._recall(memory, study)
+            if task.trial > agent_state.next_trial and not algorithm.skips:
+                raise WireError(f"trial: expected at most {agent_state.next_trial}, got {task.trial}")
+            self._admit(algorithm, task, agent_state)
             own = identity(memory, study) if algorithm.needs_keys else {}
-            accepted = algorithm.accept(task, notebook.write(**own))
+            accepted = algorithm.accept(task, agent_state.write(**own))
             work = task_key(algorithm.work(task))
             self._operator.charge(memory, f"{study} {work}", task)
             spend(memory, float(self._operator.max_epsilon), study, key, algorithm, task, self._space)
-            memory.begin(study, entropy, notebook_to_bytes(notebook))  # once; later calls change nothing
-            notebook = accepted
-            if task.num_trials and task.trial > notebook.next_trial:
-                notebook = notebook.skip_to(task.trial)
-            self._first = FirstValues.read(notebook.arrays) if algorithm.reuses_values() else None
-            self._pages = Pages(memory, study, work)
-            notebook, outcomes = self._work(algorithm, task, notebook, entropy)
-            if self._first is not None:
-                notebook = notebook.write(**self._first.arrays(self._space.dimension))
-            packed = self._report(algorithm, task, envelope, notebook, outcomes, entropy)
-            sent = ledger.entries(*packed, algorithm.name, seen_by(notebook))
-            kept = notebook_to_bytes(notebook), packed_to_bytes(packed)
+            memory.begin(
+                study, entropy, agent_state_to_bytes(agent_state)
+            )  # once; later calls change nothing
+            agent_state = accepted
+            if task.num_trials and task.trial > agent_state.next_trial:
+                agent_state = agent_state.skip_to(task.trial)
+            self._cache = EvaluationCache.read(agent_state.arrays) if algorithm.reuses_values() else None
+            self._replay = EvaluationReplay(memory, study, work)
+            agent_state, outcomes = self._work(algorithm, task, agent_state, entropy)
+            if self._cache is not None:
+                agent_state = agent_state.write(**self._cache.arrays(self._space.dimension))
+            packed = self._report(algorithm, task, envelope, agent_state, outcomes, entropy)
+            sent = ledger.entries(*packed, algorithm.name, seen_by(agent_state))
+            kept = agent_state_to_bytes(agent_state), packed_to_bytes(packed)
             memory.finish(study, answer, task.round, *kept, sent)
         return *packed, task
 
@@ -216,7 +218,7 @@ class TuningAgent(NumPyClient):
         algorithm: Algorithm[Any],
         task: Task,
         envelope: wire.Envelope,
-        notebook: Notebook,
+        agent_state: AgentState,
         outcomes: list[Outcome],
         entropy: int,
     ) -> wire.Packed:
@@ -224,46 +226,48 @@ class TuningAgent(NumPyClient):
         rng = generator(
             entropy, "agent", self._agent, "summarise", str(task.phase), task.trial, task.num_trials
         )
-        arrays = algorithm.summarise(task, notebook, rng)
-        kept = notebook.history.select(task.trial, task.end)
+        arrays = algorithm.summarise(task, agent_state, rng)
+        kept = agent_state.history.select(task.trial, task.end)
         done = kept if len(kept.trials) or not outcomes else joined(outcomes)
         num_failed = int(np.sum(done.pulls)) - num_succeeded(done) if task.num_trials else 0
-        report = Report(task.trial, task.num_trials, num_failed, arrays, algorithm.remarks(task, notebook))
+        report = Report(
+            task.trial, task.num_trials, num_failed, arrays, algorithm.report_metrics(task, agent_state)
+        )
         told = (
             "incumbent"
             if (self._operator.disclose, task.phase) == ("trials", Phase.EVALUATE)
             else self._operator.disclose
         )
         log(DEBUG, "agent %s, round %d: sends %s", self._agent, task.round, _describe(report, told))
-        disclosure = self._disclosure(algorithm, task, notebook, done)
+        disclosure = self._disclosure(algorithm, task, agent_state, done)
         return wire.pack_report(report, task, envelope, disclosure)
 
-    def _admit(self, algorithm: Algorithm[Any], task: Task, notebook: Notebook) -> None:
+    def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
         """Raise ConfigError or WireError unless this agent takes part in such tasks."""
         self._operator.admit(algorithm)
 
     def _work(
-        self, algorithm: Algorithm[Any], task: Task, notebook: Notebook, entropy: int
-    ) -> tuple[Notebook, list[Outcome]]:
+        self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState, entropy: int
+    ) -> tuple[AgentState, list[Outcome]]:
         """Evaluate until the task is done. The draws of a trial depend on its id alone."""
         outcomes: list[Outcome] = []
-        session = algorithm.session(task, notebook)
+        session = algorithm.session(task, agent_state)
         if session is not None:
-            trial = notebook.next_trial
+            trial = agent_state.next_trial
             while (query := session.ask()) is not None:
                 outcomes.append(self._evaluate(query, trial, task, entropy))
                 session.tell(outcomes[-1])
                 trial = outcomes[-1].end
             return session.close(), outcomes
         while True:
-            trial = notebook.next_trial
+            trial = agent_state.next_trial
             rng = generator(entropy, "agent", self._agent, "propose", str(task.phase), trial)
-            query = algorithm.propose(task, notebook, rng)
+            query = algorithm.propose(task, agent_state, rng)
             if query is None:
-                return notebook, outcomes
+                return agent_state, outcomes
             outcome = self._evaluate(query, trial, task, entropy)
             rng = generator(entropy, "agent", self._agent, "learn", str(task.phase), trial)
-            notebook = algorithm.learn(task, notebook, outcome, rng)
+            agent_state = algorithm.learn(task, agent_state, outcome, rng)
             outcomes.append(outcome)
 
     def _evaluate(self, query: Query, first_trial: int, task: Task, entropy: int) -> Outcome:
@@ -273,12 +277,12 @@ class TuningAgent(NumPyClient):
         values, squares = np.full(len(points), np.nan), np.zeros(len(points))
         counts, failures = np.zeros(len(points), dtype=np.int64), {}
         for i, (point, trial, span) in enumerate(zip(points, trials.tolist(), spans.tolist(), strict=True)):
-            row = self._pages.take(trial, point, span)
+            row = self._replay.take(trial, point, span)
             if row is None:
                 row = self._evaluate_row(point, trial, span, task, entropy)
-                self._pages.enter(row)
-            elif self._first is not None:
-                self._first.recall(point, row.value)
+                self._replay.enter(row)
+            elif self._cache is not None:
+                self._cache.recall(point, row.value)
             if row.failure:
                 failures[trial] = row.failure
                 log(WARNING, "agent %s, trial %d failed: %s", self._agent, trial, row.failure)
@@ -289,10 +293,10 @@ class TuningAgent(NumPyClient):
 
     def _evaluate_row(self, point: Array, trial: int, span: int, task: Task, entropy: int) -> Evaluation:
         row = partial(self._observe, self._space.decode(point), trial, task=task, entropy=entropy)
-        if self._first is None:
+        if self._cache is None:
             observed, reason = row(span)
         else:
-            observed, reason = self._first.repeat(point, span, partial(row, 1))
+            observed, reason = self._cache.repeat(point, span, partial(row, 1))
         if len(observed) == 0:
             return Evaluation(trial, point, float("nan"), 0, span, 0.0, reason)
         with np.errstate(over="ignore"):  # squares of huge values are of no use to anybody
@@ -327,15 +331,15 @@ class TuningAgent(NumPyClient):
         )
 
     def _disclosure(
-        self, algorithm: Algorithm[Any], task: Task, notebook: Notebook, done: Outcome
+        self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState, done: Outcome
     ) -> wire.Disclosure:
         if self._operator.disclose == "none":
             return wire.Disclosure()
-        best = algorithm.incumbent(notebook)
+        best = algorithm.incumbent(agent_state)
         if task.phase is Phase.EVALUATE:  # Flower lets no arrays back
             return wire.Disclosure(incumbent=best)
         everything = self._operator.disclose == "trials" and int(np.sum(done.pulls)) == task.num_trials > 0
-        point = algorithm.recommend(notebook) if algorithm.finishes else None
+        point = algorithm.recommend(agent_state) if algorithm.finishes else None
         return wire.Disclosure(done if everything else None, best, point)
 
     # -- memory --------------------------------------------------------------------------------
@@ -343,15 +347,15 @@ class TuningAgent(NumPyClient):
     def _open_memory(self) -> Memory:
         return open_memory(self._context, self._agent, self._journals)
 
-    def _recall(self, memory: Memory, study: str) -> tuple[int, Notebook]:
-        """Return this agent's entropy and notebook in a study; a new study starts with a new notebook."""
+    def _recall(self, memory: Memory, study: str) -> tuple[int, AgentState]:
+        """Return this agent's entropy and state in a study; a new study starts with a new state."""
         known = memory.study(study)
         if known is not None:
             entropy, data = known
-            return entropy, notebook_from_bytes(data, self._space)
+            return entropy, agent_state_from_bytes(data, self._space)
         points, observed = self._prior.get(self._agent, (np.empty((0, self._space.dimension)), np.empty(0)))
         history = History.prior(self._space.snap(points), np.asarray(observed, dtype=np.float64))
-        return fresh_entropy() if self._seed is None else self._seed, Notebook(self._space, history)
+        return fresh_entropy() if self._seed is None else self._seed, AgentState(self._space, history)
 
 
 def agent_id(context: Context) -> str:

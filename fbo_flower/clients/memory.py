@@ -19,7 +19,7 @@ from flwr.app import ConfigRecord, Context, RecordDict
 
 from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.agent_journal import Evaluation
-from fbo_flower.storage.ledger import Sent
+from fbo_flower.storage.ledger import LedgerEntry
 
 STATE_KEY = "fbo-flower"
 LARGEST_REPORT = 2**16  # bytes that are worth to travel with every simulated message
@@ -34,9 +34,9 @@ class Memory(Protocol):
         """Token of this memory: whoever has lost it has another."""
 
     def study(self, study: str) -> tuple[int, bytes] | None:
-        """Return the agent's entropy and notebook after the last finished task; None: a new study."""
+        """Return the agent's entropy and its state after the last finished task; None: a new study."""
 
-    def begin(self, study: str, entropy: int, notebook: bytes) -> None:
+    def begin(self, study: str, entropy: int, agent_state: bytes) -> None:
         """Enter a study before its first evaluation."""
 
     def report(self, study: str, task: str) -> bytes | None:
@@ -53,13 +53,13 @@ class Memory(Protocol):
         study: str,
         task: str,
         server_round: int,
-        notebook: bytes,
+        agent_state: bytes,
         report: bytes,
-        sent: Sequence[Sent] = (),
+        sent: Sequence[LedgerEntry] = (),
     ) -> None:
         """Keep what follows from a finished task, and write into the ledger what leaves."""
 
-    def enter_sent(self, sent: Sequence[Sent]) -> None:
+    def enter_sent(self, sent: Sequence[LedgerEntry]) -> None:
         """Write into the ledger what leaves a second time."""
 
     def enter_roll_call(self, names: Sequence[str]) -> None:
@@ -96,7 +96,7 @@ def open_memory(context: Context, agent: str, directory: str | os.PathLike[str] 
 
 
 class StateMemory:
-    """Memory in the state of a Flower node: one study, its notebook and its last report."""
+    """Memory in the state of a Flower node: one study, its state and its last report."""
 
     def __init__(self, state: RecordDict) -> None:
         self._state = state
@@ -116,9 +116,9 @@ class StateMemory:
         record = cast(ConfigRecord, self._state[f"{STATE_KEY}.memory"])
         return int(str(values["entropy"])), cast(bytes, record["data"])
 
-    def begin(self, study: str, entropy: int, notebook: bytes) -> None:
+    def begin(self, study: str, entropy: int, agent_state: bytes) -> None:
         if self._read("memory").get("study") != study:
-            self._write("memory", notebook, {"study": study, "entropy": str(entropy)})
+            self._write("memory", agent_state, {"study": study, "entropy": str(entropy)})
 
     def report(self, study: str, task: str) -> bytes | None:
         values = self._read("report")
@@ -137,17 +137,17 @@ class StateMemory:
         study: str,
         task: str,
         server_round: int,
-        notebook: bytes,
+        agent_state: bytes,
         report: bytes,
-        sent: Sequence[Sent] = (),
+        sent: Sequence[LedgerEntry] = (),
     ) -> None:
-        self._write("memory", notebook, self._read("memory"))
+        self._write("memory", agent_state, self._read("memory"))
         if len(report) <= LARGEST_REPORT:
             self._write("report", report, {"study": study, "task": task})
         else:
             self._state.pop(f"{STATE_KEY}.report", None)
 
-    def enter_sent(self, sent: Sequence[Sent]) -> None:
+    def enter_sent(self, sent: Sequence[LedgerEntry]) -> None:
         return  # a ledger needs a journal
 
     def enter_roll_call(self, names: Sequence[str]) -> None:

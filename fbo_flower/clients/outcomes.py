@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fbo_flower.algorithms.records import Notebook, Outcome
+from fbo_flower.algorithms.records import AgentState, Outcome
 
 
 def joined(outcomes: list[Outcome]) -> Outcome:
@@ -36,8 +36,8 @@ def num_succeeded(outcome: Outcome) -> int:
     return int(np.sum(counts))
 
 
-def seen_by(notebook: Notebook) -> str:
+def seen_by(agent_state: AgentState) -> str:
     """Say how much an agent had observed when it wrote a report, for its ledger."""
-    before = int(np.count_nonzero(notebook.history.trials < 0))
+    before = int(np.count_nonzero(agent_state.history.trials < 0))
     earlier = f" and {before} from before the study" if before else ""
-    return f"{notebook.next_trial} evaluations{earlier}"
+    return f"{agent_state.next_trial} evaluations{earlier}"

@@ -40,7 +40,7 @@ def spend(
     WireError
         If the answer would not be noisy, or its cost exceeds what is left; nothing was evaluated.
     """
-    if not budget or not algorithm.tells(task, space):
+    if not budget or not algorithm.uses_observations(task, space):
         return
     counts: dict[str, Any] = json.loads(str(memory.note(_NOTE).get("counts", "{}")))
     count, before, last = counts.get(study, [0, 0.0, ""])

@@ -19,7 +19,7 @@ from flwr.app import Context
 from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.records import AnyArray, Array, Notebook, Outcome, Phase, Query, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Outcome, Phase, Query, Task
 from fbo_flower.algorithms.rfms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
 from fbo_flower.algorithms.rfms.site import digest
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD
@@ -125,7 +125,7 @@ class SiteAgent(TuningAgent):
 
     # -- what it does --------------------------------------------------------------------------------------
 
-    def _admit(self, algorithm: Algorithm[Any], task: Task, notebook: Notebook) -> None:
+    def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
         if not algorithm.roles:
             raise ConfigError(
                 f"algorithm: expected one for sites with roles, such as rfms, got {algorithm.name}"
@@ -134,15 +134,15 @@ class SiteAgent(TuningAgent):
             raise WireError(
                 f"phase: expected {' or '.join(_PHASES[self._role])} at a {self._role}, got {task.phase}"
             )
-        if self._role == OPENBOX and task.phase is Phase.FINISH and "digests" not in notebook.arrays:
+        if self._role == OPENBOX and task.phase is Phase.FINISH and "digests" not in agent_state.arrays:
             raise WireError("model: expected one that this site has made, it has made none in this study")
 
     def _evaluate(self, query: Query, first_trial: int, task: Task, entropy: int) -> Outcome:
         point = self._space.snap(query.points)[0]
-        row = self._pages.take(task.trial, point, 1)
+        row = self._replay.take(task.trial, point, 1)
         if row is None:
             row = self._evaluate_site(query, point, task, entropy)
-            self._pages.enter(row)
+            self._replay.enter(row)
         if row.failure:
             log(WARNING, "agent %s, trial %d failed: %s", self._agent, task.trial, row.failure)
         return Outcome(

@@ -14,8 +14,8 @@ from fbo_flower.experiments.fts import landmine, messages, private, related, syn
 from fbo_flower.experiments.pne import experiment as pne
 from fbo_flower.experiments.rfms import experiment as rfms
 
-OnCell = Callable[[str, int, int], None]
-Runner = Callable[[str | os.PathLike[str], bool, int, OnCell], list[Path]]
+OnJob = Callable[[str, int, int], None]
+Runner = Callable[[str | os.PathLike[str], bool, int, OnJob], list[Path]]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Experiment:
     Parameters
     ----------
     summary : one line for listings
-    run : `run(directory, quick, num_workers, on_cell)` returns the files it wrote; `on_cell` is called with
+    run : `run(directory, quick, num_workers, on_job)` returns the files it wrote; `on_job` is called with
         the name of the stage and how many of its cells are done
     """
 

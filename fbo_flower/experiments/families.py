@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.experiments import families_report
-from fbo_flower.experiments.families_report import cell_name
+from fbo_flower.experiments.families_report import job_name
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation import tabulate  # the module: it uses cells, which are in this package
-from fbo_flower.simulation.jobs import Arrays, Cell, open_directory, run_cells
+from fbo_flower.simulation.jobs import Arrays, Job, open_directory, run_jobs
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.problems.table import PREFIX
 from fbo_flower.simulation.runner import simulate
@@ -65,7 +65,7 @@ def run(
     directory: str | os.PathLike[str],
     quick: bool,
     num_workers: int,
-    on_cell: Callable[[str, int, int], None],
+    on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
     """Run what is missing and write `results.md` and a picture; return the files.
 
@@ -77,24 +77,22 @@ def run(
     """
     budget, num_seeds = (12, 2) if quick else (BUDGET, 10)
     path = open_directory(directory, {"experiment": "families", "budget": budget})
-    tables = {} if quick else make_tables(path, num_workers, on_cell)
+    tables = {} if quick else make_tables(path, num_workers, on_job)
     files: list[Path] = []
     for seed in range(num_seeds):
         work = cells(problems(quick), tables, seed, budget)
-        run_cells(work, path, num_workers, partial(on_cell, f"seed {seed}"))
+        run_jobs(work, path, num_workers, partial(on_job, f"seed {seed}"))
         files = families_report.report(path, tuple(problems(quick)), tuple(ALGORITHMS), seed + 1, budget)
     return files
 
 
-def make_tables(
-    directory: Path, num_workers: int, on_cell: Callable[[str, int, int], None]
-) -> dict[str, str]:
+def make_tables(directory: Path, num_workers: int, on_job: Callable[[str, int, int], None]) -> dict[str, str]:
     """Tabulate what is expensive, once; return the problem to use in place of each."""
     found = {}
     for name in TABULATED:
         file = directory / f"{name}.npz"
         if not file.exists():
-            shown = partial(_relabelled, on_cell, f"table {name}")
+            shown = partial(_relabelled, on_job, f"table {name}")
             tabulate.tabulate(
                 make_problem(name, problems(False)[name], 0, {}), file, NUM_POINTS, 50, num_workers, shown
             )
@@ -102,15 +100,15 @@ def make_tables(
     return found
 
 
-def _relabelled(on_cell: Callable[[str, int, int], None], label: str, stage: str, done: int, of: int) -> None:
-    on_cell(label, done, of)
+def _relabelled(on_job: Callable[[str, int, int], None], label: str, stage: str, done: int, of: int) -> None:
+    on_job(label, done, of)
 
 
-def cells(chosen: Mapping[str, int], tables: Mapping[str, str], seed: int, budget: int) -> list[Cell]:
+def cells(chosen: Mapping[str, int], tables: Mapping[str, str], seed: int, budget: int) -> list[Job]:
     """Return the work of one seed."""
     found = [
-        Cell(
-            cell_name(name, label, seed),
+        Job(
+            job_name(name, label, seed),
             run_algorithm,
             {
                 "problem": tables.get(name, name),
@@ -125,7 +123,7 @@ def cells(chosen: Mapping[str, int], tables: Mapping[str, str], seed: int, budge
     ]
     if "heart-4sites" in chosen:
         known = {"table": tables["heart-4sites"], "seed": seed, "budget": budget}
-        found.append(Cell(cell_name("heart-4sites", "rfms", seed), run_rfms, known))
+        found.append(Job(job_name("heart-4sites", "rfms", seed), run_rfms, known))
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fbo_flower.experiments import compare
 from fbo_flower.experiments.panels import panels as grid
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation.jobs import has_cell, load_cell
+from fbo_flower.simulation.jobs import has_cell, load_job
 from fbo_flower.storage.files import atomic_file
 
 REFERENCE = "ts"
@@ -50,7 +50,7 @@ COLOURS = {
 }
 
 
-def cell_name(problem: str, label: str, seed: int) -> str:
+def job_name(problem: str, label: str, seed: int) -> str:
     """Return the name of a cell's file."""
     return f"{problem}-{label.replace(' ', '_')}-{seed}"
 
@@ -80,7 +80,7 @@ def report(
 
 def stack(directory: Path, problem: str, label: str, num_seeds: int, key: str) -> Array:
     """Return an array of every seed, `(seeds, ...)`."""
-    return np.stack([load_cell(directory, cell_name(problem, label, s))[key] for s in range(num_seeds)])
+    return np.stack([load_job(directory, job_name(problem, label, s))[key] for s in range(num_seeds)])
 
 
 def _table(
@@ -102,7 +102,7 @@ def _table(
             row.append("-" if label == REFERENCE else str(paired))
         row += [f"{values.mean():.4f}", _reached(curves, by_chance), _reached(curves, level)]
         lines.append("| " + " | ".join([*row, *_costs(directory, problem, label, num_seeds)]) + " |")
-    if has_cell(directory, cell_name(problem, "rfms", 0)):
+    if has_cell(directory, job_name(problem, "rfms", 0)):
         shipped = stack(directory, problem, "rfms", num_seeds, "best")[:, :, 0].mean(axis=1)
         paired = compare.clustered((shipped - panel[REFERENCE][:, last - 1])[None, :])
         row = [

@@ -24,7 +24,7 @@ from fbo_flower.experiments.liars import LIES, Liars
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.agents import problem_app
 from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.simulation.jobs import Arrays, Cell, load_cell, open_directory, run_cells
+from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.simulation.runner import on_problem
 from fbo_flower.storage.files import atomic_file
@@ -93,7 +93,7 @@ def run(
     directory: str | os.PathLike[str],
     quick: bool,
     num_workers: int,
-    on_cell: Callable[[str, int, int], None],
+    on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
     """Run what is missing and write `results.md`; return the files.
 
@@ -105,7 +105,7 @@ def run(
     settings = {"experiment": "robustness", "quick": quick, "num_seeds": num_seeds}
     path = open_directory(directory, settings)
     work = [
-        Cell(
+        Job(
             f"{family}-{label}-{seed}",
             run_variant,
             {"family": family, "label": label, "seed": FIRST_SEED + seed, "quick": quick},
@@ -114,7 +114,7 @@ def run(
         for label in ("alone", *setting.variants)
         for seed in range(num_seeds)
     ]
-    run_cells(work, path, num_workers, partial(on_cell, "variants"))
+    run_jobs(work, path, num_workers, partial(on_job, "variants"))
     return [report(path, quick, num_seeds)]
 
 
@@ -195,5 +195,5 @@ def _table(final: dict[str, dict[str, Array]], alone: Array) -> list[str]:
 
 
 def _stacked(directory: Path, family: str, label: str, num_seeds: int) -> Arrays:
-    found = [load_cell(directory, f"{family}-{label}-{seed}") for seed in range(num_seeds)]
+    found = [load_job(directory, f"{family}-{label}-{seed}") for seed in range(num_seeds)]
     return {case: np.stack([cell[case] for cell in found]) for case in found[0]}

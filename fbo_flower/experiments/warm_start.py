@@ -19,7 +19,7 @@ import numpy as np
 
 from fbo_flower.experiments import compare
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation.jobs import Arrays, Cell, load_cell, open_directory, run_cells
+from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.problems.base import Config
 from fbo_flower.simulation.problems.landmine_svm import LandmineSVM
 from fbo_flower.simulation.runner import simulate
@@ -61,7 +61,7 @@ def run(
     directory: str | os.PathLike[str],
     quick: bool,
     num_workers: int,
-    on_cell: Callable[[str, int, int], None],
+    on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
     """Run what is missing and write `results.md` and a picture; return the files.
 
@@ -72,14 +72,14 @@ def run(
     size = (2, 6, 5) if quick else (NUM_GROUPS, NUM_FIELDS - GROUP, 20)
     names = ("num_groups", "num_earlier", "num_iterations")
     path = open_directory(directory, {"experiment": "warm-start", **dict(zip(names, size, strict=True))})
-    run_cells(cells(*size), path, num_workers, partial(on_cell, "groups"))
+    run_jobs(cells(*size), path, num_workers, partial(on_job, "groups"))
     return report(path, *size)
 
 
-def cells(num_groups: int, num_earlier: int, num_iterations: int) -> list[Cell]:
+def cells(num_groups: int, num_earlier: int, num_iterations: int) -> list[Job]:
     """Return a cell per group of fields that is held out."""
     arguments = {"num_earlier": num_earlier, "num_iterations": num_iterations}
-    return [Cell(f"group-{i}", run_group, {"group": i, **arguments}) for i in range(num_groups)]
+    return [Job(f"group-{i}", run_group, {"group": i, **arguments}) for i in range(num_groups)]
 
 
 def groups() -> list[list[int]]:
@@ -116,7 +116,7 @@ def _simulate(
 
 def report(directory: Path, num_groups: int, num_earlier: int, num_iterations: int) -> list[Path]:
     """Write the table and the picture from the cells."""
-    found = [load_cell(directory, f"group-{i}") for i in range(num_groups)]
+    found = [load_job(directory, f"group-{i}") for i in range(num_groups)]
     curves = {v: np.concatenate([cell[v] for cell in found])[None] for v in VARIANTS}
     checkpoints = [t for t in CHECKPOINTS if t <= num_iterations]
     pairs = {"fts warm": "fts cold", "portfolio warm": "portfolio cold"}

@@ -25,7 +25,7 @@ Arrays = dict[str, Array]
 
 
 @dataclass(frozen=True)
-class Cell:
+class Job:
     """One unit of work.
 
     Parameters
@@ -53,22 +53,22 @@ def open_directory(directory: str | os.PathLike[str], settings: Mapping[str, Any
     return path
 
 
-def run_cells(
-    cells: Sequence[Cell],
+def run_jobs(
+    cells: Sequence[Job],
     directory: Path,
     num_workers: int,
-    on_cell: Callable[[int, int], None] | None = None,
+    on_job: Callable[[int, int], None] | None = None,
 ) -> None:
     """Compute the cells that are not there yet.
 
     Parameters
     ----------
-    on_cell : called with how many are done and how many there are
+    on_job : called with how many are done and how many there are
     """
     missing = [cell for cell in cells if not _path(directory, cell.name).exists()]
     done = len(cells) - len(missing)
-    if on_cell is not None:
-        on_cell(done, len(cells))
+    if on_job is not None:
+        on_job(done, len(cells))
     if not missing:
         return
     with ProcessPoolExecutor(num_workers, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
@@ -77,14 +77,14 @@ def run_cells(
             for future in as_completed(futures):
                 future.result()
                 done += 1
-                if on_cell is not None:
-                    on_cell(done, len(cells))
+                if on_job is not None:
+                    on_job(done, len(cells))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def load_cell(directory: Path, name: str) -> Arrays:
+def load_job(directory: Path, name: str) -> Arrays:
     """Return the arrays of a cell that was computed."""
     with np.load(_path(directory, name), allow_pickle=False) as file:
         return {key: np.asarray(file[key]) for key in file.files}
@@ -104,7 +104,7 @@ def _one_thread() -> None:
         os.environ[variable] = "1"
 
 
-def _compute(cell: Cell, directory: Path) -> None:
+def _compute(cell: Job, directory: Path) -> None:
     arrays: dict[str, Any] = dict(cell.function(**cell.arguments))
     with atomic_file(_path(directory, cell.name)) as stream:
         np.savez_compressed(stream, **arrays)

@@ -36,7 +36,7 @@ from fbo_flower.simulation.ray_grid import RayGrid
 from fbo_flower.simulation.regret import with_regret
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import STRATEGIES, RoundProgress, TuningStrategy
-from fbo_flower.strategies.exchange import Stopped
+from fbo_flower.strategies.send_and_receive import Stopped
 from fbo_flower.study.study import Study
 
 ENGINES = ("ray", "inline", "flower")
@@ -163,14 +163,14 @@ def simulate(
             study = on_problem(strategy.study, problem, engine=engine, prior_trials=prior_trials)
             if directory is not None:
                 study.save(directory)
-            _keep_messages(strategy, messages if messages is not None else directory, label or algorithm)
+            _save_messages(strategy, messages if messages is not None else directory, label or algorithm)
             if on_study is not None:
                 on_study(study)
     return study
 
 
-def _keep_messages(strategy: TuningStrategy, directory: str | os.PathLike[str] | None, label: str) -> None:
-    kept = None if directory is None else strategy.kept_messages()
+def _save_messages(strategy: TuningStrategy, directory: str | os.PathLike[str] | None, label: str) -> None:
+    kept = None if directory is None else strategy.export_messages()
     if kept is not None and directory is not None:
         kept.save(Path(directory), label)
 

@@ -21,7 +21,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.scattered import MAX_DIMENSION, first_design, next_design
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.jobs import Arrays, Cell, has_cell, load_cell, open_directory, run_cells
+from fbo_flower.simulation.jobs import Arrays, Job, has_cell, load_job, open_directory, run_jobs
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.problems.table import FORMAT, TableData, read_table
 from fbo_flower.storage.files import atomic_file
@@ -54,7 +54,7 @@ def tabulate(
     num_points: int = 1000,
     num_checks: int = 100,
     num_workers: int = 1,
-    on_cell: Callable[[str, int, int], None] | None = None,
+    on_job: Callable[[str, int, int], None] | None = None,
     version: str = "",
 ) -> Path:
     """Tabulate a problem and return the file.
@@ -64,7 +64,7 @@ def tabulate(
     out : the file; beside it `OUT.parts` holds what is done until all is
     num_points : per agent
     num_checks : per agent, more points at which the real objective is kept, to measure the error
-    on_cell : called with the name of the stage and how many of its cells are done
+    on_job : called with the name of the stage and how many of its cells are done
     version : of this package, for the header
 
     Raises
@@ -88,10 +88,10 @@ def tabulate(
     directory = open_directory(path.with_name(path.name + ".parts"), {**header, "agents": problem.num_agents})
     common = {"num_points": num_points, "num_checks": num_checks, "directory": str(directory)}
     cells = [
-        Cell(f"agent-{agent}", tabulate_agent, {"problem": problem, "agent": agent, **common})
+        Job(f"agent-{agent}", tabulate_agent, {"problem": problem, "agent": agent, **common})
         for agent in range(problem.num_agents)
     ]
-    run_cells(cells, directory, num_workers, None if on_cell is None else partial(on_cell, "agents"))
+    run_jobs(cells, directory, num_workers, None if on_job is None else partial(on_job, "agents"))
     _write(path, directory, header, problem)
     shutil.rmtree(directory)
     return path
@@ -148,7 +148,7 @@ def describe(file: str | os.PathLike[str]) -> str:
 
 
 def _write(path: Path, directory: Path, header: Mapping[str, Any], problem: Problem) -> None:
-    found = [load_cell(directory, f"agent-{agent}") for agent in range(problem.num_agents)]
+    found = [load_job(directory, f"agent-{agent}") for agent in range(problem.num_agents)]
     arrays: dict[str, Any] = {name: np.concatenate([cell[name] for cell in found]) for name in found[0]}
     for name, of in (("agent", "values"), ("check_agent", "check_values")):
         arrays[name] = np.repeat(np.arange(len(found)), [len(cell[of]) for cell in found])
@@ -167,7 +167,7 @@ def tabulate_agent(problem: Problem, agent: int, num_points: int, num_checks: in
     for stage, count in enumerate(stage_sizes(num_points, dimension)):
         part = Path(directory) / "cells" / f"agent-{agent}-stage-{stage}"
         if has_cell(Path(directory), part.name):
-            done = load_cell(Path(directory), part.name)
+            done = load_job(Path(directory), part.name)
             new, observed = done["points"], done["values"]
         else:
             new = first_design(count, dimension) if stage == 0 else next_design(points, values, count)

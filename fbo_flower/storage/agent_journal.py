@@ -21,7 +21,7 @@ import numpy as np
 from fbo_flower.algorithms.records import Array, Task
 from fbo_flower.errors import JournalError
 from fbo_flower.storage import ledger
-from fbo_flower.storage.serialization import freeze
+from fbo_flower.storage.serialization import dumps
 from fbo_flower.storage.store import Store
 
 VERSION = 2  # since 2, a ledger of what was sent
@@ -165,7 +165,7 @@ class AgentJournal:
         server_round: int,
         memory: bytes,
         report: bytes,
-        sent: Sequence[ledger.Sent] = (),
+        sent: Sequence[ledger.LedgerEntry] = (),
     ) -> None:
         """Keep a report, its rows in the ledger and the memory, in one commit with what is pending."""
         with self._store.transaction():
@@ -177,7 +177,7 @@ class AgentJournal:
             )
             ledger.insert(self._store.connection, sent)
 
-    def enter_sent(self, sent: Sequence[ledger.Sent]) -> None:
+    def enter_sent(self, sent: Sequence[ledger.LedgerEntry]) -> None:
         """Write what leaves without a task being done, in a commit of its own."""
         with self._store.transaction():
             ledger.insert(self._store.connection, sent)
@@ -241,4 +241,4 @@ def task_key(task: Task) -> str:
         "num_trials": task.num_trials,
         "values": dict(sorted(task.values.items())),
     }
-    return hashlib.sha256(freeze(dict(sorted(task.arrays.items())), values)).hexdigest()
+    return hashlib.sha256(dumps(dict(sorted(task.arrays.items())), values)).hexdigest()

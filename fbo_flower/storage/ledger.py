@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fbo_flower.algorithms.disclosure import ENVELOPE
 from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.errors import JournalError, WireError
-from fbo_flower.storage.serialization import thaw
+from fbo_flower.storage.serialization import loads
 
 if TYPE_CHECKING:
     import sqlite3
@@ -33,7 +33,7 @@ BEFORE = "sent before ledgers were kept"
 
 
 @dataclass(frozen=True)
-class Sent:
+class LedgerEntry:
     """One array or number that left an agent.
 
     Parameters
@@ -77,7 +77,7 @@ class Ledger:
     """
 
     agent: str
-    rows: Sequence[Sent]
+    rows: Sequence[LedgerEntry]
     roll_call: Sequence[str] = ()
 
 
@@ -87,13 +87,15 @@ def entries(
     algorithm: str,
     source: str,
     again: bool = False,
-) -> list[Sent]:
+) -> list[LedgerEntry]:
     """Return the rows of one packed report, see `wire.pack_report`."""
     study, phase = str(config.get("study", "")), str(config.get("phase", ""))
     server_round = int(str(config.get("round", 0)))
 
-    def row(name: str, shape: str, dtype: str, num_bytes: int) -> Sent:
-        return Sent(study, server_round, phase, algorithm, name, shape, dtype, num_bytes, source, again)
+    def row(name: str, shape: str, dtype: str, num_bytes: int) -> LedgerEntry:
+        return LedgerEntry(
+            study, server_round, phase, algorithm, name, shape, dtype, num_bytes, source, again
+        )
 
     names = [name for name in str(config.get("names", "")).split(",") if name]
     rows = [
@@ -107,7 +109,7 @@ def entries(
     return [*rows, row(ENVELOPE, "", "text", len(json.dumps(rest, default=str)))]
 
 
-def insert(connection: sqlite3.Connection, rows: Sequence[Sent]) -> None:
+def insert(connection: sqlite3.Connection, rows: Sequence[LedgerEntry]) -> None:
     """Write rows; the caller commits."""
     connection.executemany(
         f"INSERT INTO sent ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -118,11 +120,11 @@ def insert(connection: sqlite3.Connection, rows: Sequence[Sent]) -> None:
     )
 
 
-def from_reports(connection: sqlite3.Connection) -> list[Sent]:
+def from_reports(connection: sqlite3.Connection) -> list[LedgerEntry]:
     """Return the rows of a journal that kept reports and no ledger."""
-    rows: list[Sent] = []
+    rows: list[LedgerEntry] = []
     for (data,) in connection.execute("SELECT report FROM tasks ORDER BY rowid"):
-        arrays, config = thaw(bytes(data))
+        arrays, config = loads(bytes(data))
         rows += entries([arrays[str(i)] for i in range(len(arrays))], config, "", BEFORE)
     return rows
 
@@ -157,7 +159,7 @@ def read_ledger(path: Path) -> Ledger:
                 return Ledger(meta["agent"], from_reports(connection))
             found = connection.execute(f"SELECT {_COLUMNS} FROM sent ORDER BY id")
             rows = [
-                Sent(study, number, phase, algorithm, name, shape, dtype, size, source, bool(again))
+                LedgerEntry(study, number, phase, algorithm, name, shape, dtype, size, source, bool(again))
                 for study, number, phase, algorithm, name, shape, dtype, size, source, again in found
             ]
             said = json.loads(meta.get("note.roll-call", "{}"))

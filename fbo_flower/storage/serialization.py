@@ -20,16 +20,16 @@ from fbo_flower.errors import WireError
 AnyArray = npt.NDArray[np.generic]
 
 
-def freeze(arrays: Mapping[str, AnyArray], values: Mapping[str, object]) -> bytes:
-    """Return arrays and JSON values as bytes; `thaw` reads them back bit for bit."""
+def dumps(arrays: Mapping[str, AnyArray], values: Mapping[str, object]) -> bytes:
+    """Return arrays and JSON values as bytes; `loads` reads them back bit for bit."""
     parts = [np.asarray(array, order="C") for array in arrays.values()]
     index = [[name, part.dtype.str, list(part.shape)] for name, part in zip(arrays, parts, strict=True)]
     header = json.dumps({"arrays": index, "values": dict(values)}, separators=(",", ":")).encode()
     return b"".join([struct.pack("<I", len(header)), header, *(part.tobytes() for part in parts)])
 
 
-def thaw(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-    """Return what `freeze` was given; WireError if the bytes are damaged."""
+def loads(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
+    """Return what `dumps` was given; WireError if the bytes are damaged."""
     try:
         (length,) = struct.unpack_from("<I", data)
         header = json.loads(data[4 : 4 + length])
@@ -45,4 +45,4 @@ def thaw(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
             raise ValueError(f"{len(data) - position} bytes too many")
         return arrays, header["values"]
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError, struct.error) as error:
-        raise WireError(f"stored state: expected what freeze() wrote, got {len(data)} bytes") from error
+        raise WireError(f"stored state: expected what dumps() wrote, got {len(data)} bytes") from error

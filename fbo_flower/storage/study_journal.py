@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import JournalError
-from fbo_flower.storage.serialization import freeze, thaw
+from fbo_flower.storage.serialization import dumps, loads
 from fbo_flower.storage.store import Store
 
 AnyArray = npt.NDArray[np.generic]
@@ -112,7 +112,7 @@ class StudyJournal:
 
     def write(self, events: Sequence[Event]) -> None:
         """Append events in one commit."""
-        rows = [(e.kind, e.round, e.phase, e.agent, freeze(e.arrays, e.values)) for e in events]
+        rows = [(e.kind, e.round, e.phase, e.agent, dumps(e.arrays, e.values)) for e in events]
         with self._store.transaction():
             self._store.connection.executemany(
                 "INSERT INTO events (kind, round, phase, agent, data) VALUES (?, ?, ?, ?, ?)", rows
@@ -123,7 +123,7 @@ class StudyJournal:
         for kind, server_round, phase, agent, data in self._store.connection.execute(
             "SELECT kind, round, phase, agent, data FROM events ORDER BY id"
         ):
-            arrays, values = thaw(bytes(data))
+            arrays, values = loads(bytes(data))
             yield Event(kind, server_round, phase, agent, arrays, values)
 
     def __len__(self) -> int:

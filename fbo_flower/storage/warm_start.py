@@ -19,14 +19,14 @@ import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.files import atomic_file
-from fbo_flower.storage.serialization import freeze
+from fbo_flower.storage.serialization import dumps
 
 AnyArray = npt.NDArray[np.generic]
 FOLDER = "messages"  # of a study's directory
 
 
 @dataclass(frozen=True)
-class Kept:
+class WarmStart:
     """What was kept of one run.
 
     Parameters
@@ -52,7 +52,7 @@ class Kept:
     @property
     def digest(self) -> str:
         """Digest of the messages; a resumed study must start from the same."""
-        return hashlib.sha256(freeze(dict(sorted(self.arrays.items())), {})).hexdigest()
+        return hashlib.sha256(dumps(dict(sorted(self.arrays.items())), {})).hexdigest()
 
     def check_space(self, digest: str) -> None:
         """Raise ConfigError unless the messages are about this search space."""
@@ -67,7 +67,7 @@ class Kept:
         return any(_read(file).algorithm == algorithm for file in _files(Path(path)))
 
     @staticmethod
-    def load(path: str | Path, algorithm: str) -> Kept:
+    def load(path: str | Path, algorithm: str) -> WarmStart:
         """Read the messages of an algorithm from a file, or from a study's directory.
 
         Raises
@@ -89,11 +89,11 @@ def _files(path: Path) -> list[Path]:
     return sorted((path / FOLDER).glob("*.npz")) if path.is_dir() else [path]
 
 
-def _read(path: Path) -> Kept:
+def _read(path: Path) -> WarmStart:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: np.asarray(file[name]) for name in file.files}
         header = json.loads(arrays.pop("header").tobytes())
-        return Kept(str(header["algorithm"]), str(header["space"]), arrays)
+        return WarmStart(str(header["algorithm"]), str(header["space"]), arrays)
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise ConfigError(f"warm_start: expected a file of kept messages, got {path}: {error}") from error

@@ -31,12 +31,12 @@ from fbo_flower.numerics.seeding import fresh_entropy, generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import StudyJournal
-from fbo_flower.storage.warm_start import Kept
-from fbo_flower.strategies.answers import SILENCE, read_reply
-from fbo_flower.strategies.exchange import Stopped, exchange
+from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.recorder import Recorder, RoundProgress
-from fbo_flower.strategies.roll_call import Roster
-from fbo_flower.strategies.run import Run, first_event, from_first_event
+from fbo_flower.strategies.registration import AgentRegistry
+from fbo_flower.strategies.replies import NO_REPLY, read_reply
+from fbo_flower.strategies.send_and_receive import Stopped, send_and_receive
+from fbo_flower.strategies.study_run import StudyRun, first_event, from_first_event
 from fbo_flower.study.study import Study
 
 
@@ -101,8 +101,8 @@ class TuningStrategy(Strategy):
         self._label = label or self.algorithm.name
         self._on_round = on_round
         self._stop = threading.Event()
-        self._run: Run | None = None
-        self._warm: Kept | None = None
+        self._run: StudyRun | None = None
+        self._warm: WarmStart | None = None
         self.study: Study | None = None  # of the run so far, also after an interruption
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -140,7 +140,7 @@ class TuningStrategy(Strategy):
         journal : file that keeps every task and reply, so that a run that dies can be resumed
         resume : go on where the study in `journal` was cut off, in a new Flower run and with new node ids;
             an empty journal begins a study. `num_rounds` may be larger than before
-        warm_start : a file of `kept_messages` of an earlier study, or the directory of one
+        warm_start : a file of `export_messages` of an earlier study, or the directory of one
 
         Raises
         ------
@@ -157,7 +157,7 @@ class TuningStrategy(Strategy):
             raise ConfigError("resume: expected a journal to resume from, got none")
         started, status = time.perf_counter(), "failed"
         self._run = self.study = None
-        self._warm = None if warm_start is None else Kept.load(Path(warm_start), self.algorithm.name)
+        self._warm = None if warm_start is None else WarmStart.load(Path(warm_start), self.algorithm.name)
         with ExitStack() as stack:
             book = None if journal is None else stack.enter_context(StudyJournal(journal))
             try:
@@ -177,18 +177,18 @@ class TuningStrategy(Strategy):
                     self.study = self._run.recorder.study(settings, findings)
         return self.study
 
-    def kept_messages(self) -> Kept | None:
+    def export_messages(self) -> WarmStart | None:
         """Return what another study may start from, after a run or an interruption; None: nothing."""
         arrays = {} if self._run is None else self.algorithm.keep(self._run.state)
         if self._run is None or not arrays:
             return None
-        return Kept(self.algorithm.name, self._run.recorder.space.digest, arrays)
+        return WarmStart(self.algorithm.name, self._run.recorder.space.digest, arrays)
 
     def stop(self) -> None:
         """Make a running `start` end at its next look for replies, from another thread."""
         self._stop.set()
 
-    def _begin(self, grid: Grid, journal: StudyJournal | None, resume: bool) -> Run:
+    def _begin(self, grid: Grid, journal: StudyJournal | None, resume: bool) -> StudyRun:
         events = [] if journal is None else list(journal.events())
         if events and not resume:
             raise ConfigError(f"journal: expected a new file, or resume=True to go on, got {journal!r}")
@@ -197,28 +197,28 @@ class TuningStrategy(Strategy):
             if self._seed is None and begun is not None:
                 self._seed = int(str(begun["seed"]))
             journal.begin(self._identity(begun or {}))
-        roster = Roster(self._space, self._suffix, self.algorithm.needs_keys)
+        registry = AgentRegistry(self._space, self._suffix, self.algorithm.needs_keys)
         if events:
             study, federation = from_first_event(events[0])
-            roster.space = federation.space
+            registry.space = federation.space
         else:
-            roster.first_call(grid, self._num_agents, self._wait_seconds, self._stop)
-            assert roster.space is not None
-            self.algorithm.check(roster.space)
+            registry.wait_for_agents(grid, self._num_agents, self._wait_seconds, self._stop)
+            assert registry.space is not None
+            self.algorithm.check(registry.space)
             # an id that repeats with the seed would let two studies be taken for one
             study = token_hex(8)
-            federation = Federation(roster.space, tuple(roster.nodes), roster.roles)
+            federation = Federation(registry.space, tuple(registry.nodes), registry.roles)
         seed = self._seed_now()
         state = self.algorithm.init(federation, generator(seed, "server", "init"))
         if self._warm is not None:
             self._warm.check_space(federation.space.digest)
             state = self.algorithm.warm(state, self._warm.arrays)
         recorder = Recorder(self._label, federation.space)
-        run = Run(self.algorithm, seed, study, roster, recorder, state, journal)
+        run = StudyRun(self.algorithm, seed, study, registry, recorder, state, journal)
         if events:
             run.replay(events[1:])
             run.seconds_before = sum(row["seconds"] for row in recorder.rounds)
-            roster.first_call(grid, self._num_agents, self._wait_seconds, self._stop)
+            registry.wait_for_agents(grid, self._num_agents, self._wait_seconds, self._stop)
             log(INFO, "Resumed after round %d", len(recorder.rounds))
         elif journal is not None:
             journal.write([first_event(study, federation)])
@@ -244,9 +244,11 @@ class TuningStrategy(Strategy):
     def _round(self, grid: Grid, server_round: int, num_rounds: int | None) -> RoundProgress:
         run = self._current()
         run.begin_round(server_round)
-        known = dict(run.roster.incarnations)
-        run.roster.late_call(grid, sorted(grid.get_node_ids()), self._stop, min(30.0, self._round_timeout))
-        if run.roster.incarnations != known:
+        known = dict(run.registry.incarnations)
+        run.registry.register_late(
+            grid, sorted(grid.get_node_ids()), self._stop, min(30.0, self._round_timeout)
+        )
+        if run.registry.incarnations != known:
             run.write_agents()
         for phase in self.algorithm.phases:
             self._half_round(grid, phase, server_round)
@@ -291,13 +293,13 @@ class TuningStrategy(Strategy):
         def hear(replies: Mapping[int, Message]) -> None:
             run.hear(phase, server_round, {agents[i]: read_reply(reply) for i, reply in replies.items()})
 
-        exchange(grid, list(messages.values()), self._round_timeout, self._stop, max(quorum, 0), hear)
+        send_and_receive(grid, list(messages.values()), self._round_timeout, self._stop, max(quorum, 0), hear)
         self._tell(phase, server_round)
         return True
 
     def _cohort(self, grid: Grid, server_round: int) -> list[str]:
         """Return who is asked: all that are there, or a share of them drawn anew each round."""
-        present = self._current().roster.present(grid.get_node_ids())
+        present = self._current().registry.present(grid.get_node_ids())
         if self._fraction < 1.0 and present:
             rng = generator(self._seed_now(), "server", "cohort", server_round)
             size = max(1, round(self._fraction * len(present)))
@@ -307,9 +309,9 @@ class TuningStrategy(Strategy):
     def _tell(self, phase: Phase, server_round: int) -> None:
         run = self._current()
         failed = [agent for agent, a in run.known.items() if a.packed is None and not a.refused]
-        run.tell(phase, server_round, SILENCE)
+        run.tell(phase, server_round, NO_REPLY)
         for agent in failed:
-            run.roster.doubt(agent)
+            run.registry.mark_suspect(agent)
 
     # -- Flower's interface --------------------------------------------------------------------
 
@@ -344,7 +346,7 @@ class TuningStrategy(Strategy):
 
     def _aggregate(self, phase: Phase, server_round: int, replies: Iterable[Message]) -> None:
         run = self._current()
-        agents = {run.roster.nodes[sent.agent]: sent.agent for sent in run.sent}
+        agents = {run.registry.nodes[sent.agent]: sent.agent for sent in run.sent}
         found = {r.metadata.src_node_id: r for r in replies}
         answers = {agents[node]: read_reply(reply) for node, reply in found.items() if node in agents}
         run.hear(phase, server_round, answers)
@@ -355,7 +357,7 @@ class TuningStrategy(Strategy):
         options = ", ".join(f"{name}={value!r}" for name, value in self.algorithm.options().items())
         log(INFO, "%s: %s", self._label, options)
 
-    def _current(self) -> Run:
+    def _current(self) -> StudyRun:
         if self._run is None:
             raise ConfigError(f"{type(self).__name__}: expected start(grid, num_rounds=...) to be running")
         return self._run
@@ -391,7 +393,7 @@ class TuningStrategy(Strategy):
             "algorithm": self.algorithm.name,
             "label": self._label,
             "options": self.algorithm.options(),
-            "num_agents": len(run.roster.nodes),
+            "num_agents": len(run.registry.nodes),
             "num_rounds": num_rounds or len(run.recorder.rounds),
             "num_initial": getattr(self.algorithm, "num_initial", 0),
             "target_agents": None if targets == "all" else list(targets),

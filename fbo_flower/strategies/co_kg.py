@@ -25,14 +25,14 @@ class CoKG(TuningStrategy):
     algorithm: algorithms.CoKG
 
     def _tell(self, phase: Phase, server_round: int) -> None:
-        before = self._own_state()
+        before = self._unwrap_state()
         super()._tell(phase, server_round)
-        for line in findings.remarks(self._own_state(), before):
+        for line in findings.report_metrics(self._unwrap_state(), before):
             log(INFO, "%s", line)
 
     def _settings(self, num_rounds: int | None, status: str, seconds: float) -> dict[str, Any]:
-        found = findings.summary(self.algorithm, self._own_state())
+        found = findings.summary(self.algorithm, self._unwrap_state())
         return super()._settings(num_rounds, status, seconds) | {"found": found}
 
-    def _own_state(self) -> CoKGState:
-        return self.algorithm.own_state(self._current().state)
+    def _unwrap_state(self) -> CoKGState:
+        return self.algorithm.unwrap_state(self._current().state)

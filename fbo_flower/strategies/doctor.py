@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from fbo_flower import __version__, wire
-from fbo_flower.strategies.exchange import exchange
+from fbo_flower.strategies.send_and_receive import send_and_receive
 
 MARK = "fbo-flower doctor: "
 SETTINGS = "fbo-flower-doctor"  # key of the run config
@@ -60,7 +60,7 @@ def examine(
     def hear(replies: Mapping[int, Message]) -> None:
         heard.update(dict.fromkeys(replies, time.time()))
 
-    replies = exchange(grid, messages, wait_seconds, stop, on_replies=hear)
+    replies = send_and_receive(grid, messages, wait_seconds, stop, on_replies=hear)
     rows = []
     for position, node in enumerate(nodes):
         row: dict[str, Any] = {"node": str(node), "sent": sent, "heard": heard[position]}

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import Findings
+from fbo_flower.algorithms.protocol import ServerResults
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.schema import JUDGEMENTS, MODELS, RECOMMENDATIONS, ROUNDS, SCHEMA, TRIALS
@@ -163,9 +163,9 @@ class Recorder:
             server_round, num_rounds, top, mean, replies, failures, refused, failed_trials, seconds
         )
 
-    def study(self, run: Mapping[str, Any], findings: Findings | None = None) -> Study:
+    def study(self, run: Mapping[str, Any], findings: ServerResults | None = None) -> Study:
         """Return everything written down so far as a study, and what the server found out itself."""
-        findings = findings or Findings()
+        findings = findings or ServerResults()
         for agent, (point, value) in findings.recommendations.items():
             self._recommend(agent, point, value)
         settings = {

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError, FBOError
-from fbo_flower.storage.serialization import freeze, thaw
+from fbo_flower.storage.serialization import dumps, loads
 from fbo_flower.study.csv_cells import ABSENT, decode_column, encode_column, join_parameters, split_parameters
 from fbo_flower.study.table import Table
 
@@ -49,13 +49,13 @@ def to_bytes(table: Table, layout: Mapping[str, Any], mark: Sequence[int]) -> by
         else:
             _put(arrays, values, str(number), kind, table[name].tolist())
     head = {"version": VERSION, "csv": list(mark), "rows": len(table), "layout": dict(layout)}
-    return freeze(arrays, {**head, "values": values})
+    return dumps(arrays, {**head, "values": values})
 
 
 def from_bytes(data: bytes, layout: Mapping[str, Any], mark: Sequence[int]) -> Table | None:
     """Return the table; None unless it is what a CSV file of this layout and mark says."""
     try:
-        arrays, head = thaw(data)
+        arrays, head = loads(data)
         if (head["version"], head["csv"], head["layout"]) != (VERSION, list(mark), dict(layout)):
             return None
         columns: dict[str, Any] = {}

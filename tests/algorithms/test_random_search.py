@@ -5,7 +5,7 @@ from scipy import stats
 
 from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling, make_algorithm
 from fbo_flower.algorithms.protocol import Progress
-from fbo_flower.algorithms.records import Federation, History, Notebook, Outcome, Report, natural_key
+from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Report, natural_key
 from fbo_flower.errors import ConfigError
 
 
@@ -22,16 +22,16 @@ class TestContractWithOneInitialTrial(AlgorithmContract):
 class Leaky(RandomSearch):
     """Sends what it must not."""
 
-    def summarise(self, task, notebook, rng):
-        return {"secret": notebook.history.points[-1:] + 0.0}
+    def summarise(self, task, agent_state, rng):
+        return {"secret": agent_state.history.points[-1:] + 0.0}
 
 
 class Forgetful(RandomSearch):
     """Does a task again when it comes again."""
 
-    def propose(self, task, notebook, rng):
-        done = notebook.history.trials.max(initial=-1) - (notebook.history.next_trial - 1)
-        return super().propose(task, notebook, rng) if done == 0 else None
+    def propose(self, task, agent_state, rng):
+        done = agent_state.history.trials.max(initial=-1) - (agent_state.history.next_trial - 1)
+        return super().propose(task, agent_state, rng) if done == 0 else None
 
     def ask(self, state, phase, server_round, present, rng):
         state, tasks = super().ask(state, phase, server_round, present, rng)
@@ -168,9 +168,9 @@ def test_wrong_number_of_lengthscales_is_found_by_check():
 
 
 def test_notebook_is_a_value():
-    notebook = Notebook(SQUARE, History.empty(2))
-    assert notebook.write(a=np.ones(1)).arrays.keys() == {"a"}
-    assert not notebook.arrays
+    agent_state = AgentState(SQUARE, History.empty(2))
+    assert agent_state.write(a=np.ones(1)).arrays.keys() == {"a"}
+    assert not agent_state.arrays
 
 
 def test_hills_is_what_the_contract_needs():

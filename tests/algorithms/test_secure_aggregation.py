@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.records import Federation, History, Notebook, Phase, Report, Task
-from fbo_flower.algorithms.secure_aggregation import PATIENCE, Secured, identity
+from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
+from fbo_flower.algorithms.secure_aggregation import PATIENCE, SecureAggregation, identity
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.bandits import elimination
@@ -175,8 +175,8 @@ def secured():
 
 
 @pytest.fixture
-def notebook():
-    return Notebook(SPACE, History.empty(2), identity(keys.new_private_key(), "study"))
+def agent_state():
+    return AgentState(SPACE, History.empty(2), identity(keys.new_private_key(), "study"))
 
 
 def public(count):
@@ -201,24 +201,24 @@ def revealing(number, there):
     return Task(Phase.EVALUATE, 1, 0, 0, arrays, {"secure.sum": number})
 
 
-def test_an_agent_takes_part_in_a_sum_once_and_reveals_once(secured, notebook):
-    after = secured.accept(summing(3, public(3)), notebook)
+def test_an_agent_takes_part_in_a_sum_once_and_reveals_once(secured, agent_state):
+    after = secured.accept(summing(3, public(3)), agent_state)
     for number in (1, 2, 3):
         with pytest.raises(WireError, match="expected more than 3"):
             secured.accept(summing(number, public(3)), after)
     revealed = secured.accept(revealing(3, [1, 1, 1]), after)
-    for book, number in ((revealed, 3), (after, 4), (after, 2), (notebook, 1)):
+    for book, number in ((revealed, 3), (after, 4), (after, 2), (agent_state, 1)):
         with pytest.raises(WireError, match=r"secure\.sum"):
             secured.accept(revealing(number, [1, 1, 0]), book)
 
 
-def test_an_agent_does_not_go_into_sums_of_too_few(secured, notebook):
+def test_an_agent_does_not_go_into_sums_of_too_few(secured, agent_state):
     with pytest.raises(WireError, match="at least 2 neighbours"):
-        secured.accept(summing(1, public(1)), notebook)
+        secured.accept(summing(1, public(1)), agent_state)
     for other in (1, 2, 3):
         with pytest.raises(WireError, match=r"at least [23] neighbours that have sent"):
             secured.accept(
-                revealing(1, [1] + [0] * other), secured.accept(summing(1, public(1 + other)), notebook)
+                revealing(1, [1] + [0] * other), secured.accept(summing(1, public(1 + other)), agent_state)
             )
 
 
@@ -239,23 +239,23 @@ def test_algorithms_without_sums_do_not_concern_such_an_operator():
     assert not strategy.study.rounds["failures"].any()
 
 
-def test_an_agent_is_not_its_own_neighbour_nor_has_one_twice(secured, notebook):
-    own = keys.public_key(notebook.arrays["secure.private"].tobytes())
+def test_an_agent_is_not_its_own_neighbour_nor_has_one_twice(secured, agent_state):
+    own = keys.public_key(agent_state.arrays["secure.private"].tobytes())
     twice = public(3)
     twice[2] = twice[0]
     mine = public(3)
     mine[1] = np.frombuffer(own, dtype=np.uint8)
     for others in (twice, mine):
         with pytest.raises(WireError, match="one of every other agent"):
-            secured.accept(summing(1, others), notebook)
+            secured.accept(summing(1, others), agent_state)
 
 
-def test_without_a_sum_under_way_summands_do_not_leave(secured, notebook):
+def test_without_a_sum_under_way_summands_do_not_leave(secured, agent_state):
     task = summing(1, public(3))
     clear = Task(Phase.TRAIN, 1, 0, 0, task.arrays, {"sum": True, "agents": 4, "depth": 0})
     rng = np.random.default_rng(0)
-    assert set(secured.inner.summarise(clear, notebook, rng)) == {"present", "means", "inverse", "counts"}
-    assert secured.summarise(clear, notebook, rng) == {}
+    assert set(secured.inner.summarise(clear, agent_state, rng)) == {"present", "means", "inverse", "counts"}
+    assert secured.summarise(clear, agent_state, rng) == {}
 
 
 def test_reports_of_a_sum_have_all_their_parts_and_come_when_asked(secured):
@@ -276,13 +276,13 @@ def test_reports_of_a_sum_have_all_their_parts_and_come_when_asked(secured):
 def test_agents_without_a_key_are_left_out_of_sums(secured):
     state = secured.init(Federation(SPACE, tuple("0123")), np.random.default_rng(0))
     known = {a: keys.public_key(keys.new_private_key()) for a in "012"} | {"3": b"x" * 49}
-    state = secured.introduce(state, known)
+    state = secured.register_public_keys(state, known)
     state, tasks = secured.ask(state, Phase.TRAIN, 1, list("0123"), np.random.default_rng(0))
     assert [a for a, t in tasks.items() if "secure.sum" in t.values] == ["0", "1", "2"]
 
 
 def test_groups_hold_everybody_once_and_none_is_too_small():
-    secured = Secured(inner=make_algorithm("fed-pne", {}), least=3)
+    secured = SecureAggregation(inner=make_algorithm("fed-pne", {}), least=3)
     rng = np.random.default_rng(0)
     for size in range(2, 30):
         names = [str(i) for i in range(size)]
@@ -331,4 +331,4 @@ def test_degree_leaves_room_for_agents_that_leave():
     for least in (2, 3, 5, 20):
         degree = rounds.degree(least)
         assert degree % 2 == 0
-        assert Secured(inner=make_algorithm("fed-pne", {}), least=least)._needed(degree) < degree
+        assert SecureAggregation(inner=make_algorithm("fed-pne", {}), least=least)._needed(degree) < degree

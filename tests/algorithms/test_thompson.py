@@ -4,7 +4,7 @@ from contract import FINITE, MIXED, SQUARE, AlgorithmContract, Run, hills, same
 from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import RandomSearch, ThompsonSampling
-from fbo_flower.algorithms.records import History, Notebook
+from fbo_flower.algorithms.records import AgentState, History
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.surrogates.rff import draw_features
 from fbo_flower.space import Categorical, Float, SearchSpace
@@ -58,10 +58,10 @@ def test_no_point_comes_close_to_an_earlier_one(space):
     algorithm = ThompsonSampling()
     run = Run.begin(algorithm, space=space, num_agents=5, objective=hills(space, noise=0.0)).steps(15)
     for agent in run.agents.values():
-        features = space.features(agent.notebook.history.points)
+        features = space.features(agent.agent_state.history.points)
         for i in range(algorithm.num_initial, len(features)):
             distance = np.linalg.norm(features[:i] - features[i], axis=1).min()
-            assert distance >= algorithm.distance(agent.notebook) - 1e-12
+            assert distance >= algorithm.distance(agent.agent_state) - 1e-12
 
 
 def test_without_a_minimum_distance_points_do_come_close():
@@ -76,9 +76,9 @@ def test_an_inactive_parameter_does_not_move_the_maximiser():
     features = draw_features(40, np.array([1e3, 1e3, 0.3, 1e3, 1e3]), 5, np.random.default_rng(0))
     function = LinearFunction(features, np.random.default_rng(1).standard_normal(40))
     algorithm = ThompsonSampling()
-    notebook = Notebook(CONDITIONAL, History.empty(4))
+    agent_state = AgentState(CONDITIONAL, History.empty(4))
     for seed in range(5):
-        (point,) = algorithm.maximiser(function, notebook, np.random.default_rng(seed)).points
+        (point,) = algorithm.maximiser(function, agent_state, np.random.default_rng(seed)).points
         np.testing.assert_array_equal(CONDITIONAL.snap(point[None])[0], point)
         grid = CONDITIONAL.snap(np.random.default_rng(9).random((2000, 4)))
         assert (
@@ -106,7 +106,7 @@ def test_hyperparameters_are_refitted_on_schedule():
     fitted = []
     for _ in range(22):
         run.step()
-        fitted.append(int(run.agents["0"].notebook.arrays["fitted_at"][0]))
+        fitted.append(int(run.agents["0"].agent_state.arrays["fitted_at"][0]))
     # every observation up to 10, then after a fifth more
     assert fitted[:8] == [3, 4, 5, 6, 7, 8, 9, 10]
     assert sorted(set(fitted[7:])) == [10, 12, 14, 16, 19, 22]

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms.disclosure import ATTACKS as NAMED
-from fbo_flower.attacks import ATTACKS, Finding, find
+from fbo_flower.attacks import ATTACKS, AttackResult, find
 from fbo_flower.attacks.posterior import observed_points, observed_values
 from fbo_flower.cli import main as cli
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates import rff
 
 
-def findings(name: str) -> dict[str, Finding]:
+def findings(name: str) -> dict[str, AttackResult]:
     return {found.secret: found for found in find(name).run(0)}
 
 

@@ -17,7 +17,7 @@ from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.errors import ConfigError, FBOError, WireError
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space import Float, Int, SearchSpace
-from fbo_flower.storage.serialization import thaw
+from fbo_flower.storage.serialization import loads
 from fbo_flower.wire.flower_records import from_records, to_records
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -80,7 +80,7 @@ def all_bytes(arrays, config):
 
 def secrets(objective, context):
     """Every form in which the agent's points and values might stand in a message."""
-    arrays, _ = thaw(context.state["fbo-flower.memory"]["data"])
+    arrays, _ = loads(context.state["fbo-flower.memory"]["data"])
     numbers = [*arrays["history.points"].ravel(), *arrays["history.values"].ravel()]
     assert len(numbers) >= 9
     forms = []

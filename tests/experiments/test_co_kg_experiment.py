@@ -17,7 +17,7 @@ from fbo_flower.experiments.co_kg import tables as cokg_tables
 from fbo_flower.experiments.co_kg import work as cokg_cells
 from fbo_flower.experiments.co_kg.runs import differences
 from fbo_flower.simulation import make_problem, simulate
-from fbo_flower.simulation.jobs import load_cell, open_directory
+from fbo_flower.simulation.jobs import load_job, open_directory
 
 SMALL = replace(cokg_cells.QUICK, num_rounds=2, num_network_rounds=2)
 
@@ -56,7 +56,7 @@ def test_a_run_that_was_stopped_is_reported_as_far_as_it_got(directory, tmp_path
 
 
 def test_frameworks_of_one_cell_start_from_the_same_points(directory):
-    cell = load_cell(directory, cokg_cells.cell_name("f1", 0))
+    cell = load_job(directory, cokg_cells.job_name("f1", 0))
     best = {name: cell[f"{name}/best"] for name in cokg_cells.FRAMEWORKS}
     assert len({curve[0] for name, curve in best.items() if name != "random"}) == 1
     for curve in best.values():
@@ -89,7 +89,7 @@ def test_a_difference_is_that_of_the_value_without_noise_to_the_optimum():
 
 
 def test_an_odd_agent_changes_what_it_is_meant_to_change(directory):
-    cell = load_cell(directory, "odd-0")
+    cell = load_job(directory, "odd-0")
     plain = cell["none, uniform/best"]
     # a bad start and a lie in the warm-up leave the sound agents' first points alone
     for kind in cokg_odd.KINDS:
@@ -99,7 +99,7 @@ def test_an_odd_agent_changes_what_it_is_meant_to_change(directory):
 
 
 def test_the_attack_is_exact_without_noise_and_fails_with_much(directory):
-    cell = load_cell(directory, "private-0")
+    cell = load_job(directory, "private-0")
     assert cell["0.0/one"].max() < 0.01
     assert cell["1.0/one"].mean() > 10 * cell["0.0/one"].mean()
 

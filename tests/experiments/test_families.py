@@ -34,7 +34,7 @@ def test_families_give_every_algorithm_the_same_budget(tmp_path):
     directory = open_directory(tmp_path, {})
     compute(families.cells({"f1": 2}, {}, 0, 10), directory)
     for label in families.ALGORITHMS:
-        with np.load(directory / "cells" / f"{families_report.cell_name('f1', label, 0)}.npz") as cell:
+        with np.load(directory / "cells" / f"{families_report.job_name('f1', label, 0)}.npz") as cell:
             assert cell["values"].shape == (2, 10)
             np.testing.assert_array_equal(cell["best"], np.maximum.accumulate(cell["values"], axis=1))
             assert (cell["best"] <= cell["optimum"][:, None] + 1e-12).all()
@@ -74,7 +74,7 @@ def test_rfms_is_measured_by_what_it_ships(tmp_path, monkeypatch):
             return points.sum(axis=1)
 
     monkeypatch.setattr(tabulating, "evaluate", Plain())
-    monkeypatch.setattr(tabulating, "run_cells", lambda cells, directory, *_: compute(cells, directory))
+    monkeypatch.setattr(tabulating, "run_jobs", lambda cells, directory, *_: compute(cells, directory))
     path = tabulating.tabulate(make_problem("heart-4sites", None, 0, {}), tmp_path / "h.npz", 16, 4)
     found = families.run_rfms(f"table:{path}", 0, 6)
     assert found["best"].shape == (4, 1)
@@ -103,7 +103,7 @@ def test_messages_compare_all_variants_from_the_same_starting_points(tmp_path, m
     with np.load(directory / "cells" / "ts-0.npz") as alone:
         for variant in fts_messages.VARIANTS:
             with np.load(
-                directory / "cells" / f"{fts_messages_report.cell_name(variant, 100, 0)}.npz"
+                directory / "cells" / f"{fts_messages_report.job_name(variant, 100, 0)}.npz"
             ) as cell:
                 np.testing.assert_array_equal(cell["curves"][:, 0], alone["curves"][:2, 0])
                 assert (np.diff(cell["seconds"], axis=1) > 0).all()

@@ -8,12 +8,12 @@ import pytest
 from fbo_flower.experiments import EXPERIMENTS, find
 from fbo_flower.experiments.fts import landmine as fts_landmine
 from fbo_flower.experiments.fts import synthetic as fts_synthetic
-from fbo_flower.simulation.jobs import Cell, open_directory
+from fbo_flower.simulation.jobs import Job, open_directory
 
 needs_data = pytest.mark.skipif("FBO_FLOWER_DATA" not in os.environ, reason="FBO_FLOWER_DATA is not set")
 
 
-def compute(stages: list[list[Cell]], directory) -> None:
+def compute(stages: list[list[Job]], directory) -> None:
     for cell in (cell for stage in stages for cell in stage):
         np.savez(directory / "cells" / f"{cell.name}.npz", **cell.function(**cell.arguments))
 

@@ -12,10 +12,18 @@ from fbo_flower.experiments import EXPERIMENTS
 from fbo_flower.experiments.rfms import experiment as rfms
 from fbo_flower.experiments.rfms import outcomes as rfms_outcomes
 from fbo_flower.experiments.rfms import report as rfms_report
-from fbo_flower.experiments.rfms.criteria import CRITERIA, Seen, shrunken
+from fbo_flower.experiments.rfms.criteria import CRITERIA, ServerView, shrunken
 from fbo_flower.experiments.rfms.outcomes import CHOICES, HINDSIGHT, OWN, Outcomes
-from fbo_flower.experiments.rfms.replay import METHODS, Run, Setting, Size, one_by_one, replay, together
-from fbo_flower.experiments.rfms.tables import INBAG, Key, Table
+from fbo_flower.experiments.rfms.replay import (
+    METHODS,
+    ReplayRun,
+    ReplaySetting,
+    Size,
+    one_by_one,
+    replay,
+    together,
+)
+from fbo_flower.experiments.rfms.tables import INBAG, Key, LossTable
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems.learners import make_learner
 
@@ -24,7 +32,7 @@ NUM_CONFIGS, NUM_SITES = 30, 4
 START = np.array([3, 11, 7, 20, 2])
 
 
-def table(seed: int = 0, failed: tuple[int, ...] = ()) -> Table:
+def table(seed: int = 0, failed: tuple[int, ...] = ()) -> LossTable:
     """Losses that are smooth in the configuration, with ties, another optimum at each site."""
     rng = np.random.default_rng(seed)
     points = SPACE.snap(rng.random((NUM_CONFIGS, SPACE.dimension)))
@@ -34,10 +42,10 @@ def table(seed: int = 0, failed: tuple[int, ...] = ()) -> Table:
     wrong = np.round(rate[:, :, None, None] * rows)
     folds = np.round(rate[:, :1] + 0.05 * rng.standard_normal((NUM_CONFIGS, 10)), 1)
     wrong[list(failed)] = folds[list(failed)] = np.nan
-    return Table(points, folds, wrong, rows)
+    return LossTable(points, folds, wrong, rows)
 
 
-def strategy(setting: Setting, monkeypatch, **options):
+def strategy(setting: ReplaySetting, monkeypatch, **options):
     """Drive the algorithm by hand, with the table for sites; return the configurations and the last state."""
     found, points = setting.table, setting.table.points
     rows = found.rows[:, INBAG].sum(axis=-1)
@@ -84,9 +92,9 @@ def strategy(setting: Setting, monkeypatch, **options):
 @pytest.mark.parametrize("failed", [(), (11, 20, 25)])
 @pytest.mark.parametrize("name", [n for n in METHODS if n != "rand_mo"])
 def test_a_replay_evaluates_what_the_algorithm_does_with_the_table_for_a_cube(name, failed, monkeypatch):
-    setting, method = Setting(table(failed=failed), SPACE, 1, 3), METHODS[name]
+    setting, method = ReplaySetting(table(failed=failed), SPACE, 1, 3), METHODS[name]
     chosen, state = strategy(setting, monkeypatch, method=method.name, alpha=method.alpha)
-    (replayed,) = replay([Run(setting, method, START, 5, ("a", "b"))], 12, one_by_one)
+    (replayed,) = replay([ReplayRun(setting, method, START, 5, ("a", "b"))], 12, one_by_one)
     assert replayed.tolist() == chosen
     assert len(set(chosen)) == 12
     ours = setting.state(chosen)
@@ -108,7 +116,7 @@ def test_where_one_site_is_beyond_help_the_guard_falls_back_on_the_mean():
     found.wrong[:, 0] = 0.6 * found.rows[0]
     found.wrong[4, 0] = 0.7 * found.rows[0]  # worse for site 0, best for all others
     found.wrong[4, 1:] = found.fold_losses[4] = 0.0
-    setting, taken = Setting(found, SPACE, 1, 3), [2, 4, 9]
+    setting, taken = ReplaySetting(found, SPACE, 1, 3), [2, 4, 9]
     state = setting.state(taken)
     shipped = {s: rfms_methods.shipped(state, s, METHODS["fmo"]) for s in ("max", "guarded", "mean")}
     assert shipped["guarded"] == shipped["mean"] == 1
@@ -119,8 +127,8 @@ def test_where_one_site_is_beyond_help_the_guard_falls_back_on_the_mean():
 def test_surrogates_fitted_in_step_lead_to_about_the_configurations_of_those_fitted_one_by_one():
     same = []
     for seed in range(3):
-        setting = Setting(table(seed), SPACE, 1, 3)
-        runs = [Run(setting, m, START, 5, ("a", n)) for n, m in METHODS.items() if n != "rand_mo"]
+        setting = ReplaySetting(table(seed), SPACE, 1, 3)
+        runs = [ReplayRun(setting, m, START, 5, ("a", n)) for n, m in METHODS.items() if n != "rand_mo"]
         both = (replay(runs, 15, fitter) for fitter in (together, one_by_one))
         same += [len(np.intersect1d(*pair)) for pair in zip(*both, strict=True)]
     assert np.mean(same) > 14
@@ -128,8 +136,8 @@ def test_surrogates_fitted_in_step_lead_to_about_the_configurations_of_those_fit
 
 
 def test_random_search_draws_its_own_configurations_each_once():
-    setting = Setting(table(), SPACE, 0, 2)
-    (chosen,) = replay([Run(setting, METHODS["rand_mo"], START, 5, ("a",))], 12)
+    setting = ReplaySetting(table(), SPACE, 0, 2)
+    (chosen,) = replay([ReplayRun(setting, METHODS["rand_mo"], START, 5, ("a",))], 12)
     assert len(set(chosen.tolist())) == 12
     assert chosen[: len(START)].tolist() != START.tolist()
 
@@ -140,13 +148,13 @@ def test_a_table_of_equal_losses_does_not_break_a_method():
         flat, fold_losses=np.full_like(flat.fold_losses, 0.5), wrong=0.5 * flat.rows + 0 * flat.wrong
     )
     for chosen in replay(
-        [Run(Setting(flat, SPACE, 0, 2), m, START, 5, ("a",)) for m in METHODS.values()], 12
+        [ReplayRun(ReplaySetting(flat, SPACE, 0, 2), m, START, 5, ("a",)) for m in METHODS.values()], 12
     ):
         assert len(set(chosen.tolist())) == 12
 
 
 def test_volumes_and_losses_are_those_of_the_configurations_by_hand():
-    setting, taken = Setting(table(2), SPACE, 1, 3), np.array([4, 9, 15, 22, 28])
+    setting, taken = ReplaySetting(table(2), SPACE, 1, 3), np.array([4, 9, 15, 22, 28])
     found = setting.table
     outbag = found.wrong[taken][:, :, 1].sum(axis=2)
     rows = found.rows[:, 1].sum(axis=1)
@@ -170,7 +178,7 @@ def test_volumes_and_losses_are_those_of_the_configurations_by_hand():
 
 
 def test_criteria_are_those_of_a_case_worked_by_hand():
-    seen = Seen(
+    seen = ServerView(
         np.array([[0.0], [0.5], [1.0]]),
         local=np.array([0.10, 0.20, 0.30]),
         curators=np.array([[0.50, 0.30], [0.40, 0.32], [0.33, 0.31]]),

@@ -8,7 +8,7 @@ import pytest
 
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.experiments.rfms import tables as rfms_tables
-from fbo_flower.experiments.rfms.tables import Key, Table, design, keys, load_table, run, tabulate
+from fbo_flower.experiments.rfms.tables import Key, LossTable, design, keys, load_table, run, tabulate
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import BreastCancerSites
 
@@ -17,10 +17,10 @@ def context(partition: int) -> ObjectiveContext:
     return ObjectiveContext(str(partition), partition, 0, 1, generator(0))
 
 
-def table(openbox: int, stop: int, **options: Any) -> Table:
+def table(openbox: int, stop: int, **options: Any) -> LossTable:
     options = {"split": "drc", **options}
     arrays = tabulate("breast-cancer-5sites", options, 0, openbox, start=0, stop=stop, num_configs=64)
-    return Table(**arrays)
+    return LossTable(**arrays)
 
 
 @pytest.mark.parametrize("learner", ["elastic-net", "svm", "forest"])

@@ -20,9 +20,9 @@ from flwr.clientapp import ClientApp
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.records import (
+    AgentState,
     Federation,
     History,
-    Notebook,
     Outcome,
     Phase,
     Query,
@@ -38,7 +38,7 @@ from fbo_flower.numerics.surrogates.transforms import standardise
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
-from fbo_flower.storage.serialization import freeze, thaw
+from fbo_flower.storage.serialization import dumps, loads
 from fbo_flower.strategies import TuningStrategy
 from fbo_flower.wire.flower_records import from_records, to_records
 
@@ -86,41 +86,43 @@ class Agent:
     space: SearchSpace
     objective: Objective
     seed: int
-    notebook: Notebook
+    agent_state: AgentState
     is_site: bool = False  # trains models where others have an objective
     num_evaluations: int = 0
     log: History | None = None  # all that was evaluated, whatever the algorithm keeps of it
 
     def __post_init__(self) -> None:
-        self.log = self.notebook.history
+        self.log = self.agent_state.history
 
     def answer(self, algorithm: Algorithm[Any], task: Task) -> Report:
         outcomes: list[Outcome] = []
-        if algorithm.skips and task.num_trials and task.trial > self.notebook.next_trial:
-            self.notebook = self.notebook.skip_to(task.trial)
-        session = algorithm.session(task, self.notebook)
+        if algorithm.skips and task.num_trials and task.trial > self.agent_state.next_trial:
+            self.agent_state = self.agent_state.skip_to(task.trial)
+        session = algorithm.session(task, self.agent_state)
         if session is not None:
-            trial = self.notebook.next_trial
+            trial = self.agent_state.next_trial
             while (query := session.ask()) is not None:
                 outcomes.append(self.evaluate(query, trial, task))
                 session.tell(outcomes[-1])
                 trial = outcomes[-1].end
-            self.notebook = session.close()
+            self.agent_state = session.close()
         while session is None:
-            trial = self.notebook.next_trial
+            trial = self.agent_state.next_trial
             rng = generator(self.seed, "agent", self.name, "propose", str(task.phase), trial)
-            query = algorithm.propose(task, self.notebook, rng)
+            query = algorithm.propose(task, self.agent_state, rng)
             if query is None:
                 break
             outcomes.append(self.evaluate(query, trial, task))
             rng = generator(self.seed, "agent", self.name, "learn", str(task.phase), trial)
-            self.notebook = algorithm.learn(task, self.notebook, outcomes[-1], rng)
+            self.agent_state = algorithm.learn(task, self.agent_state, outcomes[-1], rng)
         keys = ("summarise", str(task.phase), task.trial, task.num_trials)
-        arrays = algorithm.summarise(task, self.notebook, generator(self.seed, "agent", self.name, *keys))
-        done = self.notebook.history.select(task.trial, task.end)
+        arrays = algorithm.summarise(task, self.agent_state, generator(self.seed, "agent", self.name, *keys))
+        done = self.agent_state.history.select(task.trial, task.end)
         num_failed = len(done.failures) + (0 if len(done.trials) else sum(self.failed(o) for o in outcomes))
-        remarks = algorithm.remarks(task, self.notebook)
-        return Report(task.trial, task.num_trials, num_failed if task.num_trials else 0, arrays, remarks)
+        report_metrics = algorithm.report_metrics(task, self.agent_state)
+        return Report(
+            task.trial, task.num_trials, num_failed if task.num_trials else 0, arrays, report_metrics
+        )
 
     @staticmethod
     def failed(outcome: Outcome) -> int:
@@ -209,7 +211,7 @@ class Run:
                 space,
                 objective or hills(space),
                 seed,
-                Notebook(space, (prior or {}).get(n, empty)),
+                AgentState(space, (prior or {}).get(n, empty)),
                 bool(algorithm.roles),
             )
             for n in names
@@ -388,11 +390,13 @@ class AlgorithmContract:
         for _ in range(self.num_rounds):
             before = copy.deepcopy(run.state)
             held = run.state
-            notebooks = {name: (a.notebook, copy.deepcopy(a.notebook)) for name, a in run.agents.items()}
+            notebooks = {
+                name: (a.agent_state, copy.deepcopy(a.agent_state)) for name, a in run.agents.items()
+            }
             run.step()
             assert same(held, before)
-            for held_notebook, copied in notebooks.values():
-                assert same(held_notebook, copied)
+            for held_agent_state, copied in notebooks.values():
+                assert same(held_agent_state, copied)
         for exchange in run.exchanges[-3:]:
             state, task, report = map(copy.deepcopy, (run.state, exchange.task, exchange.report))
             algorithm.tell(run.state, exchange.phase, {exchange.agent: exchange.report})
@@ -413,7 +417,7 @@ class AlgorithmContract:
         state = pickle.loads(pickle.dumps(part.state))
         resumed = Run(self.make(), part.agents, state, part.seed, at, part.exchanges)
         for agent in resumed.agents.values():
-            agent.notebook = thawed(agent.notebook)
+            agent.agent_state = thawed(agent.agent_state)
         resumed.steps(self.num_rounds - at)
         assert same(whole.exchanges, resumed.exchanges)
 
@@ -535,7 +539,7 @@ class AlgorithmContract:
         algorithm = self.make()
         run = Run.begin(algorithm, objective=objective).steps(self.num_rounds)
         assert len(run.histories()["0"]) == len(run.histories()["2"])
-        assert algorithm.recommend(run.agents["0"].notebook) is None
+        assert algorithm.recommend(run.agents["0"].agent_state) is None
         everybody = Run.begin(algorithm, objective=lambda c, x: None).steps(self.num_rounds)
         assert max(map(len, everybody.histories().values())) >= self.num_rounds
 
@@ -548,12 +552,12 @@ class AlgorithmContract:
     def test_recommendation_is_the_best_point_of_the_history(self):
         algorithm = self.make()
         run = Run.begin(algorithm).steps(self.num_rounds)
-        assert algorithm.recommend(Notebook(SQUARE, History.empty(2))) is None
+        assert algorithm.recommend(AgentState(SQUARE, History.empty(2))) is None
         for agent in run.agents.values():
-            history = agent.notebook.history
+            history = agent.agent_state.history
             if len(history):
                 best = history.points[int(np.argmax(history.values))]
-                np.testing.assert_array_equal(algorithm.recommend(agent.notebook), best)
+                np.testing.assert_array_equal(algorithm.recommend(agent.agent_state), best)
 
     # -- observations from before --------------------------------------------------------------
 
@@ -566,15 +570,22 @@ class AlgorithmContract:
         assert history.trials[6:].tolist() == list(range(len(history) - 6))
 
 
-def thawed(notebook: Notebook) -> Notebook:
-    """The notebook as an agent finds it after it has been away."""
-    history = notebook.history
-    arrays, values = thaw(
-        freeze(
-            {**notebook.arrays, "points": history.points, "values": history.values, "trials": history.trials},
+def thawed(agent_state: AgentState) -> AgentState:
+    """The agent's state as an agent finds it after it has been away."""
+    history = agent_state.history
+    arrays, values = loads(
+        dumps(
+            {
+                **agent_state.arrays,
+                "points": history.points,
+                "values": history.values,
+                "trials": history.trials,
+            },
             {"failures": {str(t): reason for t, reason in history.failures.items()}},
         )
     )
     points, observed, trials = (arrays.pop(name) for name in ("points", "values", "trials"))
     failures = {int(t): reason for t, reason in values["failures"].items()}
-    return Notebook(notebook.space, History(points, observed, trials, failures), arrays, notebook.passed)
+    return AgentState(
+        agent_state.space, History(points, observed, trials, failures), arrays, agent_state.passed
+    )

@@ -20,8 +20,8 @@ class Context:
     rng: np.random.Generator
 
 
-def in_process(cells, directory, num_workers, on_cell=None):
-    """`run_cells` without its processes, which take seconds to begin."""
+def in_process(cells, directory, num_workers, on_job=None):
+    """`run_jobs` without its processes, which take seconds to begin."""
     for cell in cells:
         path = directory / "cells" / f"{cell.name}.npz"
         if not path.exists():
@@ -34,7 +34,7 @@ def table(tmp_path_factory):
     problem = make_problem("himmelblau", 3, 1, {})
     path = tmp_path_factory.mktemp("table") / "h.npz"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tabulating, "run_cells", in_process)
+        patch.setattr(tabulating, "run_jobs", in_process)
         return problem, tabulate(problem, path, 150, 100, 1)
 
 
@@ -85,7 +85,7 @@ def test_a_stopped_run_goes_on_and_gives_the_same_file(table, tmp_path, monkeypa
         evaluated.append(len(points))
         return real(p, agent, points)
 
-    monkeypatch.setattr(tabulating, "run_cells", in_process)
+    monkeypatch.setattr(tabulating, "run_jobs", in_process)
     monkeypatch.setattr(tabulating, "evaluate", stopping)
     with pytest.raises(KeyboardInterrupt):
         tabulate(problem, tmp_path / "h.npz", 150, 100, 1)

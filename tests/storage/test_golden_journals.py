@@ -44,10 +44,10 @@ def test_golden_agents_know_what_they_evaluated(tmp_path: Path, number: int) -> 
             AgentJournal(tmp_path / f"agent_{agent}.db", agent) as journal,
         ):
             first = str(next(study.events()).values["study"])
-            entropy, notebook = journal.study(first) or (0, b"")
+            entropy, agent_state = journal.study(first) or (0, b"")
             made = journal.evaluations(first)
         assert entropy == 7
-        assert notebook
+        assert agent_state
         assert [e.trial for e in made] == [0, 1, 2, 3]
         assert made[1].failure == "ValueError: planted"
 

@@ -28,7 +28,7 @@ from fbo_flower.errors import JournalError
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.storage.ledger import Ledger, Sent, entries, read_ledger
+from fbo_flower.storage.ledger import Ledger, LedgerEntry, entries, read_ledger
 from fbo_flower.strategies import FTS, STRATEGIES
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -142,7 +142,7 @@ def test_what_is_summed_securely_is_not_listed_as_seen() -> None:
 
 def test_what_is_not_known_is_not_called_harmless() -> None:
     assert meaning("of-another-house", "weights").discloses == UNKNOWN
-    rows = [Sent("s", 1, "train", "of-another-house", "secret", "3", "float64", 24, "x")]
+    rows = [LedgerEntry("s", 1, "train", "of-another-house", "secret", "3", "float64", 24, "x")]
     text = "\n".join(describe(Ledger("0", rows)))
     assert "Not known here: secret." in text
     assert "Not examined." in text

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from fbo_flower.errors import WireError
-from fbo_flower.storage.serialization import freeze, thaw
+from fbo_flower.storage.serialization import dumps, loads
 
 numbers = arrays(
     st.sampled_from([np.float64, np.float32, np.int64, np.uint8, np.bool_]),
@@ -27,7 +27,7 @@ state_values = st.recursive(
     st.dictionaries(st.text(), state_values, max_size=3),
 )
 def test_freeze_and_thaw_keep_every_bit(named, values):
-    thawed, got = thaw(freeze(named, values))
+    thawed, got = loads(dumps(named, values))
     assert list(thawed) == list(named)
     for name, array in named.items():
         assert (thawed[name].dtype, thawed[name].shape) == (array.dtype, array.shape)
@@ -37,16 +37,16 @@ def test_freeze_and_thaw_keep_every_bit(named, values):
 
 def test_frozen_state_is_the_same_bytes_each_time():
     named = {"a": np.arange(4.0), "b": np.eye(2)}
-    assert freeze(named, {"x": 1}) == freeze(copy.deepcopy(named), {"x": 1})
+    assert dumps(named, {"x": 1}) == dumps(copy.deepcopy(named), {"x": 1})
 
 
-FROZEN = freeze({"points": np.random.default_rng(0).random((3, 2)), "n": np.array(7)}, {"study": "s"})
+FROZEN = dumps({"points": np.random.default_rng(0).random((3, 2)), "n": np.array(7)}, {"study": "s"})
 
 
 @pytest.mark.parametrize("length", [0, 1, 3, 4, 5, 30, len(FROZEN) - 60, len(FROZEN) - 1])
 def test_truncated_memory_is_a_wire_error(length):
     with pytest.raises(WireError, match="stored state"):
-        thaw(FROZEN[:length])
+        loads(FROZEN[:length])
 
 
 def frozen(header):
@@ -75,7 +75,7 @@ def frozen(header):
 )
 def test_damaged_memory_is_a_wire_error(header):
     with pytest.raises(WireError, match="stored state"):
-        thaw(frozen(header))
+        loads(frozen(header))
 
 
 def test_flipped_bytes_of_a_memory_never_raise_anything_else():
@@ -86,7 +86,7 @@ def test_flipped_bytes_of_a_memory_never_raise_anything_else():
         for _ in range(rng.integers(1, 4)):
             data[rng.integers(len(data))] = rng.integers(256)
         try:
-            thaw(bytes(data))
+            loads(bytes(data))
         except WireError:
             refused += 1
     assert 0 < refused < 3000  # flipped values still read, flipped headers do not

@@ -17,7 +17,7 @@ from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import FIRST_NODE, Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.storage.warm_start import FOLDER, Kept
+from fbo_flower.storage.warm_start import FOLDER, WarmStart
 from fbo_flower.study import Study
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
@@ -31,7 +31,7 @@ def run(algorithm="fts", seed=0, num_rounds=4, agents=3, **settings):
 
 def test_messages_are_kept_with_the_study_and_hold_no_observation(tmp_path):
     study = run(out=tmp_path)
-    kept = Kept.load(tmp_path, "fts")
+    kept = WarmStart.load(tmp_path, "fts")
     assert {name: array.shape for name, array in kept.arrays.items()} == {
         "frequencies": (12, 1), "phases": (12,), "weights": (3, 12),
     }  # fmt: skip
@@ -63,7 +63,7 @@ def test_a_lone_agent_follows_the_earlier_ones(tmp_path):
 
 def test_sums_with_noise_are_used_again_without_new_releases(tmp_path):
     run("dp-fts", out=tmp_path)
-    kept = Kept.load(tmp_path, "dp-fts")
+    kept = WarmStart.load(tmp_path, "dp-fts")
     assert kept.arrays["weights"].shape == (1, 12)
     options = {"schedule": 0.0, "max_epsilon": 4.0, "when_spent": "keep", "noise_multiplier": 5.0}
     run("dp-fts", 1, 3, options=options, warm_start=tmp_path)
@@ -74,7 +74,7 @@ def test_sums_with_noise_are_used_again_without_new_releases(tmp_path):
 @pytest.mark.parametrize("name", ["rgpe", "taf"])
 def test_posteriors_of_an_earlier_study_are_members_from_the_first_model_on(name, tmp_path):
     run(name, out=tmp_path)
-    kept = Kept.load(tmp_path, name)
+    kept = WarmStart.load(tmp_path, name)
     best = {"rgpe": 0, "taf": 1}[name]
     assert {n: a.shape for n, a in kept.arrays.items()} == {
         "frequencies": (12, 1),
@@ -101,14 +101,14 @@ def test_survivors_of_an_earlier_stage_1_save_its_pulls(tmp_path):
     options = {"budget": 150, "gap": 0.1}
     common = {"problem": "garland", "algorithm": "pf-pne", "num_agents": 4, "engine": "inline"}
     first = simulate(**common, seed=0, options=options, out=tmp_path)
-    kept = Kept.load(tmp_path, "pf-pne")
+    kept = WarmStart.load(tmp_path, "pf-pne")
     assert set(kept.arrays) == {"shared.depth", "shared.index", "shared.mean", "shared.radius", "arity"}
     warm = simulate(**common, seed=1, options=options, warm_start=tmp_path)
     cold = simulate(**common, seed=1, options=options)
     assert len(first.rounds) == len(cold.rounds) > len(warm.rounds), "stage 1 is over before it begins"
     assert warm.trials["pulls"].sum() == cold.trials["pulls"].sum() == 600
     assert not warm.rounds["floats_up"].any()
-    shared = Kept.load(tmp_path, "pf-pne").arrays
+    shared = WarmStart.load(tmp_path, "pf-pne").arrays
     deepest = shared["shared.index"][shared["shared.depth"] == shared["shared.depth"].max()]
     assert len(deepest) >= 1
     for spoilt in (
@@ -132,9 +132,9 @@ def test_survivors_of_an_earlier_stage_1_save_its_pulls(tmp_path):
 def test_fed_pne_goes_on_below_the_deepest_survivors(tmp_path):
     common = {"problem": "garland", "algorithm": "fed-pne", "num_agents": 4, "engine": "inline"}
     simulate(**common, seed=0, options={"budget": 60}, out=tmp_path)
-    shared = Kept.load(tmp_path, "fed-pne").arrays
+    shared = WarmStart.load(tmp_path, "fed-pne").arrays
     simulate(**common, seed=0, options={"budget": 900}, out=tmp_path / "next", warm_start=tmp_path)
-    after = Kept.load(tmp_path / "next", "fed-pne").arrays
+    after = WarmStart.load(tmp_path / "next", "fed-pne").arrays
     assert after["shared.depth"].max() > shared["shared.depth"].max()
     rows = len(shared["shared.index"])
     np.testing.assert_array_equal(after["shared.index"][:rows], shared["shared.index"])
@@ -174,7 +174,7 @@ def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(tmp_p
         run(warm_start=tmp_path / "text.npz")
     with pytest.raises(ConfigError, match="keeps messages"):
         ThompsonSampling().warm(None, {})
-    arrays = {**Kept.load(tmp_path, "fts").arrays, "weights": np.full((2, 12), np.nan)}
+    arrays = {**WarmStart.load(tmp_path, "fts").arrays, "weights": np.full((2, 12), np.nan)}
     state = FTSState(SearchSpace({"x": Float(0.0, 1.0)}))
     with pytest.raises(ConfigError, match="weights"):
         FTS(**SMALL).warm(state, arrays)
@@ -185,7 +185,7 @@ def test_a_file_without_pickles_is_all_that_is_read(tmp_path):
     folder.mkdir()
     np.savez(folder / "x.npz", header=np.array([{"algorithm": "fts"}], dtype=object))
     with pytest.raises(ConfigError, match=r"x\.npz"):
-        Kept.load(tmp_path, "fts")
+        WarmStart.load(tmp_path, "fts")
 
 
 def test_a_resumed_study_must_start_from_the_same_messages(tmp_path):

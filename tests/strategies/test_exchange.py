@@ -5,7 +5,7 @@ import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from fbo_flower.strategies.exchange import Stopped, exchange
+from fbo_flower.strategies.send_and_receive import Stopped, send_and_receive
 
 
 class FakeGrid:
@@ -41,7 +41,7 @@ def messages(count):
 
 
 def run(grid, count=3, timeout=5.0, quorum=None, stop=None):
-    return exchange(grid, messages(count), timeout, stop or threading.Event(), quorum)
+    return send_and_receive(grid, messages(count), timeout, stop or threading.Event(), quorum)
 
 
 def test_replies_are_known_by_the_position_of_their_message():

@@ -18,7 +18,7 @@ from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import FTS, CoKG, RandomSearch
 from fbo_flower.strategies.base import TuningStrategy
-from fbo_flower.strategies.roll_call import Roster
+from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.study import Study
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -278,13 +278,13 @@ def test_a_silent_node_that_failed_before_is_not_waited_for_longer_than_a_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[float] = []
-    late_call = Roster.late_call
+    register_late = AgentRegistry.register_late
 
     def noting(self, grid, connected, stop, seconds=30.0):
         waits.append(seconds)
-        late_call(self, grid, connected, stop, seconds)
+        register_late(self, grid, connected, stop, seconds)
 
-    monkeypatch.setattr(Roster, "late_call", noting)
+    monkeypatch.setattr(AgentRegistry, "register_late", noting)
     app = client_app(hill, SPACE, seed=3, disclose="trials")
     grid = InProcessGrid(app, 3, faults={LIAR: Fault("raising", [2])})
     RandomSearch(num_agents=3, seed=3, round_timeout=0.2).start(grid, NUM_ROUNDS)

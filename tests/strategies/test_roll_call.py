@@ -11,8 +11,8 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.strategies import RandomSearch
-from fbo_flower.strategies.exchange import Stopped
-from fbo_flower.strategies.roll_call import Roster
+from fbo_flower.strategies.registration import AgentRegistry
+from fbo_flower.strategies.send_and_receive import Stopped
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 OTHER = SearchSpace({"x": Float(0.0, 2.0)})
@@ -32,16 +32,16 @@ def grid(num_nodes=4, spaces=None, app=None, **options):
 
 
 def roll(grid, num_agents, wait=0.2, space=None):
-    roster = Roster(space)
-    roster.first_call(grid, num_agents, wait, threading.Event())
-    return roster
+    registry = AgentRegistry(space)
+    registry.wait_for_agents(grid, num_agents, wait, threading.Event())
+    return registry
 
 
 def test_agents_are_bound_to_their_nodes():
-    roster = roll(grid(3, node_configs={1: {"agent": "pump"}}), 3)
-    assert roster.nodes == {"0": 1001, "2": 1003, "pump": 1002}
-    assert roster.space == SPACE
-    assert roster.present([1002, 1003]) == ["2", "pump"]
+    registry = roll(grid(3, node_configs={1: {"agent": "pump"}}), 3)
+    assert registry.nodes == {"0": 1001, "2": 1003, "pump": 1002}
+    assert registry.space == SPACE
+    assert registry.present([1002, 1003]) == ["2", "pump"]
 
 
 def test_roles_are_known():
@@ -79,9 +79,9 @@ def test_space_that_is_insisted_on_decides():
 
 def test_second_claimant_of_an_id_is_refused():
     crowd = grid(3, node_configs={2: {"agent": "0"}})
-    roster = roll(crowd, 2)
-    assert roster.nodes == {"0": 1001, "1": 1002}
-    assert list(roster.refused) == [1003]
+    registry = roll(crowd, 2)
+    assert registry.nodes == {"0": 1001, "1": 1002}
+    assert list(registry.refused) == [1003]
     with pytest.raises(ConfigError, match=r"expected 3 within 0.2 s, got 2; 1 refused.*'0' is node 1001"):
         roll(crowd, 3)
 
@@ -93,18 +93,18 @@ def test_id_can_be_taken_over_once_its_node_is_gone(same_memory, tmp_path):
     if same_memory:
         claim = {0: {"journal": str(tmp_path / "a.db")}, 2: {"agent": "0", "journal": str(tmp_path / "a.db")}}
     crowd = grid(3, node_configs=claim, faults={0: Fault("down", rounds=range(3, 99))})
-    roster = roll(crowd, 2)
+    registry = roll(crowd, 2)
     stop = threading.Event()
     for _ in range(2):
-        roster.late_call(crowd, crowd.get_node_ids(), stop)
-        assert roster.nodes["0"] == 1001
+        registry.register_late(crowd, crowd.get_node_ids(), stop)
+        assert registry.nodes["0"] == 1001
     connected = [1002, 1003]
     for _ in range(6):
-        roster.late_call(crowd, connected, stop)
+        registry.register_late(crowd, connected, stop)
     name = "0" if same_memory else "0~2"  # an agent without the memory cannot go on where the first one was
-    assert roster.nodes[name] == 1003
-    assert 1003 not in roster.refused
-    assert set(roster.present(connected)) == {name, "1"}
+    assert registry.nodes[name] == 1003
+    assert 1003 not in registry.refused
+    assert set(registry.present(connected)) == {name, "1"}
 
 
 class Counting(ClientApp):
@@ -126,37 +126,37 @@ class Counting(ClientApp):
 def test_failing_node_is_asked_less_and_less_often_but_not_forgotten():
     app = Counting({1002: 10**6})
     crowd = grid(2, app=app)
-    roster = roll(crowd, 1)
+    registry = roll(crowd, 1)
     asked = []
     for number in range(1, 41):
         before = len(app.calls)
-        roster.late_call(crowd, crowd.get_node_ids(), threading.Event())
+        registry.register_late(crowd, crowd.get_node_ids(), threading.Event())
         asked += [number] * (len(app.calls) - before)
     assert set(app.calls) == {1001, 1002}
     assert np.diff(asked).tolist() == [3, 5, 9, 9, 9]
-    assert roster.nodes == {"0": 1001}
+    assert registry.nodes == {"0": 1001}
 
 
 def test_node_that_recovers_is_admitted():
     app = Counting({1002: 2})
     crowd = grid(2, app=app)
-    roster = roll(crowd, 1)
+    registry = roll(crowd, 1)
     for _ in range(5):
-        roster.late_call(crowd, crowd.get_node_ids(), threading.Event())
-    assert roster.nodes == {"0": 1001, "1": 1002}
+        registry.register_late(crowd, crowd.get_node_ids(), threading.Event())
+    assert registry.nodes == {"0": 1001, "1": 1002}
     assert app.calls.count(1001) == 1, "who is admitted is not asked again"
 
 
 def test_silent_node_holds_up_one_late_call_only():
     crowd = grid(2, faults={1: Fault("silent")})
-    roster = Roster(SPACE)
-    roster.nodes["0"] = 1001
+    registry = AgentRegistry(SPACE)
+    registry.nodes["0"] = 1001
     seconds = []
     for _ in range(2):
         import time
 
         started = time.monotonic()
-        roster.late_call(crowd, crowd.get_node_ids(), threading.Event(), seconds=0.0)
+        registry.register_late(crowd, crowd.get_node_ids(), threading.Event(), seconds=0.0)
         seconds.append(time.monotonic() - started)
     assert seconds[0] >= 0.9
     assert seconds[1] < 0.5
@@ -172,7 +172,7 @@ def test_late_joiner_with_another_space_is_refused_and_the_run_goes_on():
     strategy = RandomSearch(num_agents=2, seed=1)
     study = strategy.start(grid(3, spaces={2: OTHER}, faults=faults), 6)
     assert set(study.trials["agent"].tolist()) == {"0", "1"}
-    assert "digest" in strategy._run.roster.refused[1003]
+    assert "digest" in strategy._run.registry.refused[1003]
 
 
 def answering(change):
@@ -214,16 +214,16 @@ def answering(change):
     ],
 )
 def test_malformed_answers_cost_their_node_only(change):
-    roster = roll(grid(3, app=answering(change)), 2)
-    assert roster.nodes == {"0": 1001, "2": 1003}
-    assert list(roster.refused) == [1002]
+    registry = roll(grid(3, app=answering(change)), 2)
+    assert registry.nodes == {"0": 1001, "2": 1003}
+    assert list(registry.refused) == [1002]
 
 
 def test_stop_is_heard_while_waiting_for_nodes():
     stop = threading.Event()
     stop.set()
     with pytest.raises(Stopped):
-        Roster(None).first_call(grid(1), 3, 60.0, stop)
+        AgentRegistry(None).wait_for_agents(grid(1), 3, 60.0, stop)
 
 
 def test_mixed_spaces_travel():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fbo_flower.algorithms.protocol import check_number
-from fbo_flower.algorithms.records import Array, IntArray, Notebook, Outcome
+from fbo_flower.algorithms.records import AgentState, Array, IntArray, Outcome
 from fbo_flower.numerics.bandits import ucb
 
 MAX_SEED = 2**53  # as JSON has integers
@@ -39,7 +39,7 @@ def num_arms(dim: int) -> int:
 
 
 @dataclass(frozen=True)
-class Purse:
+class ArmStatistics:
     """An agent's pulls of the arms.
 
     Parameters
@@ -51,23 +51,23 @@ class Purse:
     total: Array
 
     @staticmethod
-    def read(notebook: Notebook) -> Purse:
-        """Return what the notebook holds; nothing pulled at first."""
-        zeros, arrays = np.zeros(num_arms(notebook.space.dimension)), notebook.arrays
+    def read(agent_state: AgentState) -> ArmStatistics:
+        """Return what the agent's state holds; nothing pulled at first."""
+        zeros, arrays = np.zeros(num_arms(agent_state.space.dimension)), agent_state.arrays
         count = np.asarray(arrays.get("arms.count", zeros), dtype=np.int64)
-        return Purse(count, np.asarray(arrays.get("arms.total", zeros), dtype=np.float64))
+        return ArmStatistics(count, np.asarray(arrays.get("arms.total", zeros), dtype=np.float64))
 
-    def write(self, notebook: Notebook) -> Notebook:
-        """Return the notebook with this in it."""
-        return notebook.write(**{"arms.count": self.count, "arms.total": self.total})
+    def write(self, agent_state: AgentState) -> AgentState:
+        """Return the agent's state with this in it."""
+        return agent_state.write(**{"arms.count": self.count, "arms.total": self.total})
 
-    def add(self, arms: IntArray, outcome: Outcome) -> Purse:
+    def add(self, arms: IntArray, outcome: Outcome) -> ArmStatistics:
         """Return this after pulls of `arms (n,)`, a row each."""
         assert outcome.counts is not None
         count, total = self.count.copy(), self.total.copy()
         count[arms] += outcome.counts
         total[arms] += np.where(outcome.counts > 0, outcome.values * outcome.counts, 0.0)
-        return Purse(count, total)
+        return ArmStatistics(count, total)
 
     def means(self) -> Array:
         """Return the mean of each arm, `(K,)`; 0 without a value."""

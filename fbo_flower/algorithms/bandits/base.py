@@ -9,13 +9,13 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from fbo_flower.algorithms.protocol import Algorithm, Schema, check_choice, check_number
-from fbo_flower.algorithms.records import Notebook, Scalar, Task, natural_key
+from fbo_flower.algorithms.records import AgentState, Scalar, Task, natural_key
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace
 
 State = TypeVar("State")
 Value = TypeVar("Value")
-NUM_EVALUATIONS = "evaluations"  # really made, in an agent's notebook and in its reports
+NUM_EVALUATIONS = "evaluations"  # really made, in an agent's state and in its reports
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +42,16 @@ class Bandit(Algorithm[State]):
     def reuses_values(self) -> bool:
         return self.deterministic
 
-    def remarks(self, task: Task, notebook: Notebook) -> dict[str, Scalar]:
-        made = notebook.arrays.get(NUM_EVALUATIONS)
+    def report_metrics(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
+        made = agent_state.arrays.get(NUM_EVALUATIONS)
         return {NUM_EVALUATIONS: int(np.asarray(made)[0])} if self.deterministic and made is not None else {}
 
-    def remark_types(self) -> dict[str, type]:
+    def metric_types(self) -> dict[str, type]:
         """Return the scalars that a report may carry."""
         return {NUM_EVALUATIONS: int} if self.deterministic else {}
 
     def report_schema(self, space: SearchSpace) -> Schema:
-        return Schema(values=self.remark_types())
+        return Schema(values=self.metric_types())
 
 
 @dataclass(frozen=True, kw_only=True)

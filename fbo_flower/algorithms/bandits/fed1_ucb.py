@@ -23,14 +23,14 @@ import numpy as np
 
 from fbo_flower.algorithms.bandits import arms
 from fbo_flower.algorithms.bandits.base import Bandit, check_most, in_order
-from fbo_flower.algorithms.bandits.fed1_agent import Turn
+from fbo_flower.algorithms.bandits.fed1_agent import Fed1Session
 from fbo_flower.algorithms.protocol import ArraySpec, Progress, Schema, Session, check_number
 from fbo_flower.algorithms.records import (
+    AgentState,
     AnyArray,
     Array,
     Federation,
     IntArray,
-    Notebook,
     Phase,
     Query,
     Report,
@@ -173,37 +173,40 @@ class Fed1UCB(Bandit[Fed1State]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, notebook: Notebook) -> Session:
-        return Turn(task, notebook)
+    def session(self, task: Task, agent_state: AgentState) -> Session:
+        return Fed1Session(task, agent_state)
 
-    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
         raise ConfigError(f"{self.name}: expected session(), its tasks are one conversation")
 
-    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
         if "arms" not in task.arrays:
             return {}
-        active, purse = np.asarray(task.arrays["arms"], dtype=np.int64), arms.Purse.read(notebook)
-        done = np.asarray(notebook.arrays["phase.done"], dtype=np.int64)[active]
+        active, statistics = (
+            np.asarray(task.arrays["arms"], dtype=np.int64),
+            arms.ArmStatistics.read(agent_state),
+        )
+        done = np.asarray(agent_state.arrays["phase.done"], dtype=np.int64)[active]
         owed = np.maximum(0, int(task.values["pulls"]) - done).sum(keepdims=True)
-        return {"means": purse.means()[active], "counts": purse.count[active], "owed": owed}
+        return {"means": statistics.means()[active], "counts": statistics.count[active], "owed": owed}
 
-    def recommend(self, notebook: Notebook) -> Array | None:
-        best = self._best(notebook)
+    def recommend(self, agent_state: AgentState) -> Array | None:
+        best = self._best(agent_state)
         if best is None:
             return None
-        seed = int(np.asarray(notebook.arrays["seed"])[0])
-        point: Array = arms.points(seed, notebook.space.dimension)[best]
+        seed = int(np.asarray(agent_state.arrays["seed"])[0])
+        point: Array = arms.points(seed, agent_state.space.dimension)[best]
         return point
 
-    def incumbent(self, notebook: Notebook) -> float:
-        best = self._best(notebook)
-        return float("nan") if best is None else float(arms.Purse.read(notebook).means()[best])
+    def incumbent(self, agent_state: AgentState) -> float:
+        best = self._best(agent_state)
+        return float("nan") if best is None else float(arms.ArmStatistics.read(agent_state).means()[best])
 
-    def _best(self, notebook: Notebook) -> int | None:
+    def _best(self, agent_state: AgentState) -> int | None:
         """Return the arm that the server named, else that with the best mean of the agent's own."""
-        purse = arms.Purse.read(notebook)
-        named = int(np.asarray(notebook.arrays.get("best", np.array([-1])))[0])
-        return named if named >= 0 and purse.count[named] > 0 else purse.best()
+        statistics = arms.ArmStatistics.read(agent_state)
+        named = int(np.asarray(agent_state.arrays.get("best", np.array([-1])))[0])
+        return named if named >= 0 and statistics.count[named] > 0 else statistics.best()
 
     # -- what may cross the wire ---------------------------------------------------------------
 
@@ -216,4 +219,4 @@ class Fed1UCB(Bandit[Fed1State]):
         count = arms.num_arms(space.dimension)
         counts, owed = ArraySpec((None,), "int64", 0, 1e9, count), ArraySpec((1,), "int64", 0, 1e15)
         means = ArraySpec((None,), max_length=count)
-        return Schema({"means": means, "counts": counts, "owed": owed}, self.remark_types())
+        return Schema({"means": means, "counts": counts, "owed": owed}, self.metric_types())

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from fbo_flower.algorithms.bandits import arms
-from fbo_flower.algorithms.records import AnyArray, Array, IntArray, Notebook, Outcome, Query, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, IntArray, Outcome, Query, Task
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import ucb
 
@@ -34,42 +34,42 @@ def symmetric(upper: AnyArray, size: int) -> Array:
     return np.asarray(matrix + np.triu(matrix, 1).T, dtype=np.float64)
 
 
-def sums(gradients: Array, purse: arms.Purse) -> tuple[Array, Array]:
+def sums(gradients: Array, statistics: arms.ArmStatistics) -> tuple[Array, Array]:
     """Return `G^T diag(n) G (P, P)` and `G^T s (P,)` of the agent's own pulls."""
-    return gradients.T @ (purse.count[:, np.newaxis] * gradients), gradients.T @ purse.total
+    return gradients.T @ (statistics.count[:, np.newaxis] * gradients), gradients.T @ statistics.total
 
 
 class Pull:
     """One task of an agent: at most one pull, and training where its sums are due."""
 
-    def __init__(self, task: Task, notebook: Notebook, options: ucb.NeuralOptions) -> None:
+    def __init__(self, task: Task, agent_state: AgentState, options: ucb.NeuralOptions) -> None:
         self._task, self._options = task, options
-        seed, dim = task.values.get("arms.seed"), notebook.space.dimension
+        seed, dim = task.values.get("arms.seed"), agent_state.space.dimension
         if not isinstance(seed, int) or not 0 <= seed <= arms.MAX_SEED:
             raise WireError(f"arms.seed: expected an integer between 0 and {arms.MAX_SEED}, got {seed!r}")
         self._points = arms.points(seed, dim)
         self._state = ucb.neural_start(self._points, 1, options, np.random.default_rng([seed, 4]))
-        self._purse = arms.Purse.read(notebook)
+        self._purse = arms.ArmStatistics.read(agent_state)
         self._size = num_weights(options, dim)
         self._eye = options.regulariser * np.eye(self._size)
-        self._notebook = notebook.write(seed=np.array([seed], dtype=np.int64))
+        self._agent_state = agent_state.write(seed=np.array([seed], dtype=np.int64))
         self._hear()
         self._arm = -1
         self._send = bool(self._whole("send", 0)) or bool(task.values.get("send", False))
 
     def ask(self) -> Query | None:
-        left = self._task.end - self._notebook.next_trial
+        left = self._task.end - self._agent_state.next_trial
         if left <= 0:
             return None
-        state, arrays = self._state, self._notebook.arrays
+        state, arrays = self._state, self._agent_state.arrays
         gram, response = self._matrices()
         state.v_inverse[0], state.response[0] = np.linalg.inv(gram), response
         if "others.inverse" in arrays:
             state.average_inverse = symmetric(arrays["others.inverse"], self._size)
         state.weights = np.asarray(arrays.get("others.weights", state.weights), dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):  # huge values are of no use to anybody
-            self._arm = int(ucb.neural_choose(state, self._notebook.next_trial)[0])
-        return Query(self._notebook.space.snap(self._points[[self._arm]]), np.ones(1, dtype=np.int64))
+            self._arm = int(ucb.neural_choose(state, self._agent_state.next_trial)[0])
+        return Query(self._agent_state.space.snap(self._points[[self._arm]]), np.ones(1, dtype=np.int64))
 
     def tell(self, outcome: Outcome) -> None:
         assert outcome.counts is not None
@@ -81,19 +81,19 @@ class Pull:
         count[self._arm] += 1
         with np.errstate(over="ignore"):
             total[self._arm] += value
-        self._purse = arms.Purse(count, total)
+        self._purse = arms.ArmStatistics(count, total)
         flag = np.array([succeeded or bool(self._whole("succeeded", 0))], dtype=np.int64)
-        self._notebook = self._notebook.pass_over(outcome).write(succeeded=flag)
+        self._agent_state = self._agent_state.pass_over(outcome).write(succeeded=flag)
         pull, last = outcome.end - 1, self._whole("last", -1)
         growth = _log_det(self._matrices()[0]) - float(self._read("log_det", _log_det(self._eye)))
         asked = bool(self._task.values.get("send", False))
         self._send = asked or (pull - last) * growth > self._options.threshold
 
-    def close(self) -> Notebook:
-        notebook = self._purse.write(self._notebook)
-        if self._send and self._whole("trained.at", -1) != notebook.next_trial:
-            notebook = notebook.write(**self._train(notebook.next_trial))
-        return notebook.write(send=np.array([self._send], dtype=np.int64))
+    def close(self) -> AgentState:
+        agent_state = self._purse.write(self._agent_state)
+        if self._send and self._whole("trained.at", -1) != agent_state.next_trial:
+            agent_state = agent_state.write(**self._train(agent_state.next_trial))
+        return agent_state.write(send=np.array([self._send], dtype=np.int64))
 
     def _hear(self) -> None:
         """Take in the sums of the others, once."""
@@ -103,18 +103,18 @@ class Pull:
             return
         if "others.gram" not in arrays or "others.response" not in arrays:
             raise WireError("others: expected the sums of an exchange with its number, got none")
-        self._notebook = self._notebook.write(**arrays)
+        self._agent_state = self._agent_state.write(**arrays)
         gram, _ = self._matrices()
-        self._notebook = self._notebook.write(
+        self._agent_state = self._agent_state.write(
             exchange=np.array([number], dtype=np.int64),
-            last=np.array([self._notebook.next_trial - 1], dtype=np.int64),
+            last=np.array([self._agent_state.next_trial - 1], dtype=np.int64),
             log_det=np.array([_log_det(gram)]),
             send=np.zeros(1, dtype=np.int64),
         )
 
     def _matrices(self) -> tuple[Array, Array]:
         """Return `V` and `sum r g` as the agent knows them."""
-        arrays = self._notebook.arrays
+        arrays = self._agent_state.arrays
         with np.errstate(over="ignore", invalid="ignore"):
             gram, response = sums(self._state.gradients, self._purse)
             if "others.gram" in arrays:
@@ -127,7 +127,7 @@ class Pull:
         options = self._options
         if options.alpha(next_trial) <= 0 or next_trial > options.train_until:
             return {}
-        before = np.asarray(self._notebook.arrays.get("trained", self._state.trained[0]), dtype=np.float64)
+        before = np.asarray(self._agent_state.arrays.get("trained", self._state.trained[0]), dtype=np.float64)
         count, total = self._purse.count[np.newaxis].astype(np.float64), self._purse.total[np.newaxis]
         with np.errstate(over="ignore", invalid="ignore"):
             state = replace(self._state, trained=before[np.newaxis], counts=count, totals=total)
@@ -139,32 +139,32 @@ class Pull:
         }
 
     def _read(self, name: str, default: float) -> float:
-        return float(np.asarray(self._notebook.arrays.get(name, [default]))[0])
+        return float(np.asarray(self._agent_state.arrays.get(name, [default]))[0])
 
     def _whole(self, name: str, default: int) -> int:
-        return int(np.asarray(self._notebook.arrays.get(name, [default]))[0])
+        return int(np.asarray(self._agent_state.arrays.get(name, [default]))[0])
 
 
-def report(notebook: Notebook, options: ucb.NeuralOptions) -> dict[str, AnyArray]:
+def report(agent_state: AgentState, options: ucb.NeuralOptions) -> dict[str, AnyArray]:
     """Return what the agent sends at an exchange; nothing while none is due."""
-    if not np.any(notebook.arrays.get("send", 0)):
+    if not np.any(agent_state.arrays.get("send", 0)):
         return {}
-    seed = int(np.asarray(notebook.arrays["seed"])[0])
+    seed = int(np.asarray(agent_state.arrays["seed"])[0])
     rng = np.random.default_rng([seed, 4])
-    state = ucb.neural_start(arms.points(seed, notebook.space.dimension), 1, options, rng)
+    state = ucb.neural_start(arms.points(seed, agent_state.space.dimension), 1, options, rng)
     with np.errstate(over="ignore", invalid="ignore"):
-        gram, response = sums(state.gradients, arms.Purse.read(notebook))
+        gram, response = sums(state.gradients, arms.ArmStatistics.read(agent_state))
     sent: dict[str, AnyArray] = {"gram": triangle(gram), "response": response}
-    if "trained" in notebook.arrays:
-        sent["weights"] = notebook.arrays["trained"]
+    if "trained" in agent_state.arrays:
+        sent["weights"] = agent_state.arrays["trained"]
     return sent
 
 
-def best_arm(notebook: Notebook) -> int | None:
+def best_arm(agent_state: AgentState) -> int | None:
     """Return the arm that was pulled most often; None before the first success."""
-    if not np.any(notebook.arrays.get("succeeded", 0)):
+    if not np.any(agent_state.arrays.get("succeeded", 0)):
         return None
-    count: IntArray = arms.Purse.read(notebook).count
+    count: IntArray = arms.ArmStatistics.read(agent_state).count
     return int(np.argmax(count))
 
 

@@ -29,10 +29,10 @@ from fbo_flower.algorithms.bandits.base import Bandit, in_order
 from fbo_flower.algorithms.bandits.fn_agent import Pull, best_arm, num_weights, report, symmetric, triangle
 from fbo_flower.algorithms.protocol import ArraySpec, Progress, Schema, Session, check_number
 from fbo_flower.algorithms.records import (
+    AgentState,
     AnyArray,
     Array,
     Federation,
-    Notebook,
     Phase,
     Query,
     Report,
@@ -201,27 +201,27 @@ class FNUCB(Bandit[FNState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, notebook: Notebook) -> Session:
-        return Pull(task, notebook, self.neural_options())
+    def session(self, task: Task, agent_state: AgentState) -> Session:
+        return Pull(task, agent_state, self.neural_options())
 
-    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
         raise ConfigError(f"{self.name}: expected session(), its tasks are one conversation")
 
-    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
-        return report(notebook, self.neural_options())
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
+        return report(agent_state, self.neural_options())
 
-    def recommend(self, notebook: Notebook) -> Array | None:
-        best = best_arm(notebook)
+    def recommend(self, agent_state: AgentState) -> Array | None:
+        best = best_arm(agent_state)
         if best is None:
             return None
-        point: Array = arms.points(int(np.asarray(notebook.arrays["seed"])[0]), notebook.space.dimension)[
-            best
-        ]
+        point: Array = arms.points(
+            int(np.asarray(agent_state.arrays["seed"])[0]), agent_state.space.dimension
+        )[best]
         return point
 
-    def incumbent(self, notebook: Notebook) -> float:
-        best = best_arm(notebook)
-        return float("nan") if best is None else float(arms.Purse.read(notebook).means()[best])
+    def incumbent(self, agent_state: AgentState) -> float:
+        best = best_arm(agent_state)
+        return float("nan") if best is None else float(arms.ArmStatistics.read(agent_state).means()[best])
 
     # -- what may cross the wire ---------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class FNUCB(Bandit[FNState]):
 
     def report_schema(self, space: SearchSpace) -> Schema:
         upper, row = self._shapes(space)
-        return Schema({"gram": upper, "response": row, "weights": row}, self.remark_types())
+        return Schema({"gram": upper, "response": row, "weights": row}, self.metric_types())
 
     def _shapes(self, space: SearchSpace) -> tuple[ArraySpec, ArraySpec]:
         size = num_weights(self.neural_options(), space.dimension)

@@ -16,7 +16,7 @@ import numpy as np
 
 from fbo_flower.algorithms.bandits.base import XArmedBandit
 from fbo_flower.algorithms.protocol import Progress, Session, check_number
-from fbo_flower.algorithms.records import Array, Federation, Notebook, Outcome, Phase, Query, Report, Task
+from fbo_flower.algorithms.records import AgentState, Array, Federation, Outcome, Phase, Query, Report, Task
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.numerics.bandits.hct import HCTOptions, Tree, power_above
@@ -88,31 +88,31 @@ class HCT(XArmedBandit[HCTState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, notebook: Notebook) -> Session:
-        return _Climb(notebook, task.end - notebook.next_trial, self._tree(notebook))
+    def session(self, task: Task, agent_state: AgentState) -> Session:
+        return _Climb(agent_state, task.end - agent_state.next_trial, self._tree(agent_state))
 
-    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
         raise ConfigError("hct: expected session(), its tasks are one conversation")
 
-    def recommend(self, notebook: Notebook) -> Array | None:
-        if not np.any(notebook.arrays.get("succeeded", 0)):
+    def recommend(self, agent_state: AgentState) -> Array | None:
+        if not np.any(agent_state.arrays.get("succeeded", 0)):
             return None
-        tree = self._tree(notebook)
+        tree = self._tree(agent_state)
         best = self._best(tree)
         index = np.array([tree.index[best]])
         options = tree.options
         point: Array = partition.centre(tree.depth[best], index, options.dim, options.arity)[0]
         return point
 
-    def incumbent(self, notebook: Notebook) -> float:
-        if not np.any(notebook.arrays.get("succeeded", 0)):
+    def incumbent(self, agent_state: AgentState) -> float:
+        if not np.any(agent_state.arrays.get("succeeded", 0)):
             return float("nan")
-        tree = self._tree(notebook)
+        tree = self._tree(agent_state)
         return float(tree.means()[self._best(tree)])
 
-    def _tree(self, notebook: Notebook) -> Tree:
-        options = self.tree_options(notebook.space)
-        kept = {n.removeprefix("tree."): a for n, a in notebook.arrays.items() if n.startswith("tree.")}
+    def _tree(self, agent_state: AgentState) -> Tree:
+        options = self.tree_options(agent_state.space)
+        kept = {n.removeprefix("tree."): a for n, a in agent_state.arrays.items() if n.startswith("tree.")}
         return Tree.from_arrays(options, cast(Any, kept)) if kept else Tree(options)
 
     def _best(self, tree: Tree) -> int:
@@ -126,11 +126,11 @@ class HCT(XArmedBandit[HCTState]):
 class _Climb:
     """One task: as many pulls as were asked for, one after the other."""
 
-    def __init__(self, notebook: Notebook, left: int, tree: Tree) -> None:
-        self._notebook, self._left, self._tree = notebook, left, tree
+    def __init__(self, agent_state: AgentState, left: int, tree: Tree) -> None:
+        self._agent_state, self._left, self._tree = agent_state, left, tree
         self._cell = -1
-        self._end = notebook.next_trial
-        self._succeeded = int(np.sum(notebook.arrays.get("succeeded", np.zeros(1))))
+        self._end = agent_state.next_trial
+        self._succeeded = int(np.sum(agent_state.arrays.get("succeeded", np.zeros(1))))
 
     def ask(self) -> Query | None:
         if self._left <= 0:
@@ -152,8 +152,8 @@ class _Climb:
             )
         self._tree.learn(self._cell, value)
 
-    def close(self) -> Notebook:
+    def close(self) -> AgentState:
         arrays = {f"tree.{name}": np.asarray(array) for name, array in self._tree.arrays().items()}
         done = Outcome(np.empty((1, 1)), np.zeros(1), np.array([self._end - 1], dtype=np.int64))
         succeeded = np.array([self._succeeded], dtype=np.int64)
-        return self._notebook.write(**arrays, succeeded=succeeded).pass_over(done)
+        return self._agent_state.write(**arrays, succeeded=succeeded).pass_over(done)

@@ -13,8 +13,8 @@ import numpy as np
 
 from fbo_flower.algorithms.co_kg.acquisition import own_gain
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
-from fbo_flower.algorithms.co_kg.state import Setting, pack_lower
-from fbo_flower.algorithms.records import AnyArray, Array, Notebook, Query, Task
+from fbo_flower.algorithms.co_kg.state import SharedPrior, pack_lower
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Query, Task
 from fbo_flower.errors import NumericalError
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.optim.sobol import sobol
@@ -29,11 +29,13 @@ State = TypeVar("State")
 # -- observations --------------------------------------------------------------------------------
 
 
-def observations(options: CoKGOptions[State], notebook: Notebook, setting: Setting) -> tuple[Array, Array]:
+def observations(
+    options: CoKGOptions[State], agent_state: AgentState, setting: SharedPrior
+) -> tuple[Array, Array]:
     """Return features `(n, F)` and values `(n,)` in the shared units; a failed trial counts as the worst."""
-    points, values = notebook.history.observed()
+    points, values = agent_state.history.observed()
     transformed = options.transformed(values)
-    return notebook.space.features(points), (transformed - setting.shift) / setting.scale
+    return agent_state.space.features(points), (transformed - setting.shift) / setting.scale
 
 
 def moments(values: Array) -> Array:
@@ -51,27 +53,27 @@ def moments(values: Array) -> Array:
 
 
 def propose(
-    options: CoKGOptions[State], task: Task, notebook: Notebook, rng: np.random.Generator
+    options: CoKGOptions[State], task: Task, agent_state: AgentState, rng: np.random.Generator
 ) -> Query | None:
     """Return the warm-up in one batch, then the server's point; without one the agent's own choice."""
-    trial = notebook.next_trial
+    trial = agent_state.next_trial
     if trial >= task.end:
         return None
-    space = notebook.space
-    setting = Setting.read(task.arrays, options.kernel)
+    space = agent_state.space
+    setting = SharedPrior.read(task.arrays, options.kernel)
     if "point" in task.arrays and trial == task.trial:
         return Query(space.snap(np.asarray(task.arrays["point"], dtype=np.float64)[np.newaxis]))
     if setting is None or trial < options.num_initial:
         return Query(space.snap(sobol(task.end - trial, space.dimension, rng)))
-    return Query(own_choice(options, notebook, setting, rng)[np.newaxis])
+    return Query(own_choice(options, agent_state, setting, rng)[np.newaxis])
 
 
 def own_choice(
-    options: CoKGOptions[State], notebook: Notebook, setting: Setting, rng: np.random.Generator
+    options: CoKGOptions[State], agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
 ) -> Array:
     """Return the point `(D,)` that is worth most under the agent's own posterior."""
-    points, basis, pivots = _frame(options, notebook.space, _key(setting))
-    x, y = observations(options, notebook, setting)
+    points, basis, pivots = _frame(options, agent_state.space, _key(setting))
+    x, y = observations(options, agent_state, setting)
     mean, covariance = pool([observe(x, y, pivots, setting.hyperparameters)])
     factor = basis @ cholesky(covariance).lower
     gain = own_gain(options, basis @ mean, factor, setting.hyperparameters.noise_variance, rng)
@@ -80,7 +82,7 @@ def own_choice(
 
 
 def best_of_set(
-    options: CoKGOptions[State], notebook: Notebook, setting: Setting, added: Array | None = None
+    options: CoKGOptions[State], agent_state: AgentState, setting: SharedPrior, added: Array | None = None
 ) -> tuple[int, Array, float]:
     """Return where the agent's posterior mean is largest on the point set: index, point `(D,)` and mean.
 
@@ -88,11 +90,11 @@ def best_of_set(
     ----------
     added : `(K, D)`, points that the server put after those of the set
     """
-    points = options.points(notebook.space)
+    points = options.points(agent_state.space)
     if added is not None:
         points = np.concatenate([points, added])
-    x, y = observations(options, notebook, setting)
-    mean = gp.posterior(x, y, setting.hyperparameters).predict(notebook.space.features(points))[0]
+    x, y = observations(options, agent_state, setting)
+    mean = gp.posterior(x, y, setting.hyperparameters).predict(agent_state.space.features(points))[0]
     best = int(np.argmax(mean))
     return best, points[best], float(mean[best])
 
@@ -100,19 +102,21 @@ def best_of_set(
 # -- what it reports -------------------------------------------------------------------------------
 
 
-def warm_up(options: CoKGOptions[State], notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+def warm_up(
+    options: CoKGOptions[State], agent_state: AgentState, rng: np.random.Generator
+) -> dict[str, AnyArray]:
     """Return moments and hyperparameters of the agent's own values; nothing before three successes.
 
     Two successes could be read off their mean and standard deviation.
     """
-    if notebook.history.num_succeeded < 3:
+    if agent_state.history.num_succeeded < 3:
         return {}
-    points, values = notebook.history.observed()
+    points, values = agent_state.history.observed()
     own = moments(options.transformed(values))
     if not np.isfinite(own).all() or own[2] <= 0.0:
         return {"moments": own} if np.isfinite(own).all() else {}
     y = (options.transformed(values) - own[1]) / own[2]
-    x = notebook.space.features(points)
+    x = agent_state.space.features(points)
     found = gp.fit(x, y, options.kernel, rng, isotropic=options.isotropic).hyperparameters
     theta = found.to_array()
     theta[-2:] += 2.0 * np.log(own[2])  # from the agent's units to those of the values
@@ -120,15 +124,15 @@ def warm_up(options: CoKGOptions[State], notebook: Notebook, rng: np.random.Gene
 
 
 def posterior(
-    options: CoKGOptions[State], notebook: Notebook, setting: Setting, rng: np.random.Generator
+    options: CoKGOptions[State], agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
 ) -> dict[str, AnyArray]:
     """Return mean `(r,)` and packed covariance at the pivots, or for "product" what was added to the prior.
 
     `mean_noise_stddev` adds a draw of the prior, scaled, to the mean: `L e`, or `(I + Lambda) e` to the
     shift.
     """
-    pivots = notebook.space.features(setting.pivots)
-    x, y = observations(options, notebook, setting)
+    pivots = agent_state.space.features(setting.pivots)
+    x, y = observations(options, agent_state, setting)
     noise = np.zeros(len(pivots))
     if options.mean_noise_stddev > 0.0:
         noise = options.mean_noise_stddev * rng.standard_normal(len(pivots))
@@ -143,9 +147,9 @@ def posterior(
     return {"mean": mean, "covariance": pack_lower(process.covariance(pivots))}
 
 
-def disclosed_trials(task: Task, notebook: Notebook) -> dict[str, AnyArray]:
+def disclosed_trials(task: Task, agent_state: AgentState) -> dict[str, AnyArray]:
     """Return the trials of this task, NaN where one failed; with the first, those from before the study."""
-    history = notebook.history
+    history = agent_state.history
     rows = (history.trials < task.end) & ((history.trials >= task.trial) | (task.trial == 0))
     return {"points": history.points[rows], "values": history.values[rows]}
 
@@ -161,7 +165,7 @@ class _Key:
     pivots: bytes
 
 
-def _key(setting: Setting) -> _Key:
+def _key(setting: SharedPrior) -> _Key:
     return _Key(setting.hyperparameters.to_array().tobytes(), setting.pivots.tobytes())
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from fbo_flower.algorithms.co_kg.acquisition import own_gain
 from fbo_flower.algorithms.co_kg.agent import extend
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
-from fbo_flower.algorithms.co_kg.state import Belief, Recommendation, Setting
+from fbo_flower.algorithms.co_kg.state import Recommendation, SharedPrior, WhitenedPosterior
 from fbo_flower.algorithms.records import Array, History, natural_key
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.aggregation.agreement import agreement
@@ -57,7 +57,9 @@ def _base(options: CoKGOptions[State], space: SearchSpace, theta: bytes) -> Fram
     return Frame(points, pivots.basis, inner.directions, inner.scale)
 
 
-def frame(options: CoKGOptions[State], space: SearchSpace, setting: Setting, added: Array | None) -> Frame:
+def frame(
+    options: CoKGOptions[State], space: SearchSpace, setting: SharedPrior, added: Array | None
+) -> Frame:
     """Return the point set in the coordinates of a setting, with `added (K, D)` at its end."""
     base = _base(options, space, setting.hyperparameters.to_array().tobytes())
     if added is None:
@@ -89,7 +91,11 @@ class Central:
 
 
 def central_barycenter(
-    options: CoKGOptions[State], frame: Frame, beliefs: Sequence[Belief], weights: Array, start: Array | None
+    options: CoKGOptions[State],
+    frame: Frame,
+    posteriors: Sequence[WhitenedPosterior],
+    weights: Array,
+    start: Array | None,
 ) -> Central:
     """Return the 2-Wasserstein barycenter of the agents' posteriors [Zhan2025, Eqs. 5 and 8].
 
@@ -98,35 +104,37 @@ def central_barycenter(
     weights : `(N,)`, summing to 1
     start : the barycenter of the last round
     """
-    covariances = np.array([frame.scale @ belief.covariance @ frame.scale.T for belief in beliefs])  # of u
+    covariances = np.array([frame.scale @ belief.covariance @ frame.scale.T for belief in posteriors])  # of u
     if start is not None and start.shape != covariances.shape[1:]:
         start = None
     found = bures.barycenter(
         covariances, weights, options.tolerance, start=start, rank_cut=options.rank_cut
     ).covariance
-    mean = weights @ np.array([belief.mean for belief in beliefs])
+    mean = weights @ np.array([belief.mean for belief in posteriors])
     return Central(frame.basis @ mean, frame.lift @ square_root(found), found)
 
 
-def agent_weights(options: CoKGOptions[State], frame: Frame, beliefs: Sequence[Belief]) -> Array:
+def agent_weights(
+    options: CoKGOptions[State], frame: Frame, posteriors: Sequence[WhitenedPosterior]
+) -> Array:
     """Return the weight of each agent in the central model, `(N,)`, summing to 1."""
     if options.weights == "uniform":
-        return np.full(len(beliefs), 1.0 / len(beliefs))
-    means = np.array([frame.scale @ belief.mean for belief in beliefs])
+        return np.full(len(posteriors), 1.0 / len(posteriors))
+    means = np.array([frame.scale @ belief.mean for belief in posteriors])
     return reliability(
-        means, np.array([frame.scale @ belief.covariance @ frame.scale.T for belief in beliefs])
+        means, np.array([frame.scale @ belief.covariance @ frame.scale.T for belief in posteriors])
     )
 
 
-def agreement_of(beliefs: Mapping[str, Belief]) -> dict[str, float]:
+def agreement_of(posteriors: Mapping[str, WhitenedPosterior]) -> dict[str, float]:
     """Return a p-value per agent for sharing the others' objective; small says that it does not.
 
     Only for agents that report increments; nothing with fewer than two of them.
     """
-    agents = sorted((a for a, b in beliefs.items() if b.increment is not None), key=natural_key)
+    agents = sorted((a for a, b in posteriors.items() if b.increment is not None), key=natural_key)
     if len(agents) < 2:
         return {}
-    increments = [i for a in agents if (i := beliefs[a].increment) is not None]
+    increments = [i for a in agents if (i := posteriors[a].increment) is not None]
     return dict(zip(agents, agreement(increments).p_value.tolist(), strict=True))
 
 
@@ -153,7 +161,7 @@ def weighted(increments: Sequence[Increment], weights: Array) -> list[Increment]
 
 
 def increment_of(
-    options: CoKGOptions[State], space: SearchSpace, setting: Setting, histories: Sequence[History]
+    options: CoKGOptions[State], space: SearchSpace, setting: SharedPrior, histories: Sequence[History]
 ) -> Increment:
     """Return what disclosed trials add to the prior."""
     pivots = space.features(setting.pivots)
@@ -171,7 +179,7 @@ def increment_of(
 def own_gains(
     options: CoKGOptions[State],
     frame: Frame,
-    beliefs: Sequence[Belief],
+    posteriors: Sequence[WhitenedPosterior],
     noise_variance: float,
     rng: np.random.Generator,
 ) -> Array:
@@ -185,13 +193,13 @@ def own_gains(
                 noise_variance,
                 rng,
             )
-            for belief in beliefs
+            for belief in posteriors
         ]
     )
 
 
 def best_of_agents(
-    frame: Frame, beliefs: Mapping[str, Belief], server_round: int, weights: Array | None = None
+    frame: Frame, posteriors: Mapping[str, WhitenedPosterior], server_round: int, weights: Array | None = None
 ) -> Recommendation:
     """Return the largest maximum of the agents' posterior means [Zhan2025, Alg. 1, lines 10-11].
 
@@ -200,10 +208,10 @@ def best_of_agents(
     weights : `(N,)`, of the agents in natural order; one with less than half of an equal share has no say.
         None: everybody has
     """
-    agents = sorted(beliefs, key=natural_key)
+    agents = sorted(posteriors, key=natural_key)
     if weights is not None:
         agents = [a for a, w in zip(agents, weights, strict=True) if w >= 0.5 / len(weights)]
-    means = np.array([frame.basis @ beliefs[agent].mean for agent in agents])
+    means = np.array([frame.basis @ posteriors[agent].mean for agent in agents])
     row, column = np.unravel_index(int(np.argmax(means)), means.shape)
     return Recommendation(server_round, agents[row], frame.points[column], float(means[row, column]))
 

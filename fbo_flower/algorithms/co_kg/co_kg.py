@@ -22,18 +22,24 @@ import numpy as np
 from fbo_flower.algorithms.co_kg import agent as agent_half
 from fbo_flower.algorithms.co_kg import central as centre
 from fbo_flower.algorithms.co_kg import findings as results
-from fbo_flower.algorithms.co_kg import setting as settings
+from fbo_flower.algorithms.co_kg import prior
 from fbo_flower.algorithms.co_kg.acquisition import joint_design
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
-from fbo_flower.algorithms.co_kg.setting import LARGEST
-from fbo_flower.algorithms.co_kg.state import Belief, CoKGState, Recommendation, Setting, WarmUp
-from fbo_flower.algorithms.protocol import ArraySpec, Findings, Schema, Summand
+from fbo_flower.algorithms.co_kg.prior import LARGEST
+from fbo_flower.algorithms.co_kg.state import (
+    CoKGState,
+    Recommendation,
+    SharedPrior,
+    WarmUp,
+    WhitenedPosterior,
+)
+from fbo_flower.algorithms.protocol import ArraySpec, Schema, ServerResults, Summand
 from fbo_flower.algorithms.records import (
+    AgentState,
     AnyArray,
     Array,
     Federation,
     History,
-    Notebook,
     Outcome,
     Phase,
     Query,
@@ -88,7 +94,7 @@ class CoKG(CoKGOptions[CoKGState]):
     def tell(self, state: CoKGState, phase: Phase, reports: Mapping[str, Report]) -> CoKGState:
         if phase is Phase.FINISH:
             return self._tell_recommendations(state, reports)
-        warm_ups, beliefs, histories = dict(state.warm_ups), dict(state.beliefs), dict(state.histories)
+        warm_ups, posteriors, histories = dict(state.warm_ups), dict(state.posteriors), dict(state.histories)
         finished = dict(state.finished)
         for agent, report in reports.items():
             if "moments" in report.arrays:
@@ -100,20 +106,20 @@ class CoKG(CoKGOptions[CoKGState]):
                 finished[agent] = self._recommended(state, report)
             belief = self._belief(state, report)
             if belief is not None:
-                beliefs[agent] = belief
+                posteriors[agent] = belief
         state = replace(
             state,
             progress=state.progress.advance(reports),
             told=state.round if reports else state.told,
             warm_ups=warm_ups,
-            beliefs=beliefs,
+            posteriors=posteriors,
             histories=histories,
             finished=finished,
         )
         return self._recommend(self._compare(state)) if reports else state
 
-    def add_up(self, state: CoKGState, agents: Sequence[str], sums: Mapping[str, Array]) -> CoKGState:
-        together = settings.from_sums(sums)
+    def aggregate_sum(self, state: CoKGState, agents: Sequence[str], sums: Mapping[str, Array]) -> CoKGState:
+        together = prior.from_sums(sums)
         return state if together is None else replace(state, warm_ups={"": together})
 
     # -- warm-up and setting -------------------------------------------------------------------
@@ -123,17 +129,17 @@ class CoKG(CoKGOptions[CoKGState]):
         if state.setting is None:
             if not state.warm_ups:
                 return state
-            setting = settings.settle(self, state.space, state.warm_ups, None)
+            setting = prior.settle(self, state.space, state.warm_ups, None)
             return replace(state, setting=setting, settled=server_round)
         if state.fitting:
-            setting = settings.settle(self, state.space, state.warm_ups, state.setting)
+            setting = prior.settle(self, state.space, state.warm_ups, state.setting)
             state = replace(state, setting=setting, fitting=False, start=None)
         return replace(state, fitting=self.fits_again(server_round - state.settled))
 
-    def _belief(self, state: CoKGState, report: Report) -> Belief | None:
+    def _belief(self, state: CoKGState, report: Report) -> WhitenedPosterior | None:
         if state.setting is None:
             return None
-        return settings.read_belief(report, state.setting, state.space, state.round)
+        return prior.read_belief(report, state.setting, state.space, state.round)
 
     # -- central model and design --------------------------------------------------------------
 
@@ -172,12 +178,12 @@ class CoKG(CoKGOptions[CoKGState]):
             )
             return centre.central_product(frame, [total])
         known = state.known(self.stale)
-        beliefs = [known[agent] for agent in sorted(known, key=natural_key)]
-        weights = centre.agent_weights(self, frame, beliefs)
+        posteriors = [known[agent] for agent in sorted(known, key=natural_key)]
+        weights = centre.agent_weights(self, frame, posteriors)
         if self.central == "product":
-            increments = [belief.increment for belief in beliefs if belief.increment is not None]
+            increments = [belief.increment for belief in posteriors if belief.increment is not None]
             return centre.central_product(frame, centre.weighted(increments, weights))
-        return centre.central_barycenter(self, frame, beliefs, weights, state.start)
+        return centre.central_barycenter(self, frame, posteriors, weights, state.start)
 
     def _refine(self, state: CoKGState, server_round: int) -> CoKGState:
         """Renew the points around the best one so far, when it is time."""
@@ -213,8 +219,8 @@ class CoKG(CoKGOptions[CoKGState]):
             if self.central == "product" or self.framework == "data-communication":
                 best = centre.best_of_central(frame, self._central(state, frame).mean, state.round)
             else:
-                beliefs = [known[agent] for agent in sorted(known, key=natural_key)]
-                weights = centre.agent_weights(self, frame, beliefs)
+                posteriors = [known[agent] for agent in sorted(known, key=natural_key)]
+                weights = centre.agent_weights(self, frame, posteriors)
                 best = centre.best_of_agents(frame, known, state.round, weights)
         return state if best is None else replace(state, recommended=(*state.recommended, best))
 
@@ -247,46 +253,48 @@ class CoKG(CoKGOptions[CoKGState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
-        return agent_half.propose(self, task, notebook, rng)
+    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
+        return agent_half.propose(self, task, agent_state, rng)
 
-    def learn(self, task: Task, notebook: Notebook, outcome: Outcome, rng: np.random.Generator) -> Notebook:
-        setting = Setting.read(task.arrays, self.kernel)
-        notebook = notebook.learn(outcome)
-        return notebook if setting is None else notebook.write(**setting.to_arrays())
+    def learn(
+        self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
+    ) -> AgentState:
+        setting = SharedPrior.read(task.arrays, self.kernel)
+        agent_state = agent_state.learn(outcome)
+        return agent_state if setting is None else agent_state.write(**setting.to_arrays())
 
-    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
-        setting = Setting.read(task.arrays, self.kernel)
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
+        setting = SharedPrior.read(task.arrays, self.kernel)
         report: dict[str, AnyArray] = {}
         if task.values.get("fit"):
-            own = agent_half.warm_up(self, notebook, rng)
-            report |= settings.to_sums(own) if self.secure_sums else own
+            own = agent_half.warm_up(self, agent_state, rng)
+            report |= prior.to_sums(own) if self.secure_sums else own
         if self.framework == "data-communication" and task.phase is Phase.TRAIN:
-            report |= agent_half.disclosed_trials(task, notebook)
+            report |= agent_half.disclosed_trials(task, agent_state)
         if setting is None:
             return report
         if task.phase is Phase.FINISH or self.framework == "no-collaboration":
             added = _float(task.arrays["added"]) if "added" in task.arrays else None
-            index, _, mean = agent_half.best_of_set(self, notebook, setting, added)
+            index, _, mean = agent_half.best_of_set(self, agent_state, setting, added)
             report |= {"best": np.array([index], dtype=np.int64), "best_mean": np.array([mean])}
         elif self.framework != "data-communication":
-            report |= agent_half.posterior(self, notebook, setting, rng)
+            report |= agent_half.posterior(self, agent_state, setting, rng)
         return report
 
     def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
         if not self.secure_sums or not task.values.get("fit"):
             return {}
-        return settings.summands(space)
+        return prior.summands(space)
 
     def reports_trials(self) -> bool:
         return self.framework == "data-communication"
 
-    def recommend(self, notebook: Notebook) -> Array | None:
+    def recommend(self, agent_state: AgentState) -> Array | None:
         """Return the maximiser of the agent's posterior mean on the point set; before that its best trial."""
-        setting = Setting.read(notebook.arrays, self.kernel)
-        if setting is None or notebook.history.num_succeeded == 0:
-            return super().recommend(notebook)
-        return agent_half.best_of_set(self, notebook, setting)[1]
+        setting = SharedPrior.read(agent_state.arrays, self.kernel)
+        if setting is None or agent_state.history.num_succeeded == 0:
+            return super().recommend(agent_state)
+        return agent_half.best_of_set(self, agent_state, setting)[1]
 
     # -- what may cross the wire ---------------------------------------------------------------
 
@@ -326,18 +334,18 @@ class CoKG(CoKGOptions[CoKGState]):
 
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError unless moments are moments, trials are pairs and a covariance is one."""
-        settings.check_warm_up(report)
+        prior.check_warm_up(report)
         if "points" in report.arrays or "values" in report.arrays:
             points, values = (report.arrays.get(name, np.empty(0)) for name in ("points", "values"))
             if len(points) != len(values) or np.isinf(_float(values)).any():
                 raise WireError(f"points: expected one per value, got {len(points)} and {len(values)}")
-        setting = Setting.read(task.arrays, self.kernel)
+        setting = SharedPrior.read(task.arrays, self.kernel)
         if setting is not None:
-            settings.check_posterior(report, setting)
+            prior.check_posterior(report, setting)
 
     # -- what the server knows at the end --------------------------------------------------------
 
-    def findings(self, state: CoKGState) -> Findings | None:
+    def findings(self, state: CoKGState) -> ServerResults | None:
         return results.findings(self, state)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
-from fbo_flower.algorithms.co_kg.state import CoKGState, Setting
-from fbo_flower.algorithms.protocol import Findings
+from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
+from fbo_flower.algorithms.protocol import ServerResults
 
 DOUBTFUL = 0.01  # divided by the number of agents: below it an agent does not share the objective
 
 
-def findings(options: CoKGOptions[CoKGState], state: CoKGState) -> Findings | None:
+def findings(options: CoKGOptions[CoKGState], state: CoKGState) -> ServerResults | None:
     """Return every agent's recommendation, the maximiser of its posterior mean and the mean.
 
     Where the central model is right for all, under "product" and "data-communication", its maximiser.
@@ -22,7 +22,7 @@ def findings(options: CoKGOptions[CoKGState], state: CoKGState) -> Findings | No
     if state.recommended and not state.recommended[-1].agent:
         last = state.recommended[-1]
         told = dict.fromkeys(told, (last.point, last.value))
-    return Findings(
+    return ServerResults(
         recommendations={
             agent: (point, in_units_of_the_objective(options, state.setting, value))
             for agent, (point, value) in told.items()
@@ -60,12 +60,12 @@ def summary(options: CoKGOptions[CoKGState], state: CoKGState) -> dict[str, obje
     }
 
 
-def in_units_of_the_objective(options: CoKGOptions[CoKGState], setting: Setting, value: float) -> float:
+def in_units_of_the_objective(options: CoKGOptions[CoKGState], setting: SharedPrior, value: float) -> float:
     """Return a posterior mean in units of the objective; under a transform that is the median."""
     return options.untransformed(setting.shift + setting.scale * value)
 
 
-def remarks(state: CoKGState, before: CoKGState) -> list[str]:
+def report_metrics(state: CoKGState, before: CoKGState) -> list[str]:
     """Return what is new since `before` and worth a line of the log."""
     return [_agreement(number, p_values) for number, p_values in state.agreement[len(before.agreement) :]]
 

@@ -19,7 +19,7 @@ from fbo_flower.space.space import SearchSpace
 
 
 @dataclass(frozen=True)
-class Setting:
+class SharedPrior:
     """What all agents share from the warm-up on: prior, noise, units and pivots.
 
     Parameters
@@ -45,13 +45,13 @@ class Setting:
         }
 
     @staticmethod
-    def read(arrays: Mapping[str, AnyArray], kernel: str) -> Setting | None:
-        """Return the setting of a task or a notebook, None where there is none yet."""
+    def read(arrays: Mapping[str, AnyArray], kernel: str) -> SharedPrior | None:
+        """Return the setting of a task or an agent's state, None where there is none yet."""
         if "hyperparameters" not in arrays:
             return None
         theta, units, pivots = (_float(arrays[name]) for name in ("hyperparameters", "units", "pivots"))
         hyperparameters = gp.Hyperparameters.from_array(kernel, theta)
-        return Setting(0, hyperparameters, float(units[0]), float(units[1]), pivots)
+        return SharedPrior(0, hyperparameters, float(units[0]), float(units[1]), pivots)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class WarmUp:
 
 
 @dataclass(frozen=True)
-class Belief:
+class WhitenedPosterior:
     """An agent's posterior, in whitened coordinates.
 
     Parameters
@@ -117,7 +117,7 @@ class CoKGState:
     settled : round in which it was sent first
     round, told : last round asked in, and the last of these that anybody answered
     fitting : whether agents are asked for new hyperparameters in this round
-    beliefs : agent -> its last posterior
+    posteriors : agent -> its last posterior
     histories : agent -> the trials it disclosed to the algorithm ("data-communication")
     start : `(k, k)`, the barycenter of the last round
     refined : `(K, D)`, points around the best one
@@ -131,12 +131,12 @@ class CoKGState:
     space: SearchSpace
     progress: Progress = field(default_factory=Progress)
     warm_ups: Mapping[str, WarmUp] = field(default_factory=dict)
-    setting: Setting | None = None
+    setting: SharedPrior | None = None
     settled: int = 0
     round: int = 0
     told: int = 0
     fitting: bool = False
-    beliefs: Mapping[str, Belief] = field(default_factory=dict)
+    posteriors: Mapping[str, WhitenedPosterior] = field(default_factory=dict)
     histories: Mapping[str, History] = field(default_factory=dict)
     start: Array | None = None
     refined: Array | None = None
@@ -146,12 +146,12 @@ class CoKGState:
     finished: Mapping[str, tuple[Array, float]] = field(default_factory=dict)
     asked: tuple[str, ...] = ()
 
-    def known(self, stale: str, agents: Sequence[str] | None = None) -> dict[str, Belief]:
+    def known(self, stale: str, agents: Sequence[str] | None = None) -> dict[str, WhitenedPosterior]:
         """Return the posteriors that count now, of some agents or of all: of this setting, not too old."""
         version = 0 if self.setting is None else self.setting.version
         return {
             agent: belief
-            for agent, belief in self.beliefs.items()
+            for agent, belief in self.posteriors.items()
             if belief.version == version
             and (agents is None or agent in agents)
             and (stale == "keep" or belief.round == self.told)

@@ -22,7 +22,7 @@ MAX_POOL = 256  # messages that one portfolio looks at
 
 
 @dataclass
-class Desk:
+class AdviceSelector:
     """The server's choice of advice, one target after the other, within one `ask`."""
 
     options: FTSOptions
@@ -31,7 +31,7 @@ class Desk:
     weights: Array  # (N, M), one row per sender
     used: dict[str, tuple[str, ...]]
     advised: dict[str, Array]
-    informed: set[str]
+    has_messages: set[str]
     points: Array  # (S, D), where messages are looked at
     mean: Array  # (N,), of each message over the points
     stddev: Array  # (N,), infinite for a constant one
@@ -39,7 +39,7 @@ class Desk:
     rows: Mapping[str, int]  # sender -> its row
 
     @staticmethod
-    def open(options: FTSOptions, state: FTSState, rng: np.random.Generator) -> Desk:
+    def open(options: FTSOptions, state: FTSState, rng: np.random.Generator) -> AdviceSelector:
         senders = sorted(state.messages, key=natural_key)
         looks = options.advice == "portfolio" or options.preferences == "learned"
         if options.advice == "portfolio" and len(senders) > MAX_POOL:
@@ -53,8 +53,8 @@ class Desk:
             raw = state.features(state.space.features(points)) @ weights.T
             mean, stddev, z = raw.mean(axis=0), raw.std(axis=0), standardise_columns(raw)
             stddev[stddev <= 1e-12] = np.inf
-        return Desk(
-            options, state, senders, weights, dict(state.used), dict(state.advised), set(state.informed),
+        return AdviceSelector(
+            options, state, senders, weights, dict(state.used), dict(state.advised), set(state.has_messages),
             points, mean, stddev, z, {a: i for i, a in enumerate(senders)},
         )  # fmt: skip
 
@@ -119,10 +119,10 @@ class Desk:
         """Return the others' messages, as many as a target may be sent."""
         rows = [i for i, sender in enumerate(self.senders) if sender != agent]
         once = self.options.communication == "once"
-        if not rows or (once and agent in self.informed):
+        if not rows or (once and agent in self.has_messages):
             return {}
         if len(rows) > self.options.mixture_messages:
             rows = sorted(rng.choice(rows, self.options.mixture_messages, replace=False).tolist())
         if once:
-            self.informed.add(agent)
+            self.has_messages.add(agent)
         return {"messages": self.weights[rows]}

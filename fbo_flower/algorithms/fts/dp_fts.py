@@ -27,13 +27,13 @@ import numpy as np
 
 from fbo_flower.algorithms.fts.dp_options import Collection, DPFTSOptions, DPFTSState
 from fbo_flower.algorithms.fts.schedules import own_probability
-from fbo_flower.algorithms.protocol import ArraySpec, Findings, Schema, Summand
+from fbo_flower.algorithms.protocol import ArraySpec, Schema, ServerResults, Summand
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
+    AgentState,
     AnyArray,
     Array,
     Federation,
-    Notebook,
     Phase,
     Query,
     Report,
@@ -112,7 +112,9 @@ class DPFTS(DPFTSOptions):
                 messages[agent] = message if self.noise == "local" else clip_norm(message, bound)
         return replace(state, collection=replace(state.collection, messages=messages))
 
-    def add_up(self, state: DPFTSState, agents: Sequence[str], sums: Mapping[str, Array]) -> DPFTSState:
+    def aggregate_sum(
+        self, state: DPFTSState, agents: Sequence[str], sums: Mapping[str, Array]
+    ) -> DPFTSState:
         if state.collection is None:
             return state
         return replace(state, collection=replace(state.collection, total=sums["sums"]))
@@ -120,11 +122,11 @@ class DPFTS(DPFTSOptions):
     def finished(self, state: DPFTSState) -> bool:
         return state.spent and self.when_spent == "stop"
 
-    def findings(self, state: DPFTSState) -> Findings:
+    def findings(self, state: DPFTSState) -> ServerResults:
         central = self.noise == "central"
         count = state.num_releases if central else max(state.num_messages.values(), default=0)
         epsilon = self.epsilon(count)
-        return Findings(
+        return ServerResults(
             privacy={
                 "noise": self.noise,
                 "epsilon": epsilon if np.isfinite(epsilon) else None,  # None: no noise, no bound
@@ -224,30 +226,30 @@ class DPFTS(DPFTSOptions):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
-        trial = notebook.next_trial
+    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
+        trial = agent_state.next_trial
         if trial >= task.end:
             return None
-        boxes = self._boxes(notebook.space)
+        boxes = self._boxes(agent_state.space)
         if trial < self.num_initial:
-            points = uniform_point(notebook, rng).points
-            axes, _ = notebook.space.continuous
+            points = uniform_point(agent_state, rng).points
+            axes, _ = agent_state.space.continuous
             points[:, axes] = boxes.stretch(points[:, axes], int(task.values.get("region", 0)) % len(boxes))
             return Query(points)
         if "weights" not in task.arrays:
-            return self.thompson_point(notebook, rng)
+            return self.thompson_point(agent_state, rng)
         features = rff.RandomFeatures(_float(task.arrays["frequencies"]), _float(task.arrays["phases"]))
-        columns = notebook.space.continuous[1]
+        columns = agent_state.space.continuous[1]
         sums = PiecewiseLinear(features, _float(task.arrays["weights"]), boxes, columns)
-        return self.maximiser(sums, notebook, rng)
+        return self.maximiser(sums, agent_state, rng)
 
-    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
         if not task.values.get("message"):
             return {}
-        bound = self._bound(notebook.space)
+        bound = self._bound(agent_state.space)
         weights = np.zeros(self.num_features)
-        if notebook.history.num_succeeded:
-            x, y = self.observations(notebook)
+        if agent_state.history.num_succeeded:
+            x, y = self.observations(agent_state)
             phi = rff.RandomFeatures(_float(task.arrays["frequencies"]), _float(task.arrays["phases"]))(x)
             weights = clip_norm(self._message(phi, y, rng), bound)
         elif self.noise == "central":
@@ -266,7 +268,7 @@ class DPFTS(DPFTSOptions):
         )
         return {"sums": Summand((self._num_regions(space), self.num_features), longest)}
 
-    def tells(self, task: Task, space: SearchSpace) -> bool:
+    def uses_observations(self, task: Task, space: SearchSpace) -> bool:
         return bool(task.values.get("message"))
 
     def epsilon_of_messages(self, count: int) -> float:

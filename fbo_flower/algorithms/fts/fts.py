@@ -18,16 +18,16 @@ from typing import ClassVar
 import numpy as np
 
 from fbo_flower.algorithms.fts import mixture
-from fbo_flower.algorithms.fts.advice import Desk
+from fbo_flower.algorithms.fts.advice import AdviceSelector
 from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target
 from fbo_flower.algorithms.fts.options import FTSOptions, FTSState
 from fbo_flower.algorithms.protocol import ArraySpec, Schema, Summand
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
+    AgentState,
     AnyArray,
     Array,
     Federation,
-    Notebook,
     Outcome,
     Phase,
     Query,
@@ -72,7 +72,7 @@ class FTS(FTSOptions):
             return state, {}
         state = self._choose_lengthscale(state, rng)
         seed = int(rng.integers(2**63))
-        desk = Desk.open(self, state, rng)
+        selector = AdviceSelector.open(self, state, rng)
         useful = self.advice != "random" and self.schedule != 1.0  # somebody follows messages
         tasks: dict[str, Task] = {}
         sent = dict(state.sent)
@@ -86,7 +86,7 @@ class FTS(FTSOptions):
                 if agent not in sent or sent[agent][0] != trial:
                     # a generator of its own, so that agents do not shift each other's draws
                     own = generator(seed, "advice", agent)
-                    sent[agent] = trial, desk.advise(agent, trial - self.num_initial + 1, own)
+                    sent[agent] = trial, selector.advise(agent, trial - self.num_initial + 1, own)
                 arrays.update(sent[agent][1])
             if useful and is_due(self, agent, state.answered, server_round):
                 values["message"] = True
@@ -99,8 +99,10 @@ class FTS(FTSOptions):
                 arrays["phases"] = state.features.phases
             if num_trials or values:
                 tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
-        informed = frozenset(desk.informed)
-        return replace(state, used=desk.used, advised=desk.advised, informed=informed, sent=sent), tasks
+        has_messages = frozenset(selector.has_messages)
+        return replace(
+            state, used=selector.used, advised=selector.advised, has_messages=has_messages, sent=sent
+        ), tasks
 
     def tell(self, state: FTSState, phase: Phase, reports: Mapping[str, Report]) -> FTSState:
         messages, likelihoods = dict(state.messages), dict(state.log_likelihoods)
@@ -120,7 +122,7 @@ class FTS(FTSOptions):
             answered=state.answered.union(gave),
         )
 
-    def add_up(self, state: FTSState, agents: Sequence[str], sums: Mapping[str, Array]) -> FTSState:
+    def aggregate_sum(self, state: FTSState, agents: Sequence[str], sums: Mapping[str, Array]) -> FTSState:
         return replace(state, log_likelihoods={"": sums["log_likelihoods"]})
 
     def keep(self, state: FTSState) -> dict[str, AnyArray]:
@@ -157,47 +159,49 @@ class FTS(FTSOptions):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
-        trial = notebook.next_trial
+    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
+        trial = agent_state.next_trial
         if trial >= task.end:
             return None
         if trial < self.num_initial:
-            return uniform_point(notebook, rng)
+            return uniform_point(agent_state, rng)
         if "weights" in task.arrays:  # Alg. 1, line 6
             features = rff.RandomFeatures(_float(task.arrays["frequencies"]), _float(task.arrays["phases"]))
-            return self.maximiser(LinearFunction(features, _float(task.arrays["weights"])), notebook, rng)
+            return self.maximiser(LinearFunction(features, _float(task.arrays["weights"])), agent_state, rng)
         if "point" in task.arrays:
-            advised = self._advised_point(task, notebook)
-            return advised if advised is not None else self.thompson_point(notebook, rng)
+            advised = self._advised_point(task, agent_state)
+            return advised if advised is not None else self.thompson_point(agent_state, rng)
         if self.advice == "mixture":
-            messages = mixture.received(task, notebook)
-            if messages is not None and notebook.history.num_succeeded:
-                x, y = self.observations(notebook)
-                own = self.hyperparameters(notebook, rng)
-                cube = notebook.space.features(sobol(256, notebook.space.dimension, rng))
+            messages = mixture.received(task, agent_state)
+            if messages is not None and agent_state.history.num_succeeded:
+                x, y = self.observations(agent_state)
+                own = self.hyperparameters(agent_state, rng)
+                cube = agent_state.space.features(sobol(256, agent_state.space.dimension, rng))
                 path = mixture.draw(x, y, own, messages, cube, self.draw_path, rng)
-                return self.maximiser(path, notebook, rng)
-        return self.thompson_point(notebook, rng)  # Alg. 1, line 4
+                return self.maximiser(path, agent_state, rng)
+        return self.thompson_point(agent_state, rng)  # Alg. 1, line 4
 
-    def _advised_point(self, task: Task, notebook: Notebook) -> Query | None:
+    def _advised_point(self, task: Task, agent_state: AgentState) -> Query | None:
         """Return the server's point, None if the agent has been (almost) there already."""
-        point = notebook.space.snap(_float(task.arrays["point"])[None, :])
-        seen = notebook.space.features(notebook.history.points)
-        distance = np.linalg.norm(seen - notebook.space.features(point), axis=1)
-        return Query(point) if len(seen) == 0 or distance.min() >= self.distance(notebook) else None
+        point = agent_state.space.snap(_float(task.arrays["point"])[None, :])
+        seen = agent_state.space.features(agent_state.history.points)
+        distance = np.linalg.norm(seen - agent_state.space.features(point), axis=1)
+        return Query(point) if len(seen) == 0 or distance.min() >= self.distance(agent_state) else None
 
-    def learn(self, task: Task, notebook: Notebook, outcome: Outcome, rng: np.random.Generator) -> Notebook:
-        notebook = super().learn(task, notebook, outcome, rng)
+    def learn(
+        self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
+    ) -> AgentState:
+        agent_state = super().learn(task, agent_state, outcome, rng)
         if self.advice == "mixture" and "messages" in task.arrays:
-            notebook = notebook.write(
+            agent_state = agent_state.write(
                 **{name: task.arrays[name] for name in ("frequencies", "phases", "messages")}
             )
-        return notebook
+        return agent_state
 
-    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
-        if not task.values.get("message") or not notebook.history.num_succeeded:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
+        if not task.values.get("message") or not agent_state.history.num_succeeded:
             return {}
-        x, y = self.observations(notebook)
+        x, y = self.observations(agent_state)
         if "lengthscales" in task.arrays:
             return {"log_likelihoods": self._log_likelihoods(x, y, _float(task.arrays["lengthscales"]))}
         phi = rff.RandomFeatures(_float(task.arrays["frequencies"]), _float(task.arrays["phases"]))(x)

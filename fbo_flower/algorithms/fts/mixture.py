@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.algorithms.records import Array, Notebook, Task
+from fbo_flower.algorithms.records import AgentState, Array, Task
 from fbo_flower.numerics.aggregation.portfolio import rank_agreement
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction, Sum
 from fbo_flower.numerics.surrogates import gp, rff
@@ -28,9 +28,9 @@ class Messages:
     weights: Array
 
 
-def received(task: Task, notebook: Notebook) -> Messages | None:
-    """Return the messages in the task, else those that the notebook kept, else None."""
-    for arrays in (task.arrays, notebook.arrays):
+def received(task: Task, agent_state: AgentState) -> Messages | None:
+    """Return the messages in the task, else those that the agent's state kept, else None."""
+    for arrays in (task.arrays, agent_state.arrays):
         if "messages" in arrays:
             frequencies, phases, weights = (
                 np.asarray(arrays[name], dtype=np.float64) for name in ("frequencies", "phases", "messages")

@@ -30,7 +30,7 @@ class FTSState:
     answered : agents that were asked for a message and replied
     used : target -> agents whose message it has used (`communication = "once"`)
     advised : target -> points `(k, D)` it was advised to evaluate (`advice = "portfolio"`)
-    informed : targets that hold the messages (`advice = "mixture"`, `communication = "once"`)
+    has_messages : targets that hold the messages (`advice = "mixture"`, `communication = "once"`)
     sent : target -> the trial it was asked for last, and the advice: a lost task is sent again as it was
     log_likelihoods : agent -> `(L,)`, of the lengthscale grid
     """
@@ -42,7 +42,7 @@ class FTSState:
     answered: frozenset[str] = frozenset()
     used: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     advised: Mapping[str, Array] = field(default_factory=dict)
-    informed: frozenset[str] = frozenset()
+    has_messages: frozenset[str] = frozenset()
     sent: Mapping[str, tuple[int, Mapping[str, AnyArray]]] = field(default_factory=dict)
     log_likelihoods: Mapping[str, Array] = field(default_factory=dict)
 

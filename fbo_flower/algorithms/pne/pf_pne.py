@@ -18,7 +18,7 @@ from fbo_flower.algorithms.bandits.base import Bandit
 from fbo_flower.algorithms.pne.phased import PhasedPNE
 from fbo_flower.algorithms.pne.racing import RacingPNE
 from fbo_flower.algorithms.protocol import Schema, Session, Summand, check_choice
-from fbo_flower.algorithms.records import AnyArray, Array, Federation, Notebook, Phase, Query, Report, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Federation, Phase, Query, Report, Task
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import elimination
 from fbo_flower.space.space import SearchSpace
@@ -104,8 +104,8 @@ class PFPNE(Bandit[Any]):
     def tell(self, state: Any, phase: Phase, reports: Mapping[str, Report]) -> Any:
         return self.method().tell(state, phase, reports)
 
-    def add_up(self, state: Any, agents: Sequence[str], sums: Mapping[str, Array]) -> Any:
-        return self.method().add_up(state, agents, sums)
+    def aggregate_sum(self, state: Any, agents: Sequence[str], sums: Mapping[str, Array]) -> Any:
+        return self.method().aggregate_sum(state, agents, sums)
 
     def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
         return self.method().summands(task, space)
@@ -119,20 +119,20 @@ class PFPNE(Bandit[Any]):
     def finished(self, state: Any) -> bool:
         return self.method().finished(state)
 
-    def session(self, task: Task, notebook: Notebook) -> Session:
-        return self.method().session(task, notebook)
+    def session(self, task: Task, agent_state: AgentState) -> Session:
+        return self.method().session(task, agent_state)
 
-    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
-        return self.method().propose(task, notebook, rng)
+    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
+        return self.method().propose(task, agent_state, rng)
 
-    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
-        return self.method().summarise(task, notebook, rng)
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
+        return self.method().summarise(task, agent_state, rng)
 
-    def recommend(self, notebook: Notebook) -> Array | None:
-        return self.method().recommend(notebook)
+    def recommend(self, agent_state: AgentState) -> Array | None:
+        return self.method().recommend(agent_state)
 
-    def incumbent(self, notebook: Notebook) -> float:
-        return self.method().incumbent(notebook)
+    def incumbent(self, agent_state: AgentState) -> float:
+        return self.method().incumbent(agent_state)
 
     def task_schema(self, space: SearchSpace) -> Schema:
         return self.method().task_schema(space)

@@ -36,11 +36,11 @@ from fbo_flower.algorithms.protocol import (
     check_secure_sums,
 )
 from fbo_flower.algorithms.records import (
+    AgentState,
     AnyArray,
     Array,
     Federation,
     IntArray,
-    Notebook,
     Phase,
     Query,
     Report,
@@ -71,8 +71,8 @@ class PNEState:
     wanted : pulls of each active cell that an agent owes at this depth
     means, counts : agent -> its statistics of the active cells, all its pulls at this depth
     shared : what stage 1 found, all depths one after the other
-    parted : whether stage 1 is over
-    told : agent -> how many rows of `shared` it holds
+    stage_two : whether stage 1 is over
+    synced : agent -> how many rows of `shared` it holds
     spent : agent -> trials that it made at this depth, whatever came of them
     failed : agent -> how many of these failed, where sums are secure
     merged : statistics of this depth over all agents, where sums are secure and one was made
@@ -86,9 +86,9 @@ class PNEState:
     wanted: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     means: Mapping[str, Array] = field(default_factory=dict)
     counts: Mapping[str, IntArray] = field(default_factory=dict)
-    shared: phased_agent.Shared = field(default_factory=phased_agent.Shared.nothing)
-    parted: bool = False
-    told: Mapping[str, int] = field(default_factory=dict)
+    shared: phased_agent.Survivors = field(default_factory=phased_agent.Survivors.nothing)
+    stage_two: bool = False
+    synced: Mapping[str, int] = field(default_factory=dict)
     spent: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, int] = field(default_factory=dict)
     merged: elimination.Merged | None = None
@@ -149,7 +149,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
     # -- the server's half ---------------------------------------------------------------------
 
     def init(self, federation: Federation, rng: np.random.Generator) -> PNEState:
-        state = PNEState(federation.space.dimension, federation.agents, parted=self.transition() < 0)
+        state = PNEState(federation.space.dimension, federation.agents, stage_two=self.transition() < 0)
         return self._open_depth(state)
 
     def ask(
@@ -163,8 +163,8 @@ class PhasedPNE(XArmedBandit[PNEState]):
         if phase is Phase.EVALUATE:
             return state, {}
         state = self._close_depth(state, present)
-        told = {state.told.get(agent, 0) for agent in present}
-        news = {rows: state.shared.after(rows) for rows in told}
+        synced = {state.synced.get(agent, 0) for agent in present}
+        news = {rows: state.shared.after(rows) for rows in synced}
         arrays = {rows: n.to_arrays() if len(n.index) else {} for rows, n in news.items()}  # written once
         adds_up = phase is Phase.TRAIN and self._completes(state, present)
         tasks = {agent: self._task(state, agent, phase, server_round, arrays, adds_up) for agent in present}
@@ -177,16 +177,16 @@ class PhasedPNE(XArmedBandit[PNEState]):
             if "counts" in report.arrays and report.arrays["counts"].shape == state.active.shape:
                 means[agent] = np.asarray(report.arrays["means"], dtype=np.float64)
                 counts[agent] = np.asarray(report.arrays["counts"], dtype=np.int64)
-        told = {**state.told, **{agent: len(state.shared.index) for agent in reports}}
+        synced = {**state.synced, **{agent: len(state.shared.index) for agent in reports}}
         progress, spent, failed = state.progress.advance(reports), dict(state.spent), dict(state.failed)
-        for agent, report in reports.items() if not state.parted else ():
+        for agent, report in reports.items() if not state.stage_two else ():
             spent[agent] = spent.get(agent, 0) + progress.of(agent) - state.progress.of(agent)
             if self.secure_sums:
                 failed[agent] = failed.get(agent, 0) + report.num_failed
-        state = replace(state, progress=progress, means=means, counts=counts, told=in_order(told))
+        state = replace(state, progress=progress, means=means, counts=counts, synced=in_order(synced))
         return replace(state, spent=in_order(spent), failed=in_order(failed))
 
-    def add_up(self, state: PNEState, agents: Sequence[str], sums: Mapping[str, Array]) -> PNEState:
+    def aggregate_sum(self, state: PNEState, agents: Sequence[str], sums: Mapping[str, Array]) -> PNEState:
         found = elimination.merge_sums(*(sums[name] for name in SUMS))
         fits = found.mean.shape == state.active.shape and bool(np.any(found.count))  # a sum of something
         return replace(state, merged=found if fits else None)
@@ -206,7 +206,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
         trial = state.progress.of(agent)
         left = self.budget - trial if phase is Phase.TRAIN else 0
         most = min(left, self.max_evaluations_per_round)
-        arrays = dict(news[state.told.get(agent, 0)])
+        arrays = dict(news[state.synced.get(agent, 0)])
         values = {"agents": len(state.agents), "depth": -1}
         if adds_up:  # also of those that owe nothing
             trials = 0 if self._lags(state, agent) else min(self._owes(state, agent), most)
@@ -216,7 +216,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
             )
         if left == 0:  # what agents recommend is by the last survivors, too
             return Task(phase, server_round, trial, 0, arrays, values) if arrays else None
-        if state.parted:
+        if state.stage_two:
             return Task(phase, server_round, trial, most, arrays, values)
         owed = self._owes(state, agent)
         if owed == 0 or self._lags(state, agent):
@@ -238,7 +238,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
 
     def _completes(self, state: PNEState, present: Sequence[str]) -> bool:
         """Return whether everybody who is there can be done with this depth now, for the server to add up."""
-        if not self.secure_sums or state.parted or state.merged is not None:
+        if not self.secure_sums or state.stage_two or state.merged is not None:
             return False
         return all(
             min(self._owes(state, a), self.budget - state.progress.of(a)) <= self.max_evaluations_per_round
@@ -264,8 +264,8 @@ class PhasedPNE(XArmedBandit[PNEState]):
         waiting = [a for a in present if state.progress.of(a) < self.budget]
         constants = self.constants(len(state.agents))
         if self.secure_sums:  # one sum of a depth, whoever was late: the difference of two would tell on them
-            return state if state.parted or state.merged is None else self._eliminate(state, state.merged)
-        if state.parted or not state.counts:
+            return state if state.stage_two or state.merged is None else self._eliminate(state, state.merged)
+        if state.stage_two or not state.counts:
             return state
         able = [a for a in waiting if not self._lags(state, a)]
         if any(self._owes(state, a) for a in (able if waiting else state.counts)):
@@ -296,7 +296,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
         """Go on to the children of the survivors of a depth, or to stage 2."""
         arity = self.branching(state.dim)
         if state.depth >= min(self.transition(), partition.max_depth(state.dim, arity)):
-            return replace(state, parted=self.transition() != elimination.NEVER)
+            return replace(state, stage_two=self.transition() != elimination.NEVER)
         children = partition.children(survivors, arity)
         return self._open_depth(replace(state, depth=state.depth + 1, active=children))
 
@@ -314,7 +314,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
             raise ConfigError(
                 f"warm_start: expected survivors of stage 1, got arrays of shapes {sorted(shapes)}"
             )
-        shared = phased_agent.Shared.from_arrays(found)
+        shared = phased_agent.Survivors.from_arrays(found)
         arity = self.branching(state.dim)
         last = partition.max_depth(state.dim, arity)
         if kept.get("arity", np.zeros(1)).tolist() != [arity]:
@@ -332,18 +332,20 @@ class PhasedPNE(XArmedBandit[PNEState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, notebook: Notebook) -> Session:
+    def session(self, task: Task, agent_state: AgentState) -> Session:
         constants = self.constants(int(task.values["agents"]))
-        return phased_agent.Turn(task, notebook, constants, self.branching(notebook.space.dimension))
+        return phased_agent.PhasedSession(
+            task, agent_state, constants, self.branching(agent_state.space.dimension)
+        )
 
-    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
         raise ConfigError(f"{self.name}: expected session(), its tasks are one conversation")
 
-    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
         if "cells" not in task.arrays or (self.secure_sums and not task.values.get("sum")):
             return {}
         cells = np.asarray(task.arrays["cells"], dtype=np.int64)
-        count, total = phased_agent.Levels.read(notebook).of(int(task.values["depth"]), cells)
+        count, total = phased_agent.Levels.read(agent_state).of(int(task.values["depth"]), cells)
         means = total / np.maximum(count, 1)
         if not self.secure_sums:
             return {"means": means, "counts": count}
@@ -359,23 +361,23 @@ class PhasedPNE(XArmedBandit[PNEState]):
         shape = (len(task.arrays["cells"]),)
         return {name: Summand(shape, bound) for name, bound in SUMS.items()}
 
-    def recommend(self, notebook: Notebook) -> Array | None:
-        best = self._best(notebook)
+    def recommend(self, agent_state: AgentState) -> Array | None:
+        best = self._best(agent_state)
         if best is None:
             return None
-        dim = notebook.space.dimension
+        dim = agent_state.space.dimension
         point: Array = partition.centre(best[0], np.array([best[1]]), dim, self.branching(dim))[0]
         return point
 
-    def incumbent(self, notebook: Notebook) -> float:
-        best = self._best(notebook)
+    def incumbent(self, agent_state: AgentState) -> float:
+        best = self._best(agent_state)
         return float("nan") if best is None else best[2]
 
-    def _best(self, notebook: Notebook) -> tuple[int, int, float] | None:
-        num_agents = notebook.arrays.get("agents")
+    def _best(self, agent_state: AgentState) -> tuple[int, int, float] | None:
+        num_agents = agent_state.arrays.get("agents")
         if num_agents is None:
             return None
-        return phased_agent.recommend(notebook, self.constants(int(np.asarray(num_agents)[0])))
+        return phased_agent.recommend(agent_state, self.constants(int(np.asarray(num_agents)[0])))
 
     # -- what may cross the wire ---------------------------------------------------------------
 
@@ -389,7 +391,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
 
     def report_schema(self, space: SearchSpace) -> Schema:
         if self.secure_sums:
-            return Schema(values=self.remark_types())
+            return Schema(values=self.metric_types())
         counts = ArraySpec((None,), "int64", 0, 1e9, MAX_CELLS)
         means = ArraySpec((None,), max_length=MAX_CELLS)
-        return Schema({"means": means, "counts": counts}, self.remark_types())
+        return Schema({"means": means, "counts": counts}, self.metric_types())

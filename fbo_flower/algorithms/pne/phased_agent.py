@@ -1,7 +1,7 @@
 """The agent's half of PF-PNE: its own statistics, and the second elimination [Li2024, Alg. 2-3].
 
 Notation: `h` depth, `K_m^h` the agent's active cells (ascending indices), `K^h` the survivors of stage 1.
-All of it lives in the notebook's arrays: sums per cell, never a row per pull.
+All of it lives in the agent's state's arrays: sums per cell, never a row per pull.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.algorithms.records import AnyArray, Array, IntArray, Notebook, Outcome, Query, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, IntArray, Outcome, Query, Task
 from fbo_flower.numerics.bandits import elimination, partition
 
 _NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class Shared:
+class Survivors:
     """Survivors of stage 1 with the server's statistics, depth by depth; all arrays `(n,)`."""
 
     depth: IntArray
@@ -27,40 +27,40 @@ class Shared:
     radius: Array
 
     @staticmethod
-    def nothing() -> Shared:
+    def nothing() -> Survivors:
         """Return what an agent alone has."""
-        return Shared(_NONE, _NONE, np.empty(0), np.empty(0))
+        return Survivors(_NONE, _NONE, np.empty(0), np.empty(0))
 
     @staticmethod
-    def from_arrays(arrays: Mapping[str, AnyArray]) -> Shared:
+    def from_arrays(arrays: Mapping[str, AnyArray]) -> Survivors:
         """Read what `to_arrays` wrote; nothing if it is not there."""
         if "shared.depth" not in arrays:
-            return Shared.nothing()
+            return Survivors.nothing()
         depth, index = (np.asarray(arrays[f"shared.{n}"], dtype=np.int64) for n in ("depth", "index"))
         mean, radius = (np.asarray(arrays[f"shared.{n}"], dtype=np.float64) for n in ("mean", "radius"))
-        return Shared(depth, index, mean, radius)
+        return Survivors(depth, index, mean, radius)
 
     def to_arrays(self) -> dict[str, AnyArray]:
-        """Return the arrays under the names they have in a task and in a notebook."""
+        """Return the arrays under the names they have in a task and in an agent's state."""
         return {f"shared.{n}": getattr(self, n) for n in ("depth", "index", "mean", "radius")}
 
-    def add(self, depth: int, index: IntArray, mean: Array, radius: Array) -> Shared:
+    def add(self, depth: int, index: IntArray, mean: Array, radius: Array) -> Survivors:
         """Return this with one more depth behind it."""
-        return Shared(
+        return Survivors(
             np.concatenate([self.depth, np.full(len(index), depth, dtype=np.int64)]),
             np.concatenate([self.index, index]),
             np.concatenate([self.mean, mean]),
             np.concatenate([self.radius, radius]),
         )
 
-    def after(self, rows: int) -> Shared:
+    def after(self, rows: int) -> Survivors:
         """Return this without its first rows."""
-        return Shared(self.depth[rows:], self.index[rows:], self.mean[rows:], self.radius[rows:])
+        return Survivors(self.depth[rows:], self.index[rows:], self.mean[rows:], self.radius[rows:])
 
-    def join(self, news: Shared) -> Shared:
+    def join(self, news: Survivors) -> Survivors:
         """Return this with the depths of `news` behind it that were not known yet."""
         rows = ~np.isin(news.depth, self.depth)
-        return Shared(
+        return Survivors(
             np.concatenate([self.depth, news.depth[rows]]),
             np.concatenate([self.index, news.index[rows]]),
             np.concatenate([self.mean, news.mean[rows]]),
@@ -83,13 +83,13 @@ class Levels:
     total: Array
 
     @staticmethod
-    def read(notebook: Notebook) -> Levels:
-        """Return what the notebook holds."""
-        if "cells.depth" not in notebook.arrays:
+    def read(agent_state: AgentState) -> Levels:
+        """Return what the agent's state holds."""
+        if "cells.depth" not in agent_state.arrays:
             return Levels(_NONE, _NONE, _NONE, np.empty(0))
         names = ("depth", "index", "count")
-        depth, index, count = (np.asarray(notebook.arrays[f"cells.{n}"], dtype=np.int64) for n in names)
-        return Levels(depth, index, count, np.asarray(notebook.arrays["cells.total"], dtype=np.float64))
+        depth, index, count = (np.asarray(agent_state.arrays[f"cells.{n}"], dtype=np.int64) for n in names)
+        return Levels(depth, index, count, np.asarray(agent_state.arrays["cells.total"], dtype=np.float64))
 
     def of(self, depth: int, index: IntArray) -> tuple[IntArray, Array]:
         """Return pulls and sums of cells `(n,)` of one depth; 0 where it was never pulled."""
@@ -116,58 +116,60 @@ class Levels:
 
 
 @dataclass(frozen=True)
-class Search:
+class PhasedSearch:
     """Where the agent's own elimination stands: `h` and `K_m^h`."""
 
     num_agents: int
     depth: int
     active: IntArray
-    shared: Shared
+    shared: Survivors
 
     @staticmethod
-    def read(notebook: Notebook, num_agents: int, task: Task) -> Search:
-        """Return what the notebook holds, with what the task tells of stage 1."""
-        arrays = notebook.arrays
-        shared = Shared.from_arrays(arrays).join(Shared.from_arrays(task.arrays))
+    def read(agent_state: AgentState, num_agents: int, task: Task) -> PhasedSearch:
+        """Return what the agent's state holds, with what the task tells of stage 1."""
+        arrays = agent_state.arrays
+        shared = Survivors.from_arrays(arrays).join(Survivors.from_arrays(task.arrays))
         depth = int(np.asarray(arrays["search.depth"])[0]) if "search.depth" in arrays else 0
         active = np.asarray(arrays.get("search.active", np.zeros(1, dtype=np.int64)), dtype=np.int64)
-        return Search(num_agents, depth, active, shared)
+        return PhasedSearch(num_agents, depth, active, shared)
 
 
-class Turn:
+class PhasedSession:
     """One task of an agent: it takes in what the server tells, pulls what is wanted, and keeps sums."""
 
-    def __init__(self, task: Task, notebook: Notebook, constants: elimination.Constants, arity: int) -> None:
+    def __init__(
+        self, task: Task, agent_state: AgentState, constants: elimination.Constants, arity: int
+    ) -> None:
         self._task, self._constants, self._arity = task, constants, arity
-        search = Search.read(notebook, int(task.values["agents"]), task)
-        self._notebook = write(notebook, Levels.read(notebook), search)
+        search = PhasedSearch.read(agent_state, int(task.values["agents"]), task)
+        self._agent_state = write(agent_state, Levels.read(agent_state), search)
         self._work = Work(0, _NONE, _NONE, search)
 
     def ask(self) -> Query | None:
-        left, search = self._task.end - self._notebook.next_trial, self._work.search
+        left, search = self._task.end - self._agent_state.next_trial, self._work.search
         if left <= 0:
             return None
         if "cells" in self._task.arrays:
             cells = np.asarray(self._task.arrays["cells"], dtype=np.int64)
             wanted = np.asarray(self._task.arrays["pulls"], dtype=np.int64)
             depth = int(self._task.values["depth"])
-            self._work = together(self._notebook, depth, cells, wanted, left, search)
+            self._work = together(self._agent_state, depth, cells, wanted, left, search)
         else:
-            self._work = alone(self._notebook, search, self._constants, self._arity, left)
+            self._work = alone(self._agent_state, search, self._constants, self._arity, left)
         if len(self._work.index) == 0:
             return None
-        space = self._notebook.space
+        space = self._agent_state.space
         centres = partition.centre(self._work.depth, self._work.index, space.dimension, self._arity)
         return Query(space.snap(centres), self._work.pulls)
 
     def tell(self, outcome: Outcome) -> None:
         assert outcome.counts is not None
         sums = np.where(outcome.counts > 0, outcome.values * outcome.counts, 0.0)
-        levels = Levels.read(self._notebook).add(self._work.depth, self._work.index, outcome.counts, sums)
-        self._notebook = write(self._notebook.pass_over(outcome), levels, self._work.search)
+        levels = Levels.read(self._agent_state).add(self._work.depth, self._work.index, outcome.counts, sums)
+        self._agent_state = write(self._agent_state.pass_over(outcome), levels, self._work.search)
 
-    def close(self) -> Notebook:
-        return self._notebook
+    def close(self) -> AgentState:
+        return self._agent_state
 
 
 @dataclass(frozen=True)
@@ -177,13 +179,13 @@ class Work:
     depth: int
     index: IntArray
     pulls: IntArray
-    search: Search
+    search: PhasedSearch
 
 
-def write(notebook: Notebook, levels: Levels, search: Search) -> Notebook:
-    """Return the notebook with these statistics."""
+def write(agent_state: AgentState, levels: Levels, search: PhasedSearch) -> AgentState:
+    """Return the agent's state with these statistics."""
     cells = {f"cells.{n}": getattr(levels, n) for n in ("depth", "index", "count", "total")}
-    return notebook.write(
+    return agent_state.write(
         **cells,
         **search.shared.to_arrays(),
         **{
@@ -195,20 +197,20 @@ def write(notebook: Notebook, levels: Levels, search: Search) -> Notebook:
 
 
 def together(
-    notebook: Notebook, depth: int, cells: IntArray, wanted: IntArray, left: int, search: Search
+    agent_state: AgentState, depth: int, cells: IntArray, wanted: IntArray, left: int, search: PhasedSearch
 ) -> Work:
     """Return what stage 1 still wants of `cells`, as far as `left` pulls go."""
-    count, _ = Levels.read(notebook).of(depth, cells)
+    count, _ = Levels.read(agent_state).of(depth, cells)
     return _fit(depth, cells, np.maximum(0, wanted - count), left, search)
 
 
 def alone(
-    notebook: Notebook, search: Search, constants: elimination.Constants, arity: int, left: int
+    agent_state: AgentState, search: PhasedSearch, constants: elimination.Constants, arity: int, left: int
 ) -> Work:
     """Return what stage 2 pulls next; depths that are done are eliminated on the way [Li2024, Alg. 3]."""
-    levels = Levels.read(notebook)
+    levels = Levels.read(agent_state)
     depth, active = search.depth, search.active
-    deepest = partition.max_depth(notebook.space.dimension, arity)
+    deepest = partition.max_depth(agent_state.space.dimension, arity)
     while True:
         survivors, mean_of, radius_of = search.shared.at(depth)
         protected = elimination.contains(survivors, active)
@@ -216,7 +218,7 @@ def alone(
         count, total = levels.of(depth, own)
         owed = np.maximum(0, constants.pulls(depth) - count)
         if np.any(owed) or depth >= deepest:
-            return _fit(depth, own, owed, left, Search(search.num_agents, depth, active, search.shared))
+            return _fit(depth, own, owed, left, PhasedSearch(search.num_agents, depth, active, search.shared))
         mean, radius = np.empty(len(active)), np.empty(len(active))
         mean[~protected], radius[~protected] = total / count, constants.radius(count)
         place = elimination.positions(survivors, active[protected])
@@ -225,13 +227,13 @@ def alone(
         active, depth = partition.children(active[~out], arity), depth + 1
 
 
-def recommend(notebook: Notebook, constants: elimination.Constants) -> tuple[int, int, float] | None:
+def recommend(agent_state: AgentState, constants: elimination.Constants) -> tuple[int, int, float] | None:
     """Return depth, index and mean of the cell with the best lower bound; None before the first success.
 
     Cells that survived stage 1 count with the server's statistics.
     """
-    levels = Levels.read(notebook)
-    shared = Shared.from_arrays(notebook.arrays)
+    levels = Levels.read(agent_state)
+    shared = Survivors.from_arrays(agent_state.arrays)
     pulled = levels.count > 0
     if not pulled.any():
         return None
@@ -248,7 +250,7 @@ def recommend(notebook: Notebook, constants: elimination.Constants) -> tuple[int
     return int(depth[best]), int(index[best]), float(mean[best])
 
 
-def _fit(depth: int, index: IntArray, owed: IntArray, left: int, search: Search) -> Work:
+def _fit(depth: int, index: IntArray, owed: IntArray, left: int, search: PhasedSearch) -> Work:
     """Take the owed pulls in ascending order of the cells until `left` are taken."""
     taken = np.clip(left - (np.cumsum(owed) - owed), 0, owed)
     some = taken > 0

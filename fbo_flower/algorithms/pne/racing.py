@@ -18,14 +18,14 @@ from typing import ClassVar
 import numpy as np
 
 from fbo_flower.algorithms.bandits.base import Bandit, branching, check_arity, check_most
-from fbo_flower.algorithms.pne.racing_agent import Race, Tally, best_cell
+from fbo_flower.algorithms.pne.racing_agent import RacingSession, Tally, best_cell
 from fbo_flower.algorithms.protocol import ArraySpec, Progress, Schema, Session
 from fbo_flower.algorithms.records import (
+    AgentState,
     AnyArray,
     Array,
     Federation,
     IntArray,
-    Notebook,
     Phase,
     Query,
     Report,
@@ -34,7 +34,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import partition
-from fbo_flower.numerics.bandits.racing import STAGE_ONE_PART, Gathering, Shared
+from fbo_flower.numerics.bandits.racing import STAGE_ONE_PART, Gathering, StageOneResult
 from fbo_flower.numerics.bandits.racing_cells import RacingOptions, first_cells
 from fbo_flower.space.space import SearchSpace
 
@@ -43,7 +43,7 @@ MAX_INDEX = 2.0**62
 
 
 @dataclass(frozen=True)
-class RaceState:
+class RacingState:
     """What the server knows.
 
     Parameters
@@ -53,9 +53,9 @@ class RaceState:
     rows : the agents of the gathering's rows
     depth, index : cells of the open batch, `(n,)`
     means, counts, owed : agent -> what it said of the open batch
-    asked : pulls of one agent in all batches
+    pulls_requested : pulls of one agent in all batches
     shared : what stage 1 found; None until its end
-    told : agents that hold it
+    synced : agents that hold it
     """
 
     agents: tuple[str, ...]
@@ -67,13 +67,13 @@ class RaceState:
     means: Mapping[str, Array] = field(default_factory=dict)
     counts: Mapping[str, IntArray] = field(default_factory=dict)
     owed: Mapping[str, int] = field(default_factory=dict)
-    asked: int = 0
-    shared: Shared | None = None
-    told: tuple[str, ...] = ()
+    pulls_requested: int = 0
+    shared: StageOneResult | None = None
+    synced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class RacingPNE(Bandit[RaceState]):
+class RacingPNE(Bandit[RacingState]):
     """Racing PF-PNE; `PFPNE` explains the options."""
 
     name: ClassVar[str] = "pf-pne"
@@ -98,20 +98,22 @@ class RacingPNE(Bandit[RaceState]):
 
     # -- the server's half ---------------------------------------------------------------------
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> RaceState:
+    def init(self, federation: Federation, rng: np.random.Generator) -> RacingState:
         options = self.racing_options(federation.space.dimension)
         depth, index = first_cells(options, self.budget)
-        asked = len(depth) * options.first_pulls
-        return RaceState(federation.agents, Gathering(options, self.budget), depth, index, asked=asked)
+        pulls_requested = len(depth) * options.first_pulls
+        return RacingState(
+            federation.agents, Gathering(options, self.budget), depth, index, pulls_requested=pulls_requested
+        )
 
     def ask(
         self,
-        state: RaceState,
+        state: RacingState,
         phase: Phase,
         server_round: int,
         present: Sequence[str],
         rng: np.random.Generator,
-    ) -> tuple[RaceState, dict[str, Task]]:
+    ) -> tuple[RacingState, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}
         waiting = [agent for agent in present if state.progress.of(agent) < self.budget]
@@ -119,7 +121,7 @@ class RacingPNE(Bandit[RaceState]):
         tasks = {agent: self._task(state, agent, server_round) for agent in waiting}
         return state, {agent: task for agent, task in tasks.items() if task is not None}
 
-    def tell(self, state: RaceState, phase: Phase, reports: Mapping[str, Report]) -> RaceState:
+    def tell(self, state: RacingState, phase: Phase, reports: Mapping[str, Report]) -> RacingState:
         means, counts, owed = dict(state.means), dict(state.counts), dict(state.owed)
         for agent, report in reports.items():
             # a report of another number of cells says nothing about these
@@ -127,20 +129,20 @@ class RacingPNE(Bandit[RaceState]):
                 means[agent] = np.asarray(report.arrays["means"], dtype=np.float64)
                 counts[agent] = np.asarray(report.arrays["counts"], dtype=np.int64)
                 owed[agent] = int(np.sum(report.arrays["owed"]))
-        told = state.told if state.shared is None else {*state.told, *reports}
+        synced = state.synced if state.shared is None else {*state.synced, *reports}
         return replace(
             state,
             progress=state.progress.advance(reports),
             means=means,
             counts=counts,
             owed=owed,
-            told=tuple(sorted(told, key=natural_key)),
+            synced=tuple(sorted(synced, key=natural_key)),
         )
 
-    def finished(self, state: RaceState) -> bool:
+    def finished(self, state: RacingState) -> bool:
         return all(state.progress.of(agent) >= self.budget for agent in state.agents)
 
-    def _task(self, state: RaceState, agent: str, server_round: int) -> Task | None:
+    def _task(self, state: RacingState, agent: str, server_round: int) -> Task | None:
         trial = state.progress.of(agent)
         most = min(self.budget - trial, self.max_evaluations_per_round)
         arrays: dict[str, AnyArray] = {}
@@ -149,11 +151,11 @@ class RacingPNE(Bandit[RaceState]):
             if owed == 0:
                 return None  # waits for the others
             arrays, most = {"cells.depth": state.depth, "cells.index": state.index}, min(most, owed)
-        elif agent not in state.told:
+        elif agent not in state.synced:
             arrays = _packed(state.shared, state.gathering, state.rows, agent)
         return Task(Phase.TRAIN, server_round, trial, most, arrays)
 
-    def _close_batch(self, state: RaceState, waiting: Sequence[str]) -> RaceState:
+    def _close_batch(self, state: RacingState, waiting: Sequence[str]) -> RacingState:
         """Choose the next cells, once everybody who is there has pulled these."""
         if state.shared is not None or not state.means or any(state.owed.get(a, 1) > 0 for a in waiting):
             return state
@@ -164,7 +166,7 @@ class RacingPNE(Bandit[RaceState]):
         means = np.array([state.means.get(agent, nothing.astype(np.float64)) for agent in rows])
         gathering.hear(means, np.array([state.counts.get(agent, nothing) for agent in rows]))
         with np.errstate(over="ignore", invalid="ignore"):  # squares of huge values
-            depth, index = gathering.next_cells(self.budget // STAGE_ONE_PART - state.asked)
+            depth, index = gathering.next_cells(self.budget // STAGE_ONE_PART - state.pulls_requested)
         return replace(
             state,
             gathering=gathering,
@@ -174,36 +176,36 @@ class RacingPNE(Bandit[RaceState]):
             means={},
             counts={},
             owed={},
-            asked=state.asked + len(depth) * gathering.options.first_pulls,
+            pulls_requested=state.pulls_requested + len(depth) * gathering.options.first_pulls,
             shared=None if len(depth) else _result(gathering),
         )
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, notebook: Notebook) -> Session:
-        return Race(task, notebook, self.racing_options(notebook.space.dimension), self.budget)
+    def session(self, task: Task, agent_state: AgentState) -> Session:
+        return RacingSession(task, agent_state, self.racing_options(agent_state.space.dimension), self.budget)
 
-    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
+    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
         raise ConfigError(f"{self.name}: expected session(), its tasks are one conversation")
 
-    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
         if "cells.depth" not in task.arrays:
             return {}
-        pulls = self.racing_options(notebook.space.dimension).first_pulls
-        tally = Tally.read(notebook).of(task.arrays["cells.depth"], task.arrays["cells.index"])
+        pulls = self.racing_options(agent_state.space.dimension).first_pulls
+        tally = Tally.read(agent_state).of(task.arrays["cells.depth"], task.arrays["cells.index"])
         owed = np.maximum(0, pulls - tally.count - tally.failed).sum(keepdims=True)
         return {"means": tally.means(), "counts": tally.count, "owed": owed.astype(np.int64)}
 
-    def recommend(self, notebook: Notebook) -> Array | None:
-        options = self.racing_options(notebook.space.dimension)
-        best = best_cell(notebook, options)
+    def recommend(self, agent_state: AgentState) -> Array | None:
+        options = self.racing_options(agent_state.space.dimension)
+        best = best_cell(agent_state, options)
         if best is None:
             return None
         point: Array = partition.centre(best[0], np.array([best[1]]), options.dim, options.arity)[0]
         return point
 
-    def incumbent(self, notebook: Notebook) -> float:
-        best = best_cell(notebook, self.racing_options(notebook.space.dimension))
+    def incumbent(self, agent_state: AgentState) -> float:
+        best = best_cell(agent_state, self.racing_options(agent_state.space.dimension))
         return float("nan") if best is None else best[2]
 
     # -- what may cross the wire ---------------------------------------------------------------
@@ -219,15 +221,17 @@ class RacingPNE(Bandit[RaceState]):
         counts = ArraySpec((None,), "int64", 0, 1e9, MAX_CELLS)
         means = ArraySpec((None,), max_length=MAX_CELLS)
         owed = ArraySpec((1,), "int64", 0, 1e9)
-        return Schema({"means": means, "counts": counts, "owed": owed}, self.remark_types())
+        return Schema({"means": means, "counts": counts, "owed": owed}, self.metric_types())
 
 
-def _result(gathering: Gathering) -> Shared:
+def _result(gathering: Gathering) -> StageOneResult:
     with np.errstate(over="ignore"):
         return gathering.result()
 
 
-def _packed(shared: Shared, gathering: Gathering, rows: Sequence[str], agent: str) -> dict[str, AnyArray]:
+def _packed(
+    shared: StageOneResult, gathering: Gathering, rows: Sequence[str], agent: str
+) -> dict[str, AnyArray]:
     """Return what stage 1 found, for one agent; `pne_race.unpacked` reads it."""
     size = shared.cells.size
     heard = np.zeros(size, dtype=np.int64)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fbo_flower.algorithms.records import AnyArray, Array, IntArray, Notebook, Outcome, Query, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, IntArray, Outcome, Query, Task
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.arrays import BoolArray
 from fbo_flower.numerics.bandits import partition
-from fbo_flower.numerics.bandits.racing import Shared
+from fbo_flower.numerics.bandits.racing import StageOneResult
 from fbo_flower.numerics.bandits.racing_cells import RacingOptions, grown_tree
-from fbo_flower.numerics.bandits.racing_search import Search
+from fbo_flower.numerics.bandits.racing_search import RacingSearch
 
 _TALLY = ("depth", "index", "count", "failed", "total", "squares")
 _SEARCH = "search."
@@ -35,9 +35,9 @@ class Tally:
     squares: Array
 
     @staticmethod
-    def read(notebook: Notebook) -> Tally:
-        """Return what the notebook holds."""
-        arrays = notebook.arrays
+    def read(agent_state: AgentState) -> Tally:
+        """Return what the agent's state holds."""
+        arrays = agent_state.arrays
         whole = (np.asarray(arrays.get(f"tally.{n}", np.empty(0)), dtype=np.int64) for n in _TALLY[:4])
         real = (np.asarray(arrays.get(f"tally.{n}", np.empty(0)), dtype=np.float64) for n in _TALLY[4:])
         depth, index, count, failed = whole
@@ -45,7 +45,7 @@ class Tally:
         return Tally(depth, index, count, failed, total, squares)
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the arrays under the names they have in a notebook."""
+        """Return the arrays under the names they have in an agent's state."""
         return {f"tally.{name}": getattr(self, name) for name in _TALLY}
 
     def of(self, depth: AnyArray, index: AnyArray) -> Tally:
@@ -81,7 +81,7 @@ class Tally:
         return Tally(*(np.concatenate([getattr(self, n)[rest], getattr(other, n)]) for n in _TALLY))
 
 
-class Race:
+class RacingSession:
     """One task of an agent, of either stage.
 
     Parameters
@@ -89,18 +89,18 @@ class Race:
     budget : `T`
     """
 
-    def __init__(self, task: Task, notebook: Notebook, options: RacingOptions, budget: int) -> None:
-        self._notebook, self._options, self._budget = notebook, options, budget
-        self._left = task.end - notebook.next_trial
-        self._end = notebook.next_trial
+    def __init__(self, task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> None:
+        self._agent_state, self._options, self._budget = agent_state, options, budget
+        self._left = task.end - agent_state.next_trial
+        self._end = agent_state.next_trial
         self._batch: Tally | None = None
-        self._search = _search(notebook, options)
+        self._search = _search(agent_state, options)
         self._rows = np.empty(0, dtype=np.int64)
-        self._succeeded = bool(np.any(notebook.arrays.get("succeeded", 0)))
-        self._pending = np.asarray(notebook.arrays.get("pending", np.zeros(2)), dtype=np.int64).copy()
+        self._succeeded = bool(np.any(agent_state.arrays.get("succeeded", 0)))
+        self._pending = np.asarray(agent_state.arrays.get("pending", np.zeros(2)), dtype=np.int64).copy()
         if "cells.depth" in task.arrays:
             cells = task.arrays["cells.depth"], task.arrays["cells.index"]
-            self._batch = Tally.read(notebook).of(*cells)
+            self._batch = Tally.read(agent_state).of(*cells)
         elif self._search is None:
             self._search = self._start(task.arrays)
 
@@ -138,15 +138,15 @@ class Race:
             self._search.tell(int(self._pending[0]), spent, total, squares)
         self._pending[1] -= spent
 
-    def close(self) -> Notebook:
+    def close(self) -> AgentState:
         arrays: dict[str, AnyArray] = {"succeeded": np.array([self._succeeded], dtype=np.int64)}
         if self._batch is not None:
-            arrays |= Tally.read(self._notebook).join(self._batch).arrays()
+            arrays |= Tally.read(self._agent_state).join(self._batch).arrays()
         elif self._search is not None:
             arrays |= {f"{_SEARCH}{name}": array for name, array in self._search.arrays().items()}
             arrays["pending"] = self._pending
-        notebook = self._notebook.write(**arrays)
-        return replace(notebook, passed=max(notebook.passed, self._end))
+        agent_state = self._agent_state.write(**arrays)
+        return replace(agent_state, passed=max(agent_state.passed, self._end))
 
     def _ask_batch(self, batch: Tally) -> Query | None:
         owed = np.maximum(0, self._options.first_pulls - batch.count - batch.failed)
@@ -160,17 +160,17 @@ class Race:
         dim, arity = self._options.dim, self._options.arity
         each = zip(depth.tolist(), index.tolist(), strict=True)
         centres = [partition.centre(h, np.array([i]), dim, arity)[0] for h, i in each]
-        return Query(self._notebook.space.snap(np.array(centres)), np.asarray(pulls, dtype=np.int64))
+        return Query(self._agent_state.space.snap(np.array(centres)), np.asarray(pulls, dtype=np.int64))
 
-    def _start(self, arrays: Mapping[str, AnyArray]) -> Search:
+    def _start(self, arrays: Mapping[str, AnyArray]) -> RacingSearch:
         """Begin stage 2 with what all have found; pulls that failed count as the worst mean now."""
         shared, heard = unpacked(arrays, self._options)
         size = shared.cells.size
-        tally = Tally.read(self._notebook).of(shared.cells.depth[:size], shared.cells.index[:size])
+        tally = Tally.read(self._agent_state).of(shared.cells.depth[:size], shared.cells.index[:size])
         if not (shared.num_clients > 1).any():  # alone: merged means are the agent's own
             heard = tally.count > 0
             shared = replace(shared, num_clients=heard.astype(np.int64), mean=tally.means())
-        search = Search(self._budget, shared, tally.count, tally.total, tally.squares, heard)
+        search = RacingSearch(self._budget, shared, tally.count, tally.total, tally.squares, heard)
         worst = tally.worst()
         for cell in np.flatnonzero(tally.failed):
             failed = int(tally.failed[cell])
@@ -179,7 +179,7 @@ class Race:
         return search
 
 
-def unpacked(arrays: Mapping[str, AnyArray], options: RacingOptions) -> tuple[Shared, BoolArray]:
+def unpacked(arrays: Mapping[str, AnyArray], options: RacingOptions) -> tuple[StageOneResult, BoolArray]:
     """Return what stage 1 found, and in which cells' merged means the agent's own pulls are."""
     names = ("depth", "index", "num_clients", "heard", "mean", "count", "spread")
     if any(f"shared.{name}" not in arrays for name in names):
@@ -190,33 +190,35 @@ def unpacked(arrays: Mapping[str, AnyArray], options: RacingOptions) -> tuple[Sh
         raise WireError("shared: expected arrays of one length")
     depth, index, num_clients, heard = whole
     mean, count, spread = real
-    return Shared(grown_tree(options, depth, index, mean), mean, count, spread, num_clients), heard > 0
+    return StageOneResult(
+        grown_tree(options, depth, index, mean), mean, count, spread, num_clients
+    ), heard > 0
 
 
-def best_cell(notebook: Notebook, options: RacingOptions) -> tuple[int, int, float] | None:
+def best_cell(agent_state: AgentState, options: RacingOptions) -> tuple[int, int, float] | None:
     """Return depth, index and mean of the cell to use; None before the first success.
 
     In stage 2 the best lower bound; in stage 1, where all cells have the same pulls, the best own mean.
     """
-    if not np.any(notebook.arrays.get("succeeded", 0)):
+    if not np.any(agent_state.arrays.get("succeeded", 0)):
         return None
-    search = _search(notebook, options)
+    search = _search(agent_state, options)
     if search is not None:
         with np.errstate(over="ignore", invalid="ignore"):
             return search.best()
-    tally = Tally.read(notebook)
+    tally = Tally.read(agent_state)
     mean = np.where(tally.count > 0, tally.means(), -np.inf)
     best = int(np.argmax(mean))
     return int(tally.depth[best]), int(tally.index[best]), float(mean[best])
 
 
-def _search(notebook: Notebook, options: RacingOptions) -> Search | None:
-    arrays = {n.removeprefix(_SEARCH): a for n, a in notebook.arrays.items() if n.startswith(_SEARCH)}
+def _search(agent_state: AgentState, options: RacingOptions) -> RacingSearch | None:
+    arrays = {n.removeprefix(_SEARCH): a for n, a in agent_state.arrays.items() if n.startswith(_SEARCH)}
     kept = {name: np.asarray(array) for name, array in arrays.items()}
-    return Search.from_arrays(options, kept) if kept else None  # type: ignore[arg-type]  # as `arrays` wrote them
+    return RacingSearch.from_arrays(options, kept) if kept else None  # type: ignore[arg-type]  # as `arrays` wrote them
 
 
-def _worst(search: Search) -> float:
+def _worst(search: RacingSearch) -> float:
     pulled = search.count > 0
     return float((search.total[pulled] / search.count[pulled]).min()) if pulled.any() else 0.0
 

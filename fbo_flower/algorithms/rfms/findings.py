@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from fbo_flower.algorithms.protocol import Findings
+from fbo_flower.algorithms.protocol import ServerResults
 from fbo_flower.algorithms.records import Array
 from fbo_flower.algorithms.rfms.site import digest
-from fbo_flower.algorithms.rfms.state import Answer, RFMSState, pooled_loss
+from fbo_flower.algorithms.rfms.state import RFMSState, SiteReply, pooled_loss
 
 
-def findings(state: RFMSState, shipped: int | None) -> Findings:
+def findings(state: RFMSState, shipped: int | None) -> ServerResults:
     """Return the rows of the study's tables `models` and `judgements`.
 
     Parameters
@@ -46,7 +46,7 @@ def findings(state: RFMSState, shipped: int | None) -> Findings:
         for split, answers in (("inbag", state.answers), ("outbag", state.final_answers)):
             for agent, answer in answers.get(number, {}).items():
                 judgements.append(_row(number, agent, _role(state, agent), split, answer))
-    return Findings(models, judgements, {} if shipped is None else _recommendations(state, shipped))
+    return ServerResults(models, judgements, {} if shipped is None else _recommendations(state, shipped))
 
 
 def _recommendations(state: RFMSState, shipped: int) -> dict[str, tuple[Array, float]]:
@@ -58,7 +58,7 @@ def _recommendations(state: RFMSState, shipped: int) -> dict[str, tuple[Array, f
     return {agent: (trial.point, -loss) for agent, loss in known.items()}
 
 
-def _row(trial: int, agent: str, role: str, split: str, answer: Answer) -> dict[str, object]:
+def _row(trial: int, agent: str, role: str, split: str, answer: SiteReply) -> dict[str, object]:
     return {
         "agent": agent,
         "role": role,

@@ -60,7 +60,7 @@ class Method:
         kept = known | failed
         return kept, losses[kept]
 
-    def plan(self, features: Array, losses: Array, rng: np.random.Generator) -> proposals.Plan:
+    def plan(self, features: Array, losses: Array, rng: np.random.Generator) -> proposals.ProposalPlan:
         """Return what is to be fitted before the next proposal, and the acquisition that comes of it.
 
         "fmo" is ParEGO: weights drawn anew make one loss of two, and expected improvement of that decides.

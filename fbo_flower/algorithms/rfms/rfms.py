@@ -25,14 +25,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import Findings, check_choice, check_number
+from fbo_flower.algorithms.protocol import ServerResults, check_choice, check_number
 from fbo_flower.algorithms.records import AnyArray, Federation, Phase, Report, Scalar, Task
 from fbo_flower.algorithms.rfms.findings import findings
 from fbo_flower.algorithms.rfms.methods import METHODS, SHIP, Method, shipped
 from fbo_flower.algorithms.rfms.site import MAX_MODELS, Sites, digest
 from fbo_flower.algorithms.rfms.state import (
-    Answer,
     RFMSState,
+    SiteReply,
     Trial,
     read_answer,
     read_late,
@@ -157,7 +157,7 @@ class RFMS(Sites[RFMSState]):
         if state.point is None or (report is None and state.attempts < self.attempts):
             return state
         if report is None:
-            local = Answer(math.nan, 0, f"the openbox did not answer {self.attempts} times")
+            local = SiteReply(math.nan, 0, f"the openbox did not answer {self.attempts} times")
         else:
             local = read_answer(report)
         number = len(state.trials)
@@ -264,7 +264,7 @@ class RFMS(Sites[RFMSState]):
         owed = read_trials(task.values.get("owed", ""))
         read_late(report.values.get("late", "[]"), [t for t in owed if t != task.trial])
 
-    def findings(self, state: RFMSState) -> Findings:
+    def findings(self, state: RFMSState) -> ServerResults:
         """Return all trials with their losses, who judged them, and what is shipped."""
         best = shipped(state, self.ship, Method(self.method, self.alpha))
         return findings(state, best)

@@ -26,7 +26,7 @@ REFUSED, WITHHELD = "refused: ", "withheld: "  # begin reasons that tell nothing
 
 
 @dataclass(frozen=True)
-class Answer:
+class SiteReply:
     """What a site said of one model: its loss on `num_rows` rows, or why there is none.
 
     `epsilon` is what the site has spent on its rows so far, 0 where it adds no noise.
@@ -49,7 +49,7 @@ class Trial:
 
     round: int
     point: Array
-    local: Answer
+    local: SiteReply
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class RFMSState:
     lockboxes: tuple[str, ...]
     design: Array
     trials: tuple[Trial, ...] = ()
-    answers: Mapping[int, Mapping[str, Answer]] = field(default_factory=dict)
+    answers: Mapping[int, Mapping[str, SiteReply]] = field(default_factory=dict)
     asked: tuple[str, ...] = ()
     owed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     models: Mapping[int, AnyArray] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class RFMSState:
     attempts: int = 0
     final: tuple[int, ...] | None = None
     final_step: int = 0
-    final_answers: Mapping[int, Mapping[str, Answer]] = field(default_factory=dict)
+    final_answers: Mapping[int, Mapping[str, SiteReply]] = field(default_factory=dict)
 
     @property
     def points(self) -> Array:
@@ -143,13 +143,13 @@ class RFMSState:
 
     def settled(self) -> RFMSState:
         """Return the state with the unsettled trials taken for failed."""
-        unsettled, failed = self.unsettled, Answer(math.nan, 0, "not settled")
+        unsettled, failed = self.unsettled, SiteReply(math.nan, 0, "not settled")
         trials = [replace(t, local=failed) if n in unsettled else t for n, t in enumerate(self.trials)]
         answers = {t: known for t, known in self.answers.items() if t not in unsettled}
         return replace(self, trials=tuple(trials), answers=answers)
 
 
-def pooled_loss(answers: Iterable[Answer]) -> float:
+def pooled_loss(answers: Iterable[SiteReply]) -> float:
     """Return `sum n_i J_i / sum n_i` over the answers that hold a loss; NaN without any."""
     known = [(a.loss, a.num_rows) for a in answers if math.isfinite(a.loss)]
     total = sum(n for _, n in known)
@@ -159,7 +159,7 @@ def pooled_loss(answers: Iterable[Answer]) -> float:
 # -- answers on the wire -------------------------------------------------------------------------
 
 
-def read_answer(report: Report) -> Answer:
+def read_answer(report: Report) -> SiteReply:
     """Return what a report says of its model; WireError if it says neither a loss nor why there is none."""
     values = report.values
     epsilon = float(values.get("epsilon", 0.0))
@@ -167,7 +167,7 @@ def read_answer(report: Report) -> Answer:
         reason = str(values["failure"])
         if "loss" in values or not 0 < len(reason) <= MAX_REASON:
             raise WireError(f"failure: expected a reason of at most {MAX_REASON} characters and no loss")
-        return Answer(math.nan, 0, reason, epsilon)
+        return SiteReply(math.nan, 0, reason, epsilon)
     return replace(_answer(values.get("loss"), values.get("num_rows")), epsilon=epsilon)
 
 
@@ -176,7 +176,7 @@ def write_late(answers: Mapping[int, tuple[float, int]]) -> str:
     return json.dumps([[trial, *answer] for trial, answer in answers.items()], separators=(",", ":"))
 
 
-def read_late(text: Scalar, owed: Iterable[int]) -> dict[int, Answer]:
+def read_late(text: Scalar, owed: Iterable[int]) -> dict[int, SiteReply]:
     """Return what `write_late` wrote; WireError unless it is about trials that are owed, each once."""
     try:
         rows = json.loads(str(text))
@@ -191,12 +191,12 @@ def read_late(text: Scalar, owed: Iterable[int]) -> dict[int, Answer]:
     return late
 
 
-def _answer(loss: object, num_rows: object) -> Answer:
+def _answer(loss: object, num_rows: object) -> SiteReply:
     if not isinstance(loss, float) or not abs(loss) <= MAX_LOSS:
         raise WireError(f"loss: expected a number of at most {MAX_LOSS:g}, got {loss!r}")
     if type(num_rows) is not int or not 1 <= num_rows <= MAX_ROWS:
         raise WireError(f"num_rows: expected between 1 and {MAX_ROWS}, got {num_rows!r}")
-    return Answer(loss, num_rows)
+    return SiteReply(loss, num_rows)
 
 
 def write_trials(trials: Iterable[int]) -> str:

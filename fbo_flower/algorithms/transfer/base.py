@@ -17,10 +17,10 @@ from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target
 from fbo_flower.algorithms.protocol import ArraySpec, Schema
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
+    AgentState,
     AnyArray,
     Array,
     Federation,
-    Notebook,
     Outcome,
     Phase,
     Query,
@@ -148,7 +148,9 @@ class Transfer(TransferOptions):
             if report.values.get("missing"):
                 held[agent] = frozenset()
         gave = [a for a, r in reports.items() if "mean" in r.arrays or r.num_trials == 0]
-        keep = [a for a, r in reports.items() if r.num_trials]  # who evaluates has a notebook to keep them in
+        keep = [
+            a for a, r in reports.items() if r.num_trials
+        ]  # who evaluates has an agent's state to keep them in
         lost = {a for a, r in reports.items() if r.values.get("missing")}
         return replace(
             state,
@@ -195,29 +197,31 @@ class Transfer(TransferOptions):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> Query | None:
-        trial = notebook.next_trial
+    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
+        trial = agent_state.next_trial
         if trial >= task.end:
             return None
-        if trial < self.num_initial or not notebook.history.num_succeeded:
-            return uniform_point(notebook, rng)
-        x, y = self.observations(notebook)
-        posterior = gp.posterior(x, y, self.hyperparameters(notebook, rng))
-        members = self._known(task, notebook)
-        return self.maximiser(self.acquisition(posterior, members, rng), notebook, rng)
+        if trial < self.num_initial or not agent_state.history.num_succeeded:
+            return uniform_point(agent_state, rng)
+        x, y = self.observations(agent_state)
+        posterior = gp.posterior(x, y, self.hyperparameters(agent_state, rng))
+        members = self._known(task, agent_state)
+        return self.maximiser(self.acquisition(posterior, members, rng), agent_state, rng)
 
-    def learn(self, task: Task, notebook: Notebook, outcome: Outcome, rng: np.random.Generator) -> Notebook:
-        notebook = super().learn(task, notebook, outcome, rng)
+    def learn(
+        self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
+    ) -> AgentState:
+        agent_state = super().learn(task, agent_state, outcome, rng)
         features = {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
-        kept = self._kept(task, notebook) if "members" in task.arrays else {}
-        return notebook.write(**features, **kept)
+        kept = self._kept(task, agent_state) if "members" in task.arrays else {}
+        return agent_state.write(**features, **kept)
 
-    def _kept(self, task: Task, notebook: Notebook) -> dict[str, AnyArray]:
+    def _kept(self, task: Task, agent_state: AgentState) -> dict[str, AnyArray]:
         """Return what a target keeps after a task: the posteriors that it lists, as far as they are there."""
         incumbents = self.sends_incumbent()
         packed = self.num_features * (self.num_features + 1) // 2
         found: dict[int, WeightPosterior] = {}
-        for arrays in (notebook.arrays, task.arrays):
+        for arrays in (agent_state.arrays, task.arrays):
             if "means" in arrays:
                 rows = [_float(arrays[name]) for name in KEPT if name in arrays]
                 none = np.empty((len(rows[0]), 0))
@@ -234,37 +238,37 @@ class Transfer(TransferOptions):
             "incumbents": np.concatenate([np.empty(0), *(c.incumbent for c in chosen)]),
         }
 
-    def _known(self, task: Task, notebook: Notebook) -> Members:
+    def _known(self, task: Task, agent_state: AgentState) -> Members:
         """Return the others' posteriors: those of the task, else what was kept, else none."""
-        kept: Mapping[str, AnyArray] = notebook.arrays
+        kept: Mapping[str, AnyArray] = agent_state.arrays
         if "members" in task.arrays:
-            kept = self._kept(task, notebook)
-        features = shared_features(task, notebook)
+            kept = self._kept(task, agent_state)
+        features = shared_features(task, agent_state)
         if features is None or "means" not in kept:
             empty = np.empty((0, self.num_features))
             features = rff.RandomFeatures(
-                np.zeros((self.num_features, notebook.space.num_features)), np.zeros(self.num_features)
+                np.zeros((self.num_features, agent_state.space.num_features)), np.zeros(self.num_features)
             )
             return Members(features, empty, np.empty((0, 0)), np.empty(0))
         return Members(features, *(_float(kept[name]) for name in KEPT))
 
-    def summarise(self, task: Task, notebook: Notebook, rng: np.random.Generator) -> dict[str, AnyArray]:
-        features = shared_features(task, notebook)
-        if not task.values.get("message") or not notebook.history.num_succeeded or features is None:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
+        features = shared_features(task, agent_state)
+        if not task.values.get("message") or not agent_state.history.num_succeeded or features is None:
             return {}
-        x, y = self.observations(notebook)
+        x, y = self.observations(agent_state)
         nu, inverse = rff.weight_posterior(features(x), y, self.message_noise_variance)
         arrays: dict[str, AnyArray] = {"mean": nu, "inverse": pack_symmetric(inverse)}
         if self.sends_incumbent():
             arrays["incumbent"] = np.array([y.max()])
         return arrays
 
-    def remarks(self, task: Task, notebook: Notebook) -> dict[str, Scalar]:
+    def report_metrics(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
         if "members" not in task.arrays:
             return {}
         wanted = len(task.arrays["members"])
-        have = len(notebook.arrays["means"]) if "means" in notebook.arrays else 0
-        lost_features = shared_features(task, notebook) is None
+        have = len(agent_state.arrays["means"]) if "means" in agent_state.arrays else 0
+        lost_features = shared_features(task, agent_state) is None
         return {"missing": True} if have < wanted or lost_features else {}
 
     # -- what may cross the wire ---------------------------------------------------------------
@@ -293,9 +297,9 @@ class Transfer(TransferOptions):
         return Schema(arrays=arrays, values={"missing": bool})
 
 
-def shared_features(task: Task, notebook: Notebook) -> rff.RandomFeatures | None:
-    """Return the features in the task, else those that the notebook kept, else None."""
-    for arrays in (task.arrays, notebook.arrays):
+def shared_features(task: Task, agent_state: AgentState) -> rff.RandomFeatures | None:
+    """Return the features in the task, else those that the agent's state kept, else None."""
+    for arrays in (task.arrays, agent_state.arrays):
         if "frequencies" in arrays and "phases" in arrays:
             return rff.RandomFeatures(_float(arrays["frequencies"]), _float(arrays["phases"]))
     return None

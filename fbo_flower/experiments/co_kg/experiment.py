@@ -16,7 +16,7 @@ from fbo_flower.experiments.co_kg import draw as cokg_draw
 from fbo_flower.experiments.co_kg import tables, work
 from fbo_flower.experiments.co_kg.runs import MESH, NUM_AGENTS, NUM_INITIAL
 from fbo_flower.experiments.co_kg.work import QUICK, Size
-from fbo_flower.simulation.jobs import Arrays, has_cell, load_cell, open_directory, run_cells
+from fbo_flower.simulation.jobs import Arrays, has_cell, load_job, open_directory, run_jobs
 from fbo_flower.storage.files import atomic_file
 
 DRAWN = ("f1", "rosenbrock, known noise", "rosenbrock, log")
@@ -26,7 +26,7 @@ def run(
     directory: str | os.PathLike[str],
     quick: bool,
     num_workers: int,
-    on_cell: Callable[[str, int, int], None],
+    on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
     """Run what is missing and write `results.md` and two pictures; return the files.
 
@@ -39,7 +39,7 @@ def run(
     size = QUICK if quick else Size()
     path = open_directory(directory, work.settings(size))
     for stage, cells in work.stages(size).items():
-        run_cells(cells, path, num_workers, partial(on_cell, stage))
+        run_jobs(cells, path, num_workers, partial(on_job, stage))
     return report(path, size)
 
 
@@ -49,11 +49,11 @@ def report(directory: Path, size: Size) -> list[Path]:
     Of each part the first seeds count, up to the first that is missing; a part without two is left out.
     """
     runs = {
-        s: _load(directory, (work.cell_name(s, i) for i in range(work.num_seeds(size, s))))
+        s: _load(directory, (work.job_name(s, i) for i in range(work.num_seeds(size, s))))
         for s in work.FUNCTIONS
     }
     networks = {
-        p: _load(directory, (work.cell_name(p, i) for i in range(size.num_network_seeds)))
+        p: _load(directory, (work.job_name(p, i) for i in range(size.num_network_seeds)))
         for p in work.networks()
     }
     pictures = [directory / "functions.png", directory / "networks.png"]
@@ -80,7 +80,7 @@ def report(directory: Path, size: Size) -> list[Path]:
         *(tables.network_table(p, r) for p, r in networks.items() if r),
         "" if work.has_california() else "The California data are not there; that network is left out.\n",
         "## Server time\n",
-        tables.time_table({mesh: load_cell(directory, f"time-{mesh}") for mesh in size.timed}),
+        tables.time_table({mesh: load_job(directory, f"time-{mesh}") for mesh in size.timed}),
         "## One odd agent\n",
         tables.odd_table(odd) if odd else "",
         "## Noise on the reported means\n",
@@ -93,5 +93,5 @@ def report(directory: Path, size: Size) -> list[Path]:
 
 
 def _load(directory: Path, names: Iterable[str]) -> list[Arrays]:
-    found = [load_cell(directory, name) for name in takewhile(partial(has_cell, directory), names)]
+    found = [load_job(directory, name) for name in takewhile(partial(has_cell, directory), names)]
     return found if len(found) > 1 else []

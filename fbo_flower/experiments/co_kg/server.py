@@ -75,14 +75,14 @@ def _attack(study: Study, states: Sequence[CoKGState], agent: str) -> tuple[floa
     """Return the errors of an agent's values as the server recovers them, from two reports and from all."""
     setting = states[-1].setting
     assert setting is not None
-    beliefs = [state.beliefs[agent] for state in states]
+    posteriors = [state.posteriors[agent] for state in states]
     rows = study.trials.where(agent=agent)
     first = NUM_INITIAL + 1  # the warm-up and the agent's own choice
     chosen = np.array([[c["x1"], c["x2"]] for c in rows["config"]], dtype=np.float64)[first:]
     observed = (np.asarray(rows["value"], dtype=np.float64) - setting.shift) / setting.scale
     values, spread = observed[first:], float(observed.std())
     basis = extend(chosen, setting.pivots, setting.hyperparameters)
-    means, covariances = [b.mean for b in beliefs], [b.covariance for b in beliefs]
+    means, covariances = [b.mean for b in posteriors], [b.covariance for b in posteriors]
     noise = setting.hyperparameters.noise_variance
     steps = zip(means, covariances, means[1:], basis, strict=False)
     one = np.array([value_of_one_round(*step, noise) for step in steps])

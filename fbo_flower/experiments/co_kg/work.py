@@ -15,7 +15,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.experiments.co_kg.odd_agents import odd_agents
 from fbo_flower.experiments.co_kg.runs import MESH, NUM_AGENTS, NUM_INITIAL, differences
 from fbo_flower.experiments.co_kg.server import privacy, server_time
-from fbo_flower.simulation.jobs import Arrays, Cell
+from fbo_flower.simulation.jobs import Arrays, Job
 from fbo_flower.simulation.problems import CaliforniaMLP, Problem, make_problem
 from fbo_flower.simulation.runner import simulate
 
@@ -116,16 +116,16 @@ def frameworks(setting: str) -> tuple[str, ...]:
     return FEWER_FRAMEWORKS if setting in FEWER else tuple(FRAMEWORKS)
 
 
-def stages(size: Size) -> dict[str, list[Cell]]:
+def stages(size: Size) -> dict[str, list[Job]]:
     """Return the work by stage, the functions first."""
     common = {"num_rounds": size.num_rounds, "num_draws": size.num_draws}
     functions = [
-        Cell(cell_name(s, seed), run_function, {**common, "setting": s, "seed": seed})
+        Job(job_name(s, seed), run_function, {**common, "setting": s, "seed": seed})
         for s in FUNCTIONS
         for seed in range(num_seeds(size, s))
     ]
     swept = [
-        Cell(
+        Job(
             swept_name(s, seed),
             run_swept,
             {**common, "setting": s, "seed": seed, "meshes": size.meshes, "agents": size.agents},
@@ -134,8 +134,8 @@ def stages(size: Size) -> dict[str, list[Cell]]:
         for s in SWEPT
     ]
     trained = [
-        Cell(
-            cell_name(p, seed),
+        Job(
+            job_name(p, seed),
             run_network,
             {
                 "num_rounds": size.num_network_rounds,
@@ -148,11 +148,11 @@ def stages(size: Size) -> dict[str, list[Cell]]:
         for seed in range(size.num_network_seeds)
         for p in networks()
     ]
-    odd = [Cell(f"odd-{seed}", odd_agents, {**common, "seed": seed}) for seed in range(size.num_odd_seeds)]
+    odd = [Job(f"odd-{seed}", odd_agents, {**common, "seed": seed}) for seed in range(size.num_odd_seeds)]
     private = [
-        Cell(f"private-{seed}", privacy, {**common, "seed": seed}) for seed in range(size.num_private_seeds)
+        Job(f"private-{seed}", privacy, {**common, "seed": seed}) for seed in range(size.num_private_seeds)
     ]
-    timed = [Cell(f"time-{mesh}", server_time, {**common, "mesh": mesh}) for mesh in size.timed]
+    timed = [Job(f"time-{mesh}", server_time, {**common, "mesh": mesh}) for mesh in size.timed]
     return {
         "server time": timed,
         "functions": functions,
@@ -163,14 +163,14 @@ def stages(size: Size) -> dict[str, list[Cell]]:
     }
 
 
-def cell_name(setting: str, seed: int) -> str:
+def job_name(setting: str, seed: int) -> str:
     """Return the name of a cell's file."""
     return f"{setting.replace(', ', '-').replace(' ', '-')}-{seed}"
 
 
 def swept_name(setting: str, seed: int) -> str:
     """Return the name of a cell's file."""
-    return f"swept-{cell_name(setting, seed)}"
+    return f"swept-{job_name(setting, seed)}"
 
 
 def swept_label(framework: str, what: str, value: object) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 
 from fbo_flower.experiments import compare
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation.jobs import Arrays, Cell, load_cell, open_directory, run_cells
+from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.runner import simulate
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.study.ranking import incumbents
@@ -85,7 +85,7 @@ def run(
     directory: str | os.PathLike[str],
     quick: bool,
     num_workers: int,
-    on_cell: Callable[[str, int, int], None],
+    on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
     """Run what is missing and write `results.md` and two pictures; return the files.
 
@@ -97,7 +97,7 @@ def run(
     names = ("num_starts", "num_seeds", "num_iterations", "num_fields")
     path = open_directory(directory, {"experiment": "fts-landmine", **dict(zip(names, size, strict=True))})
     for stage, work in zip(("prior observations", "variants"), cells(path, *size), strict=True):
-        run_cells(work, path, num_workers, partial(on_cell, stage))
+        run_jobs(work, path, num_workers, partial(on_job, stage))
     return report(path, *size)
 
 
@@ -157,7 +157,7 @@ def _traffic(
 ) -> dict[str, tuple[float, float]]:
     found = {}
     for name in variants:
-        loaded = [load_cell(directory, cell_name(part, scale, name, i)) for i in range(count)]
+        loaded = [load_job(directory, job_name(part, scale, name, i)) for i in range(count)]
         if all("bytes" in arrays for arrays in loaded):
             down, up = np.mean([arrays["bytes"] for arrays in loaded], axis=0)
             found[name] = (float(down), float(up))
@@ -166,17 +166,17 @@ def _traffic(
 
 def cells(
     directory: Path, num_starts: int, num_seeds: int, num_iterations: int, num_fields: int
-) -> list[list[Cell]]:
+) -> list[list[Job]]:
     """Return the work in two stages: what the others observed before, then everything else."""
     common = {"num_iterations": num_iterations, "num_fields": num_fields}
     prior = [
-        Cell(f"prior-{scale}-{start}", observe, {"scale": scale, "start": start, "num_fields": num_fields})
+        Job(f"prior-{scale}-{start}", observe, {"scale": scale, "start": start, "num_fields": num_fields})
         for scale in SCALES
         for start in range(num_starts)
     ]
     paper = [
-        Cell(
-            cell_name("paper", scale, name, start),
+        Job(
+            job_name("paper", scale, name, start),
             run_targets,
             {"variant": name, "scale": scale, "start": start, "directory": str(directory), **common},
         )
@@ -185,8 +185,8 @@ def cells(
         for name in VARIANTS
     ]
     nothing = [
-        Cell(
-            cell_name("nothing", scale, name, seed),
+        Job(
+            job_name("nothing", scale, name, seed),
             run_together,
             {"variant": name, "scale": scale, "seed": seed, **common},
         )
@@ -197,15 +197,15 @@ def cells(
     return [prior, paper + nothing]
 
 
-def cell_name(part: str, scale: str, variant: str, start: int) -> str:
+def job_name(part: str, scale: str, variant: str, start: int) -> str:
     """Return the name of a cell's file."""
     return f"{part}-{scale}-{variant.replace(' ', '_').replace('/', '_')}-{start}"
 
 
 def curves(directory: Path, part: str, scale: str, variant: str, count: int) -> Array:
     """Return best values so far: `(starts, fields, iterations + 1)`, the first after the starting points."""
-    names = [cell_name(part, scale, variant, i) for i in range(count)]
-    return np.stack([load_cell(directory, name)["curves"] for name in names])
+    names = [job_name(part, scale, variant, i) for i in range(count)]
+    return np.stack([load_job(directory, name)["curves"] for name in names])
 
 
 # -- cells -------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def run_targets(
     if chosen.local:
         study = _simulate(chosen.algorithm, chosen.options, scale, start, num_iterations + 1, num_fields)
         return {"curves": _curves(study)}
-    prior = load_cell(Path(directory), f"prior-{scale}-{start}")
+    prior = load_job(Path(directory), f"prior-{scale}-{start}")
     held = {
         str(agent): (prior["points"][prior["agent"] == agent], prior["values"][prior["agent"] == agent])
         for agent in range(num_fields)

@@ -24,7 +24,7 @@ from fbo_flower.experiments.fts import messages_report
 from fbo_flower.experiments.fts.landmine import NUM_FIELDS, NUM_INITIAL, Variant, observe
 from fbo_flower.experiments.fts.messages_report import ALL_TARGETS, NUM_FEATURES, Size
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation.jobs import Arrays, Cell, load_cell, open_directory, run_cells
+from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.runner import simulate
 from fbo_flower.study.ranking import incumbents
 
@@ -48,7 +48,7 @@ def run(
     directory: str | os.PathLike[str],
     quick: bool,
     num_workers: int,
-    on_cell: Callable[[str, int, int], None],
+    on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
     """Run what is missing and write `results.md` and two pictures; return the files.
 
@@ -66,11 +66,11 @@ def run(
     files: list[Path] = []
     for start in range(num_starts):
         for stage, work in cells(path, size, start).items():
-            run_cells(work, path, num_workers, partial(on_cell, f"{stage} {start}"))
+            run_jobs(work, path, num_workers, partial(on_job, f"{stage} {start}"))
         files = messages_report.report(path, size, start + 1, 0, *kinds)
     for start in range(num_all_starts):
         work = all_targets(path, size, start)
-        run_cells(work, path, num_workers, partial(on_cell, f"all fields {start}"))
+        run_jobs(work, path, num_workers, partial(on_job, f"all fields {start}"))
         files = messages_report.report(path, size, num_starts, start + 1, *kinds)
     return files
 
@@ -80,31 +80,31 @@ def counts(num_fields: int) -> tuple[int, ...]:
     return tuple(c for c in COUNTS if c < num_fields)
 
 
-def cells(directory: Path, size: Size, start: int) -> dict[str, list[Cell]]:
+def cells(directory: Path, size: Size, start: int) -> dict[str, list[Job]]:
     """Return the work of one start, by stage."""
-    name = messages_report.cell_name
+    name = messages_report.job_name
     known = {"directory": str(directory), "start": start}
     common = {**known, "num_iterations": size.num_iterations, "num_fields": size.num_fields}
     targets = {"num_targets": size.num_targets}
     prior = {"scale": SCALE, "start": start, "num_fields": size.num_fields}
     return {
-        "prior": [Cell(f"prior-{SCALE}-{start}", observe, prior)],
+        "prior": [Job(f"prior-{SCALE}-{start}", observe, prior)],
         "runs": [
-            Cell(f"ts-{start}", run_alone, common),
+            Job(f"ts-{start}", run_alone, common),
             *(
-                Cell(name(v, m, start), run_targets, {"variant": v, "num_features": m, **targets, **common})
+                Job(name(v, m, start), run_targets, {"variant": v, "num_features": m, **targets, **common})
                 for m in NUM_FEATURES
                 for v in VARIANTS
                 if m == ALL_TARGETS or v not in ONE_SIZE
             ),
             *(
-                Cell(
+                Job(
                     f"growing-{name(v, ALL_TARGETS, start)}", run_growing, {"variant": v, **targets, **common}
                 )
                 for v in GENERAL
             ),
             *(
-                Cell(
+                Job(
                     f"agents-{count}-{name(v, ALL_TARGETS, start)}",
                     run_few,
                     {"variant": v, "count": count, **common},
@@ -116,13 +116,13 @@ def cells(directory: Path, size: Size, start: int) -> dict[str, list[Cell]]:
     }
 
 
-def all_targets(directory: Path, size: Size, start: int) -> list[Cell]:
+def all_targets(directory: Path, size: Size, start: int) -> list[Job]:
     """Return the work of one start with every field as a target."""
     common = {"directory": str(directory), "start": start, "num_features": ALL_TARGETS}
     common |= {"num_iterations": size.num_iterations, "num_fields": size.num_fields}
     return [
-        Cell(
-            f"all-{messages_report.cell_name(v, ALL_TARGETS, start)}",
+        Job(
+            f"all-{messages_report.job_name(v, ALL_TARGETS, start)}",
             run_targets,
             {"variant": v, "num_targets": size.num_fields, **common},
         )
@@ -188,7 +188,7 @@ def run_few(
 
 
 def _held(directory: str, start: int, num_fields: int) -> dict[str, tuple[Array, Array]]:
-    prior = load_cell(Path(directory), f"prior-{SCALE}-{start}")
+    prior = load_job(Path(directory), f"prior-{SCALE}-{start}")
     rows = {str(agent): prior["agent"] == agent for agent in range(num_fields)}
     return {agent: (prior["points"][r], prior["values"][r]) for agent, r in rows.items()}
 

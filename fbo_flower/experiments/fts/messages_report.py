@@ -12,7 +12,7 @@ import numpy as np
 from fbo_flower.experiments import compare
 from fbo_flower.experiments.panels import panels
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation.jobs import has_cell, load_cell
+from fbo_flower.simulation.jobs import has_cell, load_job
 from fbo_flower.storage.files import atomic_file
 
 NUM_FEATURES = (50, 100, 150, 200)
@@ -48,7 +48,7 @@ class Size:
     num_targets: int
 
 
-def cell_name(variant: str, num_features: int, start: int) -> str:
+def job_name(variant: str, num_features: int, start: int) -> str:
     """Return the name of a cell's file."""
     return f"{variant.replace(' ', '_').replace('/', '_')}-{num_features}-{start}"
 
@@ -78,13 +78,13 @@ def report(
     targets, last = size.num_targets, size.num_iterations
 
     def of(variant: str, num_features: int, key: str = "curves") -> Array:
-        names = [cell_name(variant, num_features, s) for s in range(starts)]
-        return np.stack([load_cell(directory, name)[key] for name in names])
+        names = [job_name(variant, num_features, s) for s in range(starts)]
+        return np.stack([load_job(directory, name)[key] for name in names])
 
-    everybody = np.stack([load_cell(directory, f"ts-{s}")["curves"] for s in range(starts)])
+    everybody = np.stack([load_job(directory, f"ts-{s}")["curves"] for s in range(starts)])
     alone = everybody[:, :targets]
-    seconds = np.stack([load_cell(directory, f"ts-{s}")["seconds"] for s in range(starts)])
-    known = {m: [v for v in variants if has_cell(directory, cell_name(v, m, 0))] for m in NUM_FEATURES}
+    seconds = np.stack([load_job(directory, f"ts-{s}")["seconds"] for s in range(starts)])
+    known = {m: [v for v in variants if has_cell(directory, job_name(v, m, 0))] for m in NUM_FEATURES}
     text = [
         f"Fields 1-{targets} in turn the target, {starts} starts, {last} iterations, others hold 50 "
         "observations. AUC; s.e. over the targets; differences are paired by target and start. Published: 5 "
@@ -112,8 +112,8 @@ def report(
     text.append(compare.markdown_table(panel, {}, checkpoints=checkpoints))
     text.append(_each_target(panel, last))
     for variant in general:
-        names = [f"growing-{cell_name(variant, ALL_TARGETS, s)}" for s in range(starts)]
-        grown = np.stack([load_cell(directory, name)["curves"] for name in names])
+        names = [f"growing-{job_name(variant, ALL_TARGETS, s)}" for s in range(starts)]
+        grown = np.stack([load_job(directory, name)["curves"] for name in names])
         both = {"ts": alone, f"{variant}, once": panel[variant], f"{variant}, growing": grown}
         text.append(f"\n## The others go on tuning (Fig. 4), fields 1-{targets}\n")
         text.append(
@@ -124,9 +124,9 @@ def report(
     table, grows = _agents(directory, starts, counts)
     text.append(table)
     if all_starts:
-        cells = {v: [f"all-{cell_name(v, ALL_TARGETS, s)}" for s in range(all_starts)] for v in variants}
+        cells = {v: [f"all-{job_name(v, ALL_TARGETS, s)}" for s in range(all_starts)] for v in variants}
         fields = {
-            v: np.stack([load_cell(directory, n)["curves"] for n in names]) for v, names in cells.items()
+            v: np.stack([load_job(directory, n)["curves"] for n in names]) for v, names in cells.items()
         }
         text.append(f"\n## All {size.num_fields} fields as targets, M = {ALL_TARGETS}, {all_starts} starts\n")
         text.append(
@@ -172,7 +172,7 @@ def _agents(directory: Path, starts: int, counts: Sequence[int]) -> tuple[str, d
     for variant in TIMED:
         taken = [
             [
-                load_cell(directory, f"agents-{c}-{cell_name(variant, ALL_TARGETS, s)}")["seconds"][0, -1]
+                load_job(directory, f"agents-{c}-{job_name(variant, ALL_TARGETS, s)}")["seconds"][0, -1]
                 for s in range(starts)
             ]
             for c in counts

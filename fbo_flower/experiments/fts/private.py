@@ -17,7 +17,7 @@ import numpy as np
 
 from fbo_flower.experiments import compare
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation.jobs import Arrays, Cell, load_cell, open_directory, run_cells
+from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.runner import simulate
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.study.ranking import incumbents
@@ -54,7 +54,7 @@ def run(
     directory: str | os.PathLike[str],
     quick: bool,
     num_workers: int,
-    on_cell: Callable[[str, int, int], None],
+    on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
     """Run what is missing and write `results.md` and a picture; return the files.
 
@@ -65,15 +65,15 @@ def run(
     size = (1, 5, 6) if quick else (6, 20, NUM_FIELDS)
     names = ("num_seeds", "num_iterations", "num_fields")
     path = open_directory(directory, {"experiment": "dp-fts", **dict(zip(names, size, strict=True))})
-    run_cells(cells(*size), path, num_workers, partial(on_cell, "variants"))
+    run_jobs(cells(*size), path, num_workers, partial(on_job, "variants"))
     return report(path, *size)
 
 
-def cells(num_seeds: int, num_iterations: int, num_fields: int) -> list[Cell]:
+def cells(num_seeds: int, num_iterations: int, num_fields: int) -> list[Job]:
     """Return a cell per variant and seed."""
     return [
-        Cell(
-            cell_name(variant, seed),
+        Job(
+            job_name(variant, seed),
             run_variant,
             {"variant": variant, "seed": seed, "num_iterations": num_iterations, "num_fields": num_fields},
         )
@@ -82,7 +82,7 @@ def cells(num_seeds: int, num_iterations: int, num_fields: int) -> list[Cell]:
     ]
 
 
-def cell_name(variant: str, seed: int) -> str:
+def job_name(variant: str, seed: int) -> str:
     """Return the name of a cell's file."""
     return f"{variant.replace(' ', '_')}-{seed}"
 
@@ -107,7 +107,7 @@ def run_variant(variant: str, seed: int, num_iterations: int, num_fields: int) -
 
 def report(directory: Path, num_seeds: int, num_iterations: int, num_fields: int) -> list[Path]:
     """Write the table and the picture from the cells."""
-    found = {v: [load_cell(directory, cell_name(v, seed)) for seed in range(num_seeds)] for v in VARIANTS}
+    found = {v: [load_job(directory, job_name(v, seed)) for seed in range(num_seeds)] for v in VARIANTS}
     curves = {v: np.stack([cell["curves"] for cell in each]) for v, each in found.items()}
     epsilons = {v: float(each[0]["epsilon"][0]) for v, each in found.items()}
     checkpoints = [t for t in CHECKPOINTS if t <= num_iterations]

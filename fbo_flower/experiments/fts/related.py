@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.fts.advice import Desk
+from fbo_flower.algorithms.fts.advice import AdviceSelector
 from fbo_flower.algorithms.fts.fts import FTS
 from fbo_flower.algorithms.fts.options import FTSState
-from fbo_flower.algorithms.records import Federation, History, Notebook, Phase, Task
+from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Task
 from fbo_flower.experiments.fts import related_report
-from fbo_flower.experiments.fts.related_report import NUM_AGENTS, TARGETS, cell_name
+from fbo_flower.experiments.fts.related_report import NUM_AGENTS, TARGETS, job_name
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.jobs import Arrays, Cell, open_directory, run_cells
+from fbo_flower.simulation.jobs import Arrays, Job, open_directory, run_jobs
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.runner import observations, prior_study, simulate
 from fbo_flower.study.ranking import incumbents
@@ -52,7 +52,7 @@ def run(
     directory: str | os.PathLike[str],
     quick: bool,
     num_workers: int,
-    on_cell: Callable[[str, int, int], None],
+    on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
     """Run what is missing and write `results.md` and two pictures; return the files.
 
@@ -70,17 +70,17 @@ def run(
     files: list[Path] = []
     for function in range(num_functions):
         work = cells(function, num_iterations, num_fields, function < num_landmine)
-        run_cells(work, path, num_workers, partial(on_cell, f"functions {function}"))
+        run_jobs(work, path, num_workers, partial(on_job, f"functions {function}"))
         done = function + 1, min(function + 1, num_landmine)
         files = related_report.report(path, *done, num_iterations, tuple(VARIANTS), ON_LANDMINE)
     return files
 
 
-def cells(function: int, num_iterations: int, num_fields: int, with_landmine: bool) -> list[Cell]:
+def cells(function: int, num_iterations: int, num_fields: int, with_landmine: bool) -> list[Job]:
     """Return the work on one set of functions, and a landmine run beside it."""
     functions = [
-        Cell(
-            cell_name(part, variant, function),
+        Job(
+            job_name(part, variant, function),
             run_function,
             {"part": part, "variant": variant, "function": function, "num_iterations": num_iterations},
         )
@@ -88,8 +88,8 @@ def cells(function: int, num_iterations: int, num_fields: int, with_landmine: bo
         for variant in VARIANTS
     ]
     landmine = [
-        Cell(
-            cell_name("landmine", variant, function),
+        Job(
+            job_name("landmine", variant, function),
             run_landmine,
             {
                 "variant": variant,
@@ -159,16 +159,16 @@ def preferences(
     task = Task(Phase.TRAIN, 1, 0, 0, arrays, {"message": True})
     messages = {}
     for name, (points, values) in observations(study, problem).items():
-        notebook = Notebook(space, History.prior(points, values))
-        told = algorithm.summarise(task, notebook, generator(seed, "message", name))
+        agent_state = AgentState(space, History.prior(points, values))
+        told = algorithm.summarise(task, agent_state, generator(seed, "message", name))
         messages[name] = np.asarray(told["weights"], dtype=np.float64)
     known = FTSState(space, features=state.features, messages=messages)
-    desk = Desk.open(algorithm, known, generator(seed, "desk"))
+    selector = AdviceSelector.open(algorithm, known, generator(seed, "selector"))
     matrix = np.zeros((count, count))
-    for agent in desk.senders:
-        rows = np.delete(np.arange(len(desk.senders)), desk.rows[agent])
-        weights: Array = desk.preferences(agent, rows, iteration)
-        matrix[int(agent), [int(desk.senders[r]) for r in rows]] = weights / weights.sum()
+    for agent in selector.senders:
+        rows = np.delete(np.arange(len(selector.senders)), selector.rows[agent])
+        weights: Array = selector.preferences(agent, rows, iteration)
+        matrix[int(agent), [int(selector.senders[r]) for r in rows]] = weights / weights.sum()
     return {"preferences": matrix}
 
 

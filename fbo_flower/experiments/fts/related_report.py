@@ -10,7 +10,7 @@ import numpy as np
 
 from fbo_flower.experiments import compare
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation.jobs import load_cell
+from fbo_flower.simulation.jobs import load_job
 from fbo_flower.storage.files import atomic_file
 
 NUM_AGENTS = 12
@@ -20,7 +20,7 @@ CHECKPOINTS = (3, 5, 10, 20, 50)
 PARTS = {"prior": "others hold 30 observations", "nothing": "all from nothing"}
 
 
-def cell_name(part: str, variant: str, number: int) -> str:
+def job_name(part: str, variant: str, number: int) -> str:
     """Return the name of a cell's file."""
     return f"{part}-{variant.replace(' ', '_')}-{number}"
 
@@ -66,14 +66,14 @@ def report(
         stream.write("\n".join(text))
     pictures = [directory / "related.png", directory / "preferences.png"]
     compare.draw(panels, {}, pictures[0], ylabel="gain in simple regret over ts")
-    fields = load_cell(directory, cell_name("landmine", "fts learned", 0))["preferences"]
+    fields = load_job(directory, job_name("landmine", "fts learned", 0))["preferences"]
     draw_preferences(matrices.mean(axis=0), fields, pictures[1])
     return [results, *pictures]
 
 
 def stack(directory: Path, part: str, variant: str, count: int, key: str) -> Array:
     """Return an array of every set of functions, `(sets, ...)`."""
-    return np.stack([load_cell(directory, cell_name(part, variant, i))[key] for i in range(count)])
+    return np.stack([load_job(directory, job_name(part, variant, i))[key] for i in range(count)])
 
 
 def table(panel: Mapping[str, Array], checkpoints: Sequence[int]) -> str:

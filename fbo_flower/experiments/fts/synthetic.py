@@ -18,7 +18,7 @@ import numpy as np
 
 from fbo_flower.experiments.compare import clustered
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation.jobs import Arrays, Cell, load_cell, open_directory, run_cells
+from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.simulation.runner import simulate
 from fbo_flower.storage.files import atomic_file
@@ -55,7 +55,7 @@ def run(
     directory: str | os.PathLike[str],
     quick: bool,
     num_workers: int,
-    on_cell: Callable[[str, int, int], None],
+    on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
     """Run what is missing and write `results.md` and a picture; return the files.
 
@@ -67,7 +67,7 @@ def run(
     names = ("num_functions", "num_starts", "num_iterations")
     path = open_directory(directory, {"experiment": "fts-synthetic", **dict(zip(names, size, strict=True))})
     for stage, work in zip(("prior observations", "variants"), cells(path, *size), strict=True):
-        run_cells(work, path, num_workers, partial(on_cell, stage))
+        run_jobs(work, path, num_workers, partial(on_job, stage))
     return report(path, *size)
 
 
@@ -127,15 +127,15 @@ def draw_regret(panels: Mapping[float, Mapping[str, Array]], path: Path) -> None
         figure.savefig(stream, format="png", dpi=150)
 
 
-def cells(directory: Path, num_functions: int, num_starts: int, num_iterations: int) -> list[list[Cell]]:
+def cells(directory: Path, num_functions: int, num_starts: int, num_iterations: int) -> list[list[Job]]:
     """Return the work in two stages: what the others observed before, then everything else."""
     prior = [
-        Cell(f"prior-{difference}-{function}", observe, {"difference": difference, "function": function})
+        Job(f"prior-{difference}-{function}", observe, {"difference": difference, "function": function})
         for difference in DIFFERENCES
         for function in range(num_functions)
     ]
     main = [
-        Cell(
+        Job(
             f"run-{difference}-{function}",
             run_function,
             {
@@ -154,7 +154,7 @@ def cells(directory: Path, num_functions: int, num_starts: int, num_iterations: 
 
 def curves(directory: Path, difference: float, label: str, num_functions: int) -> Array:
     """Return simple regret `(functions, starts, iterations + 1)`, the first after the starting point."""
-    found = [load_cell(directory, f"run-{difference}-{function}") for function in range(num_functions)]
+    found = [load_job(directory, f"run-{difference}-{function}") for function in range(num_functions)]
     return np.stack([cell[label] for cell in found])
 
 
@@ -175,7 +175,7 @@ def run_function(
     difference: float, function: int, num_starts: int, num_iterations: int, directory: str
 ) -> Arrays:
     """Run every variant on one function; return simple regret `(starts, iterations + 1)` of each."""
-    prior = load_cell(Path(directory), f"prior-{difference}-{function}")
+    prior = load_job(Path(directory), f"prior-{difference}-{function}")
     rows: dict[str, list[Array]] = {label: [] for label in variants()}
     num_rounds = num_iterations + 1
     for start in range(num_starts):

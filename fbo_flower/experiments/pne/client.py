@@ -18,7 +18,7 @@ from fbo_flower.numerics.bandits import partition
 from fbo_flower.simulation.problems.base import Problem
 from fbo_flower.simulation.problems.xarmed import XArmed
 
-MAX_DEPTH = 64  # rows of `Run.pulls_per_depth`
+MAX_DEPTH = 64  # rows of `BanditRun.pulls_per_depth`
 NOISE_CHUNK = 1 << 16  # draws held at once
 
 
@@ -105,7 +105,7 @@ class Tabulated:
 
 
 @dataclass(frozen=True)
-class Run:
+class BanditRun:
     """What one algorithm did on one problem.
 
     Attributes
@@ -220,7 +220,7 @@ class Client:
         return np.asarray(np.interp(times, done, regret), dtype=np.float64)
 
 
-def lost(run: Run, client: int, point: Array, arity: int = 2) -> int | None:
+def lost(run: BanditRun, client: int, point: Array, arity: int = 2) -> int | None:
     """Return the depth at which `client` eliminated the cell of `point` `(D,)`; None if it did not."""
     for depth, index in run.dropped[client]:
         if partition.locate(point[np.newaxis], depth, arity)[0] in index:
@@ -233,7 +233,7 @@ def thinned(budget: int, num_points: int = 200) -> IntArray:
     return np.unique(np.linspace(0, budget, num_points + 1).astype(np.int64))
 
 
-def finish(clients: list[Client], simple: Array, exchanged: Sequence[tuple[int, int]] = ()) -> Run:
+def finish(clients: list[Client], simple: Array, exchanged: Sequence[tuple[int, int]] = ()) -> BanditRun:
     """Return the record of clients that spent their budget.
 
     Parameters
@@ -242,7 +242,7 @@ def finish(clients: list[Client], simple: Array, exchanged: Sequence[tuple[int, 
     exchanged : floats up and down in each round
     """
     times = thinned(clients[0].budget)
-    return Run(
+    return BanditRun(
         times,
         np.array([client.curve(times) for client in clients]),
         simple,

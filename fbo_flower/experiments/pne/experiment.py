@@ -18,7 +18,7 @@ from fbo_flower.experiments.compare import Estimate
 from fbo_flower.experiments.pne import draw, work
 from fbo_flower.experiments.pne.work import ALGORITHMS, QUICK, Size
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation.jobs import Arrays, load_cell, open_directory, run_cells
+from fbo_flower.simulation.jobs import Arrays, load_job, open_directory, run_jobs
 from fbo_flower.storage.files import atomic_file
 
 SHOWN_DEPTHS = 10  # deeper ones are added up
@@ -26,7 +26,7 @@ SHOWN_STDDEV = 0.05
 
 
 @dataclass(frozen=True)
-class Setting:
+class RegretSetting:
     """A problem with its repetitions, one line of the tables."""
 
     problem: str
@@ -42,7 +42,7 @@ def run(
     directory: str | os.PathLike[str],
     quick: bool,
     num_workers: int,
-    on_cell: Callable[[str, int, int], None],
+    on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
     """Run what is missing and write `results.md` and two pictures; return the files.
 
@@ -55,7 +55,7 @@ def run(
     size = QUICK if quick else Size()
     path = open_directory(directory, {"experiment": "pne", **asdict(size), "stddevs": list(size.stddevs)})
     for stage, cells in work.stages(path, size).items():
-        run_cells(cells, path, num_workers, partial(on_cell, stage))
+        run_jobs(cells, path, num_workers, partial(on_job, stage))
     return report(path, size)
 
 
@@ -85,10 +85,10 @@ def report(directory: Path, size: Size) -> list[Path]:
     return [results, *pictures]
 
 
-def settings(directory: Path, size: Size, budget: int, num_seeds: int) -> list[Setting]:
+def settings(directory: Path, size: Size, budget: int, num_seeds: int) -> list[RegretSetting]:
     """Return all problems at one budget, with what their cells hold."""
     found = [
-        Setting(
+        RegretSetting(
             problem,
             f"sd {stddev}",
             _load(
@@ -128,7 +128,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
-def depth_table(found: Sequence[Setting]) -> str:
+def depth_table(found: Sequence[RegretSetting]) -> str:
     """Return mean evaluations per client and depth, of the algorithms that have a tree."""
     rows = []
     for setting in found:
@@ -141,7 +141,7 @@ def depth_table(found: Sequence[Setting]) -> str:
     return table(["problem", "algorithm", *map(str, range(SHOWN_DEPTHS)), "deeper"], rows)
 
 
-def _tables(found: Sequence[Setting]) -> list[str]:
+def _tables(found: Sequence[RegretSetting]) -> list[str]:
     first = ["problem", "clients"]
     regret = [[s.problem, s.differ, *(spread(s.values(a, "final")) for a in ALGORITHMS)] for s in found]
     pairs = [("pf-pne", "hct"), ("fed-pne", "hct"), ("local-pne", "hct"), ("racing", "hct")]
@@ -172,7 +172,7 @@ def _tables(found: Sequence[Setting]) -> list[str]:
     ]
 
 
-def _traffic(setting: Setting, algorithm: str) -> str:
+def _traffic(setting: RegretSetting, algorithm: str) -> str:
     exchanged = [run[f"{algorithm}/exchanged"] for run in setting.runs]
     floats, rounds = np.mean([e.sum() for e in exchanged]), np.mean([len(e) for e in exchanged])
     return f"{floats:.0f} in {rounds:.0f}"
@@ -183,7 +183,7 @@ def _neural(directory: Path, size: Size) -> str:
     rows = []
     for problem in work.NEURAL:
         runs = _load(directory, (f"neural-{problem}-{s}" for s in work.seeds(size.num_neural_seeds)))
-        setting = Setting(problem, "", runs)
+        setting = RegretSetting(problem, "", runs)
         rows.append(
             [problem, *(spread(setting.values(a, "final")) for a in names), _traffic(setting, "fn-ucb")]
         )
@@ -195,7 +195,7 @@ def _neural(directory: Path, size: Size) -> str:
 def _limits(directory: Path, size: Size) -> list[str]:
     sharp = []
     for key, rho in work.CHECKED_RHO.items():
-        arrays = load_cell(directory, f"sharp-{key}")
+        arrays = load_job(directory, f"sharp-{key}")
         lost, clients = arrays["lost"]
         holds = "holds" if arrays["smooth"] else "does not hold"
         sharp.append(["sharp peaks, T = 4000", f"{rho:.3f}", holds, f"{lost:.0f} of {clients:.0f}"])
@@ -226,7 +226,7 @@ def _limits(directory: Path, size: Size) -> list[str]:
     ]
 
 
-def _landmine(directory: Path, size: Size, budget: int) -> list[Setting]:
+def _landmine(directory: Path, size: Size, budget: int) -> list[RegretSetting]:
     """Return the landmine settings; the optimum of a field is the best value that table or any run saw."""
     cells = {
         (t, noise): _load(
@@ -237,7 +237,7 @@ def _landmine(directory: Path, size: Size, budget: int) -> list[Setting]:
     }
     excess = np.max([run["excess"] for runs in cells.values() for run in runs], axis=0)
     return [
-        Setting(
+        RegretSetting(
             "landmine-svm",
             f"fields, noise {noise}",
             tuple(_with_optimum(run, excess) for run in cells[budget, noise]),
@@ -258,4 +258,4 @@ def _with_optimum(run: Arrays, excess: Array) -> Arrays:
 
 
 def _load(directory: Path, names: Iterable[str]) -> tuple[Arrays, ...]:
-    return tuple(load_cell(directory, name) for name in names)
+    return tuple(load_job(directory, name) for name in names)

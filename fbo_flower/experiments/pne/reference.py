@@ -12,12 +12,12 @@ from functools import partial
 
 import numpy as np
 
-from fbo_flower.experiments.pne.client import Client, Run, Surface, finish
+from fbo_flower.experiments.pne.client import BanditRun, Client, Surface, finish
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.bandits import elimination, hct, partition, racing, ucb
 from fbo_flower.numerics.bandits.elimination import Constants
 from fbo_flower.numerics.bandits.racing_cells import RacingOptions
-from fbo_flower.numerics.bandits.racing_search import Search
+from fbo_flower.numerics.bandits.racing_search import RacingSearch
 
 
 @dataclass
@@ -49,7 +49,7 @@ def pne(
     transition: int,
     constants: Constants | None = None,
     arity: int = 2,
-) -> Run:
+) -> BanditRun:
     """Run PF-PNE; `transition` `H0` is -1 for LocalPNE and `elimination.NEVER` for Fed-PNE."""
     constants = constants or Constants(budget, 1.0 / surface.num_clients)
     clients = [Client(surface, m, budget, seed, arity) for m in range(surface.num_clients)]
@@ -162,7 +162,7 @@ def _simple_regret(
     return regret
 
 
-def local_hct(surface: Surface, budget: int, seed: int, options: hct.HCTOptions | None = None) -> Run:
+def local_hct(surface: Surface, budget: int, seed: int, options: hct.HCTOptions | None = None) -> BanditRun:
     """Run HCT at every client alone; it recommends the best lower bound, as the others do."""
     options = options or hct.HCTOptions(surface.dimension)
     clients = [Client(surface, m, budget, seed, options.arity) for m in range(surface.num_clients)]
@@ -200,7 +200,7 @@ def racing_pne(
     seed: int,
     options: RacingOptions | None = None,
     share: bool = True,
-) -> Run:
+) -> BanditRun:
     """Run the racing variant; without `share`, stage 1 ends after the first cells and teaches nothing."""
     options = options or RacingOptions(surface.dimension)
     clients = [Client(surface, m, budget, seed, options.arity) for m in range(surface.num_clients)]
@@ -236,11 +236,11 @@ def racing_pne(
 
 
 def _race(
-    client: Client, budget: int, shared: racing.Shared, count: Array, total: Array, squares: Array
+    client: Client, budget: int, shared: racing.StageOneResult, count: Array, total: Array, squares: Array
 ) -> float:
     if not (shared.num_clients > 1).any():  # alone: the merged means are of others
         shared = replace(shared, num_clients=(count > 0).astype(np.int64), mean=total / np.maximum(1, count))
-    search = Search(budget, shared, count.astype(np.int64), total, squares)
+    search = RacingSearch(budget, shared, count.astype(np.int64), total, squares)
     while search.left > 0:
         cell, depth, index, pulls = search.ask()
         n, y, y2 = client.observe(np.array([depth]), np.array([index]), pulls)
@@ -249,7 +249,7 @@ def _race(
     return client.optimum - float(client.cell_values(depth, np.array([index]))[0])
 
 
-def fed1_ucb(surface: Surface, budget: int, seed: int, noise_stddev: float = 1.0) -> Run:
+def fed1_ucb(surface: Surface, budget: int, seed: int, noise_stddev: float = 1.0) -> BanditRun:
     """Run Fed1-UCB: one set of random arms, eliminated by the mean over the clients."""
     arms = ucb.random_arms(surface.dimension, np.random.default_rng([seed, 3]))
     clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
@@ -278,7 +278,7 @@ def fed1_ucb(surface: Surface, budget: int, seed: int, noise_stddev: float = 1.0
     return finish(clients, simple, exchanged)
 
 
-def fn_ucb(surface: Surface, budget: int, seed: int, options: ucb.NeuralOptions | None = None) -> Run:
+def fn_ucb(surface: Surface, budget: int, seed: int, options: ucb.NeuralOptions | None = None) -> BanditRun:
     """Run FN-UCB: neural features and networks averaged between clients. A round takes a millisecond."""
     options = options or ucb.NeuralOptions()
     arms = ucb.random_arms(surface.dimension, np.random.default_rng([seed, 3]))
@@ -301,7 +301,7 @@ def fn_ucb(surface: Surface, budget: int, seed: int, options: ucb.NeuralOptions 
     return finish(clients, simple, exchanged)
 
 
-def algorithms(gap: float = 0.01, h0: str = "literal") -> Mapping[str, Callable[..., Run]]:
+def algorithms(gap: float = 0.01, h0: str = "literal") -> Mapping[str, Callable[..., BanditRun]]:
     """Return the algorithms by name, each a function of surface, budget and seed."""
     return {
         "pf-pne": partial(pne, transition=elimination.transition_depth(1.0, 0.5, gap, h0)),

@@ -12,10 +12,10 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.experiments.pne import guarantees as checks
 from fbo_flower.experiments.pne import reference
-from fbo_flower.experiments.pne.client import Run, Shifted, Surface, Tabulated
+from fbo_flower.experiments.pne.client import BanditRun, Shifted, Surface, Tabulated
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.bandits import partition
-from fbo_flower.simulation.jobs import Arrays, Cell, load_cell
+from fbo_flower.simulation.jobs import Arrays, Job, load_job
 from fbo_flower.simulation.problems import LandmineSVM, make_problem
 from fbo_flower.simulation.problems.xarmed import XArmed
 
@@ -70,10 +70,10 @@ def has_landmine() -> bool:
     return True
 
 
-def stages(directory: Path, size: Size) -> dict[str, list[Cell]]:
+def stages(directory: Path, size: Size) -> dict[str, list[Job]]:
     """Return the work by stage; the table of the landmine problem comes before its runs."""
     neural = [
-        Cell(f"neural-{p}-{s}", neural_run, {"problem": p, "budget": size.neural_budget, "seed": s})
+        Job(f"neural-{p}-{s}", neural_run, {"problem": p, "budget": size.neural_budget, "seed": s})
         for p in NEURAL
         for s in seeds(size.num_neural_seeds)
     ]
@@ -84,11 +84,11 @@ def stages(directory: Path, size: Size) -> dict[str, list[Cell]]:
     if has_landmine():
         depth, fields = size.table_depth, size.num_fields
         found["landmine table"] = [
-            Cell(f"table-{m}", tabulate, {"field": m, "depth": depth}) for m in range(fields)
+            Job(f"table-{m}", tabulate, {"field": m, "depth": depth}) for m in range(fields)
         ]
         where = {"directory": str(directory), "num_fields": fields, "depth": depth}
         found["landmine"] = [
-            Cell(
+            Job(
                 landmine_name(budget, noise, s),
                 landmine_run,
                 {**where, "budget": budget, "noise": noise, "seed": s},
@@ -112,10 +112,10 @@ def landmine_seeds(size: Size, noise: float) -> range:
     return seeds(size.num_field_seeds if noise else 1)
 
 
-def functions(budget: int, num_seeds: int, stddevs: tuple[float, ...]) -> list[Cell]:
+def functions(budget: int, num_seeds: int, stddevs: tuple[float, ...]) -> list[Job]:
     """Return the cells of the five functions."""
     return [
-        Cell(
+        Job(
             function_name(p, stddev, budget, s),
             function_run,
             {"problem": p, "stddev": stddev, "budget": budget, "seed": s},
@@ -126,20 +126,20 @@ def functions(budget: int, num_seeds: int, stddevs: tuple[float, ...]) -> list[C
     ]
 
 
-def limits(size: Size) -> list[Cell]:
+def limits(size: Size) -> list[Job]:
     """Return the cells of `pne_checks`."""
     count = {"first_seed": FIRST_SEED, "num_seeds": size.num_check_seeds}
-    sharp = [Cell(f"sharp-{k}", checks.lost_sharp, {**count, "rho": rho}) for k, rho in CHECKED_RHO.items()]
+    sharp = [Job(f"sharp-{k}", checks.lost_sharp, {**count, "rho": rho}) for k, rho in CHECKED_RHO.items()]
     long = {"budget": size.long_budget}
     garland = [
-        Cell(f"lost-{rho}-{s}", checks.lost_garland, {**long, "seed": s, "rho": rho})
+        Job(f"lost-{rho}-{s}", checks.lost_garland, {**long, "seed": s, "rho": rho})
         for rho in GARLAND_RHO
         for s in seeds(size.num_seeds)
     ]
     short = {"budget": size.budget}
-    apart = [Cell(f"apart-{s}", checks.apart, {**short, "seed": s}) for s in seeds(size.num_seeds)]
+    apart = [Job(f"apart-{s}", checks.apart, {**short, "seed": s}) for s in seeds(size.num_seeds)]
     moved = [
-        Cell(f"moved-{p}-{s}", checks.moved, {**short, "problem": p, "seed": s})
+        Job(f"moved-{p}-{s}", checks.moved, {**short, "problem": p, "seed": s})
         for p in CENTRED
         for s in seeds(size.num_seeds)
     ]
@@ -191,7 +191,7 @@ def landmine_run(directory: str, num_fields: int, depth: int, budget: int, noise
     return found | {"excess": best - known.optima}
 
 
-def records(runs: Mapping[str, Run]) -> Arrays:
+def records(runs: Mapping[str, BanditRun]) -> Arrays:
     """Return what the report needs, as `name/what`: curves are means over the clients."""
     found: Arrays = {}
     for name, run_ in runs.items():
@@ -206,7 +206,7 @@ def records(runs: Mapping[str, Run]) -> Arrays:
     return found
 
 
-def _compare(surface: Surface, budget: int, seed: int, names: tuple[str, ...]) -> dict[str, Run]:
+def _compare(surface: Surface, budget: int, seed: int, names: tuple[str, ...]) -> dict[str, BanditRun]:
     algorithms = {**reference.algorithms(), "pf-pne ceil": reference.algorithms(h0="ceil")["pf-pne"]}
     return {name: algorithms[name](surface, budget, seed) for name in names}
 
@@ -220,7 +220,7 @@ def _surface(problem: str, stddev: float, seed: int) -> Shifted:
 @lru_cache(maxsize=1)
 def _landmine(directory: str, num_fields: int, depth: int) -> Tabulated:
     """Return the tabulated fields; a process adds to the table what its runs ask for."""
-    tables = [load_cell(Path(directory), f"table-{m}")["values"] for m in range(num_fields)]
+    tables = [load_job(Path(directory), f"table-{m}")["values"] for m in range(num_fields)]
     surface = Tabulated(LandmineSVM(num_fields, 0), np.array([values.max() for values in tables]))
     keys = [point.tobytes() for h in range(depth + 1) for point in _centres(h)]
     for m, values in enumerate(tables):

@@ -22,7 +22,7 @@ from fbo_flower.numerics.surrogates.transforms import standardise
 
 
 @dataclass(frozen=True)
-class Seen:
+class ServerView:
     """What a run ended with.
 
     Parameters
@@ -69,7 +69,7 @@ def shrunken(features: Array, losses: Array) -> Array:
     return np.asarray(losses.mean() - losses.std() * mean)
 
 
-def one_standard_error(seen: Seen) -> Array:
+def one_standard_error(seen: ServerView) -> Array:
     """Largest loss at any site, among configurations whose mean is within a standard error of the best.
 
     The error is that of a share of all rows that answered.
@@ -80,7 +80,7 @@ def one_standard_error(seen: Seen) -> Array:
     return np.where(mean <= allowed, seen.sites.max(axis=1), np.inf)
 
 
-def guarded_max(seen: Seen) -> Array:
+def guarded_max(seen: ServerView) -> Array:
     """Largest loss at any site, if some configuration is better than guessing at every site; else the mean.
 
     Where none is, the worst site is beyond help, and what suits it least badly says nothing of others.
@@ -89,13 +89,13 @@ def guarded_max(seen: Seen) -> Array:
     return worst if worst.min() < GUESSING else seen.mean
 
 
-def regret(seen: Seen) -> Array:
+def regret(seen: ServerView) -> Array:
     """Largest excess over the best configuration of a site."""
     sites = seen.sites
     return np.asarray((sites - sites.min(axis=0)).max(axis=1))
 
 
-CRITERIA: dict[str, Callable[[Seen], Array]] = {
+CRITERIA: dict[str, Callable[[ServerView], Array]] = {
     "mean": lambda seen: seen.mean,
     "local": lambda seen: seen.local,
     "remote": lambda seen: seen.remote,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.experiments.rfms.outcomes import Outcomes
-from fbo_flower.experiments.rfms.replay import METHODS, Indices, Setting
+from fbo_flower.experiments.rfms.replay import METHODS, Indices, ReplaySetting
 from fbo_flower.experiments.rfms.report import win_shares
 from fbo_flower.experiments.rfms.tables import Key
 from fbo_flower.numerics.acquisition.pareto import non_dominated
@@ -42,7 +42,7 @@ def wins(path: Path, outcomes: Sequence[Outcomes]) -> Path:
     return _save(figure, path)
 
 
-def front(path: Path, setting: Setting, key: Key, chosen: Indices) -> Path:
+def front(path: Path, setting: ReplaySetting, key: Key, chosen: Indices) -> Path:
     """Draw what three methods evaluated near the front in `(J_l, J_r)`, and the whole table's front.
 
     Parameters
@@ -78,14 +78,14 @@ def front(path: Path, setting: Setting, key: Key, chosen: Indices) -> Path:
     return _save(figure, path)
 
 
-def table_front(setting: Setting) -> Array:
+def table_front(setting: ReplaySetting) -> Array:
     """Return the losses `(k, 2)` that no configuration of the table dominates."""
     losses = _losses(setting)
     losses = losses[np.isfinite(losses).all(axis=1)]
     return losses[non_dominated(losses)]
 
 
-def _losses(setting: Setting) -> Array:
+def _losses(setting: ReplaySetting) -> Array:
     return np.column_stack([setting.table.local, setting.table.remote(setting.curators)])
 
 

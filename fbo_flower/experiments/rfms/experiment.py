@@ -23,9 +23,9 @@ from fbo_flower.experiments.rfms import replay as rfms_replay
 from fbo_flower.experiments.rfms import report as rfms_report
 from fbo_flower.experiments.rfms import tables as rfms_tables
 from fbo_flower.experiments.rfms.outcomes import CHOICES, Outcomes
-from fbo_flower.experiments.rfms.replay import Setting, Size, cell_name
+from fbo_flower.experiments.rfms.replay import ReplaySetting, Size, job_name
 from fbo_flower.experiments.rfms.tables import Key
-from fbo_flower.simulation.jobs import has_cell, load_cell, open_directory, run_cells
+from fbo_flower.simulation.jobs import has_cell, load_job, open_directory, run_jobs
 
 SMALL: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("heart-4sites", {}),
@@ -42,7 +42,7 @@ NUM_DRAWS = 10  # random searches on a table with a class weight, and on its par
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExperimentPlan:
     """What is computed.
 
     Parameters
@@ -63,7 +63,7 @@ class Plan:
         return range(math.ceil(self.num_replications / num_lockboxes))
 
 
-def full_plan() -> Plan:
+def full_plan() -> ExperimentPlan:
     """Return two or three hours of work: up to three seeds of the small data sets, one of the large."""
     jobs = [(job, seed, name) for name, seeds in SEEDS.items() for job in SMALL for seed in seeds]
     jobs += [(job, 0, name) for name in SEEDS for job in LARGE] + [(job, 0, "svm") for job in WIDE]
@@ -73,7 +73,7 @@ def full_plan() -> Plan:
         (job, seed, name) for name, seeds in WEIGHTED_SEEDS.items() for job in shifted for seed in seeds
     ]
     weight = {"class_weight": True}
-    return Plan(
+    return ExperimentPlan(
         tuple(k for job, seed, name in jobs for k in _keys(*job, seed, {"learner": name})),
         tuple(k for job, seed, name in weighted for k in _keys(*job, seed, {"learner": name} | weight)),
         20,
@@ -81,11 +81,11 @@ def full_plan() -> Plan:
     )
 
 
-def quick_plan() -> Plan:
+def quick_plan() -> ExperimentPlan:
     """Return a minute of work: two openboxes of breast cancer."""
     options = {"split": "drc", "learner": "elastic-net"}
     boxes = (1, 2)
-    return Plan(
+    return ExperimentPlan(
         tuple(rfms_tables.keys("breast-cancer-5sites", [0], options, boxes)),
         tuple(rfms_tables.keys("breast-cancer-5sites", [0], options | {"class_weight": True}, boxes)),
         1,
@@ -101,14 +101,14 @@ def run(
     directory: str | os.PathLike[str],
     quick: bool,
     num_workers: int,
-    on_cell: Callable[[str, int, int], None],
+    on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
     """Run what is missing and write `results.md` and pictures; return the files."""
     path = open_directory(directory, {"experiment": "rfms", "quick": quick})
     plan = quick_plan() if quick else full_plan()
     tables, replays, outcomes = directories(path, plan.size)
     keys = [*plan.keys, *(k for k in paired(plan.weighted) if k not in plan.keys)]
-    rfms_tables.run(tables, keys, num_workers, partial(on_cell, "tables"), plan.size.num_configs)
+    rfms_tables.run(tables, keys, num_workers, partial(on_job, "tables"), plan.size.num_configs)
     pairs = sorted(((k, r) for k in plan.keys for r in plan.repeats(k)), key=lambda pair: pair[1])
     work = {
         "replays": [c for k, r in pairs for c in rfms_replay.cells(tables, k, [r], plan.size)],
@@ -119,7 +119,7 @@ def run(
     }
     for stage, cells in work.items():
         place = replays if stage == "replays" else outcomes
-        run_cells(cells, place, num_workers, partial(on_cell, stage))
+        run_jobs(cells, place, num_workers, partial(on_job, stage))
     return report(path, plan)
 
 
@@ -136,12 +136,12 @@ def directories(path: Path, size: Size) -> tuple[Path, Path, Path]:
     return path / "tables", replays, open_directory(path / "outcomes", measured)
 
 
-def report(path: Path, plan: Plan) -> list[Path]:
+def report(path: Path, plan: ExperimentPlan) -> list[Path]:
     """Write tables and pictures of all outcomes that are there."""
     tables, replays, outcomes = directories(path, plan.size)
     plain = available(outcomes, plan)
     names = [key.name for key in paired(plan.weighted)]
-    draws = {n: load_cell(outcomes, f"{n}-random") for n in names if has_cell(outcomes, f"{n}-random")}
+    draws = {n: load_job(outcomes, f"{n}-random") for n in names if has_cell(outcomes, f"{n}-random")}
     results = rfms_report.write(path / "results.md", plain, draws, plan.weighted)
     shown = [o for o in plain if not rfms_report.is_forest(o.key)]
     wins = rfms_draw.wins(path / "wins.png", shown)
@@ -151,17 +151,17 @@ def report(path: Path, plan: Plan) -> list[Path]:
     return [results, wins, rfms_draw.front(path / "front.png", setting, key, chosen)]
 
 
-def _example(tables: Path, key: Key, size: Size) -> Setting:
+def _example(tables: Path, key: Key, size: Size) -> ReplaySetting:
     table = rfms_tables.load_table(tables, key, size.num_configs)
     space, lockbox = rfms_tables.problem_of(key).space, rfms_replay.lockboxes(table, key.openbox)[0]
-    return Setting(table, space, key.openbox, lockbox)
+    return ReplaySetting(table, space, key.openbox, lockbox)
 
 
-def available(directory: Path, plan: Plan) -> list[Outcomes]:
+def available(directory: Path, plan: ExperimentPlan) -> list[Outcomes]:
     """Return the outcomes that are there, of every table with one replication or more."""
     found = []
     for key in plan.keys:
-        there = [r for r in plan.repeats(key) if has_cell(directory, cell_name(key, r))]
+        there = [r for r in plan.repeats(key) if has_cell(directory, job_name(key, r))]
         if there:
             found.append(rfms_outcomes.load(directory, key, there))
     return found

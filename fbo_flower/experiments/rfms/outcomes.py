@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from fbo_flower.algorithms.rfms.methods import Method, shipped
-from fbo_flower.experiments.rfms.criteria import CRITERIA, Seen
+from fbo_flower.experiments.rfms.criteria import CRITERIA, ServerView
 from fbo_flower.experiments.rfms.replay import (
     METHODS,
     Indices,
-    Run,
-    Setting,
+    ReplayRun,
+    ReplaySetting,
     Size,
-    cell_name,
+    job_name,
     lockboxes,
     replay,
 )
@@ -29,7 +29,7 @@ from fbo_flower.experiments.rfms.tables import INBAG, OUTBAG, Key, load_table, p
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.reports.fronts import hypervolume, non_dominated
-from fbo_flower.simulation.jobs import Arrays, Cell, load_cell
+from fbo_flower.simulation.jobs import Arrays, Job, load_job
 
 REFERENCE = np.ones(3)
 OWN, CHANCE, HINDSIGHT = "own", "any", "best of the run"  # beside the criteria
@@ -55,10 +55,10 @@ class Outcomes:
     honest: Array
 
 
-def cells(tables: Path, replays: Path, key: Key, replications: Iterable[int], size: Size) -> list[Cell]:
+def cells(tables: Path, replays: Path, key: Key, replications: Iterable[int], size: Size) -> list[Job]:
     """Return the outcomes of one table's replays, which must be in `replays`, a cell a replication."""
     arguments = {"tables": str(tables), "replays": str(replays), "key": key, "size": size}
-    return [Cell(cell_name(key, r), measure, {**arguments, "replication": r}) for r in replications]
+    return [Job(job_name(key, r), measure, {**arguments, "replication": r}) for r in replications]
 
 
 def measure(tables: str, replays: str, key: Key, size: Size, replication: int) -> Arrays:
@@ -70,7 +70,7 @@ def measure(tables: str, replays: str, key: Key, size: Size, replication: int) -
     volumes, losses, honest = (np.full((*shape, k), np.nan) for k in (2, len(CHOICES), len(HONEST)))
     with single_thread():
         for b, lockbox in enumerate(boxes):
-            setting = Setting(table, space, key.openbox, lockbox)
+            setting = ReplaySetting(table, space, key.openbox, lockbox)
             for m, method in enumerate(METHODS.values()):
                 taken = chosen[b, m]
                 volumes[b, m] = dominated(setting, method, taken)
@@ -78,10 +78,10 @@ def measure(tables: str, replays: str, key: Key, size: Size, replication: int) -
     return {"volumes": volumes, "losses": losses, "honest": honest}
 
 
-def random_cell(tables: Path, key: Key, num_draws: int, size: Size) -> Cell:
+def random_cell(tables: Path, key: Key, num_draws: int, size: Size) -> Job:
     """Return what random search on one table ships, which is cheap: many draws and no surrogate."""
     arguments = {"tables": str(tables), "key": key, "num_draws": num_draws, "size": size}
-    return Cell(f"{key.name}-random", draw, arguments)
+    return Job(f"{key.name}-random", draw, arguments)
 
 
 def draw(tables: str, key: Key, num_draws: int, size: Size) -> Arrays:
@@ -90,9 +90,10 @@ def draw(tables: str, key: Key, num_draws: int, size: Size) -> Arrays:
     method, found = METHODS["rand_mo"], []
     with single_thread():
         for lockbox in lockboxes(table, key.openbox):
-            setting = Setting(table, space, key.openbox, lockbox)
+            setting = ReplaySetting(table, space, key.openbox, lockbox)
             runs = [
-                Run(setting, method, np.arange(0), key.seed, (key.name, "draw", r)) for r in range(num_draws)
+                ReplayRun(setting, method, np.arange(0), key.seed, (key.name, "draw", r))
+                for r in range(num_draws)
             ]
             for taken in replay(runs, size.num_trials):
                 found.append(np.concatenate(chosen_losses(setting, method, taken)))
@@ -102,14 +103,14 @@ def draw(tables: str, key: Key, num_draws: int, size: Size) -> Arrays:
 
 def load(directory: Path, key: Key, replications: Sequence[int]) -> Outcomes:
     """Return the outcomes of a table whose cells are all there."""
-    parts = [load_cell(directory, cell_name(key, r)) for r in replications]
+    parts = [load_job(directory, job_name(key, r)) for r in replications]
     volumes, losses, honest = (
         np.stack([p[name] for p in parts], axis=1) for name in ("volumes", "losses", "honest")
     )
     return Outcomes(key, volumes, losses, honest)
 
 
-def final_losses(setting: Setting, models: Sequence[int]) -> Array:
+def final_losses(setting: ReplaySetting, models: Sequence[int]) -> Array:
     """Return (openbox outbag, curators' outbag, lockbox) of models, `(k, 3)`, as the finish measures them."""
     table, index = setting.table, list(models)
     rows = table.rows[setting.curators, OUTBAG].sum()
@@ -118,7 +119,7 @@ def final_losses(setting: Setting, models: Sequence[int]) -> Array:
     return np.stack(columns, axis=1)
 
 
-def dominated(setting: Setting, method: Method, taken: Indices) -> tuple[float, float]:
+def dominated(setting: ReplaySetting, method: Method, taken: Indices) -> tuple[float, float]:
     """Return the volumes of what a run reports under the paper's protocol and the fair one."""
     state = setting.state([int(i) for i in taken])
     best = shipped(state, "own", method)
@@ -133,7 +134,7 @@ def dominated(setting: Setting, method: Method, taken: Indices) -> tuple[float, 
     )
 
 
-def seen(setting: Setting, taken: Indices) -> Seen:
+def seen(setting: ReplaySetting, taken: Indices) -> ServerView:
     """Return what the server was told of configurations `taken`, none of which failed."""
     table = setting.table
     curators = setting.curators
@@ -142,12 +143,12 @@ def seen(setting: Setting, taken: Indices) -> Seen:
         shares = table.wrong[taken][:, curators, INBAG] / rows[curators]
     balanced = np.nanmean(shares, axis=2)
     answered = rows[[setting.openbox, *curators]].sum(axis=1)
-    return Seen(
+    return ServerView(
         setting.features[taken], table.local[taken], table.inbag[taken][:, curators], balanced, answered
     )
 
 
-def chosen_losses(setting: Setting, method: Method, taken: Indices) -> tuple[Array, Array]:
+def chosen_losses(setting: ReplaySetting, method: Method, taken: Indices) -> tuple[Array, Array]:
     """Return the lockbox's loss of what each of `CHOICES` ships, and of `HONEST` on its outbag."""
     table, box = setting.table, setting.lockbox
     done = taken[np.isfinite(table.local[taken])]

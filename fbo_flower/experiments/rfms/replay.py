@@ -21,15 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.algorithms.rfms.methods import Method
-from fbo_flower.algorithms.rfms.state import Answer, RFMSState, Trial
-from fbo_flower.experiments.rfms.tables import INBAG, NUM_CONFIGS, Key, Table, load_table, problem_of
-from fbo_flower.numerics.acquisition.proposals import KERNEL, Plan
+from fbo_flower.algorithms.rfms.state import RFMSState, SiteReply, Trial
+from fbo_flower.experiments.rfms.tables import INBAG, NUM_CONFIGS, Key, LossTable, load_table, problem_of
+from fbo_flower.numerics.acquisition.proposals import KERNEL, ProposalPlan
 from fbo_flower.numerics.arrays import Array, BoolArray
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, gp_many
 from fbo_flower.numerics.surrogates.gp import Hyperparameters
 from fbo_flower.numerics.threads import single_thread
-from fbo_flower.simulation.jobs import Arrays, Cell, load_cell
+from fbo_flower.simulation.jobs import Arrays, Job, load_job
 from fbo_flower.space.space import SearchSpace
 
 Indices = npt.NDArray[np.intp]
@@ -46,10 +46,10 @@ METHODS: dict[str, Method] = {
 
 
 @dataclass(frozen=True)
-class Setting:
+class ReplaySetting:
     """A table with its roles: one openbox, one lockbox, all other sites curators."""
 
-    table: Table
+    table: LossTable
     space: SearchSpace
     openbox: int
     lockbox: int
@@ -91,12 +91,12 @@ class Setting:
         number = len(state.trials)
         failed = not np.isfinite(local[index])
         found = (
-            Answer(np.nan, 0, "the fit failed")
+            SiteReply(np.nan, 0, "the fit failed")
             if failed
-            else Answer(float(local[index]), int(rows[self.openbox]))
+            else SiteReply(float(local[index]), int(rows[self.openbox]))
         )
         trial = Trial(number, self.table.points[index], found)
-        answers = {str(k): Answer(float(inbag[index, k]), int(rows[k])) for k in self.curators}
+        answers = {str(k): SiteReply(float(inbag[index, k]), int(rows[k])) for k in self.curators}
         return replace(
             state,
             trials=(*state.trials, trial),
@@ -105,7 +105,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Run:
+class ReplayRun:
     """One replay: a method in a setting.
 
     Parameters
@@ -114,29 +114,29 @@ class Run:
     seed, keys : of the generators, one per trial
     """
 
-    setting: Setting
+    setting: ReplaySetting
     method: Method
     start: Indices
     seed: int
     keys: tuple[str | int, ...]
 
-    def plan(self, chosen: Indices, rng: np.random.Generator) -> Plan | None:
+    def plan(self, chosen: Indices, rng: np.random.Generator) -> ProposalPlan | None:
         """Return what is to be fitted after some configurations; None as long as all have failed."""
         losses, failed = self.setting.told
         kept, losses = self.method.observed(losses[chosen], failed[chosen])
         return self.method.plan(self.setting.features[chosen][kept], losses, rng) if kept.any() else None
 
 
-Fitter = Callable[[Sequence[Plan]], list[list[Hyperparameters]]]
+Fitter = Callable[[Sequence[ProposalPlan]], list[list[Hyperparameters]]]
 
 
-def one_by_one(plans: Sequence[Plan]) -> list[list[Hyperparameters]]:
+def one_by_one(plans: Sequence[ProposalPlan]) -> list[list[Hyperparameters]]:
     """Fit the surrogates of every plan as the algorithm does."""
     rng = generator(0, "one start, nothing is drawn")
     return [[gp.fit(plan.x, y, KERNEL, rng).hyperparameters for y in plan.targets] for plan in plans]
 
 
-def together(plans: Sequence[Plan]) -> list[list[Hyperparameters]]:
+def together(plans: Sequence[ProposalPlan]) -> list[list[Hyperparameters]]:
     """Fit the surrogates of all plans in step: those with equally many points are one batch."""
     found: list[list[Hyperparameters]] = [[] for _ in plans]
     for size in sorted({plan.x.shape for plan in plans}):
@@ -149,7 +149,7 @@ def together(plans: Sequence[Plan]) -> list[list[Hyperparameters]]:
     return found
 
 
-def replay(runs: Sequence[Run], num_trials: int, fitter: Fitter = together) -> list[Indices]:
+def replay(runs: Sequence[ReplayRun], num_trials: int, fitter: Fitter = together) -> list[Indices]:
     """Return the configurations that every run evaluates, in order, `(num_trials,)` each.
 
     Parameters
@@ -190,13 +190,13 @@ class Size:
     num_configs: int = NUM_CONFIGS
 
 
-def cells(directory: str | os.PathLike[str], key: Key, replications: Iterable[int], size: Size) -> list[Cell]:
+def cells(directory: str | os.PathLike[str], key: Key, replications: Iterable[int], size: Size) -> list[Job]:
     """Return the replays on one table, which must be in `directory`, a cell a replication."""
     arguments = {"directory": str(directory), "key": key, "size": size}
-    return [Cell(cell_name(key, r), replay_table, {**arguments, "replication": r}) for r in replications]
+    return [Job(job_name(key, r), replay_table, {**arguments, "replication": r}) for r in replications]
 
 
-def cell_name(key: Key, replication: int) -> str:
+def job_name(key: Key, replication: int) -> str:
     """Return the name of a cell's file."""
     return f"{key.name}-replication={replication}"
 
@@ -208,9 +208,9 @@ def replay_table(directory: str, key: Key, size: Size, replication: int) -> Arra
     boxes = lockboxes(table, key.openbox)
     start = generator(key.seed, key.name, "initial", replication).permutation(size.num_configs)
     start = start[: size.num_initial]
-    settings = [Setting(table, space, key.openbox, lockbox) for lockbox in boxes]
+    settings = [ReplaySetting(table, space, key.openbox, lockbox) for lockbox in boxes]
     runs = {
-        (b, m): Run(setting, method, start, key.seed, (key.name, name, replication, setting.lockbox))
+        (b, m): ReplayRun(setting, method, start, key.seed, (key.name, name, replication, setting.lockbox))
         for b, setting in enumerate(settings)
         for m, (name, method) in enumerate(METHODS.items())
         if b == 0 or method.name not in ("lso", "rand_mo")  # the same without the curators
@@ -223,9 +223,9 @@ def replay_table(directory: str, key: Key, size: Size, replication: int) -> Arra
 
 def load(directory: Path, key: Key, replication: int) -> npt.NDArray[np.intp]:
     """Return `chosen (L, M, num_trials)` of a replication that was computed."""
-    return load_cell(directory, cell_name(key, replication))["chosen"].astype(np.intp)
+    return load_job(directory, job_name(key, replication))["chosen"].astype(np.intp)
 
 
-def lockboxes(table: Table, openbox: int) -> list[int]:
+def lockboxes(table: LossTable, openbox: int) -> list[int]:
     """Return the sites that may be the lockbox."""
     return [k for k in range(table.wrong.shape[1]) if k != openbox]

@@ -24,7 +24,7 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import limit_new_libraries, single_thread
-from fbo_flower.simulation.jobs import Arrays, Cell, load_cell, open_directory, run_cells
+from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.problems import SitesProblem, make_problem
 from fbo_flower.simulation.problems.learners import Learner, prepare
 from fbo_flower.simulation.problems.sites import NUM_FOLDS
@@ -58,7 +58,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Table:
+class LossTable:
     """Losses of n configurations; S sites, F folds. A configuration that failed is NaN throughout.
 
     Parameters
@@ -124,20 +124,20 @@ def run(
     directory: str | os.PathLike[str],
     tables: Sequence[Key],
     num_workers: int,
-    on_cell: Callable[[int, int], None] | None = None,
+    on_job: Callable[[int, int], None] | None = None,
     num_configs: int = NUM_CONFIGS,
 ) -> Path:
     """Compute what is missing of the tables, one after the other; return the directory."""
     path = open_directory(directory, {"experiment": "rfms-tables", "num_configs": num_configs})
-    run_cells([cell for key in tables for cell in cells(key, num_configs)], path, num_workers, on_cell)
+    run_jobs([cell for key in tables for cell in cells(key, num_configs)], path, num_workers, on_job)
     return path
 
 
-def cells(key: Key, num_configs: int = NUM_CONFIGS) -> list[Cell]:
+def cells(key: Key, num_configs: int = NUM_CONFIGS) -> list[Job]:
     """Return a table as cells of `CHUNK` configurations."""
     starts = range(0, num_configs, CHUNK)
     return [
-        Cell(
+        Job(
             f"{key.name}-{start}",
             tabulate,
             {
@@ -154,13 +154,13 @@ def cells(key: Key, num_configs: int = NUM_CONFIGS) -> list[Cell]:
     ]
 
 
-def load_table(directory: str | os.PathLike[str], key: Key, num_configs: int = NUM_CONFIGS) -> Table:
+def load_table(directory: str | os.PathLike[str], key: Key, num_configs: int = NUM_CONFIGS) -> LossTable:
     """Return a table whose cells are all there."""
-    parts = [load_cell(Path(directory), cell.name) for cell in cells(key, num_configs)]
+    parts = [load_job(Path(directory), cell.name) for cell in cells(key, num_configs)]
     columns = {
         name: np.concatenate([part[name] for part in parts]) for name in ("points", "fold_losses", "wrong")
     }
-    return Table(rows=parts[0]["rows"], **columns)
+    return LossTable(rows=parts[0]["rows"], **columns)
 
 
 def problem_of(key: Key) -> SitesProblem:

@@ -107,7 +107,7 @@ class LogVolumeImprovement:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProposalPlan:
     """Surrogates that are still to be fitted, and the acquisition that they make.
 
     Whoever has many plans fits the hyperparameters of all together (`gp_many`).
@@ -133,8 +133,8 @@ class Plan:
         return self.build([gp.posterior(self.x, y, h) for y, h in pairs])
 
 
-def plan_improvement(x: Array, losses: Array) -> Plan:
-    """Plan for the logarithm of expected improvement of one loss.
+def plan_improvement(x: Array, losses: Array) -> ProposalPlan:
+    """ProposalPlan for the logarithm of expected improvement of one loss.
 
     Parameters
     ----------
@@ -147,11 +147,11 @@ def plan_improvement(x: Array, losses: Array) -> Plan:
         (posterior,) = posteriors
         return LogImprovement(posterior, float(posterior.predict(x)[0].max()))
 
-    return Plan(x, (standardise(-merged[:, 0]),), build)
+    return ProposalPlan(x, (standardise(-merged[:, 0]),), build)
 
 
-def plan_volume_improvement(x: Array, losses: Array, reference: Array | None = None) -> Plan:
-    """Plan for the logarithm of expected hypervolume improvement of two losses.
+def plan_volume_improvement(x: Array, losses: Array, reference: Array | None = None) -> ProposalPlan:
+    """ProposalPlan for the logarithm of expected hypervolume improvement of two losses.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def plan_volume_improvement(x: Array, losses: Array, reference: Array | None = N
         believed = np.stack([-posterior.predict(x)[0] for posterior in posteriors], axis=1)
         return LogVolumeImprovement((first, second), believed, corner)
 
-    return Plan(x, tuple(standardise(-column) for column in merged.T), build)
+    return ProposalPlan(x, tuple(standardise(-column) for column in merged.T), build)
 
 
 def improvement(x: Array, losses: Array, rng: np.random.Generator, *, kernel: str = KERNEL) -> Differentiable:

@@ -52,7 +52,7 @@ STAGE_ONE_PART = 20  # stage 1 may take one pull of that many
 
 
 @dataclass(frozen=True)
-class Shared:
+class StageOneResult:
     """What stage 1 found, the same for every client.
 
     Parameters
@@ -142,14 +142,14 @@ class Gathering:
         """Return a server that goes on by itself; arrays of answers are never changed in place."""
         return replace(self, cells=None if self.cells is None else self.cells.copy())
 
-    def result(self) -> Shared:
+    def result(self) -> StageOneResult:
         """Return what every client is told at the end of stage 1."""
         if self.cells is None:
             raise ConfigError("racing: expected at least one answer before the end of stage 1")
         merged = elimination.merge(self.means, self.counts)
         mean = np.where(merged.num_clients > 0, merged.mean, 0.0)
         per_client = merged.count / np.maximum(1, merged.num_clients)
-        return Shared(self.cells, mean, per_client, self._spread(), merged.num_clients)
+        return StageOneResult(self.cells, mean, per_client, self._spread(), merged.num_clients)
 
     def _spread(self) -> Array:
         """Variance of the clients' means of each cell, `(n,)`; 0 where fewer than two answered."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 from fbo_flower.numerics.bandits import elimination
-from fbo_flower.numerics.bandits.racing import Shared
+from fbo_flower.numerics.bandits.racing import StageOneResult
 from fbo_flower.numerics.bandits.racing_cells import TREE_ARRAYS, Cells, RacingOptions, bonuses
 
 NEGLIGIBLE = 10.0  # bonuses below this part of `bonus(0) / T` cannot pay for a split any more
@@ -41,7 +41,7 @@ class _Regions:
     lift: Array
 
 
-class Search:
+class RacingSearch:
     """One client's search: `ask` for a cell and a number of pulls, `tell` what came of them.
 
     Nothing is drawn: equal answers give equal questions.
@@ -63,7 +63,7 @@ class Search:
     def __init__(
         self,
         budget: int,
-        shared: Shared,
+        shared: StageOneResult,
         count: IntArray,
         total: Array,
         squares: Array,
@@ -117,9 +117,9 @@ class Search:
         }
 
     @staticmethod
-    def from_arrays(options: RacingOptions, arrays: Mapping[str, Array | IntArray]) -> Search:
+    def from_arrays(options: RacingOptions, arrays: Mapping[str, Array | IntArray]) -> RacingSearch:
         """Return the search that `arrays` was taken from."""
-        search = object.__new__(Search)
+        search = object.__new__(RacingSearch)
         search.options = options
         search.budget, search.left = (int(number) for number in arrays["left"])
         search.waiting = arrays["waiting"].tolist()
@@ -211,7 +211,7 @@ class Search:
                 z = np.maximum(2.0 * math.log(self.budget), z)
             return np.sqrt(variance * z / effective)
 
-    def _prior(self, shared: Shared, took_part: BoolArray) -> None:
+    def _prior(self, shared: StageOneResult, took_part: BoolArray) -> None:
         """Leave the client's own pulls out of the merged means; pool the spread over each depth."""
         size = shared.cells.size
         others = np.maximum(0, shared.num_clients - took_part)

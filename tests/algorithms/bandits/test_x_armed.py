@@ -7,7 +7,7 @@ import pytest
 
 from fbo_flower.cli.main import run as command
 from fbo_flower.clients import client_app
-from fbo_flower.clients.first_values import FirstValues
+from fbo_flower.clients.evaluation_cache import FirstValues
 from fbo_flower.reports.summary import summarise, to_markdown
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.data import DATA_VARIABLE

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from fbo_flower.algorithms import CoKG
 from fbo_flower.algorithms.co_kg.agent import moments
 from fbo_flower.algorithms.co_kg.central import agent_weights, best_of_agents, frame, square_root
-from fbo_flower.algorithms.co_kg.setting import (
+from fbo_flower.algorithms.co_kg.prior import (
     bounded_moments,
     check_posterior,
     check_warm_up,
     pooled_units,
     settle,
 )
-from fbo_flower.algorithms.co_kg.state import Belief, Setting, WarmUp, pack_lower
-from fbo_flower.algorithms.records import History, Notebook, Report
+from fbo_flower.algorithms.co_kg.state import SharedPrior, WarmUp, WhitenedPosterior, pack_lower
+from fbo_flower.algorithms.records import AgentState, History, Report
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.space import Categorical, Float, SearchSpace
@@ -39,13 +39,13 @@ class CoKGContract(AlgorithmContract):
         """It is not, here: the agent recommends the maximiser of its posterior mean on the point set."""
         algorithm = self.make()
         run = Run.begin(algorithm).steps(self.num_rounds)
-        assert algorithm.recommend(Notebook(SQUARE, History.empty(2))) is None
+        assert algorithm.recommend(AgentState(SQUARE, History.empty(2))) is None
         points = algorithm.points(SQUARE)
         for agent in run.agents.values():
-            setting = Setting.read(agent.notebook.arrays, "rbf")
+            setting = SharedPrior.read(agent.agent_state.arrays, "rbf")
             y = (algorithm.transformed(agent.log.values) - setting.shift) / setting.scale
             mean = gp.posterior(agent.log.points, y, setting.hyperparameters).predict(points)[0]
-            np.testing.assert_array_equal(algorithm.recommend(agent.notebook), points[np.argmax(mean)])
+            np.testing.assert_array_equal(algorithm.recommend(agent.agent_state), points[np.argmax(mean)])
 
 
 class TestCoKGContract(CoKGContract):
@@ -220,9 +220,9 @@ def test_before_three_successes_an_agent_says_nothing_of_its_values():
 # -- reports -----------------------------------------------------------------------------------
 
 
-def setting_of(size: int) -> Setting:
+def setting_of(size: int) -> SharedPrior:
     pivots = np.random.default_rng(0).random((size, 2))
-    return Setting(1, gp.Hyperparameters("rbf", np.full(2, 0.3), 1.0, 0.01), 0.0, 1.0, pivots)
+    return SharedPrior(1, gp.Hyperparameters("rbf", np.full(2, 0.3), 1.0, 0.01), 0.0, 1.0, pivots)
 
 
 @pytest.mark.parametrize(
@@ -290,11 +290,11 @@ def test_an_agent_that_sends_noise_weighs_little_by_reliability_and_as_much_as_o
     )
     run.steps(5)
     grid = frame(run.algorithm, SQUARE, run.state.setting, None)
-    beliefs = [run.state.beliefs[a] for a in "0123"]
-    noise = 5.0 * np.random.default_rng(0).standard_normal(len(beliefs[3].mean))
-    beliefs[3] = Belief(1, 5, noise, beliefs[3].covariance)
-    np.testing.assert_allclose(agent_weights(run.algorithm, grid, beliefs), 0.25)
-    weights = agent_weights(CoKG(weights="reliability", num_points=49), grid, beliefs)
+    posteriors = [run.state.posteriors[a] for a in "0123"]
+    noise = 5.0 * np.random.default_rng(0).standard_normal(len(posteriors[3].mean))
+    posteriors[3] = WhitenedPosterior(1, 5, noise, posteriors[3].covariance)
+    np.testing.assert_allclose(agent_weights(run.algorithm, grid, posteriors), 0.25)
+    weights = agent_weights(CoKG(weights="reliability", num_points=49), grid, posteriors)
     assert weights[3] < 0.02
     assert weights.sum() == pytest.approx(1.0)
 
@@ -304,7 +304,9 @@ def test_of_equal_maxima_the_first_agent_is_named():
     setting = settle(algorithm, SQUARE, {"0": WarmUp(np.array([3.0, 0.0, 1.0]), np.empty(0))}, None)
     grid = frame(algorithm, SQUARE, setting, None)
     r = grid.basis.shape[1]
-    same_for_all = {a: Belief(1, 2, np.linalg.pinv(grid.basis)[:, 5], np.eye(r)) for a in ("10", "2")}
+    same_for_all = {
+        a: WhitenedPosterior(1, 2, np.linalg.pinv(grid.basis)[:, 5], np.eye(r)) for a in ("10", "2")
+    }
     best = best_of_agents(grid, same_for_all, 4)
     assert (best.agent, best.round) == ("2", 4)
     np.testing.assert_array_equal(best.point, grid.points[5])
@@ -359,8 +361,12 @@ def test_an_agent_that_weighs_little_recommends_nothing():
     grid = frame(algorithm, SQUARE, setting, None)
     at = np.linalg.pinv(grid.basis)
     identity = np.eye(grid.basis.shape[1])
-    beliefs = {"0": Belief(1, 2, at[:, 5], identity), "1": Belief(1, 2, 9.0 * at[:, 7], identity)}
+    posteriors = {
+        "0": WhitenedPosterior(1, 2, at[:, 5], identity),
+        "1": WhitenedPosterior(1, 2, 9.0 * at[:, 7], identity),
+    }
     named = [
-        best_of_agents(grid, beliefs, 4, w).agent for w in (None, np.array([0.8, 0.2]), np.array([0.7, 0.3]))
+        best_of_agents(grid, posteriors, 4, w).agent
+        for w in (None, np.array([0.8, 0.2]), np.array([0.7, 0.3]))
     ]
     assert named == ["1", "0", "1"]

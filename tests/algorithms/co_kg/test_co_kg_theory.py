@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from fbo_flower.algorithms import CoKG
 from fbo_flower.algorithms.co_kg.central import central_barycenter, central_product, frame
-from fbo_flower.algorithms.co_kg.state import Setting, pack_lower, unpack_lower
+from fbo_flower.algorithms.co_kg.state import SharedPrior, pack_lower, unpack_lower
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
@@ -71,7 +71,7 @@ def test_the_server_holds_each_agents_posterior_on_the_whole_point_set(central):
     setting = run.state.setting
     grid = frame(algorithm, BOARD, setting, None)
     for name, agent in run.agents.items():
-        belief, posterior = run.state.beliefs[name], exact(agent, setting)
+        belief, posterior = run.state.posteriors[name], exact(agent, setting)
         features = BOARD.features(grid.points)
         np.testing.assert_allclose(grid.basis @ belief.mean, posterior.predict(features)[0], atol=1e-6)
         covariance = grid.basis @ belief.covariance @ grid.basis.T
@@ -90,7 +90,7 @@ def test_product_is_the_posterior_of_all_trials_through_the_wire():
     assert len(y) == 3 * 10
     pooled = gp.posterior(BOARD.features(points), y, setting.hyperparameters)
     grid = frame(algorithm, BOARD, setting, None)
-    central = central_product(grid, [belief.increment for belief in state.beliefs.values()])
+    central = central_product(grid, [belief.increment for belief in state.posteriors.values()])
     features = BOARD.features(grid.points)
     np.testing.assert_allclose(central.mean, pooled.predict(features)[0], atol=1e-6)
     np.testing.assert_allclose(central.factor @ central.factor.T, pooled.covariance(features), atol=1e-6)
@@ -147,7 +147,7 @@ def test_one_agent_is_its_own_barycenter():
     algorithm = CoKG(num_points=100, num_draws=16, rank_cut=1e-8, tolerance=1e-8)
     run = Run.begin(algorithm, space=BOARD, objective=bowl, num_agents=1).steps(4)
     grid = frame(algorithm, BOARD, run.state.setting, None)
-    belief = run.state.beliefs["0"]
+    belief = run.state.posteriors["0"]
     central = central_barycenter(algorithm, grid, [belief], np.ones(1), None)
     covariance = grid.basis @ belief.covariance @ grid.basis.T
     np.testing.assert_allclose(central.mean, grid.basis @ belief.mean, atol=1e-9)
@@ -232,7 +232,7 @@ def test_an_agent_that_did_not_answer_counts_with_its_last_posterior_or_not_at_a
     assert set(run.state.known(stale)) == ({"0", "1", "2"} if stale == "keep" else {"0", "2"})
     run.step()
     tasks = {e.agent: e.task for e in run.exchanges[-3:]}
-    assert {a for a, t in tasks.items() if "point" in t.arrays} == set(run.state.beliefs) - (
+    assert {a for a, t in tasks.items() if "point" in t.arrays} == set(run.state.posteriors) - (
         {"1"} if stale == "drop" else set()
     )
 
@@ -345,19 +345,19 @@ def test_hyperparameters_are_estimated_again_on_schedule():
         asked.append("fit" in run.exchanges[-1].task.values)
     assert asked == [True, False, False, True, False, True, False, True]
     assert versions == [0, 1, 1, 1, 2, 2, 3, 3]
-    assert all(belief.version == 3 for belief in run.state.beliefs.values())
+    assert all(belief.version == 3 for belief in run.state.posteriors.values())
 
 
 def test_settings_travel_as_arrays():
     run = Run.begin(CoKG(num_points=49), num_agents=2).steps(2)
-    read = Setting.read(run.exchanges[-1].task.arrays, "rbf")
+    read = SharedPrior.read(run.exchanges[-1].task.arrays, "rbf")
     setting = run.state.setting
     np.testing.assert_array_equal(read.pivots, setting.pivots)
     np.testing.assert_allclose(
         read.hyperparameters.to_array(), setting.hyperparameters.to_array(), atol=1e-14
     )
     assert (read.shift, read.scale) == (setting.shift, setting.scale)
-    assert Setting.read({}, "rbf") is None
+    assert SharedPrior.read({}, "rbf") is None
 
 
 def test_a_mesh_that_does_not_fit_is_refused_before_anything_is_evaluated():

@@ -10,7 +10,7 @@ from contract import MIXED, SQUARE, AlgorithmContract, Run, same
 from scipy import stats
 
 from fbo_flower.algorithms import DPFTS, ThompsonSampling
-from fbo_flower.algorithms.records import Federation, History, Notebook, Phase, Report, Task
+from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.privacy import epsilon_of_releases
 from fbo_flower.numerics.seeding import generator
@@ -147,8 +147,8 @@ def test_following_the_sums_means_going_where_the_sum_of_the_region_is_largest()
     features = rff.draw_features(12, 0.5, 2, np.random.default_rng(2))
     weights = np.random.default_rng(3).standard_normal((2, 12))
     arrays = {"frequencies": features.frequencies, "phases": features.phases, "weights": weights}
-    notebook = Notebook(SQUARE, History(np.array([[0.5, 0.5]] * 3), np.ones(3), np.arange(3)))
-    point = algorithm.propose(Task(Phase.TRAIN, 2, 3, 1, arrays), notebook, generator(0, "propose")).points
+    agent_state = AgentState(SQUARE, History(np.array([[0.5, 0.5]] * 3), np.ones(3), np.arange(3)))
+    point = algorithm.propose(Task(Phase.TRAIN, 2, 3, 1, arrays), agent_state, generator(0, "propose")).points
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 101)] * 2), axis=-1).reshape(-1, 2)
     best = np.where(grid[:, 0] < 0.5, features(grid) @ weights[0], features(grid) @ weights[1]).max()
     region = int(point[0, 0] >= 0.5)
@@ -172,19 +172,19 @@ def test_messages_are_short_also_before_they_leave() -> None:
 
 def test_the_mean_is_that_of_many_draws() -> None:
     points = np.random.default_rng(0).random((6, 2))
-    notebook = Notebook(SQUARE, History(points, points.sum(axis=1), np.arange(6)))
+    agent_state = AgentState(SQUARE, History(points, points.sum(axis=1), np.arange(6)))
     features = rff.draw_features(12, 0.5, 2, np.random.default_rng(1))
     arrays = {"frequencies": features.frequencies, "phases": features.phases}
     task = Task(Phase.TRAIN, 2, 6, 0, arrays, {"message": True})
     mean, draw = (DPFTS(**SMALL, clip=100.0, message=m) for m in ("mean", "draw"))
-    nu = mean.summarise(task, notebook, generator(0))["weights"]
-    draws = np.array([draw.summarise(task, notebook, generator(s, "s"))["weights"] for s in range(3000)])
+    nu = mean.summarise(task, agent_state, generator(0))["weights"]
+    draws = np.array([draw.summarise(task, agent_state, generator(s, "s"))["weights"] for s in range(3000)])
     np.testing.assert_allclose(nu, draws.mean(axis=0), atol=5 / np.sqrt(3000))
 
 
 def test_local_noise_is_twice_the_clip_and_hides_that_nothing_succeeded() -> None:
     algorithm = DPFTS(**SMALL, noise="local", noise_multiplier=1.5, clip=2.0)
-    nothing = Notebook(SQUARE, History.empty(2))
+    nothing = AgentState(SQUARE, History.empty(2))
     task = Task(Phase.TRAIN, 2, 0, 0, {}, {"message": True})
     draws = [algorithm.summarise(task, nothing, generator(s, "s"))["weights"] for s in range(500)]
     assert stats.kstest(np.ravel(draws) / (1.5 * 2 * 2.0), "norm").pvalue > 1e-3

@@ -8,7 +8,7 @@ from scipy import stats
 from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling
 from fbo_flower.algorithms.fts.fts import LENGTHSCALE_GRID
 from fbo_flower.algorithms.fts.schedules import own_probability
-from fbo_flower.algorithms.records import Federation, History, Notebook, Outcome, Phase, Report, Task
+from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Report, Task
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.optim.maximise import maximise
@@ -233,7 +233,7 @@ def observed(n=15, seed=0):
     draws = np.random.default_rng(seed)
     points = draws.random((n, 2))
     values = np.sin(4 * points[:, 0]) + points[:, 1] ** 2
-    return Notebook(SQUARE, History(points, values, np.arange(n, dtype=np.int64)))
+    return AgentState(SQUARE, History(points, values, np.arange(n, dtype=np.int64)))
 
 
 def with_features(arrays, m=12, seed=1):
@@ -246,13 +246,13 @@ def with_features(arrays, m=12, seed=1):
 def test_message_has_the_law_of_the_paper(n):
     # Mahalanobis distances of 800 draws follow chi-squared with M degrees of freedom: K-S at level 1e-3
     algorithm = FTS(num_features=12, message_noise_variance=0.05)
-    notebook = observed(n)
+    agent_state = observed(n)
     features, arrays = with_features({})
     task = Task(Phase.TRAIN, 1, n, 0, arrays, {"message": True})
     draws = np.array(
-        [algorithm.summarise(task, notebook, generator(3, "draw", i))["weights"] for i in range(800)]
+        [algorithm.summarise(task, agent_state, generator(3, "draw", i))["weights"] for i in range(800)]
     )
-    phi, y = features(notebook.history.points), standardise(notebook.history.values)
+    phi, y = features(agent_state.history.points), standardise(agent_state.history.values)
     sigma = phi.T @ phi + 0.05 * np.eye(12)  # Eq. 2
     nu = np.linalg.solve(sigma, phi.T @ y)
     squares = np.einsum("ij,jk,ik->i", draws - nu, sigma / 0.05, draws - nu)
@@ -273,10 +273,10 @@ def test_messages_of_two_trials_are_drawn_apart_and_of_one_trial_alike():
 def test_foreign_iteration_maximises_the_message(seed):
     algorithm = FTS()
     features, arrays = with_features({"weights": np.random.default_rng(seed).standard_normal(100)}, 100, seed)
-    notebook = Notebook(SQUARE, History.empty(2)).learn(
+    agent_state = AgentState(SQUARE, History.empty(2)).learn(
         Outcome(np.array([[0.01, 0.5]] * 3), np.zeros(3), np.arange(3))
     )
-    query = algorithm.propose(Task(Phase.TRAIN, 2, 3, 1, arrays), notebook, generator(seed))
+    query = algorithm.propose(Task(Phase.TRAIN, 2, 3, 1, arrays), agent_state, generator(seed))
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 201)] * 2), axis=-1).reshape(-1, 2)
     away = np.linalg.norm(grid - [0.01, 0.5], axis=1) >= 0.025
     function = LinearFunction(features, arrays["weights"])
@@ -284,20 +284,20 @@ def test_foreign_iteration_maximises_the_message(seed):
 
 
 def test_advised_point_is_taken_unless_the_agent_has_been_there():
-    algorithm, notebook = FTS(advice="portfolio", **SMALL), observed()
+    algorithm, agent_state = FTS(advice="portfolio", **SMALL), observed()
     free = np.array([0.123, 0.987])
-    assert np.linalg.norm(notebook.history.points - free, axis=1).min() > 0.025
+    assert np.linalg.norm(agent_state.history.points - free, axis=1).min() > 0.025
     task = Task(Phase.TRAIN, 2, 15, 1, {"point": free})
-    np.testing.assert_array_equal(algorithm.propose(task, notebook, generator(0)).points, [free])
-    seen = notebook.history.points[3] + 1e-3
+    np.testing.assert_array_equal(algorithm.propose(task, agent_state, generator(0)).points, [free])
+    seen = agent_state.history.points[3] + 1e-3
     task = Task(Phase.TRAIN, 2, 15, 1, {"point": seen})
-    other = algorithm.propose(task, notebook, generator(0)).points[0]
-    assert np.linalg.norm(notebook.history.points - other, axis=1).min() >= 0.025
+    other = algorithm.propose(task, agent_state, generator(0)).points[0]
+    assert np.linalg.norm(agent_state.history.points - other, axis=1).min() >= 0.025
 
 
 def test_agent_without_a_success_has_nothing_to_tell():
     features, arrays = with_features({})
-    nothing = Notebook(SQUARE, History(np.eye(2), np.full(2, np.nan), np.arange(2)))
+    nothing = AgentState(SQUARE, History(np.eye(2), np.full(2, np.nan), np.arange(2)))
     assert FTS().summarise(Task(Phase.TRAIN, 1, 0, 2, arrays, {"message": True}), nothing, generator(0)) == {}
     assert len(features.phases) == 12
 

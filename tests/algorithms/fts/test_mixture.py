@@ -5,7 +5,7 @@ from scipy.stats import spearmanr
 
 from fbo_flower.algorithms import FTS
 from fbo_flower.algorithms.fts.mixture import Messages, _trend, draw, received
-from fbo_flower.algorithms.records import History, Notebook, Phase, Task
+from fbo_flower.algorithms.records import AgentState, History, Phase, Task
 from fbo_flower.numerics.surrogates import gp, rff
 from fbo_flower.numerics.surrogates.transforms import standardise
 
@@ -100,7 +100,7 @@ def test_notebook_keeps_messages_and_the_task_comes_first():
         "phases": messages.features.phases,
         "messages": messages.weights,
     }
-    empty = Notebook(SQUARE, History.empty(2))
+    empty = AgentState(SQUARE, History.empty(2))
     task = Task(Phase.TRAIN, 1, 3, 1)
     assert received(task, empty) is None
     assert same(received(task, empty.write(**arrays)).weights, messages.weights)
@@ -121,7 +121,7 @@ def test_messages_are_sent_once_but_again_to_who_did_not_get_them():
     run.step()
     run.step()
     assert not any("messages" in e.task.arrays for e in run.exchanges[-3:])
-    assert all("messages" in a.notebook.arrays for a in run.agents.values())
+    assert all("messages" in a.agent_state.arrays for a in run.agents.values())
 
 
 def test_no_more_messages_are_sent_than_asked_for():

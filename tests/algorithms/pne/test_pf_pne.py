@@ -134,7 +134,7 @@ def test_an_agent_that_claims_no_pulls_is_waited_for_twice_its_work_and_no_longe
     state = algorithm.init(Federation(SearchSpace({"x": Float(0.0, 1.0)}), tuple("0123")), rng)
     honest = algorithm.init(Federation(SearchSpace({"x": Float(0.0, 1.0)}), tuple("0123")), rng)
     spent = rounds = needed = 0
-    while not state.parted:
+    while not state.stage_two:
         rounds += 1
         depth, wanted = state.depth, int(np.sum(state.wanted))
         state, tasks = algorithm.ask(state, Phase.TRAIN, rounds, list("0123"), rng)
@@ -147,7 +147,7 @@ def test_an_agent_that_claims_no_pulls_is_waited_for_twice_its_work_and_no_longe
             assert spent <= 3 * max(wanted, int(np.sum(state.wanted)))
         state = algorithm.tell(state, Phase.TRAIN, reports)
         assert rounds < 100, "stage 1 waits for ever"
-    while not honest.parted:
+    while not honest.stage_two:
         needed += 1
         honest, tasks = algorithm.ask(honest, Phase.TRAIN, needed, list("0123"), rng)
         reports = {a: answer(task) for a, task in tasks.items() if "cells" in task.arrays}

@@ -9,8 +9,8 @@ from contract import SQUARE, AlgorithmContract, Run, same
 from fbo_flower import strategies
 from fbo_flower.algorithms import PFPNE
 from fbo_flower.algorithms.pne.racing import _packed
-from fbo_flower.algorithms.pne.racing_agent import Race, unpacked
-from fbo_flower.algorithms.records import History, Notebook, Phase, Task
+from fbo_flower.algorithms.pne.racing_agent import RacingSession, unpacked
+from fbo_flower.algorithms.records import AgentState, History, Phase, Task
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.experiments.pne import reference as pne_reference
@@ -81,8 +81,8 @@ def test_stage_two_sends_nothing_but_the_number_of_evaluations():
     second = [e for e in run.exchanges if "cells.depth" not in e.task.arrays]
     assert len(second) > 10
     assert all(e.report.arrays == {} and e.report.values == {} for e in second)
-    told = [e.agent for e in second if e.task.arrays]
-    assert sorted(told) == ["0", "1", "2"]  # once each
+    synced = [e.agent for e in second if e.task.arrays]
+    assert sorted(synced) == ["0", "1", "2"]  # once each
 
 
 def test_nobody_is_told_smoothness_or_noise():
@@ -192,9 +192,9 @@ def test_cells_that_are_no_tree_are_refused(depth, index):
 
 
 def test_stage_two_without_what_stage_one_found_is_refused():
-    notebook = Notebook(SQUARE, History.empty(2))
+    agent_state = AgentState(SQUARE, History.empty(2))
     with pytest.raises(WireError, match="shared"):
-        Race(Task(Phase.TRAIN, 1, 0, 5), notebook, RacingOptions(2), 100)
+        RacingSession(Task(Phase.TRAIN, 1, 0, 5), agent_state, RacingOptions(2), 100)
 
 
 def test_a_report_of_other_cells_is_no_evidence():

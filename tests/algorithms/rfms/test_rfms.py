@@ -11,7 +11,7 @@ from fbo_flower.algorithms import RFMS
 from fbo_flower.algorithms.records import Federation, Phase, Report, Task
 from fbo_flower.algorithms.rfms.methods import Method, shipped
 from fbo_flower.algorithms.rfms.site import digest
-from fbo_flower.algorithms.rfms.state import Answer, RFMSState, Trial, pooled_loss, read_late, write_late
+from fbo_flower.algorithms.rfms.state import RFMSState, SiteReply, Trial, pooled_loss, read_late, write_late
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.site_agent import Shipment, SiteAgent
 from fbo_flower.clients.site_options import SiteOptions
@@ -103,7 +103,7 @@ class SitesContract(AlgorithmContract):
 
         algorithm = self.make()
         run = Run.begin(algorithm, objective=objective).steps(self.num_rounds)
-        assert algorithm.recommend(run.agents["0"].notebook) is None
+        assert algorithm.recommend(run.agents["0"].agent_state) is None
         assert len(run.histories()["1"]) == 0, "nothing to judge"
         assert run.state.front() == []
 
@@ -144,12 +144,12 @@ def state_of(losses, points=None):
     """A state whose trials have these `(J_l, {curator: (J_i, n_i)})`."""
     points = np.linspace(0, 1, 2 * len(losses)).reshape(-1, 2) if points is None else points
     trials = tuple(
-        Trial(1, p, Answer(local, 50, "" if np.isfinite(local) else "failed"))
+        Trial(1, p, SiteReply(local, 50, "" if np.isfinite(local) else "failed"))
         for p, (local, _) in zip(points, losses, strict=True)
     )
     answers = {
         t: {
-            a: Answer(*said) if isinstance(said, tuple) else Answer(np.nan, 0, said)
+            a: SiteReply(*said) if isinstance(said, tuple) else SiteReply(np.nan, 0, said)
             for a, said in row.items()
         }
         for t, (_, row) in enumerate(losses)
@@ -160,8 +160,8 @@ def state_of(losses, points=None):
 
 
 def test_remote_loss_is_the_mean_by_rows_over_those_who_answered():
-    assert pooled_loss([Answer(0.1, 30), Answer(0.5, 10)]) == pytest.approx(0.2)
-    assert pooled_loss([Answer(0.1, 30), Answer(np.nan, 0, "failed")]) == pytest.approx(0.1)
+    assert pooled_loss([SiteReply(0.1, 30), SiteReply(0.5, 10)]) == pytest.approx(0.2)
+    assert pooled_loss([SiteReply(0.1, 30), SiteReply(np.nan, 0, "failed")]) == pytest.approx(0.1)
     assert np.isnan(pooled_loss([]))
     state = state_of([(0.2, {"1": (0.1, 30), "2": (0.5, 10)}), (0.3, {"2": (0.5, 10)}), (0.4, {})])
     np.testing.assert_allclose(state.losses(), [[0.2, 0.2], [0.3, 0.5], [0.4, np.nan]])
@@ -279,7 +279,7 @@ def test_late_answers_come_with_the_next_reply_and_enter_the_buffer():
     for trial, loss, num_rows in late:
         history = run.agents["1"].log
         assert loss == -history.values[history.trials == trial][0]
-        assert run.state.answers[trial]["1"] == Answer(loss, num_rows)
+        assert run.state.answers[trial]["1"] == SiteReply(loss, num_rows)
     assert (run.state.losses()[1:3, 1] != before[1:3, 1]).all()
 
 
@@ -390,7 +390,7 @@ def test_answers_that_are_some_pass():
     RFMS().check_report(TRAIN, report())
     RFMS().check_report(EVALUATE, report(model=False, late=write_late({1: (0.5, 10), 3: (0.0, 9)})))
     RFMS().check_report(EVALUATE, Report(4, 1, 1, {}, {"failure": "failed"}))
-    assert read_late("[[3,0.25,10]]", [3]) == {3: Answer(0.25, 10)}
+    assert read_late("[[3,0.25,10]]", [3]) == {3: SiteReply(0.25, 10)}
 
 
 # -- the sites ---------------------------------------------------------------------------------------------
@@ -409,33 +409,33 @@ def test_the_first_task_of_the_end_fixes_what_may_be_judged():
     lockbox, algorithm = run.agents["2"], run.algorithm
     values = {}
     for task in (last_task(MODELS, 0), last_task(MODELS, 0), last_task(MODELS, 2)):
-        query = algorithm.propose(task, lockbox.notebook, generator(0))
+        query = algorithm.propose(task, lockbox.agent_state, generator(0))
         values[task.trial] = query is not None or values.get(task.trial)
         if query is not None:
             outcome = lockbox.evaluate(query, 0, task)
-            lockbox.notebook = algorithm.learn(task, lockbox.notebook, outcome, generator(0))
+            lockbox.agent_state = algorithm.learn(task, lockbox.agent_state, outcome, generator(0))
     assert lockbox.num_evaluations == 2, "a model is judged once"
     others = [*MODELS[:2], np.full(4, 9, dtype=np.uint8)]
     with pytest.raises(WireError, match="manifest"):
-        algorithm.propose(last_task(others, 2), lockbox.notebook, generator(0))
+        algorithm.propose(last_task(others, 2), lockbox.agent_state, generator(0))
     manifest = np.array([digest(m) for m in MODELS])
     with pytest.raises(WireError, match="one of the manifest"):
-        algorithm.propose(last_task(others, 2, manifest), lockbox.notebook, generator(0))
+        algorithm.propose(last_task(others, 2, manifest), lockbox.agent_state, generator(0))
     for phase in (Phase.TRAIN, Phase.EVALUATE):
         arrays = {"point": np.full((1, 2), 0.5), "model": MODELS[0]}
         with pytest.raises(WireError, match="fixed already"):
-            algorithm.propose(Task(phase, 9, 5, 1, arrays), lockbox.notebook, generator(0))
+            algorithm.propose(Task(phase, 9, 5, 1, arrays), lockbox.agent_state, generator(0))
 
 
 def test_openbox_judges_and_saves_none_but_its_own_models():
     run = begin().steps(2)
     with pytest.raises(WireError, match="that this site has made"):
-        run.algorithm.propose(last_task(MODELS, 0), run.agents["0"].notebook, generator(0))
+        run.algorithm.propose(last_task(MODELS, 0), run.agents["0"].agent_state, generator(0))
 
 
 def test_notebook_of_the_openbox_holds_one_model_however_many_it_made():
     run = begin().steps(6)
-    arrays = run.agents["0"].notebook.arrays
+    arrays = run.agents["0"].agent_state.arrays
     assert arrays["digests"].shape == (6, 32)
     assert arrays["model"].shape == (16,)
 

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from fbo_flower.algorithms import RGPE, TAF
-from fbo_flower.algorithms.records import Federation, History, Notebook, Phase, Report, Task
+from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
 from fbo_flower.algorithms.transfer.base import Members
 from fbo_flower.algorithms.transfer.options import WeightPosterior
 from fbo_flower.errors import ConfigError
@@ -50,7 +50,7 @@ def test_posteriors_are_sent_once_and_kept(algorithm):
         assert ["frequencies" in e.task.arrays for e in mine] == [True] + [False] * 5
         listed = [set(e.task.arrays["members"].tolist()) for e in mine[1:]]
         assert all(digests == listed[0] for digests in listed)
-        kept = run.agents[name].notebook.arrays["means"]
+        kept = run.agents[name].agent_state.arrays["means"]
         theirs = [run.state.posteriors[a].mean for a in sorted(run.agents) if a != name]
         np.testing.assert_array_equal(kept, theirs)
 
@@ -59,18 +59,20 @@ def test_refreshed_posteriors_replace_the_old_ones():
     run = Run.begin(RGPE(refresh_every=2, num_draws=5, **SMALL)).steps(4)
     sizes = [len(e.task.arrays.get("means", ())) for e in run.exchanges if e.agent == "0"]
     assert sizes == [0, 2, 0, 2]  # asked in rounds 1 and 3, sent on in rounds 2 and 4
-    assert len(run.agents["0"].notebook.arrays["means"]) == 2
+    assert len(run.agents["0"].agent_state.arrays["means"]) == 2
 
 
 def test_a_target_that_lost_its_posteriors_is_sent_them_again():
     run = Run.begin(RGPE(communication="once", num_draws=5, **SMALL)).steps(3)
     agent = run.agents["1"]
-    agent.notebook = Notebook(SQUARE, agent.notebook.history)  # nothing but its own observations is left
+    agent.agent_state = AgentState(
+        SQUARE, agent.agent_state.history
+    )  # nothing but its own observations is left
     run.steps(3)
     mine = [e for e in run.exchanges if e.agent == "1"]
     assert [bool(e.report.values.get("missing")) for e in mine] == [False] * 3 + [True] + [False] * 2
     assert [len(e.task.arrays.get("means", ())) for e in mine] == [0, 2, 0, 0, 2, 0]
-    assert len(agent.notebook.arrays["means"]) == 2
+    assert len(agent.agent_state.arrays["means"]) == 2
     assert "frequencies" in mine[4].task.arrays
 
 
@@ -118,16 +120,16 @@ def test_message_is_the_posterior_of_the_paper():
     features = rff.draw_features(12, 0.5, 2, np.random.default_rng(1))
     points = np.random.default_rng(0).random((7, 2))
     values = np.sin(5 * points.sum(axis=1))
-    notebook = Notebook(SQUARE, History.prior(points, values))
+    agent_state = AgentState(SQUARE, History.prior(points, values))
     arrays = {"frequencies": features.frequencies, "phases": features.phases}
     task = Task(Phase.TRAIN, 1, 0, 0, arrays, {"message": True})
-    sent = algorithm.summarise(task, notebook, np.random.default_rng(0))
+    sent = algorithm.summarise(task, agent_state, np.random.default_rng(0))
     phi, y = features(points), standardise(values)
     inverse = np.linalg.inv(phi.T @ phi + 0.01 * np.eye(12))
     np.testing.assert_allclose(sent["mean"], inverse @ phi.T @ y, rtol=1e-6)
     np.testing.assert_allclose(unpack_symmetric(sent["inverse"], 12), inverse, rtol=1e-6, atol=1e-8)
     assert set(sent) == {"mean", "inverse"}
-    assert TAF(**SMALL).summarise(task, notebook, np.random.default_rng(0))["incumbent"] == y.max()
+    assert TAF(**SMALL).summarise(task, agent_state, np.random.default_rng(0))["incumbent"] == y.max()
 
 
 # -- what a target makes of them -------------------------------------------------------------------

@@ -5,7 +5,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import partition, racing_cells
 from fbo_flower.numerics.bandits.racing import Gathering
 from fbo_flower.numerics.bandits.racing_cells import Cells, RacingOptions
-from fbo_flower.numerics.bandits.racing_search import Search
+from fbo_flower.numerics.bandits.racing_search import RacingSearch
 
 
 def cone(points, peak):
@@ -35,7 +35,7 @@ def gather(peaks, options, noise, seed=0, rounds=30, pulls=2):
 def race(peaks, client, options, noise, budget=4000, seed=0):
     server, counts, sums, squares = gather(peaks, options, noise, seed)
     rng = np.random.default_rng([seed, client])
-    search = Search(budget, server.result(), counts[client], sums[client], squares[client])
+    search = RacingSearch(budget, server.result(), counts[client], sums[client], squares[client])
     questions = []
     while search.left > 0:
         cell, depth, index, pulls = search.ask()
@@ -157,7 +157,7 @@ def plain_choice(search):
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_what_is_kept_between_questions_gives_the_plain_bounds(noise):
     server, counts, sums, squares = gather(PEAKS, RacingOptions(2), noise)
-    search = Search(3000, server.result(), counts[0], sums[0], squares[0])
+    search = RacingSearch(3000, server.result(), counts[0], sums[0], squares[0])
     rng = np.random.default_rng(5)
     compared = 0
     while search.left > 0:
@@ -187,10 +187,10 @@ def test_deterministic_objectives_are_found_out():
 
 def test_a_search_kept_as_arrays_goes_on_as_if_never_stopped():
     server, counts, sums, squares = gather(PEAKS, RacingOptions(2), 0.1)
-    searches = [Search(3000, server.result(), counts[0], sums[0], squares[0]) for _ in range(2)]
+    searches = [RacingSearch(3000, server.result(), counts[0], sums[0], squares[0]) for _ in range(2)]
     rng = np.random.default_rng(3)
     while searches[0].left > 0:
-        searches[1] = Search.from_arrays(RacingOptions(2), searches[1].arrays())
+        searches[1] = RacingSearch.from_arrays(RacingOptions(2), searches[1].arrays())
         one, other = searches[0].ask(), searches[1].ask()
         assert one == other
         cell, depth, index, pulls = one
@@ -223,7 +223,7 @@ def test_others_count_as_pulls_only_where_they_agree():
     for stddev in (0.0, 0.3):
         peaks = 0.4 + stddev * rng.standard_normal((10, 2))
         server, counts, sums, squares = gather(peaks, options, 0.1)
-        search = Search(1000, server.result(), counts[0], sums[0], squares[0])
+        search = RacingSearch(1000, server.result(), counts[0], sums[0], squares[0])
         _, effective, _ = search._posterior(search._noise()[0])
         worth.append((effective - counts[0]).mean())
     assert worth[0] > 5  # of at most 18
@@ -232,7 +232,7 @@ def test_others_count_as_pulls_only_where_they_agree():
 
 def test_the_prior_leaves_the_clients_own_pulls_out():
     server, counts, sums, squares = gather(PEAKS, RacingOptions(2), 0.1)
-    search = Search(1000, server.result(), counts[0], sums[0], squares[0])
+    search = RacingSearch(1000, server.result(), counts[0], sums[0], squares[0])
     others = sums[1:].sum(axis=0) / counts[1:].sum(axis=0)
     np.testing.assert_allclose(search.prior_mean, others)
     assert (search.prior_others == 2).all()
@@ -246,7 +246,7 @@ def test_clients_that_drop_out_end_sharing_but_not_the_search():
     counts[0] = 2
     server.hear(np.full((3, len(depth)), 0.5), counts)
     assert len(server.next_cells(1000)[0]) == 0
-    late = Search(100, server.result(), counts[1], np.zeros(len(depth)), np.zeros(len(depth)))
+    late = RacingSearch(100, server.result(), counts[1], np.zeros(len(depth)), np.zeros(len(depth)))
     assert late.ask()[3] == 2  # it starts with cells of its own
 
 

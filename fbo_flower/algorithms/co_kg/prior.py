@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
-from fbo_flower.algorithms.co_kg.state import Belief, Setting, WarmUp, unpack_lower
+from fbo_flower.algorithms.co_kg.state import SharedPrior, WarmUp, WhitenedPosterior, unpack_lower
 from fbo_flower.algorithms.protocol import Summand
 from fbo_flower.algorithms.records import AnyArray, Array, Report, natural_key
 from fbo_flower.errors import WireError
@@ -34,8 +34,11 @@ NOT_DEFINITE = 1e-8  # an eigenvalue below minus this share of the largest varia
 
 
 def settle(
-    options: CoKGOptions[State], space: SearchSpace, warm_ups: Mapping[str, WarmUp], before: Setting | None
-) -> Setting:
+    options: CoKGOptions[State],
+    space: SearchSpace,
+    warm_ups: Mapping[str, WarmUp],
+    before: SharedPrior | None,
+) -> SharedPrior:
     """Average what agents said of their warm-up: units, prior, noise; pick the pivots.
 
     Under `weights = "reliability"` one agent of three or more cannot spoil it: `bounded_moments`, and the
@@ -57,7 +60,7 @@ def settle(
     hyperparameters = shared_hyperparameters(options, thetas, scale, space.num_features)
     points = options.points(space)
     pivots = choose_pivots(space.features(points), hyperparameters, options.rank_cut)
-    return Setting(version, hyperparameters, shift, scale, points[pivots.index])
+    return SharedPrior(version, hyperparameters, shift, scale, points[pivots.index])
 
 
 def pooled_units(told: Sequence[Array]) -> tuple[float, float]:
@@ -159,7 +162,7 @@ def check_warm_up(report: Report) -> None:
         raise WireError("theta: expected with moments, got it alone")
 
 
-def check_posterior(report: Report, setting: Setting) -> None:
+def check_posterior(report: Report, setting: SharedPrior) -> None:
     """Raise WireError unless a reported covariance or precision can be one, at these pivots."""
     size = len(setting.pivots)
     if "precision" in report.arrays or "shift" in report.arrays:
@@ -178,13 +181,15 @@ def check_posterior(report: Report, setting: Setting) -> None:
         _sized(report, "mean", size)
 
 
-def read_belief(report: Report, setting: Setting, space: SearchSpace, server_round: int) -> Belief | None:
+def read_belief(
+    report: Report, setting: SharedPrior, space: SearchSpace, server_round: int
+) -> WhitenedPosterior | None:
     """Return the posterior of a report in whitened coordinates; None if it brings none."""
     size = len(setting.pivots)
     if "precision" in report.arrays:
         precision = unpack_lower(_sized(report, "precision", size * (size + 1) // 2), size)
         increment = Increment(precision, _sized(report, "shift", size))
-        return Belief(setting.version, server_round, *pool([increment]), increment)
+        return WhitenedPosterior(setting.version, server_round, *pool([increment]), increment)
     if "covariance" not in report.arrays:
         return None
     covariance = unpack_lower(_sized(report, "covariance", size * (size + 1) // 2), size)
@@ -192,7 +197,7 @@ def read_belief(report: Report, setting: Setting, space: SearchSpace, server_rou
     half = factor.solve_lower(covariance)
     whitened = factor.solve_lower(half.T)
     mean = factor.solve_lower(_sized(report, "mean", size))
-    return Belief(setting.version, server_round, mean, 0.5 * (whitened + whitened.T))
+    return WhitenedPosterior(setting.version, server_round, mean, 0.5 * (whitened + whitened.T))
 
 
 def _sized(report: Report, name: str, size: int) -> Array:
@@ -217,7 +222,7 @@ def _check_definite(name: str, matrix: Array) -> None:
         ) from error
 
 
-def pivots_factor(setting: Setting, space: SearchSpace) -> Factor:
+def pivots_factor(setting: SharedPrior, space: SearchSpace) -> Factor:
     """Return `L` of the prior at the pivots."""
     h = setting.hyperparameters
     features = space.features(setting.pivots)

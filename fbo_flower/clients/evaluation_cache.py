@@ -14,7 +14,7 @@ _POINTS, _VALUES = "first.points", "first.values"
 
 
 @dataclass
-class FirstValues:
+class EvaluationCache:
     """What an agent has evaluated so far.
 
     Attributes
@@ -27,17 +27,17 @@ class FirstValues:
     num_evaluations: int = 0
 
     @staticmethod
-    def read(arrays: Mapping[str, AnyArray]) -> FirstValues:
-        """Return what a notebook holds."""
+    def read(arrays: Mapping[str, AnyArray]) -> EvaluationCache:
+        """Return what an agent's state holds."""
         if _POINTS not in arrays:
-            return FirstValues()
+            return EvaluationCache()
         points = np.ascontiguousarray(arrays[_POINTS], dtype=np.float64)
         observed = np.asarray(arrays[_VALUES], dtype=np.float64).tolist()
         made = int(np.asarray(arrays[NUM_EVALUATIONS])[0])
-        return FirstValues(dict(zip((p.tobytes() for p in points), observed, strict=True)), made)
+        return EvaluationCache(dict(zip((p.tobytes() for p in points), observed, strict=True)), made)
 
     def arrays(self, dimension: int) -> dict[str, AnyArray]:
-        """Return the arrays under the names they have in a notebook."""
+        """Return the arrays under the names they have in an agent's state."""
         return {
             _POINTS: np.frombuffer(b"".join(self.values), dtype=np.float64).reshape(-1, dimension).copy(),
             _VALUES: np.array(list(self.values.values()), dtype=np.float64),

@@ -18,7 +18,7 @@ from fbo_flower.wire.flower_records import count_bytes, from_records
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """A reply in numbers and texts, or why there is none.
 
     Parameters
@@ -37,22 +37,22 @@ class Answer:
     word: str = ""
 
 
-SILENCE = Answer(reason="no reply in time", word="late")
+NO_REPLY = Reply(reason="no reply in time", word="late")
 
 
-def read_reply(reply: Message) -> Answer:
+def read_reply(reply: Message) -> Reply:
     """Return what a message holds, if it can be held at all."""
     if reply.has_error():
-        return Answer(reason=f"error {reply.error.code}: {reply.error.reason}", word="error")
+        return Reply(reason=f"error {reply.error.code}: {reply.error.reason}", word="error")
     num_bytes = 0
     try:
         num_bytes = count_bytes(reply.content)
-        return Answer(from_records(reply.content), num_bytes)
+        return Reply(from_records(reply.content), num_bytes)
     except WireError as error:
-        return Answer(None, num_bytes, str(error), refused=True, word=error.reason)
+        return Reply(None, num_bytes, str(error), refused=True, word=error.reason)
 
 
-def to_event(answer: Answer, agent: str, phase: str, server_round: int) -> Event:
+def to_event(answer: Reply, agent: str, phase: str, server_round: int) -> Event:
     """Return the journal's entry for an answer."""
     arrays, config = answer.packed if answer.packed is not None else ([], {})
     values: dict[str, object] = {
@@ -66,14 +66,14 @@ def to_event(answer: Answer, agent: str, phase: str, server_round: int) -> Event
     return Event("reply", server_round, phase, agent, named, values)
 
 
-def from_event(event: Event) -> Answer:
+def from_event(event: Event) -> Reply:
     """Undo `to_event`."""
     config = cast(Mapping[str, Scalar] | None, event.values["config"])
     arrays = [event.arrays[str(i)] for i in range(len(event.arrays))]
     packed = None if config is None else (arrays, dict(config))
     values = event.values
     num_bytes, refused = int(cast(int, values["bytes"])), bool(values["refused"])
-    return Answer(packed, num_bytes, str(values["reason"]), refused, str(values["word"]))
+    return Reply(packed, num_bytes, str(values["reason"]), refused, str(values["word"]))
 
 
 def tasks_digest(tasks: Mapping[str, Task]) -> str:

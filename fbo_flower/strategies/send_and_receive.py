@@ -18,7 +18,7 @@ class Stopped(Exception):  # noqa: N818  # not an error: someone asked for it
     """The strategy was told to stop while it waited for replies."""
 
 
-def exchange(
+def send_and_receive(
     grid: Grid,
     messages: Sequence[Message],
     timeout: float,

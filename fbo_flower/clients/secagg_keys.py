@@ -22,7 +22,7 @@ def own_key(memory: Memory) -> tuple[bytes, bytes]:
 
 
 def identity(memory: Memory, study: str) -> dict[str, AnyArray]:
-    """Return what the notebook of a study with secure sums must hold."""
+    """Return what the agent's state of a study with secure sums must hold."""
     from fbo_flower.algorithms.secure_aggregation import identity as arrays
 
     return arrays(own_key(memory)[0], study)

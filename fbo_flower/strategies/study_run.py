@@ -24,9 +24,9 @@ from fbo_flower.errors import JournalError, WireError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event, StudyJournal
-from fbo_flower.strategies.answers import SILENCE, Answer, from_event, tasks_digest, to_event
 from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats
-from fbo_flower.strategies.roll_call import Roster
+from fbo_flower.strategies.registration import AgentRegistry
+from fbo_flower.strategies.replies import NO_REPLY, Reply, from_event, tasks_digest, to_event
 from fbo_flower.wire.flower_records import count_bytes, to_records
 
 _MESSAGE_TYPES = {
@@ -40,7 +40,7 @@ Checked = tuple[Report, wire.Disclosure]
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentTask:
     """A task on its way."""
 
     agent: str
@@ -50,14 +50,14 @@ class Sent:
 
 
 @dataclass
-class Run:
+class StudyRun:
     """A study in the making.
 
     Parameters
     ----------
     algorithm, seed : of the study
     study : its id
-    roster : who is there
+    registry : who is there
     recorder : what is written down
     state : the algorithm's own
     journal : where every step is kept; None: nowhere
@@ -74,19 +74,19 @@ class Run:
     algorithm: Algorithm[Any]
     seed: int
     study: str
-    roster: Roster
+    registry: AgentRegistry
     recorder: Recorder
     state: Any
     journal: StudyJournal | None = None
-    sent: list[Sent] = field(default_factory=list)
+    sent: list[SentTask] = field(default_factory=list)
     busy: bool = False
-    known: dict[str, Answer] = field(default_factory=dict)
+    known: dict[str, Reply] = field(default_factory=dict)
     checked: dict[str, Checked | WireError] = field(default_factory=dict)
     past: dict[tuple[Phase, int], bool] = field(default_factory=dict)
     reopened: tuple[Phase, int] | None = None
     open_round: int = 0
     seconds_before: float = 0.0
-    _sent_to: dict[str, Sent] = field(default_factory=dict)
+    _sent_to: dict[str, SentTask] = field(default_factory=dict)
 
     # -- steps ---------------------------------------------------------------------------------
 
@@ -108,12 +108,12 @@ class Run:
         """Return agent -> message, for all tasks without an answer whose agents have a node."""
         kind = _MESSAGE_TYPES[phase] + suffix
         return {
-            s.agent: Message(s.content, self.roster.nodes[s.agent], kind, group_id=str(server_round))
+            s.agent: Message(s.content, self.registry.nodes[s.agent], kind, group_id=str(server_round))
             for s in self.sent
-            if s.agent not in self.known and s.agent in self.roster.nodes
+            if s.agent not in self.known and s.agent in self.registry.nodes
         }
 
-    def hear(self, phase: Phase, server_round: int, answers: Mapping[str, Answer]) -> None:
+    def hear(self, phase: Phase, server_round: int, answers: Mapping[str, Reply]) -> None:
         """Keep answers as they come, before anything is made of them."""
         self.known.update(answers)
         if self.journal is not None:
@@ -122,7 +122,7 @@ class Run:
             if answer.packed is not None and agent in self._sent_to:
                 self.checked[agent] = self._check(self._sent_to[agent], answer)
 
-    def tell(self, phase: Phase, server_round: int, missing: Answer) -> None:
+    def tell(self, phase: Phase, server_round: int, missing: Reply) -> None:
         """Check the answers and tell the algorithm; `missing` stands for those that did not come."""
         reports: dict[str, Report] = {}
         for sent in self.sent:
@@ -147,8 +147,8 @@ class Run:
 
     def write_agents(self) -> None:
         """Keep who is who, so that a resumed run knows an agent that has lost its memory."""
-        values = {"incarnations": self.roster.incarnations, "own_names": self.roster.own_names}
-        keys = {"keys": self.roster.keys} if self.roster.keys else {}
+        values = {"incarnations": self.registry.incarnations, "own_names": self.registry.own_names}
+        keys = {"keys": self.registry.keys} if self.registry.keys else {}
         self._write(Event("agents", values=values | keys))
 
     def replay(self, events: Iterable[Event]) -> None:
@@ -163,9 +163,9 @@ class Run:
         for event in events:
             phase = Phase(event.phase) if event.phase else Phase.TRAIN
             if event.kind == "agents":
-                self.roster.incarnations.update(_texts(event.values["incarnations"]))
-                self.roster.own_names.update(_texts(event.values["own_names"]))
-                self.roster.keys.update(_texts(event.values.get("keys", {})))
+                self.registry.incarnations.update(_texts(event.values["incarnations"]))
+                self.registry.own_names.update(_texts(event.values["own_names"]))
+                self.registry.keys.update(_texts(event.values.get("keys", {})))
             elif event.kind == "open":
                 self.begin_round(event.round)
             elif event.kind == "ask":
@@ -179,7 +179,7 @@ class Run:
             elif event.kind == "reply":
                 self.known[event.agent] = from_event(event)
             elif event.kind == "tell":
-                self.tell(phase, event.round, replace(SILENCE, reason=str(event.values["missing"])))
+                self.tell(phase, event.round, replace(NO_REPLY, reason=str(event.values["missing"])))
             elif event.kind == "round":
                 self.end_round(event.round, None, float(cast(float, event.values["seconds"])))
         self.journal = journal
@@ -189,26 +189,26 @@ class Run:
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
         rng = generator(self.seed, "server", "ask", str(phase), server_round)
         if self.algorithm.needs_keys:
-            keys = {agent: bytes.fromhex(key) for agent, key in self.roster.keys.items()}
-            self.state = self.algorithm.introduce(self.state, keys)
+            keys = {agent: bytes.fromhex(key) for agent, key in self.registry.keys.items()}
+            self.state = self.algorithm.register_public_keys(self.state, keys)
         self.state, tasks = self.algorithm.ask(self.state, phase, server_round, present, rng)
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
         self.sent = []
         seen: dict[int, FlowerArray] = {}
         for agent in sorted(tasks, key=natural_key):
-            own_name = self.roster.own_names.get(agent, agent)
+            own_name = self.registry.own_names.get(agent, agent)
             envelope = wire.Envelope(self.study, own_name, digest, self.algorithm.name, options)
             content = to_records(wire.pack_task(tasks[agent], envelope), seen)
             floats = count_floats(tasks[agent].arrays)
             self.recorder.count(tasks=1, bytes_down=count_bytes(content), floats_down=floats)
-            self.sent.append(Sent(agent, tasks[agent], envelope, content))
+            self.sent.append(SentTask(agent, tasks[agent], envelope, content))
         self._sent_to = {sent.agent: sent for sent in self.sent}
         self.busy = self.busy or bool(tasks)
         if not tasks:
             self.past[phase, server_round] = False
         return tasks
 
-    def _read(self, sent: Sent, server_round: int, answer: Answer) -> Report | None:
+    def _read(self, sent: SentTask, server_round: int, answer: Reply) -> Report | None:
         """Return an agent's report; None, counted and logged once, if there is none to trust."""
         replayed = self.journal is None and self.reopened is not None
         self.recorder.count(bytes_up=answer.num_bytes)
@@ -231,7 +231,7 @@ class Run:
             self.recorder.evaluations[sent.agent] = made
         return report
 
-    def _check(self, sent: Sent, answer: Answer) -> Checked | WireError:
+    def _check(self, sent: SentTask, answer: Reply) -> Checked | WireError:
         try:
             if answer.packed is None:
                 raise WireError(answer.reason, answer.word)

@@ -12,7 +12,7 @@ from flwr.app import Context
 from fbo_flower import __version__
 
 
-def about(context: Context) -> dict[str, str | float]:
+def node_info(context: Context) -> dict[str, str | float]:
     """Return versions, the clock in seconds since 1970, and whether a journal is kept; not where."""
     return {
         "version": __version__,

@@ -24,14 +24,14 @@ from fbo_flower import wire
 from fbo_flower.algorithms.records import natural_key
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.strategies.exchange import Stopped, exchange
+from fbo_flower.strategies.send_and_receive import Stopped, send_and_receive
 
 _STEADY_SECONDS = 2.0
 _LONGEST_PAUSE = 8  # rounds
 
 
 @dataclass(frozen=True)
-class _Answer:
+class NodeInfo:
     """What one node said of itself."""
 
     node: int
@@ -44,7 +44,7 @@ class _Answer:
 
 
 @dataclass
-class Roster:
+class AgentRegistry:
     """The agents of a study and their nodes.
 
     Parameters
@@ -56,7 +56,7 @@ class Roster:
     incarnations : agent -> token of its memory, "" for an agent that names none
     own_names : agent -> what it calls itself; another incarnation of "3" is "3~2" here
     keys : agent -> its public key, in hexadecimal digits, where it told one
-    doubted : node ids whose agents failed, to be asked again who they are
+    suspects : node ids whose agents failed, to be asked again who they are
     refused : node id -> why it does not take part
     pauses : node id that is connected but not admitted -> how often it was asked in vain, and for how
         many rounds it is left in peace; a node that never answers must not hold up every round
@@ -70,7 +70,7 @@ class Roster:
     incarnations: dict[str, str] = field(default_factory=dict)
     own_names: dict[str, str] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
-    doubted: set[int] = field(default_factory=set)
+    suspects: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     pauses: dict[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ class Roster:
         there = set(connected)
         return sorted((a for a, node in self.nodes.items() if node in there), key=natural_key)
 
-    def first_call(
+    def wait_for_agents(
         self, grid: Grid, num_agents: int | None, wait_seconds: float, stop: threading.Event
     ) -> None:
         """Wait for the agents and take the roll.
@@ -109,12 +109,12 @@ class Roster:
             stop.wait(0.5)
             connected = _wait_for_nodes(grid, num_agents, deadline, stop)
 
-    def late_call(
+    def register_late(
         self, grid: Grid, connected: list[int], stop: threading.Event, seconds: float = 30.0
     ) -> None:
         """Admit nodes that were not there before, could not be admitted then, or have failed since."""
-        admitted = set(self.nodes.values()) - self.doubted
-        self.doubted.clear()
+        admitted = set(self.nodes.values()) - self.suspects
+        self.suspects.clear()
         new = []
         for node in connected:
             if node not in admitted:
@@ -141,7 +141,7 @@ class Roster:
     def _digest(self) -> str:
         return self.space.digest if self.space is not None else ""
 
-    def _query(self, grid: Grid, nodes: list[int], deadline: float, stop: threading.Event) -> list[_Answer]:
+    def _query(self, grid: Grid, nodes: list[int], deadline: float, stop: threading.Event) -> list[NodeInfo]:
         messages = [
             Message(
                 RecordDict({"config": ConfigRecord({"key": True} if self.needs_keys else {})}),
@@ -151,7 +151,7 @@ class Roster:
             )
             for node in nodes
         ]
-        replies = exchange(grid, messages, max(1.0, deadline - time.monotonic()), stop)
+        replies = send_and_receive(grid, messages, max(1.0, deadline - time.monotonic()), stop)
         answers = []
         for position in sorted(replies):
             reply = replies[position]
@@ -163,7 +163,7 @@ class Roster:
                 self._refuse(nodes[position], str(error))
         return sorted(answers, key=lambda answer: (natural_key(answer.agent), answer.node))
 
-    def _agree(self, answers: list[_Answer]) -> None:
+    def _agree(self, answers: list[NodeInfo]) -> None:
         """Adopt the agents' search space; all must have the same."""
         if not answers:
             return
@@ -181,11 +181,11 @@ class Roster:
                 f"got {shown[:12]} at {_shorten(others)}"
             )
 
-    def doubt(self, agent: str) -> None:
+    def mark_suspect(self, agent: str) -> None:
         """Ask an agent that failed who it is before the next round."""
-        self.doubted.add(self.nodes[agent])
+        self.suspects.add(self.nodes[agent])
 
-    def _admit(self, answer: _Answer, connected: Iterable[int]) -> None:
+    def _admit(self, answer: NodeInfo, connected: Iterable[int]) -> None:
         others = {a: node for a, node in self.nodes.items() if self.own_names.get(a, a) == answer.agent}
         holders = [node for node in others.values() if node != answer.node and node in set(connected)]
         if holders:
@@ -207,7 +207,7 @@ class Roster:
         if answer.role:
             self.roles[agent] = answer.role
 
-    def _id_of(self, answer: _Answer) -> str:
+    def _id_of(self, answer: NodeInfo) -> str:
         """Return the id under which this incarnation of an agent takes part."""
         known = [a for a, own in self.own_names.items() if own == answer.agent]
         for agent in known:
@@ -242,7 +242,7 @@ def _wait_for_nodes(grid: Grid, num_agents: int | None, deadline: float, stop: t
     return nodes
 
 
-def _read_answer(node: int, content: RecordDict) -> _Answer:
+def _read_answer(node: int, content: RecordDict) -> NodeInfo:
     config: Mapping[str, Any] = content.get("config", {})
     texts = {key: config.get(key) for key in ("agent", "digest", "space", "role")}
     if config.get("schema") != wire.SCHEMA_VERSION:
@@ -255,7 +255,7 @@ def _read_answer(node: int, content: RecordDict) -> _Answer:
     texts["key"] = config.get("key", "")
     if not isinstance(texts["key"], str) or not re.fullmatch("([0-9a-f]{98})?", texts["key"]):
         raise ConfigError("roll-call: expected a public key of 49 bytes")
-    answer = _Answer(node, *map(str, texts.values()))
+    answer = NodeInfo(node, *map(str, texts.values()))
     if not 0 < len(answer.agent) <= 100 or not answer.agent.isprintable():
         raise ConfigError(f"agent: expected 1 to 100 printable characters, got {answer.agent[:100]!r}")
     if SearchSpace.from_json(answer.space).digest != answer.digest:

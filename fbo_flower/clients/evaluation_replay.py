@@ -12,7 +12,7 @@ from fbo_flower.errors import JournalError
 from fbo_flower.storage.agent_journal import Evaluation
 
 
-class Pages:
+class EvaluationReplay:
     """What an agent writes down while it works on a task.
 
     Parameters
