@@ -20,7 +20,7 @@ from flwr.app import Context, RecordDict
 
 from fbo_flower import Float, SearchSpace, wire
 from fbo_flower.algorithms import FTS
-from fbo_flower.algorithms.protocol import canonical_json
+from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.clients import TuningAgent
 from fbo_flower.numerics.surrogates import rff
@@ -53,7 +53,7 @@ def main() -> None:
                 if trial % 2:
                     arrays["weights"] = rng.standard_normal(100)
                 task = Task(Phase.TRAIN, trial + 1, trial, 1, arrays, {"message": True})
-                packed = wire.pack_task(task, envelope)
+                packed = wire.encode_task(task, envelope)
                 saved = dict(parts)
                 started = time.process_time()
                 agent.fit(*packed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fbo_flower.algorithms.capabilities import Summable
 from fbo_flower.algorithms.catalogue import Catalogue
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.errors import ConfigError
@@ -60,12 +61,11 @@ def make_algorithm(name: str, options: Mapping[str, object]) -> Algorithm[Any]:
 
 def with_secure_sums(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     """Return the algorithm, within secure sums if its option `secure_sums` asks for them."""
-    least = getattr(algorithm, "secure_sums", 0)
-    if not least:
+    if not isinstance(algorithm, Summable) or not algorithm.secure_sums:
         return algorithm
     from fbo_flower.algorithms.secure_aggregation import SecureAggregation  # needs cryptography
 
-    return SecureAggregation(inner=algorithm, least=least)
+    return SecureAggregation(inner=algorithm, least=algorithm.secure_sums)
 
 
 __all__ = [

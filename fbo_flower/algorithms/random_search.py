@@ -12,8 +12,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import Algorithm, Progress, check_number
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Query, Report, Task
+from fbo_flower.algorithms.session import Stepwise
 
 
 def uniform_point(agent_state: AgentState, rng: np.random.Generator) -> Query:
@@ -22,7 +25,7 @@ def uniform_point(agent_state: AgentState, rng: np.random.Generator) -> Query:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Independent(Algorithm[Progress]):
+class Independent(Stepwise, Algorithm[Progress]):
     """Every agent for itself: an initial design in one batch, then one trial a round; nothing travels.
 
     Parameters

@@ -21,6 +21,11 @@ AnyArray = npt.NDArray[np.generic]
 Scalar = bool | bytes | float | int | str  # as Flower has it
 
 
+def floats(array: AnyArray) -> Array:
+    """Return an array that came over the wire, or out of an agent's state, as float64."""
+    return np.asarray(array, dtype=np.float64)
+
+
 class Phase(StrEnum):
     """Flower's two half-rounds, and one last exchange after the last round."""
 
@@ -78,6 +83,19 @@ class Task:
     def end(self) -> int:
         """Id of the first trial after this task."""
         return self.trial + self.num_trials
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What an algorithm lets leave an agent after a task.
+
+    Parameters
+    ----------
+    arrays, values : by name, as the report's schema allows
+    """
+
+    arrays: Mapping[str, AnyArray] = field(default_factory=dict)
+    values: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -250,10 +268,10 @@ class AgentState:
         """Return this state with the trials before `trial` skipped, which nobody asked this agent for."""
         return replace(self, passed=max(self.passed, trial))
 
-    def pass_over(self, outcome: Outcome) -> AgentState:
-        """Return this the agent's state after `outcome`, of which the algorithm keeps its own account."""
-        return replace(self, passed=outcome.end)
+    def passed_to(self, trial: int) -> AgentState:
+        """Return this state with `trial` as its next trial, for algorithms that keep sums, not a history."""
+        return replace(self, passed=trial)
 
     def write(self, **arrays: AnyArray) -> AgentState:
-        """Return this the agent's state with some of the algorithm's arrays replaced."""
+        """Return this state with some of the algorithm's arrays replaced."""
         return replace(self, arrays={**self.arrays, **arrays})

@@ -12,25 +12,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import Algorithm, ArraySpec, Schema, ServerResults, Session, Summand
+from fbo_flower.algorithms.capabilities import ReportsResults, ServerResults, Summable, Summand
+from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
     Federation,
-    Outcome,
+    Payload,
     Phase,
-    Query,
     Report,
     Scalar,
     Task,
+    floats,
     natural_key,
 )
-from fbo_flower.errors import WireError
+from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.secure import fixed_point, keys, rounds
 from fbo_flower.space.space import SearchSpace
 
@@ -95,27 +98,38 @@ class SecureAggregation(Algorithm[SecureState]):
     """
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN, Phase.EVALUATE)
-    needs_keys: ClassVar[bool] = True
 
     inner: Algorithm[Any]
     least: int
 
     def __post_init__(self) -> None:
-        for name in ("name", "finishes", "roles", "skips", "max_final_exchanges"):
-            object.__setattr__(self, name, getattr(self.inner, name))
+        if not isinstance(self.inner, Summable):
+            raise ConfigError(
+                f"secure_sums: expected an algorithm that can do with sums, got {self.inner.name}"
+            )
+        object.__setattr__(self, "name", self.inner.name)
+        object.__setattr__(self, "finishes", self.inner.finishes)
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "inner" or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)  # options
+    @property
+    def _summable(self) -> Summable:
+        return cast(Summable, self.inner)
+
+    def check(self, space: SearchSpace) -> None:
+        self.inner.check(space)
+
+    def options(self) -> dict[str, object]:
+        return self.inner.options()
 
     # -- the server's half ---------------------------------------------------------------------
 
     def init(self, federation: Federation, rng: np.random.Generator) -> SecureState:
         return SecureState(federation.space, self.inner.init(federation, rng))
 
-    def unwrap_state(self, state: SecureState) -> Any:
-        return self.inner.unwrap_state(state.inner)
+    def inner_state(self, state: SecureState) -> Any:
+        return state.inner
+
+    def with_inner_state(self, state: SecureState, inner: Any) -> SecureState:
+        return replace(state, inner=inner)
 
     def register_public_keys(self, state: SecureState, public: Mapping[str, bytes]) -> SecureState:
         return replace(state, keys={a: key for a, key in public.items() if keys.is_public_key(key)})
@@ -133,7 +147,7 @@ class SecureAggregation(Algorithm[SecureState]):
         state = self._close(state)
         inner, tasks = self.inner.ask(state.inner, phase, server_round, present, rng)
         state = replace(state, inner=inner)
-        layouts = {agent: self.inner.summands(task, state.space) for agent, task in tasks.items()}
+        layouts = {agent: self._summable.summands(task, state.space) for agent, task in tasks.items()}
         due = [agent for agent, layout in layouts.items() if layout]
         if not due:
             return state, tasks
@@ -238,7 +252,7 @@ class SecureAggregation(Algorithm[SecureState]):
         if not agents:
             return replace(state, in_vain=state.in_vain + 1)
         agents.sort(key=natural_key)
-        inner = self.inner.aggregate_sum(state.inner, agents, _named(total, opened.layout))
+        inner = self._summable.aggregate_sum(state.inner, agents, _named(total, opened.layout))
         return replace(state, inner=inner, in_vain=0, made=state.made + 1)
 
     def _close(self, state: SecureState) -> SecureState:
@@ -286,41 +300,37 @@ class SecureAggregation(Algorithm[SecureState]):
             )
         return agent_state.write(**{"secure.numbers": np.array([number, before[1]]), "secure.keys": public})
 
-    def work(self, task: Task) -> Task:
+    def evaluation_task(self, task: Task) -> Task:
         arrays = {name: array for name, array in task.arrays.items() if not name.startswith("secure.")}
         values = {name: value for name, value in task.values.items() if not name.startswith("secure.")}
         return replace(task, arrays=arrays, values=values)
 
-    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        return None if task.phase is Phase.EVALUATE else self.inner.propose(task, agent_state, rng)
+    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+        if task.phase is not Phase.EVALUATE:
+            agent_state = yield from self.inner.session(task, agent_state, draws)
+        return agent_state
 
-    def learn(
-        self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
-    ) -> AgentState:
-        return self.inner.learn(task, agent_state, outcome, rng)
-
-    def session(self, task: Task, agent_state: AgentState) -> Session | None:
-        return None if task.phase is Phase.EVALUATE else self.inner.session(task, agent_state)
-
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         if task.phase is Phase.EVALUATE:
-            return {}
-        arrays = dict(self.inner.summarise(task, agent_state, rng))
-        layout = self.inner.summands(task, agent_state.space)
-        clear = {name: arrays.pop(name, np.zeros(s.shape)) for name, s in layout.items()}
+            return Payload(values=self._reveal(task, agent_state))
+        inner = self.inner.summarise(task, agent_state, rng)
+        arrays = dict(inner.arrays)
+        layout = self._summable.summands(task, agent_state.space)
+        clear = {name: floats(arrays.pop(name, np.zeros(s.shape))) for name, s in layout.items()}
         if _SUM not in task.values or not layout:
-            return arrays  # summands do not leave without a mask
+            return Payload(arrays, inner.values)  # summands do not leave without a mask
         words = np.concatenate(
             [fixed_point.encode(np.ravel(clear[name]), summand.bound) for name, summand in layout.items()]
         )
         label = _label(agent_state, int(task.values[_SUM]))
         masked = rounds.mask(words, _bytes(agent_state, "private"), _keys(agent_state), label)
         commitment = np.frombuffer(masked.commitment, dtype=np.uint8)
-        return arrays | dict(zip(_SENT, (masked.words.view(np.int64), masked.boxes, commitment), strict=True))
+        values = masked.words.view(np.int64), masked.boxes, commitment
+        parts: dict[str, AnyArray] = dict(zip(_SENT, values, strict=True))
+        return Payload(arrays | parts, inner.values)
 
-    def report_metrics(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
-        if task.phase is not Phase.EVALUATE:
-            return self.inner.report_metrics(task, agent_state)
+    def _reveal(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
+        """Return the shares and seeds that take the masks off the sum."""
         there = np.asarray(task.arrays["secure.there"], dtype=np.bool_).tolist()
         boxes = np.asarray(task.arrays["secure.boxes"], dtype=np.uint8)
         label = _label(agent_state, int(task.values[_SUM]))
@@ -329,9 +339,6 @@ class SecureAggregation(Algorithm[SecureState]):
 
     def recommend(self, agent_state: AgentState) -> Array | None:
         return self.inner.recommend(agent_state)
-
-    def incumbent(self, agent_state: AgentState) -> float:
-        return self.inner.incumbent(agent_state)
 
     # -- what may cross the wire ---------------------------------------------------------------
 
@@ -371,36 +378,13 @@ class SecureAggregation(Algorithm[SecureState]):
         rest = {name: array for name, array in report.arrays.items() if name not in _SENT}
         self.inner.check_report(task, replace(report, arrays=rest))
 
-    # -- all else is the algorithm's -------------------------------------------------------------
+    # -- what the server knows at the end --------------------------------------------------------
 
-    def reuses_values(self) -> bool:
-        return self.inner.reuses_values()
-
-    def reports_trials(self) -> bool:
-        return self.inner.reports_trials()
-
-    def uses_observations(self, task: Task, space: SearchSpace) -> bool:
-        return task.phase is not Phase.EVALUATE and self.inner.uses_observations(task, space)
-
-    def epsilon_of_messages(self, count: int) -> float:
-        return self.inner.epsilon_of_messages(count)
-
-    def findings(self, state: SecureState) -> ServerResults | None:
-        found = self.inner.findings(state.inner) or ServerResults()
+    def results(self, state: SecureState) -> ServerResults | None:
+        found = self.inner.results(state.inner) if isinstance(self.inner, ReportsResults) else None
+        found = found or ServerResults()
         sums = {"sums_of_at_least": self.least, "sums_made": state.made, "sums_asked_for": state.counter}
         return replace(found, privacy={**found.privacy, **sums})
-
-    def keep(self, state: SecureState) -> dict[str, AnyArray]:
-        return self.inner.keep(state.inner)
-
-    def warm(self, state: SecureState, kept: Mapping[str, AnyArray]) -> SecureState:
-        return replace(state, inner=self.inner.warm(state.inner, kept))
-
-    def check(self, space: SearchSpace) -> None:
-        self.inner.check(space)
-
-    def options(self) -> dict[str, object]:
-        return self.inner.options()
 
 
 def identity(private: bytes, study: str) -> dict[str, AnyArray]:

@@ -12,10 +12,13 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import Algorithm, Progress, check_choice, check_number
+from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.random_search import Independent, uniform_point
 from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Task
 from fbo_flower.algorithms.search import maximiser
+from fbo_flower.algorithms.session import Stepwise
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, transform
@@ -25,7 +28,7 @@ KERNELS = ("rbf", "matern52")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalSurrogate(Algorithm[State]):
+class LocalSurrogate(Stepwise, Algorithm[State]):
     """An agent that models its own observations with a Gaussian process and draws from it.
 
     Parameters

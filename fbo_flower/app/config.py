@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fbo_flower.algorithms.protocol import check_number
+from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError
 
 

@@ -17,7 +17,7 @@ def run_attack(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Attack simulated agents as their server could, and print the errors: attacker's and guesser's."""
-    from fbo_flower.algorithms.protocol import check_number
+    from fbo_flower.algorithms.options import check_number
     from fbo_flower.attacks import ATTACKS, find
 
     if name is None:

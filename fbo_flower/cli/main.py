@@ -230,7 +230,7 @@ def experiment(
     quiet: Quiet = False,
 ) -> None:
     """Run a published experiment: tables and pictures, continued where it was stopped."""
-    from fbo_flower.algorithms.protocol import check_number
+    from fbo_flower.algorithms.options import check_number
     from fbo_flower.cli.progress import JobProgress
     from fbo_flower.experiments import EXPERIMENTS, find
 

@@ -65,7 +65,7 @@ class SimulationPlan:
     def check(self) -> tuple[Problem, dict[str, int | None]]:
         """Return the problem and how many rounds each contestant gets; ConfigError if anything is wrong."""
         from fbo_flower.algorithms import make_algorithm
-        from fbo_flower.algorithms.protocol import check_number
+        from fbo_flower.algorithms.options import check_number
         from fbo_flower.simulation.problems import make_problem
         from fbo_flower.simulation.runner import ENGINES
 

@@ -36,7 +36,7 @@ def run_tabulate(
 
     Stopped by Ctrl-C, the same command goes on.
     """
-    from fbo_flower.algorithms.protocol import check_number
+    from fbo_flower.algorithms.options import check_number
     from fbo_flower.cli.progress import JobProgress
     from fbo_flower.simulation.problems import make_problem
     from fbo_flower.simulation.tabulate import describe, tabulate

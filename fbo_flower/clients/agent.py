@@ -1,8 +1,9 @@
 """`TuningAgent`: one participant, as Flower's `NumPyClient`.
 
-It checks what it is asked, evaluates the user's objective on its own data, remembers, and answers
-with what the algorithm lets travel. `fit` and `evaluate` take and return the packed form of
-`fbo_flower.wire`, so one class serves a decorated ClientApp, `client_fn` and a unit test.
+It verifies what it is asked, recalls what it knows, runs the task, keeps the result, and answers with what
+the algorithm lets travel. `answer` takes and returns a message with its arrays by name; `fit` and `evaluate`
+do the same for the lists of `NumPyClient`, so one class serves a decorated ClientApp, `client_fn` and a unit
+test.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import closing
-from functools import partial
-from logging import DEBUG, WARNING
+from dataclasses import dataclass
+from logging import DEBUG
 from typing import Any
 
 import numpy as np
@@ -22,18 +23,16 @@ from flwr.common.logger import log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm, make_algorithm
-from fbo_flower.algorithms.records import (
-    AgentState,
-    AnyArray,
-    Array,
-    History,
-    Outcome,
-    Phase,
-    Query,
-    Report,
-    Scalar,
-    Task,
+from fbo_flower.algorithms.capabilities import (
+    ExchangesModels,
+    ReusesValues,
+    SecureRounds,
+    incumbent,
+    unwrapped,
 )
+from fbo_flower.algorithms.outcomes import seen_by
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Phase, Scalar, Task
+from fbo_flower.algorithms.session import TaskResult, run_task
 from fbo_flower.clients.agent_state_io import (
     agent_state_from_bytes,
     agent_state_to_bytes,
@@ -44,25 +43,36 @@ from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.clients.evaluation_replay import EvaluationReplay
 from fbo_flower.clients.memory import Memory, open_memory
 from fbo_flower.clients.node_info import node_info
-from fbo_flower.clients.objective import (
-    Objective,
-    ObjectiveContext,
-    can_repeat,
-    evaluate,
-    evaluate_repeatedly,
-)
+from fbo_flower.clients.objective import Objective
+from fbo_flower.clients.objective_evaluator import ObjectiveEvaluator
 from fbo_flower.clients.operator import Operator
-from fbo_flower.clients.outcomes import joined, num_succeeded, seen_by
 from fbo_flower.clients.privacy_budget import spend
 from fbo_flower.clients.secagg_keys import identity, own_key
-from fbo_flower.errors import ConfigError, ObjectiveError, WireError
-from fbo_flower.numerics.seeding import fresh_entropy, generator
+from fbo_flower.clients.task_context import Evaluator, TaskContext
+from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
-from fbo_flower.storage.agent_journal import Evaluation, task_key
+from fbo_flower.storage.agent_journal import task_key
+from fbo_flower.wire.numpy_client import from_lists, to_lists
 
 Prior = Mapping[str, tuple[Array, Array]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A verified task.
+
+    Parameters
+    ----------
+    key : digest of what the task asks for, whatever the round
+    """
+
+    envelope: wire.Envelope
+    algorithm: Algorithm[Any]
+    task: Task
+    key: str
 
 
 class TuningAgent(NumPyClient):
@@ -108,9 +118,6 @@ class TuningAgent(NumPyClient):
         self._operator = Operator.read(context.node_config, disclose)
         self._agent = agent_id(context)
         self._journals = journals
-        self._memory: Memory  # of the message at hand
-        self._replay: EvaluationReplay  # of the task at hand
-        self._cache: EvaluationCache | None = None  # of the task at hand, where values are reused
 
     # -- Flower's interface --------------------------------------------------------------------
 
@@ -138,209 +145,135 @@ class TuningAgent(NumPyClient):
 
         Returns
         -------
-        The packed report: arrays, the number of trials, scalars.
+        The report: arrays, the number of trials, scalars.
 
         Raises
         ------
         WireError, ConfigError
             If the task is malformed or not for this agent; nothing was evaluated.
         """
-        arrays, scalars, task = self._answer(parameters, config)
-        return arrays, task.num_trials, scalars
+        arrays, scalars = to_lists(self.answer(from_lists(parameters, config)))
+        return arrays, int(scalars["num-trials"]), scalars
 
     def evaluate(
         self, parameters: list[AnyArray], config: dict[str, Scalar]
     ) -> tuple[float, int, dict[str, Scalar]]:
         """Do a task of the EVALUATE half-round; Flower lets no arrays back from it."""
-        arrays, scalars, task = self._answer(parameters, config)
-        if arrays:
-            names = scalars["names"]
-            raise WireError(f"evaluate: expected a report of scalars, got {names!r}")
-        return 0.0, task.num_trials, scalars
+        reply = self.answer(from_lists(parameters, config))
+        if reply.arrays:
+            raise WireError(f"evaluate: expected a report of scalars, got {', '.join(reply.arrays)}")
+        scalars = to_lists(reply)[1]
+        return 0.0, int(scalars["num-trials"]), scalars
 
     # -- one task ------------------------------------------------------------------------------
 
-    def _answer(
-        self, parameters: list[AnyArray], config: Mapping[str, Scalar]
-    ) -> tuple[list[AnyArray], dict[str, Scalar], Task]:
-        envelope = wire.unpack_envelope(config)
+    def answer(self, message: wire.Packed) -> wire.Packed:
+        """Return the report of a task: verify it, recall what is known, run it, and keep the result.
+
+        A task that was answered before is answered alike; what was evaluated for it is not evaluated again.
+
+        Raises
+        ------
+        WireError, ConfigError
+            If the task is malformed or not for this agent; nothing was evaluated.
+        """
+        with single_thread():
+            request = self._verify(message)
+            with closing(self._open_memory()) as memory:
+                known = self._answered(memory, request)
+                return known if known is not None else self._work(memory, request)
+
+    def _verify(self, message: wire.Packed) -> Request:
+        """Return the task in a message, and the algorithm that it belongs to."""
+        envelope = wire.decode_envelope(message.config)
         if envelope.agent != self._agent:
             raise WireError(f"agent: expected {self._agent!r}, got {envelope.agent!r}")
         if envelope.space != self._space.digest:
             raise WireError(f"space: expected digest {self._space.digest}, got {envelope.space}")
-        with single_thread():
-            algorithm = make_algorithm(envelope.algorithm, _options(envelope.options))
-            algorithm.check(self._space)
-            task = wire.unpack_task(parameters, config, algorithm.task_schema(self._space))
-            return self._remembering(algorithm, task, envelope)
+        algorithm = make_algorithm(envelope.algorithm, _options(envelope.options))
+        algorithm.check(self._space)
+        task = wire.decode_task(message, algorithm.task_schema(self._space))
+        return Request(envelope, algorithm, task, task_key(task))
 
-    def _remembering(
-        self, algorithm: Algorithm[Any], task: Task, envelope: wire.Envelope
-    ) -> tuple[list[AnyArray], dict[str, Scalar], Task]:
-        """Answer a task once: what was answered is answered again, what was evaluated stays evaluated."""
-        study, key = envelope.study, task_key(task)
-        with closing(self._open_memory()) as memory:
-            self._memory = memory
-            answer = f"{key} {self._operator.disclose}"  # an operator may since have chosen to disclose less
-            answered = memory.report(study, answer)
-            if answered is not None:
-                packed = wire.readdress(packed_from_bytes(answered), task)
-                memory.enter_sent(ledger.entries(*packed, algorithm.name, "the same answer", again=True))
-                return *packed, task
-            entropy, agent_state = self._recall(memory, study)
-            if task.trial > agent_state.next_trial and not algorithm.skips:
-                raise WireError(f"trial: expected at most {agent_state.next_trial}, got {task.trial}")
-            self._admit(algorithm, task, agent_state)
-            own = identity(memory, study) if algorithm.needs_keys else {}
-            accepted = algorithm.accept(task, agent_state.write(**own))
-            work = task_key(algorithm.work(task))
-            self._operator.charge(memory, f"{study} {work}", task)
-            spend(memory, float(self._operator.max_epsilon), study, key, algorithm, task, self._space)
-            memory.begin(
-                study, entropy, agent_state_to_bytes(agent_state)
-            )  # once; later calls change nothing
-            agent_state = accepted
-            if task.num_trials and task.trial > agent_state.next_trial:
-                agent_state = agent_state.skip_to(task.trial)
-            self._cache = EvaluationCache.read(agent_state.arrays) if algorithm.reuses_values() else None
-            self._replay = EvaluationReplay(memory, study, work)
-            agent_state, outcomes = self._work(algorithm, task, agent_state, entropy)
-            if self._cache is not None:
-                agent_state = agent_state.write(**self._cache.arrays(self._space.dimension))
-            packed = self._report(algorithm, task, envelope, agent_state, outcomes, entropy)
-            sent = ledger.entries(*packed, algorithm.name, seen_by(agent_state))
-            kept = agent_state_to_bytes(agent_state), packed_to_bytes(packed)
-            memory.finish(study, answer, task.round, *kept, sent)
-        return *packed, task
+    def _answered(self, memory: Memory, request: Request) -> wire.Packed | None:
+        """Return what was answered to this task before, None if it is new."""
+        known = memory.report(request.envelope.study, self._answer_key(request))
+        if known is None:
+            return None
+        reply = wire.readdress(packed_from_bytes(known), request.task)
+        memory.enter_sent(ledger.entries(*reply, request.algorithm.name, "the same answer", again=True))
+        return reply
 
-    def _report(
-        self,
-        algorithm: Algorithm[Any],
-        task: Task,
-        envelope: wire.Envelope,
-        agent_state: AgentState,
-        outcomes: list[Outcome],
-        entropy: int,
-    ) -> wire.Packed:
-        """Return exactly what leaves this agent."""
-        rng = generator(
-            entropy, "agent", self._agent, "summarise", str(task.phase), task.trial, task.num_trials
-        )
-        arrays = algorithm.summarise(task, agent_state, rng)
-        kept = agent_state.history.select(task.trial, task.end)
-        done = kept if len(kept.trials) or not outcomes else joined(outcomes)
-        num_failed = int(np.sum(done.pulls)) - num_succeeded(done) if task.num_trials else 0
-        report = Report(
-            task.trial, task.num_trials, num_failed, arrays, algorithm.report_metrics(task, agent_state)
-        )
-        told = (
-            "incumbent"
-            if (self._operator.disclose, task.phase) == ("trials", Phase.EVALUATE)
-            else self._operator.disclose
-        )
-        log(DEBUG, "agent %s, round %d: sends %s", self._agent, task.round, _describe(report, told))
-        disclosure = self._disclosure(algorithm, task, agent_state, done)
-        return wire.pack_report(report, task, envelope, disclosure)
-
-    def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
-        """Raise ConfigError or WireError unless this agent takes part in such tasks."""
-        self._operator.admit(algorithm)
-
-    def _work(
-        self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState, entropy: int
-    ) -> tuple[AgentState, list[Outcome]]:
-        """Evaluate until the task is done. The draws of a trial depend on its id alone."""
-        outcomes: list[Outcome] = []
-        session = algorithm.session(task, agent_state)
-        if session is not None:
-            trial = agent_state.next_trial
-            while (query := session.ask()) is not None:
-                outcomes.append(self._evaluate(query, trial, task, entropy))
-                session.tell(outcomes[-1])
-                trial = outcomes[-1].end
-            return session.close(), outcomes
-        while True:
-            trial = agent_state.next_trial
-            rng = generator(entropy, "agent", self._agent, "propose", str(task.phase), trial)
-            query = algorithm.propose(task, agent_state, rng)
-            if query is None:
-                return agent_state, outcomes
-            outcome = self._evaluate(query, trial, task, entropy)
-            rng = generator(entropy, "agent", self._agent, "learn", str(task.phase), trial)
-            agent_state = algorithm.learn(task, agent_state, outcome, rng)
-            outcomes.append(outcome)
-
-    def _evaluate(self, query: Query, first_trial: int, task: Task, entropy: int) -> Outcome:
-        points = self._space.snap(query.points)
-        spans = np.ones(len(points), dtype=np.int64) if query.repeats is None else query.repeats
-        trials = first_trial + np.cumsum(spans) - spans
-        values, squares = np.full(len(points), np.nan), np.zeros(len(points))
-        counts, failures = np.zeros(len(points), dtype=np.int64), {}
-        for i, (point, trial, span) in enumerate(zip(points, trials.tolist(), spans.tolist(), strict=True)):
-            row = self._replay.take(trial, point, span)
-            if row is None:
-                row = self._evaluate_row(point, trial, span, task, entropy)
-                self._replay.enter(row)
-            elif self._cache is not None:
-                self._cache.recall(point, row.value)
-            if row.failure:
-                failures[trial] = row.failure
-                log(WARNING, "agent %s, trial %d failed: %s", self._agent, trial, row.failure)
-            values[i], counts[i], squares[i] = row.value, row.count, row.square
-        if query.repeats is None:
-            return Outcome(points, values, trials, failures)
-        return Outcome(points, values, trials, failures, counts, spans, squares)
-
-    def _evaluate_row(self, point: Array, trial: int, span: int, task: Task, entropy: int) -> Evaluation:
-        row = partial(self._observe, self._space.decode(point), trial, task=task, entropy=entropy)
-        if self._cache is None:
-            observed, reason = row(span)
-        else:
-            observed, reason = self._cache.repeat(point, span, partial(row, 1))
-        if len(observed) == 0:
-            return Evaluation(trial, point, float("nan"), 0, span, 0.0, reason)
-        with np.errstate(over="ignore"):  # squares of huge values are of no use to anybody
-            value, square = float(np.mean(observed)) + 0.0, float(np.sum(np.square(observed)))  # no -0.0
-        return Evaluation(trial, point, value, len(observed), span, square, reason)
-
-    def _observe(
-        self, config: dict[str, Any], trial: int, span: int, task: Task, entropy: int
-    ) -> tuple[Array, str]:
-        """Return the values of evaluating a configuration `span` times, and why the first failure failed."""
-        observed, reason = [], ""
-        at_once = span > 1 and can_repeat(self._objective)
-        for k in range(1 if at_once else span):
-            context = self._objective_context(trial + k, task, entropy)
-            try:
-                if at_once:
-                    return evaluate_repeatedly(self._objective, config, context, span), ""
-                observed.append(evaluate(self._objective, config, context))
-            except ObjectiveError as error:
-                reason = reason or str(error)
-        return np.array(observed, dtype=np.float64), reason
-
-    def _objective_context(self, trial: int, task: Task, entropy: int) -> ObjectiveContext:
-        return ObjectiveContext(
+    def _work(self, memory: Memory, request: Request) -> wire.Packed:
+        """Do a new task and keep what came of it."""
+        algorithm, task, study = request.algorithm, request.task, request.envelope.study
+        entropy, agent_state = self._recall(memory, study)
+        if task.trial > agent_state.next_trial and not isinstance(algorithm, ExchangesModels):
+            raise WireError(f"trial: expected at most {agent_state.next_trial}, got {task.trial}")
+        self._admit(algorithm, task, agent_state)
+        accepted, work = agent_state, task
+        if isinstance(algorithm, SecureRounds):
+            accepted = algorithm.accept(task, agent_state.write(**identity(memory, study)))
+            work = algorithm.evaluation_task(task)
+        key = task_key(work)
+        self._operator.charge(memory, f"{study} {key}", task)
+        spend(memory, float(self._operator.max_epsilon), study, request.key, algorithm, task, self._space)
+        memory.begin(study, entropy, agent_state_to_bytes(agent_state))  # once; later calls change nothing
+        context = TaskContext(
             self._agent,
             _partition(self._context),
-            trial,
-            task.round,
-            generator(entropy, "agent", self._agent, "objective", trial),
+            task,
+            entropy,
+            memory,
+            EvaluationReplay(memory, study, key),
             self._context.node_config,
             self._context.run_config,
         )
+        evaluate = self._evaluator(context, algorithm, accepted)
+        result = run_task(algorithm, task, accepted, evaluate, context.draws, evaluate.arrays)
+        reply = self._reply(request, result)
+        sent = ledger.entries(*reply, algorithm.name, seen_by(result.agent_state))
+        kept = agent_state_to_bytes(result.agent_state), packed_to_bytes(reply)
+        memory.finish(study, self._answer_key(request), task.round, *kept, sent)
+        return reply
 
-    def _disclosure(
-        self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState, done: Outcome
-    ) -> wire.Disclosure:
+    def _answer_key(self, request: Request) -> str:
+        # an operator may have chosen to disclose less since the task was answered
+        return f"{request.key} {self._operator.disclose}"
+
+    def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
+        """Raise ConfigError or WireError if this agent does not take part in such tasks."""
+        self._operator.admit(algorithm)
+
+    def _evaluator(
+        self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
+    ) -> Evaluator:
+        """Return what evaluates the queries of a task."""
+        core = unwrapped(algorithm)
+        reuses = isinstance(core, ReusesValues) and core.reuses_values()
+        cache = EvaluationCache.read(agent_state.arrays) if reuses else None
+        return ObjectiveEvaluator(self._objective, self._space, context, cache)
+
+    def _reply(self, request: Request, result: TaskResult) -> wire.Packed:
+        """Return exactly what leaves this agent."""
+        disclosure = self._disclosure(request, result)
+        extra = [] if disclosure.incumbent is None else ["its best value"]
+        extra = extra if disclosure.trials is None else ["its trials"]
+        arrays = [f"{name} {array.shape}" for name, array in result.report.arrays.items()]
+        sends = ", ".join([*arrays, *result.report.values, *extra]) or "nothing but the number of trials"
+        log(DEBUG, "agent %s, round %d: sends %s", self._agent, request.task.round, sends)
+        return wire.encode_report(result.report, request.task, request.envelope, disclosure)
+
+    def _disclosure(self, request: Request, result: TaskResult) -> wire.Disclosure:
         if self._operator.disclose == "none":
             return wire.Disclosure()
-        best = algorithm.incumbent(agent_state)
+        algorithm, task, outcome = request.algorithm, request.task, result.outcome
+        best = incumbent(algorithm, result.agent_state)
         if task.phase is Phase.EVALUATE:  # Flower lets no arrays back
             return wire.Disclosure(incumbent=best)
-        everything = self._operator.disclose == "trials" and int(np.sum(done.pulls)) == task.num_trials > 0
-        point = algorithm.recommend(agent_state) if algorithm.finishes else None
-        return wire.Disclosure(done if everything else None, best, point)
+        everything = self._operator.disclose == "trials" and int(np.sum(outcome.pulls)) == task.num_trials > 0
+        point = algorithm.recommend(result.agent_state) if algorithm.finishes else None
+        return wire.Disclosure(outcome if everything else None, best, point)
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -382,9 +315,3 @@ def _options(text: str) -> dict[str, object]:
     if not isinstance(options, dict):
         raise WireError(f"options: expected a JSON object, got {text[:80]!r}")
     return options
-
-
-def _describe(report: Report, disclose: str) -> str:
-    named = [f"{name} {array.shape}" for name, array in report.arrays.items()] + list(report.values)
-    extra = {"none": [], "incumbent": ["its best value"], "trials": ["its trials"]}[disclose]
-    return ", ".join(named + extra) or "nothing but the number of trials"

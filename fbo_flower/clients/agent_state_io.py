@@ -10,6 +10,7 @@ from fbo_flower.algorithms.records import AgentState, Array, History, IntArray, 
 from fbo_flower.errors import JournalError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.serialization import dumps, loads
+from fbo_flower.wire.numpy_client import from_lists, to_lists
 
 _HISTORY = ("points", "values", "trials")
 
@@ -47,11 +48,11 @@ def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
 
 def packed_to_bytes(packed: wire.Packed) -> bytes:
     """Return a packed report as bytes."""
-    arrays, config = packed
+    arrays, config = to_lists(packed)  # a form that old journals hold as well
     return dumps({str(i): array for i, array in enumerate(arrays)}, dict(config))
 
 
 def packed_from_bytes(data: bytes) -> wire.Packed:
     """Undo `packed_to_bytes`."""
     arrays, config = loads(data)
-    return [arrays[str(i)] for i in range(len(arrays))], dict(cast(Mapping[str, Scalar], config))
+    return from_lists([arrays[str(i)] for i in range(len(arrays))], cast(Mapping[str, Scalar], config))

@@ -9,6 +9,7 @@ from flwr.clientapp import ClientApp
 
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.objective import Objective
+from fbo_flower.errors import WireError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.wire.flower_records import from_records, to_records
 
@@ -82,13 +83,15 @@ def route(app: ClientApp, agent: Callable[[Context], TuningAgent], action: str =
 
     @app.train(action)
     def train(message: Message, context: Context) -> Message:
-        arrays, _, config = agent(context).fit(*from_records(message.content))
-        return Message(to_records((arrays, config)), reply_to=message)
+        reply = agent(context).answer(from_records(message.content))
+        return Message(to_records(reply), reply_to=message)
 
     @app.evaluate(action)
     def evaluate(message: Message, context: Context) -> Message:
-        _, _, config = agent(context).evaluate(*from_records(message.content))
-        return Message(to_records(([], config)), reply_to=message)
+        reply = agent(context).answer(from_records(message.content))
+        if reply.arrays:
+            raise WireError(f"evaluate: expected a report of scalars, got {', '.join(reply.arrays)}")
+        return Message(to_records(reply), reply_to=message)
 
 
 def _maker(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.protocol import check_number
+from fbo_flower.algorithms.capabilities import NeedsTrials, Summable, roles, unwrapped
+from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import Task
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, WireError
@@ -54,18 +55,19 @@ class Operator:
 
     def admit(self, algorithm: Algorithm[Any]) -> None:
         """Raise ConfigError unless the agent takes part in an algorithm."""
-        if algorithm.roles:
+        if roles(algorithm):
             raise ConfigError(
-                f"algorithm: {algorithm.name} expects sites with a role ({', '.join(algorithm.roles)}); this "
-                "agent has an objective, see `site_app`"
+                f"algorithm: {algorithm.name} expects sites with a role ({', '.join(roles(algorithm))}); "
+                "this agent has an objective, see `site_app`"
             )
-        least = getattr(algorithm, "secure_sums", self.secure_sums)
+        core = unwrapped(algorithm)
+        least = core.secure_sums if isinstance(core, Summable) else self.secure_sums
         if least < self.secure_sums:
             raise ConfigError(
                 f"secure_sums: expected sums of at least {self.secure_sums} agents, as node_config says, got "
                 f"{least} in the options of {algorithm.name}; this agent does not take part"
             )
-        if algorithm.reports_trials() and self.disclose != "trials":
+        if isinstance(core, NeedsTrials) and core.reports_trials() and self.disclose != "trials":
             raise ConfigError(
                 f"disclose: expected 'trials' for {algorithm.name} with these options, which send every "
                 f"trial to the server, got {self.disclose!r}; this agent does not take part"

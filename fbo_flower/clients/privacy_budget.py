@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.capabilities import AccountsPrivacy, unwrapped, uses_observations
 from fbo_flower.algorithms.records import Task
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import WireError
@@ -40,13 +41,14 @@ def spend(
     WireError
         If the answer would not be noisy, or its cost exceeds what is left; nothing was evaluated.
     """
-    if not budget or not algorithm.uses_observations(task, space):
+    if not budget or not uses_observations(algorithm, task, space):
         return
     counts: dict[str, Any] = json.loads(str(memory.note(_NOTE).get("counts", "{}")))
     count, before, last = counts.get(study, [0, 0.0, ""])
     if last == key:
         return
-    epsilon = algorithm.epsilon_of_messages(count + 1)
+    core = unwrapped(algorithm)
+    epsilon = core.epsilon_of_messages(count + 1) if isinstance(core, AccountsPrivacy) else float("inf")
     total = sum(spent for name, (_, spent, _) in counts.items() if name != study) + max(epsilon, before)
     if not total <= budget:
         what = f"{total:.4g} in all studies" if total < float("inf") else f"{algorithm.name} without noise"

@@ -19,6 +19,7 @@ from flwr.app import Context
 from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Outcome, Phase, Query, Task
 from fbo_flower.algorithms.rfms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
 from fbo_flower.algorithms.rfms.site import digest
@@ -27,8 +28,8 @@ from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.site_account import Account, noisy_rate
 from fbo_flower.clients.site_options import SiteOptions
+from fbo_flower.clients.task_context import Evaluator, TaskContext
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError
-from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.storage.files import atomic_file
@@ -126,7 +127,7 @@ class SiteAgent(TuningAgent):
     # -- what it does --------------------------------------------------------------------------------------
 
     def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
-        if not algorithm.roles:
+        if not roles(algorithm):
             raise ConfigError(
                 f"algorithm: expected one for sites with roles, such as rfms, got {algorithm.name}"
             )
@@ -137,14 +138,38 @@ class SiteAgent(TuningAgent):
         if self._role == OPENBOX and task.phase is Phase.FINISH and "digests" not in agent_state.arrays:
             raise WireError("model: expected one that this site has made, it has made none in this study")
 
-    def _evaluate(self, query: Query, first_trial: int, task: Task, entropy: int) -> Outcome:
-        point = self._space.snap(query.points)[0]
-        row = self._replay.take(task.trial, point, 1)
+    def _evaluator(
+        self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
+    ) -> Evaluator:
+        return SiteEvaluator(self._site, self._allowed, self._role, self._space, context)
+
+
+@dataclass(frozen=True)
+class SiteEvaluator:
+    """Trains and judges for one task of a site.
+
+    Parameters
+    ----------
+    site, options, role, space : the site's
+    context : the task at hand
+    """
+
+    site: Site
+    options: SiteOptions
+    role: str
+    space: SearchSpace
+    context: TaskContext
+
+    def __call__(self, query: Query, first_trial: int) -> Outcome:
+        """Return the loss of a configuration or of a model; what the journal holds is not done again."""
+        task, replay = self.context.task, self.context.replay
+        point = self.space.snap(query.points)[0]
+        row = replay.take(task.trial, point, 1)
         if row is None:
-            row = self._evaluate_site(query, point, task, entropy)
-            self._replay.enter(row)
+            row = self._evaluate(query, point)
+            replay.enter(row)
         if row.failure:
-            log(WARNING, "agent %s, trial %d failed: %s", self._agent, task.trial, row.failure)
+            log(WARNING, "agent %s, trial %d failed: %s", self.context.agent, task.trial, row.failure)
         return Outcome(
             point[None, :],
             np.array([row.value]),
@@ -154,28 +179,33 @@ class SiteAgent(TuningAgent):
             artifact=None if row.artifact is None else np.frombuffer(row.artifact, dtype=np.uint8),
         )
 
-    def _evaluate_site(self, query: Query, point: Array, task: Task, entropy: int) -> Evaluation:
-        trial, context = task.trial, self._objective_context(task.trial, task, entropy)
+    def arrays(self) -> Mapping[str, AnyArray]:
+        """Return nothing: sites keep their losses in the algorithm's own arrays."""
+        return {}
+
+    def _evaluate(self, query: Query, point: Array) -> Evaluation:
+        task = self.context.task
+        trial, context = task.trial, self.context.objective_context(task.trial)
         try:
             if task.phase is Phase.TRAIN and query.artifact is None:
-                trained = self._train(self._space.decode(point), context)
+                trained = self._train(self.space.decode(point), context)
                 rows = {"num_rows": float(trained.num_rows)}
                 return Evaluation(
                     trial, point, -trained.loss, measures=rows, artifact=trained.model.tobytes()
                 )
             assert query.artifact is not None
             split = {Phase.EVALUATE: "inbag", Phase.FINISH: "outbag"}[task.phase]
-            loss, num_rows, spent = self._judge(query.artifact, split, task, context, entropy)
+            loss, num_rows, spent = self._judge(query.artifact, split, context)
         except ObjectiveError as error:
             return Evaluation(trial, point, float("nan"), count=0, failure=str(error))
-        if task.phase is Phase.FINISH and self._role == OPENBOX and self._allowed.models:
+        if task.phase is Phase.FINISH and self.role == OPENBOX and self.options.models:
             self._save(query.artifact, trial)
         return Evaluation(trial, point, -loss, measures={"num_rows": float(num_rows), "epsilon": spent})
 
     def _train(self, config: dict[str, Any], context: ObjectiveContext) -> Shipment:
-        trained = _guarded(lambda: self._site.train(config, context))
+        trained = _guarded(lambda: self.site.train(config, context))
         parts = ", ".join(trained.carries[:3])
-        if trained.carries and not self._allowed.allow_models_with_data:
+        if trained.carries and not self.options.allow_models_with_data:
             raise ObjectiveError(
                 f"{REFUSED}the model carries rows of the openbox's data ({parts}); its operator may set "
                 "allow_models_with_data = true in node_config, or choose another learner"
@@ -184,41 +214,39 @@ class SiteAgent(TuningAgent):
             log(
                 INFO if context.trial else WARNING,
                 "agent %s, trial %d: the model that leaves carries rows of this site's data (%s), as "
-                "allow_models_with_data permits", self._agent, context.trial, parts,
+                "allow_models_with_data permits", self.context.agent, context.trial, parts,
             )  # fmt: skip
-        if trained.model.nbytes > self._allowed.max_model_bytes:
+        if trained.model.nbytes > self.options.max_model_bytes:
             raise ObjectiveError(
                 f"{REFUSED}the model has {trained.model.nbytes} bytes, more than max_model_bytes = "
-                f"{self._allowed.max_model_bytes}"
+                f"{self.options.max_model_bytes}"
             )
         return trained
 
-    def _judge(
-        self, model: AnyArray, split: str, task: Task, context: ObjectiveContext, entropy: int
-    ) -> tuple[float, int, float]:
+    def _judge(self, model: AnyArray, split: str, context: ObjectiveContext) -> tuple[float, int, float]:
         """Return the loss that may leave, its number of rows, and the epsilon spent on these rows so far."""
-        account = Account.read(self._memory)
-        budget = self._allowed.query_budget
-        if self._role != OPENBOX and budget and account.answers.get(split, 0) >= budget:
+        account = Account.read(self.context.memory)
+        budget = self.options.query_budget
+        if self.role != OPENBOX and budget and account.answers.get(split, 0) >= budget:
             raise ObjectiveError(f"{WITHHELD}the query budget of {budget} answers is used up")
-        rows = "all" if self._role == LOCKBOX else split
-        epsilon = 0.0 if self._role == OPENBOX else self._allowed.answer_noise_epsilon
+        rows = "all" if self.role == LOCKBOX else split
+        epsilon = 0.0 if self.role == OPENBOX else self.options.answer_noise_epsilon
         account = account.charge(split, epsilon)
-        account.write(self._memory)  # first: that a model fails is an answer, too
-        loss, num_rows = _guarded(lambda: self._site.judge(model, rows, context))
+        account.write(self.context.memory)  # first: that a model fails is an answer, too
+        loss, num_rows = _guarded(lambda: self.site.judge(model, rows, context))
         if epsilon:
-            rng = generator(entropy, "agent", self._agent, "noise", str(task.phase), task.trial)
+            rng = self.context.draws("noise", self.context.task.trial)
             loss = noisy_rate(loss, num_rows, epsilon, rng)
             spent = account.answers[split], split, account.epsilon[split]
-            log(INFO, "agent %s: %d answers on its %s, epsilon spent %g", self._agent, *spent)
+            log(INFO, "agent %s: %d answers on its %s, epsilon spent %g", self.context.agent, *spent)
         return loss, num_rows, account.epsilon[split]
 
     def _save(self, model: AnyArray, trial: int) -> None:
-        directory = Path(self._allowed.models).expanduser()
+        directory = Path(self.options.models).expanduser()
         path = directory / f"trial-{trial:03d}-{digest(model).tobytes().hex()[:12]}.skops"
         with atomic_file(path) as file:
             file.write(np.ascontiguousarray(model).tobytes())
-        log(INFO, "agent %s: saved %s", self._agent, path)
+        log(INFO, "agent %s: saved %s", self.context.agent, path)
 
 
 def _guarded(work: Callable[[], _T]) -> _T:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from fbo_flower.algorithms.protocol import check_number
+from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES
 from fbo_flower.errors import ConfigError
 

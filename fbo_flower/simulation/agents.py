@@ -10,6 +10,7 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 
 from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.site_app import site_agent
@@ -25,11 +26,11 @@ def check_roles(
 
     An algorithm without roles needs none, and its agents have no use for `site_options`.
     """
-    if not algorithm.roles:
+    if not roles(algorithm):
         return
     if not isinstance(problem, SitesProblem):
         raise ConfigError(
-            f"problem: {algorithm.name} expects sites with roles ({', '.join(algorithm.roles)}), as in "
+            f"problem: {algorithm.name} expects sites with roles ({', '.join(roles(algorithm))}), as in "
             f"heart-4sites; the agents of {problem.name} have none"
         )
     unknown = sorted(set(site_options or {}) - set(SiteOptions.defaults()))
@@ -80,7 +81,7 @@ def problem_agent(
         process unless this says otherwise: they are the simulation's own
     journals : directory of the agents' journals; None: they remember in Flower's state
     """
-    if not algorithm.roles:
+    if not roles(algorithm):
         return TuningAgent(
             problem, problem.space, context, seed=seed, disclose="trials", prior=prior, journals=journals
         )

@@ -25,7 +25,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.protocol import check_number
+from fbo_flower.algorithms.capabilities import HasTargets, roles, unwrapped
+from fbo_flower.algorithms.options import check_number
 from fbo_flower.clients.agent import Prior
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.reports.selection import selections
@@ -127,12 +128,13 @@ def simulate(
     problem.check_data()
     options = dict(options or {})
     made = make_algorithm(algorithm, options)
-    targets = getattr(made, "targets", "all")
+    core = unwrapped(made)
+    targets = core.targets if isinstance(core, HasTargets) else "all"
     without: tuple[str, ...] = () if targets == "all" else tuple(targets)
     if algorithm not in STRATEGIES:
         raise ConfigError(f"algorithm: expected one of {', '.join(STRATEGIES)}, got {algorithm!r}")
     check_roles(problem, made, site_options)
-    if made.roles and (prior is not None or prior_rounds):
+    if roles(made) and (prior is not None or prior_rounds):
         raise ConfigError(f"prior: expected none with {algorithm}, whose sites begin with nothing")
     settings: dict[str, Any] = options  # their types are the algorithm's to check
     strategy = STRATEGIES[algorithm](
@@ -148,7 +150,7 @@ def simulate(
         earlier = None if journals is None else Path(journals) / "prior"
         prior = prior_study(problem, prior_algorithm, prior_rounds, seed, engine, earlier, resume)
     held: Prior = observations(prior, problem, without) if isinstance(prior, Study) else prior or {}
-    if made.roles and directory is not None:
+    if roles(made) and directory is not None:
         site_options = {"models": str(directory / "models"), **(site_options or {})}
     agents, book = (None, None) if journals is None else _journals(journals)
     app = problem_app(problem, made, seed, held, site_options, agents)

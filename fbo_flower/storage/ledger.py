@@ -82,13 +82,13 @@ class Ledger:
 
 
 def entries(
-    arrays: Sequence[AnyArray],
+    arrays: Mapping[str, AnyArray],
     config: Mapping[str, object],
     algorithm: str,
     source: str,
     again: bool = False,
 ) -> list[LedgerEntry]:
-    """Return the rows of one packed report, see `wire.pack_report`."""
+    """Return the rows of one packed report, see `wire.encode_report`."""
     study, phase = str(config.get("study", "")), str(config.get("phase", ""))
     server_round = int(str(config.get("round", 0)))
 
@@ -97,10 +97,9 @@ def entries(
             study, server_round, phase, algorithm, name, shape, dtype, num_bytes, source, again
         )
 
-    names = [name for name in str(config.get("names", "")).split(",") if name]
     rows = [
         row(name, " x ".join(map(str, array.shape)), str(array.dtype), array.nbytes)
-        for name, array in zip(names, arrays, strict=True)
+        for name, array in arrays.items()
     ]
     values = dict(json.loads(str(config.get("values", "{}"))))
     values |= {name: config[name] for name in _NAMED if name in config}
@@ -125,7 +124,8 @@ def from_reports(connection: sqlite3.Connection) -> list[LedgerEntry]:
     rows: list[LedgerEntry] = []
     for (data,) in connection.execute("SELECT report FROM tasks ORDER BY rowid"):
         arrays, config = loads(bytes(data))
-        rows += entries([arrays[str(i)] for i in range(len(arrays))], config, "", BEFORE)
+        names = [name for name in str(config.pop("names", "")).split(",") if name]
+        rows += entries({name: arrays[str(i)] for i, name in enumerate(names)}, config, "", BEFORE)
     return rows
 
 

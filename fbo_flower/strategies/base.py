@@ -24,8 +24,21 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.algorithms import Algorithm, with_secure_sums
-from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS, check_number
-from fbo_flower.algorithms.records import Federation, Phase
+from fbo_flower.algorithms.capabilities import (
+    DescribesProgress,
+    ExchangesModels,
+    HasInitialDesign,
+    HasTargets,
+    ReportsResults,
+    SecureRounds,
+    ServerResults,
+    WarmStartable,
+    unwrapped,
+    unwrapped_state,
+)
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
+from fbo_flower.algorithms.records import AnyArray, Federation, Phase
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import fresh_entropy, generator
 from fbo_flower.numerics.threads import single_thread
@@ -173,14 +186,17 @@ class TuningStrategy(Strategy):
                 self._stop.clear()  # heard; it does not stop the next run
                 if self._run is not None:
                     settings = self._settings(num_rounds, status, time.perf_counter() - started)
-                    findings = self.algorithm.findings(self._run.state)
-                    self.study = self._run.recorder.study(settings, findings)
+                    results = self._results()
+                    self.study = self._run.recorder.study(settings, results)
         return self.study
 
     def export_messages(self) -> WarmStart | None:
         """Return what another study may start from, after a run or an interruption; None: nothing."""
-        arrays = {} if self._run is None else self.algorithm.keep(self._run.state)
-        if self._run is None or not arrays:
+        core = unwrapped(self.algorithm)
+        if self._run is None or not isinstance(core, WarmStartable):
+            return None
+        arrays = core.export_messages(unwrapped_state(self.algorithm, self._run.state))
+        if not arrays:
             return None
         return WarmStart(self.algorithm.name, self._run.recorder.space.digest, arrays)
 
@@ -197,7 +213,8 @@ class TuningStrategy(Strategy):
             if self._seed is None and begun is not None:
                 self._seed = int(str(begun["seed"]))
             journal.begin(self._identity(begun or {}))
-        registry = AgentRegistry(self._space, self._suffix, self.algorithm.needs_keys)
+        needs_keys = isinstance(self.algorithm, SecureRounds)
+        registry = AgentRegistry(self._space, self._suffix, needs_keys)
         if events:
             study, federation = from_first_event(events[0])
             registry.space = federation.space
@@ -212,7 +229,7 @@ class TuningStrategy(Strategy):
         state = self.algorithm.init(federation, generator(seed, "server", "init"))
         if self._warm is not None:
             self._warm.check_space(federation.space.digest)
-            state = self.algorithm.warm(state, self._warm.arrays)
+            state = self._warm_started(state, self._warm.arrays)
         recorder = Recorder(self._label, federation.space)
         run = StudyRun(self.algorithm, seed, study, registry, recorder, state, journal)
         if events:
@@ -224,6 +241,22 @@ class TuningStrategy(Strategy):
             journal.write([first_event(study, federation)])
         run.write_agents()
         return run
+
+    def _warm_started(self, state: Any, messages: Mapping[str, AnyArray]) -> Any:
+        """Return the server's first state with the messages of an earlier study in it."""
+        core = unwrapped(self.algorithm)
+        if not isinstance(core, WarmStartable):
+            raise ConfigError(
+                f"warm_start: expected an algorithm that keeps messages, got {self.algorithm.name}"
+            )
+        inner = core.warm_start(unwrapped_state(self.algorithm, state), messages)
+        if isinstance(self.algorithm, SecureRounds):
+            return self.algorithm.with_inner_state(state, inner)
+        return inner
+
+    def _results(self) -> ServerResults | None:
+        run = self._current()
+        return run.algorithm.results(run.state) if isinstance(run.algorithm, ReportsResults) else None
 
     def _rounds(self, grid: Grid, num_rounds: int | None) -> None:
         """Do what is left of the study."""
@@ -273,7 +306,8 @@ class TuningStrategy(Strategy):
 
     def _finish(self, grid: Grid, server_round: int) -> None:
         """Hold the last exchanges, until the algorithm asks for no more; each has a round of its own."""
-        for number in range(1, self.algorithm.max_final_exchanges + 1):
+        most = self.algorithm.max_final_exchanges if isinstance(self.algorithm, ExchangesModels) else 1
+        for number in range(1, most + 1):
             if not self._half_round(grid, Phase.FINISH, server_round + number):
                 return
 
@@ -308,8 +342,12 @@ class TuningStrategy(Strategy):
 
     def _tell(self, phase: Phase, server_round: int) -> None:
         run = self._current()
+        core, before = unwrapped(self.algorithm), unwrapped_state(self.algorithm, run.state)
         failed = [agent for agent, a in run.known.items() if a.packed is None and not a.refused]
         run.tell(phase, server_round, NO_REPLY)
+        if isinstance(core, DescribesProgress):
+            for line in core.progress_lines(unwrapped_state(self.algorithm, run.state), before):
+                log(INFO, "%s", line)
         for agent in failed:
             run.registry.mark_suspect(agent)
 
@@ -388,14 +426,18 @@ class TuningStrategy(Strategy):
 
     def _settings(self, num_rounds: int | None, status: str, seconds: float) -> dict[str, Any]:
         run = self._current()
-        targets = getattr(self.algorithm, "targets", "all")
+        core = unwrapped(self.algorithm)
+        targets = core.targets if isinstance(core, HasTargets) else "all"
+        found = {}
+        if isinstance(core, DescribesProgress):
+            found = {"found": core.description(unwrapped_state(self.algorithm, run.state))}
         return {
             "algorithm": self.algorithm.name,
             "label": self._label,
             "options": self.algorithm.options(),
             "num_agents": len(run.registry.nodes),
             "num_rounds": num_rounds or len(run.recorder.rounds),
-            "num_initial": getattr(self.algorithm, "num_initial", 0),
+            "num_initial": core.num_initial if isinstance(core, HasInitialDesign) else 0,
             "target_agents": None if targets == "all" else list(targets),
             "fraction": self._fraction,
             "seed": self._seed_now(),
@@ -404,4 +446,5 @@ class TuningStrategy(Strategy):
             **({"evaluations": dict(run.recorder.evaluations)} if run.recorder.evaluations else {}),
             "status": status,
             "seconds": run.seconds_before + seconds,
+            **found,
         }

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.common import (
     EvaluateIns,
     EvaluateRes,
@@ -36,6 +36,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.strategies.base import TuningStrategy
 from fbo_flower.study.study import Study
 from fbo_flower.wire.flower_records import from_records, to_records
+from fbo_flower.wire.numpy_client import from_lists, to_lists
 
 _NOTHING = Parameters(tensors=[], tensor_type="numpy.ndarray")
 
@@ -186,7 +187,7 @@ def _outgoing(message: Message) -> Message:
         wanted: Any = dict(asked) if isinstance(asked, ConfigRecord) else {}
         content = recorddict_compat.getpropertiesins_to_recorddict(GetPropertiesIns(wanted))
     else:
-        arrays, config = from_records(message.content)
+        arrays, config = to_lists(from_records(message.content))
         parameters = ndarrays_to_parameters(cast(Any, arrays))
         if kind == MessageType.TRAIN:
             content = recorddict_compat.fitins_to_recorddict(FitIns(parameters, dict(config)), False)
@@ -214,14 +215,16 @@ def _read(kind: str, content: RecordDict) -> RecordDict:
     if kind == MessageTypeLegacy.GET_PROPERTIES:
         answer = recorddict_compat.recorddict_to_getpropertiesres(content)
         _expect_ok(answer.status.code)
-        return to_records(([], cast(Any, answer.properties)))
+        properties: Any = answer.properties
+        return RecordDict({"arrays": ArrayRecord(), "config": ConfigRecord(properties)})
     if kind == MessageType.TRAIN:
         fitted = recorddict_compat.recorddict_to_fitres(content, keep_input=False)
         _expect_ok(fitted.status.code)
-        return to_records((cast(Any, parameters_to_ndarrays(fitted.parameters)), cast(Any, fitted.metrics)))
+        arrays: Any = parameters_to_ndarrays(fitted.parameters)
+        return to_records(from_lists(arrays, cast(Any, fitted.metrics)))
     evaluated = recorddict_compat.recorddict_to_evaluateres(content)
     _expect_ok(evaluated.status.code)
-    return to_records(([], cast(Any, evaluated.metrics)))
+    return to_records(from_lists([], cast(Any, evaluated.metrics)))
 
 
 def _expect_ok(code: Code) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import ServerResults
+from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.schema import JUDGEMENTS, MODELS, RECOMMENDATIONS, ROUNDS, SCHEMA, TRIALS

@@ -15,6 +15,7 @@ from fbo_flower.errors import WireError
 from fbo_flower.storage import Event
 from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.wire.flower_records import count_bytes, from_records
+from fbo_flower.wire.numpy_client import from_lists, to_lists
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ def read_reply(reply: Message) -> Reply:
 
 def to_event(answer: Reply, agent: str, phase: str, server_round: int) -> Event:
     """Return the journal's entry for an answer."""
-    arrays, config = answer.packed if answer.packed is not None else ([], {})
+    arrays, config = ([], None) if answer.packed is None else to_lists(answer.packed)
     values: dict[str, object] = {
-        "config": config if answer.packed is not None else None,
+        "config": config,
         "bytes": answer.num_bytes,
         "reason": answer.reason,
         "refused": answer.refused,
@@ -70,7 +71,7 @@ def from_event(event: Event) -> Reply:
     """Undo `to_event`."""
     config = cast(Mapping[str, Scalar] | None, event.values["config"])
     arrays = [event.arrays[str(i)] for i in range(len(event.arrays))]
-    packed = None if config is None else (arrays, dict(config))
+    packed = None if config is None else from_lists(arrays, config)
     values = event.values
     num_bytes, refused = int(cast(int, values["bytes"])), bool(values["refused"])
     return Reply(packed, num_bytes, str(values["reason"]), refused, str(values["word"]))

@@ -18,7 +18,8 @@ from flwr.common.logger import log
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
-from fbo_flower.algorithms.protocol import canonical_json
+from fbo_flower.algorithms.capabilities import SecureRounds
+from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Federation, Phase, Report, Task, natural_key
 from fbo_flower.errors import JournalError, WireError
 from fbo_flower.numerics.seeding import generator
@@ -188,7 +189,7 @@ class StudyRun:
 
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
         rng = generator(self.seed, "server", "ask", str(phase), server_round)
-        if self.algorithm.needs_keys:
+        if isinstance(self.algorithm, SecureRounds):
             keys = {agent: bytes.fromhex(key) for agent, key in self.registry.keys.items()}
             self.state = self.algorithm.register_public_keys(self.state, keys)
         self.state, tasks = self.algorithm.ask(self.state, phase, server_round, present, rng)
@@ -198,7 +199,7 @@ class StudyRun:
         for agent in sorted(tasks, key=natural_key):
             own_name = self.registry.own_names.get(agent, agent)
             envelope = wire.Envelope(self.study, own_name, digest, self.algorithm.name, options)
-            content = to_records(wire.pack_task(tasks[agent], envelope), seen)
+            content = to_records(wire.encode_task(tasks[agent], envelope), seen)
             floats = count_floats(tasks[agent].arrays)
             self.recorder.count(tasks=1, bytes_down=count_bytes(content), floats_down=floats)
             self.sent.append(SentTask(agent, tasks[agent], envelope, content))
@@ -235,12 +236,11 @@ class StudyRun:
         try:
             if answer.packed is None:
                 raise WireError(answer.reason, answer.word)
-            arrays, config = answer.packed
             schema, dimension = (
                 self.algorithm.report_schema(self.recorder.space),
                 self.recorder.space.dimension,
             )
-            found = wire.unpack_report(arrays, config, sent.task, sent.envelope, schema, dimension)
+            found = wire.decode_report(answer.packed, sent.task, sent.envelope, schema, dimension)
             self.algorithm.check_report(sent.task, found[0])
             return found
         except WireError as error:

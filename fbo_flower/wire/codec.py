@@ -1,23 +1,24 @@
 """What crosses the wire, and the checks that it has to pass.
 
-A task or report travels as NumPy arrays and a flat dictionary of scalars, the form that
-`NumPyClient.fit` takes and returns; `flower_records` puts them into Flower messages. Whatever comes in
-is hostile until `unpack_task` or `unpack_report` has let it through: version, study, agent, search
-space, names, dtypes, shapes, bounds and sizes.
+A task or a report travels as NumPy arrays by name and a flat dictionary of scalars. `flower_records` puts
+them into Flower messages, `numpy_client` into the lists of `NumPyClient`. What comes in is hostile until
+`decode_task` or `decode_report` has checked its version, study, agent, search space, names, dtypes, shapes,
+bounds and sizes.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import ArraySpec, Schema, canonical_json
+from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Phase, Report, Scalar, Task
+from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.errors import WireError
 
 SCHEMA_VERSION = 1
@@ -25,7 +26,12 @@ MAX_TEXT = 2**20  # characters of one text
 MAX_TRIALS = 2**53
 MAX_TASK = 10**7  # trials that one task may ask for
 
-Packed = tuple[list[AnyArray], dict[str, Scalar]]
+
+class Packed(NamedTuple):
+    """A message in numbers and texts: arrays by name, and scalars."""
+
+    arrays: Mapping[str, AnyArray]
+    config: dict[str, Scalar]
 
 
 @dataclass(frozen=True)
@@ -66,21 +72,22 @@ class Disclosure:
 # -- tasks -------------------------------------------------------------------------------------
 
 
-def pack_task(task: Task, envelope: Envelope) -> Packed:
+def encode_task(task: Task, envelope: Envelope) -> Packed:
     """Return a task as arrays and scalars."""
     config = _header(envelope, task) | {"algorithm": envelope.algorithm, "options": envelope.options}
-    return _with_arrays(config, task.arrays)
+    return Packed(task.arrays, config)
 
 
-def unpack_envelope(config: Mapping[str, Scalar]) -> Envelope:
+def decode_envelope(config: Mapping[str, Scalar]) -> Envelope:
     """Return who a task is for and what algorithm it belongs to, after checking its version."""
     _check_version(config)
     return Envelope(*(_text(config, key) for key in ("study", "agent", "space", "algorithm", "options")))
 
 
-def unpack_task(arrays: Sequence[AnyArray], config: Mapping[str, Scalar], schema: Schema) -> Task:
+def decode_task(packed: Packed, schema: Schema) -> Task:
     """Return the task; WireError unless it is of this version and fits `schema`."""
-    unpack_envelope(config)
+    config = packed.config
+    decode_envelope(config)
     phase = _text(config, "phase")
     if phase not in tuple(Phase):
         raise WireError(f"phase: expected one of {', '.join(Phase)}, got {show(phase)}", "phase")
@@ -92,7 +99,7 @@ def unpack_task(arrays: Sequence[AnyArray], config: Mapping[str, Scalar], schema
         _count(config, "round"),
         _count(config, "trial"),
         num_trials,
-        _checked_arrays(arrays, config, schema),
+        _checked_arrays(packed.arrays, schema),
         _checked_values(config, schema),
     )
 
@@ -100,7 +107,7 @@ def unpack_task(arrays: Sequence[AnyArray], config: Mapping[str, Scalar], schema
 # -- reports -----------------------------------------------------------------------------------
 
 
-def pack_report(report: Report, task: Task, envelope: Envelope, disclosure: Disclosure) -> Packed:
+def encode_report(report: Report, task: Task, envelope: Envelope, disclosure: Disclosure) -> Packed:
     """Return a report, and what the agent's operator discloses beside it, as arrays and scalars."""
     config = _header(envelope, task)
     config |= {"num-failed": report.num_failed, "values": canonical_json(dict(report.values))}
@@ -116,18 +123,16 @@ def pack_report(report: Report, task: Task, envelope: Envelope, disclosure: Disc
         extra["disclosed.recommendation"] = disclosure.recommendation
     if disclosure.incumbent is not None:
         config["disclosed.incumbent"] = float(disclosure.incumbent)
-    return _with_arrays(config, {**report.arrays, **extra})
+    return Packed({**report.arrays, **extra}, config)
 
 
 def readdress(packed: Packed, task: Task) -> Packed:
     """Return a report that was packed before as the answer to the same task in another round."""
-    arrays, config = packed
-    return arrays, config | {"round": task.round}
+    return Packed(packed.arrays, packed.config | {"round": task.round})
 
 
-def unpack_report(
-    arrays: Sequence[AnyArray],
-    config: Mapping[str, Scalar],
+def decode_report(
+    packed: Packed,
     task: Task,
     envelope: Envelope,
     schema: Schema,
@@ -141,6 +146,7 @@ def unpack_report(
     schema : what the algorithm lets a report carry
     dimension : `D` of the search space
     """
+    config = packed.config
     _check_version(config)
     for key, expected in _header(envelope, task).items():
         got = config.get(key)
@@ -159,7 +165,7 @@ def unpack_report(
         },
         values=schema.values,
     )
-    named = _checked_arrays(arrays, config, disclosed)
+    named = _checked_arrays(packed.arrays, disclosed)
     values = _checked_values(config, schema)
     trials = _disclosed_trials(named, config, task)
     if trials is not None and trials.spans is None and len(trials.failures) != num_failed:
@@ -225,24 +231,14 @@ def _header(envelope: Envelope, task: Task) -> dict[str, Scalar]:
     }
 
 
-def _with_arrays(config: dict[str, Scalar], arrays: Mapping[str, AnyArray]) -> Packed:
-    return list(arrays.values()), config | {"names": ",".join(arrays)}
-
-
 def _check_version(config: Mapping[str, Scalar]) -> None:
     version = config.get("schema")
     if type(version) is not int or version != SCHEMA_VERSION:
         raise WireError(f"schema: expected version {SCHEMA_VERSION}, got {show(version)}", "schema")
 
 
-def _checked_arrays(
-    arrays: Sequence[AnyArray], config: Mapping[str, Scalar], schema: Schema
-) -> dict[str, AnyArray]:
-    text = _text(config, "names")
-    names = text.split(",") if text else []
-    if len(names) != len(arrays) or len(set(names)) != len(names):
-        raise WireError(f"names: expected {len(arrays)} different names, got {show(text)}", "names")
-    return {name: _checked_array(name, a, schema) for name, a in zip(names, arrays, strict=True)}
+def _checked_arrays(arrays: Mapping[str, AnyArray], schema: Schema) -> dict[str, AnyArray]:
+    return {name: _checked_array(name, array, schema) for name, array in arrays.items()}
 
 
 def _checked_array(name: str, array: AnyArray, schema: Schema) -> AnyArray:

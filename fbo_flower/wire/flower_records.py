@@ -20,6 +20,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from fbo_flower.algorithms.records import AnyArray, Scalar
 from fbo_flower.errors import WireError
 from fbo_flower.wire.codec import Packed, show
+from fbo_flower.wire.numpy_client import NAMES
 
 MAX_BYTES = 64 * 2**20  # of all arrays of one message
 MAX_ARRAYS = 32
@@ -36,13 +37,13 @@ def to_records(packed: Packed, seen: dict[int, FlowerArray] | None = None) -> Re
         then written once. It must not outlive the arrays
     """
     arrays, config = packed
-    names = str(config["names"]).split(",") if arrays else []
     seen = {} if seen is None else seen
-    for array in arrays:
+    for array in arrays.values():
         if id(array) not in seen:
             seen[id(array)] = FlowerArray(array)
-    record = ArrayRecord({name: seen[id(array)] for name, array in zip(names, arrays, strict=True)})
-    return RecordDict({"arrays": record, "config": ConfigRecord(cast(dict[str, Any], config))})
+    record = ArrayRecord({name: seen[id(array)] for name, array in arrays.items()})
+    scalars = config | {NAMES: ",".join(arrays)}  # for a NumPyClient, which is handed a list
+    return RecordDict({"arrays": record, "config": ConfigRecord(cast(dict[str, Any], scalars))})
 
 
 def from_records(content: RecordDict) -> Packed:
@@ -56,11 +57,10 @@ def from_records(content: RecordDict) -> Packed:
     if not all(isinstance(value, bool | int | float | str) for value in config.values()):
         raise WireError("config: expected numbers and texts only", "content")
     scalars = cast(dict[str, Scalar], dict(config))
-    if ",".join(record) != scalars.get("names", ""):
-        raise WireError(
-            f"names: expected {show(','.join(record))}, got {show(scalars.get('names'))}", "names"
-        )
-    return [_decode_array(name, array) for name, array in record.items()], scalars
+    names = scalars.pop(NAMES, "")
+    if ",".join(record) != names:
+        raise WireError(f"names: expected {show(','.join(record))}, got {show(names)}", NAMES)
+    return Packed({name: _decode_array(name, array) for name, array in record.items()}, scalars)
 
 
 def count_bytes(content: RecordDict) -> int:

@@ -4,8 +4,16 @@ from contract import MIXED, SQUARE, AlgorithmContract, Run, hills, leaks, same
 from scipy import stats
 
 from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling, make_algorithm
-from fbo_flower.algorithms.protocol import Progress
-from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Report, natural_key
+from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.records import (
+    AgentState,
+    Federation,
+    History,
+    Outcome,
+    Payload,
+    Report,
+    natural_key,
+)
 from fbo_flower.errors import ConfigError
 
 
@@ -23,7 +31,7 @@ class Leaky(RandomSearch):
     """Sends what it must not."""
 
     def summarise(self, task, agent_state, rng):
-        return {"secret": agent_state.history.points[-1:] + 0.0}
+        return Payload({"secret": agent_state.history.points[-1:] + 0.0})
 
 
 class Forgetful(RandomSearch):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
+from fbo_flower.algorithms.records import AgentState, Federation, History, Payload, Phase, Report, Task
 from fbo_flower.algorithms.secure_aggregation import PATIENCE, SecureAggregation, identity
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
@@ -254,8 +254,13 @@ def test_without_a_sum_under_way_summands_do_not_leave(secured, agent_state):
     task = summing(1, public(3))
     clear = Task(Phase.TRAIN, 1, 0, 0, task.arrays, {"sum": True, "agents": 4, "depth": 0})
     rng = np.random.default_rng(0)
-    assert set(secured.inner.summarise(clear, agent_state, rng)) == {"present", "means", "inverse", "counts"}
-    assert secured.summarise(clear, agent_state, rng) == {}
+    assert set(secured.inner.summarise(clear, agent_state, rng).arrays) == {
+        "present",
+        "means",
+        "inverse",
+        "counts",
+    }
+    assert secured.summarise(clear, agent_state, rng) == Payload()
 
 
 def test_reports_of_a_sum_have_all_their_parts_and_come_when_asked(secured):

@@ -11,7 +11,7 @@ from flwr.supercore.task_identity import TaskIdentity
 import fbo_flower
 from fbo_flower import wire
 from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling
-from fbo_flower.algorithms.protocol import canonical_json
+from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.errors import ConfigError, FBOError, WireError
@@ -19,6 +19,7 @@ from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.storage.serialization import loads
 from fbo_flower.wire.flower_records import from_records, to_records
+from fbo_flower.wire.numpy_client import from_lists, to_lists
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 CANARY = 0.7234567890123457  # a value that must not leave
@@ -60,7 +61,7 @@ def task(trial=0, num_trials=3, *, algorithm=MODEL, message=True, arrays=None, *
     envelope |= {k: changes.pop(k) for k in list(changes) if k in envelope}
     values = {"message": True} if message else {}
     task = Task(changes.pop("phase", Phase.TRAIN), 1 + trial, trial, num_trials, arrays, values)
-    packed, config = wire.pack_task(task, wire.Envelope(**envelope))
+    packed, config = to_lists(wire.encode_task(task, wire.Envelope(**envelope)))
     return packed, config | changes
 
 
@@ -70,7 +71,7 @@ def simple(trial=0, num_trials=3, **changes):
 
 def all_bytes(arrays, config):
     """The reply as it would travel, all of it in one text of bytes."""
-    content = to_records((arrays, config))
+    content = to_records(from_lists(arrays, config))
     found = [a.data for a in content["arrays"].values()]
     for key, value in content["config"].items():
         number = struct.pack("<d", value) if isinstance(value, float) else b""
@@ -112,9 +113,8 @@ def test_roll_call_says_who_and_what():
 def test_report_answers_the_task():
     arrays, num_examples, config = agent().fit(*task())
     assert num_examples == 3
-    report, disclosure = wire.unpack_report(
-        arrays,
-        config,
+    report, disclosure = wire.decode_report(
+        from_lists(arrays, config),
         Task(Phase.TRAIN, 1, 0, 3, {}, {"message": True}),
         wire.Envelope("s1", "3", SPACE.digest),
         MODEL.report_schema(SPACE),
@@ -444,14 +444,14 @@ def test_work_in_mixed_spaces_is_decoded():
 
 def message(packed, kind=MessageType.TRAIN):
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 0
-    return Message(to_records(packed), 5, kind)
+    return Message(to_records(from_lists(*packed)), 5, kind)
 
 
 def test_client_app_is_the_agent():
     objective, context = Objective(), node()
     app = client_app(objective, SPACE, seed=4)
     reply = app(message(task()), context)
-    arrays, config = from_records(reply.content)
+    arrays, config = to_lists(from_records(reply.content))
     direct = agent().fit(*task())
     assert all_bytes(arrays, config) == all_bytes(direct[0], direct[2])
     query = app(message(([], {"names": ""}), MessageType.QUERY), context)

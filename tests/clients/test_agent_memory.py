@@ -13,7 +13,7 @@ from flwr.app import Context, RecordDict
 
 from fbo_flower import wire
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.protocol import canonical_json
+from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Federation, Phase
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.memory import StateMemory, open_memory
@@ -70,22 +70,22 @@ def tasks(name: str, reports: list[wire.Packed]) -> Iterator[tuple[wire.Packed, 
         rng = generator(0, "ask", str(server_round))
         state, asked = algorithm.ask(state, Phase.TRAIN, server_round, ["3"], rng)
         task = asked["3"]
-        yield wire.pack_task(task, envelope), task, envelope
+        yield wire.encode_task(task, envelope), task, envelope
         schema = algorithm.report_schema(SPACE)
-        report, _ = wire.unpack_report(*reports[-1], task, envelope, schema, SPACE.dimension)
+        report, _ = wire.decode_report(reports[-1], task, envelope, schema, SPACE.dimension)
         state = algorithm.tell(state, Phase.TRAIN, {"3": report})
 
 
 def answer(objective: Objective, context: Context, packed: wire.Packed) -> wire.Packed:
     agent = TuningAgent(objective, SPACE, context, seed=7, disclose="trials")
-    arrays, _, scalars = agent.fit(*packed)
-    return arrays, scalars
+    return agent.answer(packed)
 
 
 def same(a: wire.Packed, b: wire.Packed) -> None:
     assert a[1] == b[1]
-    for one, other in zip(a[0], b[0], strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert list(a.arrays) == list(b.arrays)
+    for name, array in a.arrays.items():
+        np.testing.assert_array_equal(array, b.arrays[name])
 
 
 @contextmanager
@@ -139,11 +139,11 @@ def test_a_task_that_was_answered_is_answered_again_without_an_evaluation(
     for packed, task, _ in tasks(name, reports):
         first = answer(objective, context, packed)
         before = len(objective.calls)
-        arrays, config = packed
-        again = answer(objective, context, (arrays, config | {"round": task.round + 5}))
+        later = wire.Packed(packed.arrays, packed.config | {"round": task.round + 5})
+        again = answer(objective, context, later)
         assert len(objective.calls) == before
-        assert again[1]["round"] == task.round + 5
-        same(first, (again[0], again[1] | {"round": task.round}))
+        assert again.config["round"] == task.round + 5
+        same(first, wire.Packed(again.arrays, again.config | {"round": task.round}))
         reports.append(first)
 
 
@@ -152,9 +152,8 @@ def test_the_entropy_of_a_device_is_kept_in_its_journal(tmp_path: Path) -> None:
         reports: list[wire.Packed] = []
         for packed, _, _ in tasks("random", reports):
             agent = TuningAgent(Objective(), SPACE, node(path), disclose="trials")
-            arrays, _, scalars = agent.fit(*packed)
-            reports.append((arrays, scalars))
-        return [a.tolist() for a, *_ in (r[0] for r in reports)]
+            reports.append(agent.answer(packed))
+        return [next(iter(report.arrays.values())).tolist() for report in reports]
 
     proposals(tmp_path / "a.db")
     with AgentJournal(tmp_path / "a.db", "3") as journal:

@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS, make_algorithm
-from fbo_flower.algorithms.protocol import ArraySpec, canonical_json
+from fbo_flower.algorithms.capabilities import roles
+from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
+from fbo_flower.algorithms.schema import ArraySpec
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
+from fbo_flower.wire.numpy_client import to_lists
 
 SPACE = SearchSpace(
     {
@@ -35,7 +38,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "fed1-ucb": {"budget": 20},
 }
 BUDGET = {name: {"budget": 20} for name in ("pf-pne", "fed-pne", "local-pne", "hct")}
-ALONE = {n: SMALL.get(n, BUDGET.get(n, {})) for n, kind in sorted(ALGORITHMS.items()) if not kind.roles}
+ALONE = {n: SMALL.get(n, BUDGET.get(n, {})) for n, kind in sorted(ALGORITHMS.items()) if not roles(kind)}
 SECURE = {"fed-pne": BUDGET["fed-pne"], "dp-fts": {}, "co-kg": SMALL["co-kg"]}
 CASES = [
     *((name, options) for name, options in ALONE.items()),
@@ -73,7 +76,7 @@ def agent(objective: Guarded, **node_config: Any) -> TuningAgent:
 def packed(name: str, options: dict[str, Any], task: Task, study: str = "s") -> wire.Packed:
     made = make_algorithm(name, options)
     envelope = wire.Envelope(study, "3", SPACE.digest, name, canonical_json(made.options()))
-    return wire.pack_task(task, envelope)
+    return to_lists(wire.encode_task(task, envelope))
 
 
 def array_of(draw: st.DrawFn, spec: ArraySpec, length: int) -> np.ndarray:

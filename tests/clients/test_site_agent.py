@@ -9,7 +9,7 @@ from scipy import stats
 
 from fbo_flower import wire
 from fbo_flower.algorithms import RFMS, RandomSearch
-from fbo_flower.algorithms.protocol import canonical_json
+from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES, digest
 from fbo_flower.clients import TuningAgent
@@ -19,6 +19,7 @@ from fbo_flower.clients.site_agent import Shipment, SiteAgent
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.space import Float, SearchSpace
+from fbo_flower.wire.numpy_client import to_lists
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 MODEL = np.arange(40, dtype=np.uint8)
@@ -67,7 +68,7 @@ def task(phase, trial=0, study="s1", algorithm=None, model=MODEL, manifest=None,
     values = {"owed": owed} if owed else {}
     asked = Task(phase, 1, trial, int(phase is not Phase.FINISH), arrays, values)
     options = canonical_json(algorithm.options())
-    return wire.pack_task(asked, wire.Envelope(study, "3", SPACE.digest, algorithm.name, options))
+    return to_lists(wire.encode_task(asked, wire.Envelope(study, "3", SPACE.digest, algorithm.name, options)))
 
 
 def ask(agent, phase, trial=0, **changes):

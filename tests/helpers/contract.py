@@ -11,6 +11,7 @@ import json
 import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from flwr.clientapp import ClientApp
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.algorithms.records import (
     AgentState,
     Federation,
@@ -30,6 +32,7 @@ from fbo_flower.algorithms.records import (
     Task,
     natural_key,
 )
+from fbo_flower.algorithms.session import run_task
 from fbo_flower.clients import client_app
 from fbo_flower.clients.objective import ObjectiveContext, evaluate
 from fbo_flower.errors import ObjectiveError
@@ -95,39 +98,13 @@ class Agent:
         self.log = self.agent_state.history
 
     def answer(self, algorithm: Algorithm[Any], task: Task) -> Report:
-        outcomes: list[Outcome] = []
-        if algorithm.skips and task.num_trials and task.trial > self.agent_state.next_trial:
-            self.agent_state = self.agent_state.skip_to(task.trial)
-        session = algorithm.session(task, self.agent_state)
-        if session is not None:
-            trial = self.agent_state.next_trial
-            while (query := session.ask()) is not None:
-                outcomes.append(self.evaluate(query, trial, task))
-                session.tell(outcomes[-1])
-                trial = outcomes[-1].end
-            self.agent_state = session.close()
-        while session is None:
-            trial = self.agent_state.next_trial
-            rng = generator(self.seed, "agent", self.name, "propose", str(task.phase), trial)
-            query = algorithm.propose(task, self.agent_state, rng)
-            if query is None:
-                break
-            outcomes.append(self.evaluate(query, trial, task))
-            rng = generator(self.seed, "agent", self.name, "learn", str(task.phase), trial)
-            self.agent_state = algorithm.learn(task, self.agent_state, outcomes[-1], rng)
-        keys = ("summarise", str(task.phase), task.trial, task.num_trials)
-        arrays = algorithm.summarise(task, self.agent_state, generator(self.seed, "agent", self.name, *keys))
-        done = self.agent_state.history.select(task.trial, task.end)
-        num_failed = len(done.failures) + (0 if len(done.trials) else sum(self.failed(o) for o in outcomes))
-        report_metrics = algorithm.report_metrics(task, self.agent_state)
-        return Report(
-            task.trial, task.num_trials, num_failed if task.num_trials else 0, arrays, report_metrics
-        )
+        def draws(purpose: str, *keys: int) -> np.random.Generator:
+            return generator(self.seed, "agent", self.name, purpose, str(task.phase), *keys)
 
-    @staticmethod
-    def failed(outcome: Outcome) -> int:
-        counts = np.isfinite(outcome.values) if outcome.counts is None else outcome.counts
-        return int(np.sum(outcome.pulls) - np.sum(counts))
+        evaluate = partial(self.evaluate, task=task)
+        result = run_task(algorithm, task, self.agent_state, evaluate, draws)
+        self.agent_state = result.agent_state
+        return result.report
 
     def evaluate(self, query: Query, first: int, task: Task) -> Outcome:
         assert query.points.ndim == 2
@@ -212,12 +189,12 @@ class Run:
                 objective or hills(space),
                 seed,
                 AgentState(space, (prior or {}).get(n, empty)),
-                bool(algorithm.roles),
+                bool(roles(algorithm)),
             )
             for n in names
         }
-        roles = roles_of(names) if algorithm.roles else {}
-        federation = Federation(space, tuple(n for n in names if n not in late), roles)
+        site_roles = roles_of(names) if roles(algorithm) else {}
+        federation = Federation(space, tuple(n for n in names if n not in late), site_roles)
         algorithm.check(space)
         state = algorithm.init(federation, generator(seed, "server", "init"))
         return Run(algorithm, agents, state, seed)
@@ -486,12 +463,12 @@ class AlgorithmContract:
         for exchange in run.exchanges:
             envelope = wire.Envelope("study", exchange.agent, space.digest, algorithm.name, "{}")
             task, report = exchange.task, exchange.report
-            arrays, config = from_records(to_records(wire.pack_task(task, envelope)))
-            assert same(wire.unpack_task(arrays, config, algorithm.task_schema(space)), task)
+            packed = from_records(to_records(wire.encode_task(task, envelope)))
+            assert same(wire.decode_task(packed, algorithm.task_schema(space)), task)
             nothing = wire.Disclosure()
-            arrays, config = from_records(to_records(wire.pack_report(report, task, envelope, nothing)))
+            packed = from_records(to_records(wire.encode_report(report, task, envelope, nothing)))
             schema = algorithm.report_schema(space)
-            got, disclosed = wire.unpack_report(arrays, config, task, envelope, schema, space.dimension)
+            got, disclosed = wire.decode_report(packed, task, envelope, schema, space.dimension)
             algorithm.check_report(task, got)
             assert same(got, report)
             assert disclosed == nothing

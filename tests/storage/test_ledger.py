@@ -95,8 +95,8 @@ def test_an_answer_that_is_sent_again_is_in_the_ledger_again(tmp_path: Path) -> 
     from fbo_flower.algorithms.records import Task
 
     for server_round in (1, 5):
-        packed = wire.pack_task(Task(Phase.TRAIN, server_round, 0, 3), envelope)
-        TuningAgent(objective, SPACE, node, seed=1).fit(*packed)
+        message = wire.encode_task(Task(Phase.TRAIN, server_round, 0, 3), envelope)
+        TuningAgent(objective, SPACE, node, seed=1).answer(message)
     rows = read_ledger(tmp_path / "a.db").rows
     assert [(r.round, r.name, r.again) for r in rows] == [
         (1, "num-failed", False), (1, "header", False), (5, "num-failed", True), (5, "header", True),
@@ -149,9 +149,9 @@ def test_what_is_not_known_is_not_called_harmless() -> None:
 
 
 def test_entries_count_numbers_and_bytes_of_arrays_and_of_the_rest() -> None:
-    config = {"study": "s", "round": 2, "phase": "train", "names": "a,m", "values": '{"loss": 0.25}',
+    config = {"study": "s", "round": 2, "phase": "train", "values": '{"loss": 0.25}',
               "num-failed": 1, "agent": "7"}  # fmt: skip
-    arrays = [np.zeros((2, 3)), np.zeros(50, dtype=np.uint8)]
+    arrays = {"a": np.zeros((2, 3)), "m": np.zeros(50, dtype=np.uint8)}
     rows = entries(arrays, config, "rfms", "1 evaluations")
     assert [(r.name, r.shape, r.num_numbers, r.num_bytes) for r in rows[:4]] == [
         ("a", "2 x 3", 6, 48), ("m", "50", 0, 50), ("loss", "", 1, 4), ("num-failed", "", 1, 1),

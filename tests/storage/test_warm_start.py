@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fbo_flower import strategies
-from fbo_flower.algorithms import FTS, ThompsonSampling, make_algorithm
+from fbo_flower.algorithms import FTS, make_algorithm
 from fbo_flower.algorithms.fts.options import FTSState
 from fbo_flower.algorithms.records import Federation
 from fbo_flower.cli import main as cli
@@ -94,7 +94,7 @@ def test_posteriors_of_an_earlier_study_are_members_from_the_first_model_on(name
         {"means": np.zeros((3, 11))},
     ):
         with pytest.raises(ConfigError, match="expected finite numbers"):
-            algorithm.warm(state, {**kept.arrays, **spoilt})
+            algorithm.warm_start(state, {**kept.arrays, **spoilt})
 
 
 def test_survivors_of_an_earlier_stage_1_save_its_pulls(tmp_path):
@@ -122,11 +122,11 @@ def test_survivors_of_an_earlier_stage_1_save_its_pulls(tmp_path):
         space = SearchSpace({"x": Float(0.0, 1.0)})
         state = algorithm.init(Federation(space, ("0",)), np.random.default_rng(0))
         with pytest.raises(ConfigError, match="expected"):
-            algorithm.warm(state, {**shared, **spoilt})
+            algorithm.warm_start(state, {**shared, **spoilt})
     alone = make_algorithm("pf-pne", {"budget": 150, "gap": 2.0})
     state = alone.init(Federation(space, ("0",)), np.random.default_rng(0))
     with pytest.raises(ConfigError, match="first stage"):
-        alone.warm(state, shared)
+        alone.warm_start(state, shared)
 
 
 def test_fed_pne_goes_on_below_the_deepest_survivors(tmp_path):
@@ -172,12 +172,13 @@ def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(tmp_p
     (tmp_path / "text.npz").write_text("no archive")
     with pytest.raises(ConfigError, match=r"text\.npz"):
         run(warm_start=tmp_path / "text.npz")
+    of_another = WarmStart("ts", WarmStart.load(tmp_path, "fts").space, {"weights": np.zeros(2)})
     with pytest.raises(ConfigError, match="keeps messages"):
-        ThompsonSampling().warm(None, {})
+        simulate("gp-samples", "ts", 3, 2, 0, "inline", warm_start=of_another.save(tmp_path / "ts", "ts"))
     arrays = {**WarmStart.load(tmp_path, "fts").arrays, "weights": np.full((2, 12), np.nan)}
     state = FTSState(SearchSpace({"x": Float(0.0, 1.0)}))
     with pytest.raises(ConfigError, match="weights"):
-        FTS(**SMALL).warm(state, arrays)
+        FTS(**SMALL).warm_start(state, arrays)
 
 
 def test_a_file_without_pickles_is_all_that_is_read(tmp_path):

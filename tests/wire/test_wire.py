@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from fbo_flower import wire
-from fbo_flower.algorithms.protocol import ArraySpec, Schema
 from fbo_flower.algorithms.records import Outcome, Phase, Report, Task
+from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.errors import WireError
 from fbo_flower.wire import flower_records
 from fbo_flower.wire.flower_records import count_bytes, from_records, to_records
+from fbo_flower.wire.numpy_client import from_lists, to_lists
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ENVELOPE = wire.Envelope("0123456789abcdef", "hospital-3", "ab" * 32, "fts", '{"num_initial":3}')
@@ -37,15 +38,15 @@ DISCLOSURE = wire.Disclosure(TRIALS, 0.75)
 
 
 def reply(report=REPORT, disclosure=DISCLOSURE):
-    return to_records(wire.pack_report(report, TASK, ENVELOPE, disclosure))
+    return to_records(wire.encode_report(report, TASK, ENVELOPE, disclosure))
 
 
 def read(content, task=TASK, schema=SCHEMA):
-    return wire.unpack_report(*from_records(content), task, ENVELOPE, schema, 2)
+    return wire.decode_report(from_records(content), task, ENVELOPE, schema, 2)
 
 
 def read_task(content):
-    return wire.unpack_task(*from_records(content), SCHEMA)
+    return wire.decode_task(from_records(content), SCHEMA)
 
 
 def equal_arrays(a, b):
@@ -60,7 +61,7 @@ def equal_arrays(a, b):
 
 
 def test_task_and_report_come_back_as_they_were():
-    task = read_task(to_records(wire.pack_task(TASK, ENVELOPE)))
+    task = read_task(to_records(wire.encode_task(TASK, ENVELOPE)))
     equal_arrays(task.arrays, TASK.arrays)
     assert (task.phase, task.round, task.trial, task.num_trials) == (Phase.TRAIN, 7, 9, 2)
     assert task.values == TASK.values
@@ -76,8 +77,8 @@ def test_task_and_report_come_back_as_they_were():
 
 
 def test_envelope_comes_back_from_a_task():
-    _, config = wire.pack_task(TASK, ENVELOPE)
-    assert wire.unpack_envelope(config) == ENVELOPE
+    _, config = wire.encode_task(TASK, ENVELOPE)
+    assert wire.decode_envelope(config) == ENVELOPE
 
 
 def test_nothing_is_disclosed_when_nothing_is_handed_in():
@@ -98,9 +99,10 @@ def test_arrays_cross_flowers_records_bit_for_bit(named, reverse):
     if reverse:  # not contiguous
         named = {name: array.T for name, array in named.items()}
     task = Task(Phase.EVALUATE, 0, 0, 0, named)
-    got, config = from_records(to_records(wire.pack_task(task, ENVELOPE)))
-    assert config["names"] == ",".join(named)
-    equal_arrays(dict(zip(named, got, strict=True)), named)
+    got, config = from_records(to_records(wire.encode_task(task, ENVELOPE)))
+    assert list(got) == list(named)
+    assert "names" not in config
+    equal_arrays(got, named)
 
 
 json_values = st.one_of(
@@ -112,8 +114,8 @@ json_values = st.one_of(
 def test_values_cross_as_they_are(values):
     schema = Schema(values={name: type(value) for name, value in values.items()})
     task = Task(Phase.TRAIN, 1, 0, 1, values=values)
-    packed = wire.pack_task(task, ENVELOPE)
-    assert wire.unpack_task(*packed, schema).values == values
+    packed = wire.encode_task(task, ENVELOPE)
+    assert wire.decode_task(packed, schema).values == values
 
 
 # -- golden messages of schema version 1 -------------------------------------------------------
@@ -150,7 +152,7 @@ def test_golden_messages_are_of_this_version():
 
 
 def test_golden_task_is_still_written_and_read():
-    assert as_json(to_records(wire.pack_task(TASK, ENVELOPE))) == golden("task")
+    assert as_json(to_records(wire.encode_task(TASK, ENVELOPE))) == golden("task")
     task = read_task(from_json(golden("task")))
     equal_arrays(task.arrays, TASK.arrays)
     assert (task.trial, task.values) == (9, TASK.values)
@@ -387,7 +389,7 @@ def test_hostile_reply_is_a_wire_error_and_costs_little(kind):
 
 @pytest.mark.parametrize("kind", [k for k in HOSTILE if "disclosed" not in k])
 def test_hostile_task_is_refused_or_harmless(kind):
-    content = to_records(wire.pack_task(TASK, ENVELOPE))
+    content = to_records(wire.encode_task(TASK, ENVELOPE))
     try:
         HOSTILE[kind](content)
     except KeyError:
@@ -416,32 +418,48 @@ def test_more_bytes_than_a_message_may_have_are_refused_before_they_are_read():
 def test_numbers_that_json_overflows_are_refused():
     schema = Schema(values={"share": float})
     for text in ("1e999", "-1e999"):
-        config = wire.pack_task(Task(Phase.TRAIN, 1, 0, 1), ENVELOPE)[1] | {"values": f'{{"share":{text}}}'}
+        config = wire.encode_task(Task(Phase.TRAIN, 1, 0, 1), ENVELOPE).config
+        packed = wire.Packed({}, config | {"values": f'{{"share":{text}}}'})
         with pytest.raises(WireError, match="finite"):
-            wire.unpack_task([], config, schema)
+            wire.decode_task(packed, schema)
 
 
 def test_axes_without_a_fixed_length_have_a_longest_one():
     schema = Schema({"messages": ArraySpec((None, 2), max_length=3)})
     for length, fits in ((1, True), (3, True), (4, False)):
-        packed = wire.pack_task(Task(Phase.TRAIN, 1, 0, 1, {"messages": np.zeros((length, 2))}), ENVELOPE)
+        packed = wire.encode_task(Task(Phase.TRAIN, 1, 0, 1, {"messages": np.zeros((length, 2))}), ENVELOPE)
         if fits:
-            wire.unpack_task(*packed, schema)
+            wire.decode_task(packed, schema)
         else:
             with pytest.raises(WireError, match="messages"):
-                wire.unpack_task(*packed, schema)
+                wire.decode_task(packed, schema)
 
 
 def test_a_name_can_be_used_once():
-    packed, config = wire.pack_task(TASK, ENVELOPE)
+    arrays, config = to_lists(wire.encode_task(TASK, ENVELOPE))
     with pytest.raises(WireError, match="different names"):
-        wire.unpack_task([*packed, *packed], config | {"names": "weights,weights"}, SCHEMA)
+        from_lists([*arrays, *arrays], config | {"names": "weights,weights"})
+
+
+def test_the_lists_of_a_numpy_client_come_back_as_the_same_message():
+    packed = wire.encode_task(TASK, ENVELOPE)
+    again = from_lists(*to_lists(packed))
+    assert again.config == packed.config
+    equal_arrays(again.arrays, packed.arrays)
+
+
+@pytest.mark.parametrize("names", ["", "weights,phases", 3, None])
+def test_names_that_do_not_fit_the_arrays_are_refused(names):
+    arrays, config = to_lists(wire.encode_task(TASK, ENVELOPE))
+    with pytest.raises(WireError, match="names"):
+        from_lists(arrays, config | {"names": names})
 
 
 def test_object_arrays_never_get_in_through_fit():
-    packed, config = wire.pack_task(TASK, ENVELOPE)
+    packed = wire.encode_task(TASK, ENVELOPE)
+    objects = {name: array.astype(object) for name, array in packed.arrays.items()}
     with pytest.raises(WireError, match="object"):
-        wire.unpack_task([packed[0].astype(object)], config, SCHEMA)
+        wire.decode_task(wire.Packed(objects, packed.config), SCHEMA)
 
 
 # -- fuzzing -----------------------------------------------------------------------------------

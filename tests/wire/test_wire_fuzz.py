@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fbo_flower import wire
-from fbo_flower.algorithms.protocol import ArraySpec, Schema
 from fbo_flower.algorithms.records import Outcome, Phase, Report, Task
+from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.errors import WireError
 from fbo_flower.wire.flower_records import MAX_BYTES, count_bytes, from_records, to_records
 
@@ -29,9 +29,9 @@ ARRAYS = {"weights": np.array([0.1, -2.5, 0.0, 3.0]), "cells": np.array([1, 5])}
 TASK = Task(Phase.TRAIN, 7, 9, 2, ARRAYS, {"done": True, "level": 3})
 TRIALS = Outcome(np.full((2, 2), 0.5), np.array([np.nan, 0.75]), np.array([9, 10]), {9: "ValueError: no"})
 SENT = {
-    "task": to_records(wire.pack_task(TASK, ENVELOPE)),
+    "task": to_records(wire.encode_task(TASK, ENVELOPE)),
     "report": to_records(
-        wire.pack_report(
+        wire.encode_report(
             Report(9, 2, 1, ARRAYS, {"share": 0.5}), TASK, ENVELOPE, wire.Disclosure(TRIALS, 0.75)
         )
     ),
@@ -106,11 +106,11 @@ def read(kind: str, content: RecordDict) -> dict[str, np.ndarray]:
     """Decode; what comes back is checked for what the schema promises."""
     packed = from_records(content)
     if kind == "task":
-        wire.unpack_envelope(packed[1])
-        task = wire.unpack_task(*packed, SCHEMA)
+        wire.decode_envelope(packed[1])
+        task = wire.decode_task(packed, SCHEMA)
         assert min(task.round, task.trial, task.num_trials) >= 0
         return dict(task.arrays)
-    report, disclosure = wire.unpack_report(*packed, TASK, ENVELOPE, SCHEMA, 2)
+    report, disclosure = wire.decode_report(packed, TASK, ENVELOPE, SCHEMA, 2)
     assert (report.trial, report.num_trials) == (9, 2)
     assert 0 <= report.num_failed <= 2
     if disclosure.trials is not None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import check_number
-from fbo_flower.algorithms.records import AgentState, Array, IntArray, Outcome
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.records import AgentState, Array, IntArray, Outcome, Task
+from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import ucb
 
 MAX_SEED = 2**53  # as JSON has integers
@@ -26,6 +27,14 @@ def check_seed(seed: object) -> None:
 def drawn_seed(seed: int | None, rng: np.random.Generator) -> int:
     """Return `seed`, or a new one where it is None."""
     return int(rng.integers(MAX_SEED)) if seed is None else seed
+
+
+def task_seed(task: Task) -> int:
+    """Return the seed of the arms that a task names; WireError if it is not one."""
+    seed = task.values.get("arms.seed")
+    if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
+        raise WireError(f"arms.seed: expected an integer between 0 and {MAX_SEED}, got {seed!r}")
+    return seed
 
 
 def points(seed: int, dim: int) -> Array:

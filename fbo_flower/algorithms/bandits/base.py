@@ -8,8 +8,10 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import Algorithm, Schema, check_choice, check_number
-from fbo_flower.algorithms.records import AgentState, Scalar, Task, natural_key
+from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.records import AgentState, Payload, Scalar, Task, natural_key
+from fbo_flower.algorithms.schema import Schema
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace
 
@@ -42,7 +44,11 @@ class Bandit(Algorithm[State]):
     def reuses_values(self) -> bool:
         return self.deterministic
 
-    def report_metrics(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+        return Payload(values=self.metrics(agent_state))
+
+    def metrics(self, agent_state: AgentState) -> dict[str, Scalar]:
+        """Return the scalars of a report: how many evaluations were really made, where values are reused."""
         made = agent_state.arrays.get(NUM_EVALUATIONS)
         return {NUM_EVALUATIONS: int(np.asarray(made)[0])} if self.deterministic and made is not None else {}
 

@@ -23,20 +23,21 @@ import numpy as np
 
 from fbo_flower.algorithms.bandits import arms
 from fbo_flower.algorithms.bandits.base import Bandit, check_most, in_order
-from fbo_flower.algorithms.bandits.fed1_agent import Fed1Session
-from fbo_flower.algorithms.protocol import ArraySpec, Progress, Schema, Session, check_number
+from fbo_flower.algorithms.bandits.fed1_agent import session
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import (
     AgentState,
-    AnyArray,
     Array,
     Federation,
     IntArray,
+    Payload,
     Phase,
-    Query,
     Report,
     Task,
 )
-from fbo_flower.errors import ConfigError
+from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.numerics.bandits import elimination, ucb
 from fbo_flower.space.space import SearchSpace
 
@@ -173,22 +174,22 @@ class Fed1UCB(Bandit[Fed1State]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState) -> Session:
-        return Fed1Session(task, agent_state)
+    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+        return session(task, agent_state)
 
-    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        raise ConfigError(f"{self.name}: expected session(), its tasks are one conversation")
-
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+        values = self.metrics(agent_state)
         if "arms" not in task.arrays:
-            return {}
+            return Payload(values=values)
         active, statistics = (
             np.asarray(task.arrays["arms"], dtype=np.int64),
             arms.ArmStatistics.read(agent_state),
         )
         done = np.asarray(agent_state.arrays["phase.done"], dtype=np.int64)[active]
         owed = np.maximum(0, int(task.values["pulls"]) - done).sum(keepdims=True)
-        return {"means": statistics.means()[active], "counts": statistics.count[active], "owed": owed}
+        return Payload(
+            {"means": statistics.means()[active], "counts": statistics.count[active], "owed": owed}, values
+        )
 
     def recommend(self, agent_state: AgentState) -> Array | None:
         best = self._best(agent_state)

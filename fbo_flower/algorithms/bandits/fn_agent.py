@@ -13,6 +13,7 @@ import numpy as np
 
 from fbo_flower.algorithms.bandits import arms
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, IntArray, Outcome, Query, Task
+from fbo_flower.algorithms.session import Session
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import ucb
 
@@ -39,25 +40,32 @@ def sums(gradients: Array, statistics: arms.ArmStatistics) -> tuple[Array, Array
     return gradients.T @ (statistics.count[:, np.newaxis] * gradients), gradients.T @ statistics.total
 
 
-class Pull:
-    """One task of an agent: at most one pull, and training where its sums are due."""
+def session(task: Task, agent_state: AgentState, options: ucb.NeuralOptions) -> Session:
+    """Pull one arm at most, and train the network where the agent's sums are due."""
+    agent = NeuralAgent(task, agent_state, options)
+    while (query := agent.choose()) is not None:
+        agent.learn((yield query))
+    return agent.state_to_keep()
+
+
+class NeuralAgent:
+    """An agent's matrices, pulls and network within one task."""
 
     def __init__(self, task: Task, agent_state: AgentState, options: ucb.NeuralOptions) -> None:
         self._task, self._options = task, options
-        seed, dim = task.values.get("arms.seed"), agent_state.space.dimension
-        if not isinstance(seed, int) or not 0 <= seed <= arms.MAX_SEED:
-            raise WireError(f"arms.seed: expected an integer between 0 and {arms.MAX_SEED}, got {seed!r}")
+        seed, dim = arms.task_seed(task), agent_state.space.dimension
         self._points = arms.points(seed, dim)
         self._state = ucb.neural_start(self._points, 1, options, np.random.default_rng([seed, 4]))
-        self._purse = arms.ArmStatistics.read(agent_state)
+        self._statistics = arms.ArmStatistics.read(agent_state)
         self._size = num_weights(options, dim)
         self._eye = options.regulariser * np.eye(self._size)
         self._agent_state = agent_state.write(seed=np.array([seed], dtype=np.int64))
-        self._hear()
+        self._take_in_sums()
         self._arm = -1
         self._send = bool(self._whole("send", 0)) or bool(task.values.get("send", False))
 
-    def ask(self) -> Query | None:
+    def choose(self) -> Query | None:
+        """Return the arm with the largest upper bound; None when the task is done."""
         left = self._task.end - self._agent_state.next_trial
         if left <= 0:
             return None
@@ -71,31 +79,33 @@ class Pull:
             self._arm = int(ucb.neural_choose(state, self._agent_state.next_trial)[0])
         return Query(self._agent_state.space.snap(self._points[[self._arm]]), np.ones(1, dtype=np.int64))
 
-    def tell(self, outcome: Outcome) -> None:
+    def learn(self, outcome: Outcome) -> None:
+        """Enter a pull; note whether the agent's matrix has grown enough for an exchange."""
         assert outcome.counts is not None
         value, succeeded = float(outcome.values[0]), bool(outcome.counts[0])
         if not succeeded:  # paid for, and says that the arm is no good: the worst mean so far
-            seen = self._purse.count > 0
-            value = float(self._purse.means()[seen].min()) if seen.any() else 0.0
-        count, total = self._purse.count.copy(), self._purse.total.copy()
+            seen = self._statistics.count > 0
+            value = float(self._statistics.means()[seen].min()) if seen.any() else 0.0
+        count, total = self._statistics.count.copy(), self._statistics.total.copy()
         count[self._arm] += 1
         with np.errstate(over="ignore"):
             total[self._arm] += value
-        self._purse = arms.ArmStatistics(count, total)
+        self._statistics = arms.ArmStatistics(count, total)
         flag = np.array([succeeded or bool(self._whole("succeeded", 0))], dtype=np.int64)
-        self._agent_state = self._agent_state.pass_over(outcome).write(succeeded=flag)
+        self._agent_state = self._agent_state.passed_to(outcome.end).write(succeeded=flag)
         pull, last = outcome.end - 1, self._whole("last", -1)
         growth = _log_det(self._matrices()[0]) - float(self._read("log_det", _log_det(self._eye)))
         asked = bool(self._task.values.get("send", False))
         self._send = asked or (pull - last) * growth > self._options.threshold
 
-    def close(self) -> AgentState:
-        agent_state = self._purse.write(self._agent_state)
+    def state_to_keep(self) -> AgentState:
+        """Return the agent's state after the task, with a trained network if an exchange is due."""
+        agent_state = self._statistics.write(self._agent_state)
         if self._send and self._whole("trained.at", -1) != agent_state.next_trial:
             agent_state = agent_state.write(**self._train(agent_state.next_trial))
         return agent_state.write(send=np.array([self._send], dtype=np.int64))
 
-    def _hear(self) -> None:
+    def _take_in_sums(self) -> None:
         """Take in the sums of the others, once."""
         known, arrays = self._whole("exchange", 0), self._task.arrays
         number = int(self._task.values.get("exchange", known))
@@ -116,7 +126,7 @@ class Pull:
         """Return `V` and `sum r g` as the agent knows them."""
         arrays = self._agent_state.arrays
         with np.errstate(over="ignore", invalid="ignore"):
-            gram, response = sums(self._state.gradients, self._purse)
+            gram, response = sums(self._state.gradients, self._statistics)
             if "others.gram" in arrays:
                 gram = gram + symmetric(arrays["others.gram"], self._size)
                 response = response + np.asarray(arrays["others.response"], dtype=np.float64)
@@ -128,7 +138,10 @@ class Pull:
         if options.alpha(next_trial) <= 0 or next_trial > options.train_until:
             return {}
         before = np.asarray(self._agent_state.arrays.get("trained", self._state.trained[0]), dtype=np.float64)
-        count, total = self._purse.count[np.newaxis].astype(np.float64), self._purse.total[np.newaxis]
+        count, total = (
+            self._statistics.count[np.newaxis].astype(np.float64),
+            self._statistics.total[np.newaxis],
+        )
         with np.errstate(over="ignore", invalid="ignore"):
             state = replace(self._state, trained=before[np.newaxis], counts=count, totals=total)
             trained = ucb.neural_train(state)[0]
@@ -145,7 +158,7 @@ class Pull:
         return int(np.asarray(self._agent_state.arrays.get(name, [default]))[0])
 
 
-def report(agent_state: AgentState, options: ucb.NeuralOptions) -> dict[str, AnyArray]:
+def sums_to_send(agent_state: AgentState, options: ucb.NeuralOptions) -> dict[str, AnyArray]:
     """Return what the agent sends at an exchange; nothing while none is due."""
     if not np.any(agent_state.arrays.get("send", 0)):
         return {}

@@ -26,20 +26,29 @@ import numpy as np
 
 from fbo_flower.algorithms.bandits import arms
 from fbo_flower.algorithms.bandits.base import Bandit, in_order
-from fbo_flower.algorithms.bandits.fn_agent import Pull, best_arm, num_weights, report, symmetric, triangle
-from fbo_flower.algorithms.protocol import ArraySpec, Progress, Schema, Session, check_number
+from fbo_flower.algorithms.bandits.fn_agent import (
+    best_arm,
+    num_weights,
+    session,
+    sums_to_send,
+    symmetric,
+    triangle,
+)
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
     Federation,
+    Payload,
     Phase,
-    Query,
     Report,
     Task,
     natural_key,
 )
-from fbo_flower.errors import ConfigError
+from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.numerics.bandits import ucb
 from fbo_flower.space.space import SearchSpace
 
@@ -201,14 +210,11 @@ class FNUCB(Bandit[FNState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState) -> Session:
-        return Pull(task, agent_state, self.neural_options())
+    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+        return session(task, agent_state, self.neural_options())
 
-    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        raise ConfigError(f"{self.name}: expected session(), its tasks are one conversation")
-
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
-        return report(agent_state, self.neural_options())
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+        return Payload(sums_to_send(agent_state, self.neural_options()), self.metrics(agent_state))
 
     def recommend(self, agent_state: AgentState) -> Array | None:
         best = best_arm(agent_state)

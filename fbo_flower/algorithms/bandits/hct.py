@@ -15,9 +15,10 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from fbo_flower.algorithms.bandits.base import XArmedBandit
-from fbo_flower.algorithms.protocol import Progress, Session, check_number
-from fbo_flower.algorithms.records import AgentState, Array, Federation, Outcome, Phase, Query, Report, Task
-from fbo_flower.errors import ConfigError
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.records import AgentState, Array, Federation, Phase, Query, Report, Task
+from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.numerics.bandits.hct import HCTOptions, Tree, power_above
 from fbo_flower.space.space import SearchSpace
@@ -88,11 +89,23 @@ class HCT(XArmedBandit[HCTState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState) -> Session:
-        return _Climb(agent_state, task.end - agent_state.next_trial, self._tree(agent_state))
-
-    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        raise ConfigError("hct: expected session(), its tasks are one conversation")
+    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+        """Pull one cell after the other, as many as the task asks for."""
+        tree, next_trial = self._tree(agent_state), agent_state.next_trial
+        succeeded = int(np.sum(agent_state.arrays.get("succeeded", np.zeros(1))))
+        while next_trial < task.end:
+            cell = tree.select()
+            index = np.array([tree.index[cell]])
+            centre = partition.centre(tree.depth[cell], index, tree.options.dim, tree.options.arity)
+            outcome = yield Query(centre, np.ones(1, dtype=np.int64))
+            next_trial, value = outcome.end, float(outcome.values[0])
+            succeeded += int(np.isfinite(value))
+            if not np.isfinite(value):  # paid for, and says that the cell is no good: the worst mean so far
+                value = min((t / n for t, n in zip(tree.total, tree.count, strict=True) if n), default=0.0)
+            tree.learn(cell, value)
+        arrays = {f"tree.{name}": np.asarray(array) for name, array in tree.arrays().items()}
+        counted = np.array([succeeded], dtype=np.int64)
+        return agent_state.write(**arrays, succeeded=counted).passed_to(next_trial)
 
     def recommend(self, agent_state: AgentState) -> Array | None:
         if not np.any(agent_state.arrays.get("succeeded", 0)):
@@ -121,39 +134,3 @@ class HCT(XArmedBandit[HCTState]):
         pulled = np.flatnonzero(count > 0)
         radius = self.c * np.sqrt(tree.options.log_term(power_above(max(1, tree.t - 1))) / count[pulled])
         return int(pulled[elimination.recommend(tree.means()[pulled], radius)])
-
-
-class _Climb:
-    """One task: as many pulls as were asked for, one after the other."""
-
-    def __init__(self, agent_state: AgentState, left: int, tree: Tree) -> None:
-        self._agent_state, self._left, self._tree = agent_state, left, tree
-        self._cell = -1
-        self._end = agent_state.next_trial
-        self._succeeded = int(np.sum(agent_state.arrays.get("succeeded", np.zeros(1))))
-
-    def ask(self) -> Query | None:
-        if self._left <= 0:
-            return None
-        tree = self._tree
-        self._cell = tree.select()
-        index = np.array([tree.index[self._cell]])
-        centre = partition.centre(tree.depth[self._cell], index, tree.options.dim, tree.options.arity)
-        return Query(centre, np.ones(1, dtype=np.int64))
-
-    def tell(self, outcome: Outcome) -> None:
-        self._left -= 1
-        self._end = outcome.end
-        value = float(outcome.values[0])
-        self._succeeded += int(np.isfinite(value))
-        if not np.isfinite(value):  # paid for, and says that the cell is no good: the worst mean so far
-            value = min(
-                (t / n for t, n in zip(self._tree.total, self._tree.count, strict=True) if n), default=0.0
-            )
-        self._tree.learn(self._cell, value)
-
-    def close(self) -> AgentState:
-        arrays = {f"tree.{name}": np.asarray(array) for name, array in self._tree.arrays().items()}
-        done = Outcome(np.empty((1, 1)), np.zeros(1), np.array([self._end - 1], dtype=np.int64))
-        succeeded = np.array([self._succeeded], dtype=np.int64)
-        return self._agent_state.write(**arrays, succeeded=succeeded).pass_over(done)

@@ -19,10 +19,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from fbo_flower.algorithms.capabilities import ServerResults, Summand
 from fbo_flower.algorithms.co_kg import agent as agent_half
 from fbo_flower.algorithms.co_kg import central as centre
-from fbo_flower.algorithms.co_kg import findings as results
 from fbo_flower.algorithms.co_kg import prior
+from fbo_flower.algorithms.co_kg import results as server_results
 from fbo_flower.algorithms.co_kg.acquisition import joint_design
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
 from fbo_flower.algorithms.co_kg.prior import LARGEST
@@ -33,7 +34,6 @@ from fbo_flower.algorithms.co_kg.state import (
     WarmUp,
     WhitenedPosterior,
 )
-from fbo_flower.algorithms.protocol import ArraySpec, Schema, ServerResults, Summand
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -41,20 +41,24 @@ from fbo_flower.algorithms.records import (
     Federation,
     History,
     Outcome,
+    Payload,
     Phase,
     Query,
     Report,
     Scalar,
     Task,
+    floats,
     natural_key,
 )
+from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.session import Stepwise
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.optim.point_sets import largest_size
 from fbo_flower.space.space import SearchSpace
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoKG(CoKGOptions[CoKGState]):
+class CoKG(Stepwise, CoKGOptions[CoKGState]):
     """Collaborative knowledge gradient on a Wasserstein barycenter; `CoKGOptions` explains the options."""
 
     name: ClassVar[str] = "co-kg"
@@ -98,8 +102,8 @@ class CoKG(CoKGOptions[CoKGState]):
         finished = dict(state.finished)
         for agent, report in reports.items():
             if "moments" in report.arrays:
-                theta = _float(report.arrays.get("theta", np.empty(0)))
-                warm_ups[agent] = WarmUp(_float(report.arrays["moments"]), theta)
+                theta = floats(report.arrays.get("theta", np.empty(0)))
+                warm_ups[agent] = WarmUp(floats(report.arrays["moments"]), theta)
             if "points" in report.arrays:
                 histories[agent] = _extended(histories.get(agent), report)
             if "best" in report.arrays and state.setting is not None:
@@ -263,23 +267,23 @@ class CoKG(CoKGOptions[CoKGState]):
         agent_state = agent_state.learn(outcome)
         return agent_state if setting is None else agent_state.write(**setting.to_arrays())
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         setting = SharedPrior.read(task.arrays, self.kernel)
-        report: dict[str, AnyArray] = {}
+        sent: dict[str, AnyArray] = {}
         if task.values.get("fit"):
             own = agent_half.warm_up(self, agent_state, rng)
-            report |= prior.to_sums(own) if self.secure_sums else own
+            sent |= prior.to_sums(own) if self.secure_sums else own
         if self.framework == "data-communication" and task.phase is Phase.TRAIN:
-            report |= agent_half.disclosed_trials(task, agent_state)
+            sent |= agent_half.disclosed_trials(task, agent_state)
         if setting is None:
-            return report
+            return Payload(sent)
         if task.phase is Phase.FINISH or self.framework == "no-collaboration":
-            added = _float(task.arrays["added"]) if "added" in task.arrays else None
+            added = floats(task.arrays["added"]) if "added" in task.arrays else None
             index, _, mean = agent_half.best_of_set(self, agent_state, setting, added)
-            report |= {"best": np.array([index], dtype=np.int64), "best_mean": np.array([mean])}
+            sent |= {"best": np.array([index], dtype=np.int64), "best_mean": np.array([mean])}
         elif self.framework != "data-communication":
-            report |= agent_half.posterior(self, agent_state, setting, rng)
-        return report
+            sent |= agent_half.posterior(self, agent_state, setting, rng)
+        return Payload(sent)
 
     def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
         if not self.secure_sums or not task.values.get("fit"):
@@ -337,7 +341,7 @@ class CoKG(CoKGOptions[CoKGState]):
         prior.check_warm_up(report)
         if "points" in report.arrays or "values" in report.arrays:
             points, values = (report.arrays.get(name, np.empty(0)) for name in ("points", "values"))
-            if len(points) != len(values) or np.isinf(_float(values)).any():
+            if len(points) != len(values) or np.isinf(floats(values)).any():
                 raise WireError(f"points: expected one per value, got {len(points)} and {len(values)}")
         setting = SharedPrior.read(task.arrays, self.kernel)
         if setting is not None:
@@ -345,18 +349,22 @@ class CoKG(CoKGOptions[CoKGState]):
 
     # -- what the server knows at the end --------------------------------------------------------
 
-    def findings(self, state: CoKGState) -> ServerResults | None:
-        return results.findings(self, state)
+    def results(self, state: CoKGState) -> ServerResults | None:
+        return server_results.results(self, state)
+
+    def progress_lines(self, state: CoKGState, before: CoKGState) -> list[str]:
+        """Return lines on whether agents share one objective, where that was tested anew."""
+        return server_results.progress_lines(state, before)
+
+    def description(self, state: CoKGState) -> dict[str, object]:
+        """Return the shared hyperparameters and what the server would recommend after every round."""
+        return server_results.description(self, state)
 
 
 def _extended(history: History | None, report: Report) -> History:
     """Return an agent's disclosed trials with those of a report."""
-    points, values = _float(report.arrays["points"]), _float(report.arrays["values"])
+    points, values = floats(report.arrays["points"]), floats(report.arrays["values"])
     trials = np.arange(len(values), dtype=np.int64)
     if history is None:
         return History(points, values, trials)
     return history.extend(Outcome(points, values, trials + len(history)))
-
-
-def _float(array: AnyArray) -> Array:
-    return np.asarray(array, dtype=np.float64)

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import Algorithm, check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import Array
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim import point_sets

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import Progress
-from fbo_flower.algorithms.records import AnyArray, Array, History
+from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.records import AnyArray, Array, History, floats
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.pooling import Increment
 from fbo_flower.space.space import SearchSpace
@@ -49,7 +49,7 @@ class SharedPrior:
         """Return the setting of a task or an agent's state, None where there is none yet."""
         if "hyperparameters" not in arrays:
             return None
-        theta, units, pivots = (_float(arrays[name]) for name in ("hyperparameters", "units", "pivots"))
+        theta, units, pivots = (floats(arrays[name]) for name in ("hyperparameters", "units", "pivots"))
         hyperparameters = gp.Hyperparameters.from_array(kernel, theta)
         return SharedPrior(0, hyperparameters, float(units[0]), float(units[1]), pivots)
 
@@ -171,7 +171,3 @@ def unpack_lower(packed: Array, size: int) -> Array:
     matrix[rows, columns] = packed
     matrix[columns, rows] = packed
     return matrix
-
-
-def _float(array: AnyArray) -> Array:
-    return np.asarray(array, dtype=np.float64)

@@ -21,26 +21,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
+from fbo_flower.algorithms.capabilities import ServerResults, Summand
 from fbo_flower.algorithms.fts.dp_options import Collection, DPFTSOptions, DPFTSState
 from fbo_flower.algorithms.fts.schedules import own_probability
-from fbo_flower.algorithms.protocol import ArraySpec, Schema, ServerResults, Summand
+from fbo_flower.algorithms.progress import once_per_trial
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
     Federation,
+    Payload,
     Phase,
     Query,
     Report,
     Scalar,
     Task,
+    floats,
     natural_key,
 )
+from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.regions import Boxes, PiecewiseLinear
 from fbo_flower.numerics.linalg import cholesky
@@ -82,10 +87,10 @@ class DPFTS(DPFTSOptions):
         for agent in present:
             trial = state.progress.of(agent)
             num_trials = self.num_initial if trial == 0 else 1
-            if agent not in sent or sent[agent][0] != trial:
-                # a generator of its own, so that agents do not shift each other's draws
-                sent[agent] = trial, self._advice(state, trial, generator(seed, "advice", agent))
-            arrays: dict[str, AnyArray] = dict(sent[agent][1])
+            # a generator per agent, so that agents do not shift each other's draws
+            own = generator(seed, "advice", agent)
+            advice = once_per_trial(sent, agent, trial, partial(self._advice, state, trial, own))
+            arrays: dict[str, AnyArray] = dict(advice)
             values: dict[str, Scalar] = {}
             if state.collection is not None and agent in state.collection.shares:
                 values["message"] = True
@@ -107,7 +112,7 @@ class DPFTS(DPFTSOptions):
         messages = dict(state.collection.messages)
         for agent, report in reports.items():
             if "weights" in report.arrays and agent in state.collection.shares:
-                message = _float(report.arrays["weights"])
+                message = floats(report.arrays["weights"])
                 # an agent that did not shorten its message gains nothing; local noise comes after the clip
                 messages[agent] = message if self.noise == "local" else clip_norm(message, bound)
         return replace(state, collection=replace(state.collection, messages=messages))
@@ -122,7 +127,7 @@ class DPFTS(DPFTSOptions):
     def finished(self, state: DPFTSState) -> bool:
         return state.spent and self.when_spent == "stop"
 
-    def findings(self, state: DPFTSState) -> ServerResults:
+    def results(self, state: DPFTSState) -> ServerResults:
         central = self.noise == "central"
         count = state.num_releases if central else max(state.num_messages.values(), default=0)
         epsilon = self.epsilon(count)
@@ -136,7 +141,7 @@ class DPFTS(DPFTSOptions):
             }
         )
 
-    def keep(self, state: DPFTSState) -> dict[str, AnyArray]:
+    def export_messages(self, state: DPFTSState) -> dict[str, AnyArray]:
         if state.weights is None:
             return {}
         return {
@@ -145,9 +150,9 @@ class DPFTS(DPFTSOptions):
             "weights": state.weights,
         }
 
-    def warm(self, state: DPFTSState, kept: Mapping[str, AnyArray]) -> DPFTSState:
+    def warm_start(self, state: DPFTSState, messages: Mapping[str, AnyArray]) -> DPFTSState:
         """Return a state with the last release of an earlier study; using it again costs no privacy."""
-        features, weights = rff.kept_features(kept, self.num_features, state.space.num_features)
+        features, weights = rff.kept_features(messages, self.num_features, state.space.num_features)
         if len(weights) != self._num_regions(state.space):
             raise ConfigError(
                 f"warm_start: expected sums of {self._num_regions(state.space)} regions, got {len(weights)}"
@@ -238,27 +243,27 @@ class DPFTS(DPFTSOptions):
             return Query(points)
         if "weights" not in task.arrays:
             return self.thompson_point(agent_state, rng)
-        features = rff.RandomFeatures(_float(task.arrays["frequencies"]), _float(task.arrays["phases"]))
+        features = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))
         columns = agent_state.space.continuous[1]
-        sums = PiecewiseLinear(features, _float(task.arrays["weights"]), boxes, columns)
+        sums = PiecewiseLinear(features, floats(task.arrays["weights"]), boxes, columns)
         return self.maximiser(sums, agent_state, rng)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         if not task.values.get("message"):
-            return {}
+            return Payload()
         bound = self._bound(agent_state.space)
         weights = np.zeros(self.num_features)
         if agent_state.history.num_succeeded:
             x, y = self.observations(agent_state)
-            phi = rff.RandomFeatures(_float(task.arrays["frequencies"]), _float(task.arrays["phases"]))(x)
+            phi = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))(x)
             weights = clip_norm(self._message(phi, y, rng), bound)
         elif self.noise == "central":
-            return {}
+            return Payload()
         if self.noise == "local":  # zeros too: that there was no success is nobody's business
             weights = weights + 2 * bound * self.noise_multiplier * rng.standard_normal(len(weights))
         if self.secure_sums:
-            return {"sums": np.outer(_float(task.arrays["shares"]), weights)}
-        return {"weights": weights}
+            return Payload({"sums": np.outer(floats(task.arrays["shares"]), weights)})
+        return Payload({"weights": weights})
 
     def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
         if not self.secure_sums or not task.values.get("message"):
@@ -309,7 +314,3 @@ class DPFTS(DPFTSOptions):
 
     def report_schema(self, space: SearchSpace) -> Schema:
         return Schema({} if self.secure_sums else {"weights": ArraySpec((self.num_features,))})
-
-
-def _float(array: AnyArray) -> Array:
-    return np.asarray(array, dtype=np.float64)

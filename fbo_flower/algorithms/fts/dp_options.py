@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from fbo_flower.algorithms.fts.messages import check_features, check_lengthscale
 from fbo_flower.algorithms.fts.schedules import Schedule, check_schedule
-from fbo_flower.algorithms.protocol import Progress, check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
@@ -64,7 +65,7 @@ class DPFTSState:
     num_releases: int = 0
     num_messages: Mapping[str, int] = field(default_factory=dict)
     spent: bool = False
-    sent: Mapping[str, tuple[int, Mapping[str, AnyArray]]] = field(default_factory=dict)
+    sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
+from fbo_flower.algorithms.capabilities import Summand
 from fbo_flower.algorithms.fts import mixture
 from fbo_flower.algorithms.fts.advice import AdviceSelector
 from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target
 from fbo_flower.algorithms.fts.options import FTSOptions, FTSState
-from fbo_flower.algorithms.protocol import ArraySpec, Schema, Summand
+from fbo_flower.algorithms.progress import once_per_trial
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -29,13 +31,16 @@ from fbo_flower.algorithms.records import (
     Array,
     Federation,
     Outcome,
+    Payload,
     Phase,
     Query,
     Report,
     Scalar,
     Task,
+    floats,
     natural_key,
 )
+from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
@@ -83,11 +88,11 @@ class FTS(FTSOptions):
             arrays: dict[str, AnyArray] = {}
             values: dict[str, Scalar] = {}
             if tunes and trial > 0:
-                if agent not in sent or sent[agent][0] != trial:
-                    # a generator of its own, so that agents do not shift each other's draws
-                    own = generator(seed, "advice", agent)
-                    sent[agent] = trial, selector.advise(agent, trial - self.num_initial + 1, own)
-                arrays.update(sent[agent][1])
+                iteration = trial - self.num_initial + 1
+                # a generator per agent, so that agents do not shift each other's draws
+                own = generator(seed, "advice", agent)
+                content = once_per_trial(sent, agent, trial, partial(selector.advise, agent, iteration, own))
+                arrays.update(content)
             if useful and is_due(self, agent, state.answered, server_round):
                 values["message"] = True
                 if state.features is None:
@@ -125,7 +130,7 @@ class FTS(FTSOptions):
     def aggregate_sum(self, state: FTSState, agents: Sequence[str], sums: Mapping[str, Array]) -> FTSState:
         return replace(state, log_likelihoods={"": sums["log_likelihoods"]})
 
-    def keep(self, state: FTSState) -> dict[str, AnyArray]:
+    def export_messages(self, state: FTSState) -> dict[str, AnyArray]:
         if state.features is None or not state.messages:
             return {}
         agents = sorted(state.messages, key=natural_key)
@@ -135,11 +140,11 @@ class FTS(FTSOptions):
             "weights": np.array([state.messages[agent] for agent in agents]),
         }
 
-    def warm(self, state: FTSState, kept: Mapping[str, AnyArray]) -> FTSState:
+    def warm_start(self, state: FTSState, messages: Mapping[str, AnyArray]) -> FTSState:
         """Return a state with the earlier features, and the earlier agents as senders that are not there."""
-        features, weights = rff.kept_features(kept, self.num_features, state.space.num_features)
-        messages = {f"earlier.{i}": row for i, row in enumerate(weights)}
-        return replace(state, features=features, messages=messages)
+        features, weights = rff.kept_features(messages, self.num_features, state.space.num_features)
+        earlier = {f"earlier.{i}": row for i, row in enumerate(weights)}
+        return replace(state, features=features, messages=earlier)
 
     def _draw_features(
         self, space: SearchSpace, lengthscale: float | tuple[float, ...], rng: np.random.Generator
@@ -166,8 +171,8 @@ class FTS(FTSOptions):
         if trial < self.num_initial:
             return uniform_point(agent_state, rng)
         if "weights" in task.arrays:  # Alg. 1, line 6
-            features = rff.RandomFeatures(_float(task.arrays["frequencies"]), _float(task.arrays["phases"]))
-            return self.maximiser(LinearFunction(features, _float(task.arrays["weights"])), agent_state, rng)
+            features = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))
+            return self.maximiser(LinearFunction(features, floats(task.arrays["weights"])), agent_state, rng)
         if "point" in task.arrays:
             advised = self._advised_point(task, agent_state)
             return advised if advised is not None else self.thompson_point(agent_state, rng)
@@ -183,7 +188,7 @@ class FTS(FTSOptions):
 
     def _advised_point(self, task: Task, agent_state: AgentState) -> Query | None:
         """Return the server's point, None if the agent has been (almost) there already."""
-        point = agent_state.space.snap(_float(task.arrays["point"])[None, :])
+        point = agent_state.space.snap(floats(task.arrays["point"])[None, :])
         seen = agent_state.space.features(agent_state.history.points)
         distance = np.linalg.norm(seen - agent_state.space.features(point), axis=1)
         return Query(point) if len(seen) == 0 or distance.min() >= self.distance(agent_state) else None
@@ -198,14 +203,16 @@ class FTS(FTSOptions):
             )
         return agent_state
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         if not task.values.get("message") or not agent_state.history.num_succeeded:
-            return {}
+            return Payload()
         x, y = self.observations(agent_state)
         if "lengthscales" in task.arrays:
-            return {"log_likelihoods": self._log_likelihoods(x, y, _float(task.arrays["lengthscales"]))}
-        phi = rff.RandomFeatures(_float(task.arrays["frequencies"]), _float(task.arrays["phases"]))(x)
-        return {"weights": rff.sample_weights(phi, y, self.message_noise_variance, rng)}
+            return Payload(
+                {"log_likelihoods": self._log_likelihoods(x, y, floats(task.arrays["lengthscales"]))}
+            )
+        phi = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))(x)
+        return Payload({"weights": rff.sample_weights(phi, y, self.message_noise_variance, rng)})
 
     def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
         if not self.secure_sums or "lengthscales" not in task.arrays:
@@ -239,7 +246,3 @@ class FTS(FTSOptions):
         if not self.secure_sums:
             arrays["log_likelihoods"] = ArraySpec((len(LENGTHSCALE_GRID),))
         return Schema(arrays)
-
-
-def _float(array: AnyArray) -> Array:
-    return np.asarray(array, dtype=np.float64)

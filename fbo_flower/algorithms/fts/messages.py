@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from fbo_flower.algorithms.protocol import check_choice, check_number
+from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.records import Federation
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from fbo_flower.algorithms.fts.messages import check_features, check_lengthscale, check_messages
 from fbo_flower.algorithms.fts.schedules import Schedule, check_schedule
-from fbo_flower.algorithms.protocol import Progress, check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
@@ -43,7 +44,7 @@ class FTSState:
     used: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     advised: Mapping[str, Array] = field(default_factory=dict)
     has_messages: frozenset[str] = frozenset()
-    sent: Mapping[str, tuple[int, Mapping[str, AnyArray]]] = field(default_factory=dict)
+    sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
     log_likelihoods: Mapping[str, Array] = field(default_factory=dict)
 
 

@@ -17,36 +17,30 @@ only.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.bandits.base import XArmedBandit, in_order
+from fbo_flower.algorithms.bandits.base import Bandit, branching, in_order
+from fbo_flower.algorithms.capabilities import Summand
 from fbo_flower.algorithms.pne import phased_agent
-from fbo_flower.algorithms.protocol import (
-    ArraySpec,
-    Progress,
-    Schema,
-    Session,
-    Summand,
-    check_choice,
-    check_number,
-    check_secure_sums,
-)
+from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
     Federation,
     IntArray,
+    Payload,
     Phase,
-    Query,
     Report,
     Task,
     natural_key,
 )
+from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.space.space import SearchSpace
@@ -54,7 +48,6 @@ from fbo_flower.space.space import SearchSpace
 MAX_CELLS = 2**20  # of one depth
 MAX_INDEX = 2.0**62
 PATIENCE = 2  # times the pulls of a depth, for an agent that still owes some
-AGGREGATES = ("mean", "median", "trimmed")
 # what secure sums are of, cell by cell, with bounds: see `elimination.merge_sums`
 SUMS = {"present": 1.0, "means": 1e12, "inverse": 1.0, "counts": 1e9}
 
@@ -94,57 +87,36 @@ class PNEState:
     merged: elimination.Merged | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class PhasedPNE(XArmedBandit[PNEState]):
-    """Both stages; `XArmedBandit` explains the other options.
+class Phases(Bandit[PNEState]):
+    """Both stages of phased elimination; the options stand in `PhasedOptions` and in `PNEOptions`."""
 
-    Parameters
-    ----------
-    gap : `Delta`, how far the mean of the objectives may be from an agent's own at their optima
-    c1 : of the confidence radius `c sqrt(log(c1 T / delta) / n)`
-    delta : probability of failure; None: `1 / M`
-    h0 : "literal": the deepest `h` with `nu rho^h >= Delta`; "ceil": the first with `nu rho^h <= Delta`
-    aggregate : of the agents' means of a cell: "mean" (the paper), or, where some may lie, "median" or
-        "trimmed"; these are less efficient, so that every depth takes more pulls
-    trim : share of the agents that "trimmed" leaves out on either side
-    secure_sums : least number of agents over which the server adds up what they measured without seeing any
-        one's; with "mean" only. 0: it sees everybody's
-    """
+    gap: float
+    c: float
+    c1: float
+    delta: float | None
+    h0: str
+    aggregate: str
+    trim: float
+    secure_sums: int
+    arity: str
+    max_evaluations_per_round: int
 
-    name: ClassVar[str] = "pf-pne"
-
-    gap: float = 0.01
-    c1: float = 1.0
-    delta: float | None = None
-    h0: str = "literal"
-    aggregate: str = "mean"
-    trim: float = 0.2
-    secure_sums: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("gap", self.gap, 0)
-        check_number("c1", self.c1, 1e-12)
-        if self.delta is not None:
-            check_number("delta", self.delta, 1e-300, 1)
-        check_choice("h0", self.h0, ("literal", "ceil"))
-        check_choice("aggregate", self.aggregate, AGGREGATES)
-        check_number("trim", self.trim, 0, 0.5)
-        check_secure_sums(self.secure_sums)
-        if self.secure_sums and self.aggregate != "mean":
-            raise ConfigError(f"aggregate: expected 'mean' with secure_sums, got {self.aggregate!r}")
+    @property
+    @abstractmethod
+    def smoothness(self) -> tuple[float, float]:
+        """`nu` and `rho`."""
 
     def transition(self) -> int:
         """Return `H0`, the last depth that is explored together; -1 for none."""
-        return elimination.transition_depth(self.nu, self.rho, self.gap, self.h0)
+        return elimination.transition_depth(*self.smoothness, self.gap, self.h0)
 
     def constants(self, num_agents: int) -> elimination.Constants:
         """Return what pulls and radii are made of."""
         delta = 1.0 / num_agents if self.delta is None else self.delta
-        return elimination.Constants(self.budget, delta, self.nu, self.rho, self.c, self.c1)
+        return elimination.Constants(self.budget, delta, *self.smoothness, self.c, self.c1)
 
     def check(self, space: SearchSpace) -> None:
-        partition.max_depth(space.dimension, self.branching(space.dimension))
+        partition.max_depth(space.dimension, branching(self.arity, space.dimension))
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -294,30 +266,30 @@ class PhasedPNE(XArmedBandit[PNEState]):
 
     def _deeper(self, state: PNEState, survivors: IntArray) -> PNEState:
         """Go on to the children of the survivors of a depth, or to stage 2."""
-        arity = self.branching(state.dim)
+        arity = branching(self.arity, state.dim)
         if state.depth >= min(self.transition(), partition.max_depth(state.dim, arity)):
             return replace(state, stage_two=self.transition() != elimination.NEVER)
         children = partition.children(survivors, arity)
         return self._open_depth(replace(state, depth=state.depth + 1, active=children))
 
-    def keep(self, state: PNEState) -> dict[str, AnyArray]:
+    def export_messages(self, state: PNEState) -> dict[str, AnyArray]:
         if not len(state.shared.index):
             return {}
-        arity = np.array([self.branching(state.dim)])
+        arity = np.array([branching(self.arity, state.dim)])
         return {**state.shared.to_arrays(), "arity": arity}
 
-    def warm(self, state: PNEState, kept: Mapping[str, AnyArray]) -> PNEState:
+    def warm_start(self, state: PNEState, messages: Mapping[str, AnyArray]) -> PNEState:
         """Return a state that has the survivors of an earlier stage 1, and goes on below them."""
-        found = {name: np.asarray(kept.get(name, np.empty(0))) for name in state.shared.to_arrays()}
+        found = {name: np.asarray(messages.get(name, np.empty(0))) for name in state.shared.to_arrays()}
         shapes = {array.shape for array in found.values()}
         if len(shapes) != 1 or len(next(iter(shapes))) != 1 or not all(len(a) for a in found.values()):
             raise ConfigError(
                 f"warm_start: expected survivors of stage 1, got arrays of shapes {sorted(shapes)}"
             )
         shared = phased_agent.Survivors.from_arrays(found)
-        arity = self.branching(state.dim)
+        arity = branching(self.arity, state.dim)
         last = partition.max_depth(state.dim, arity)
-        if kept.get("arity", np.zeros(1)).tolist() != [arity]:
+        if messages.get("arity", np.zeros(1)).tolist() != [arity]:
             raise ConfigError(f"arity: expected survivors of cells with {arity} children")
         sound = np.isfinite(shared.mean).all() and (shared.radius >= 0).all()
         if not sound or not ((shared.depth >= 0) & (shared.depth <= last)).all():
@@ -332,28 +304,24 @@ class PhasedPNE(XArmedBandit[PNEState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState) -> Session:
+    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         constants = self.constants(int(task.values["agents"]))
-        return phased_agent.PhasedSession(
-            task, agent_state, constants, self.branching(agent_state.space.dimension)
-        )
+        arity = branching(self.arity, agent_state.space.dimension)
+        return phased_agent.session(task, agent_state, constants, arity)
 
-    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        raise ConfigError(f"{self.name}: expected session(), its tasks are one conversation")
-
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+        values = self.metrics(agent_state)
         if "cells" not in task.arrays or (self.secure_sums and not task.values.get("sum")):
-            return {}
+            return Payload(values=values)
         cells = np.asarray(task.arrays["cells"], dtype=np.int64)
         count, total = phased_agent.Levels.read(agent_state).of(int(task.values["depth"]), cells)
         means = total / np.maximum(count, 1)
         if not self.secure_sums:
-            return {"means": means, "counts": count}
+            return Payload({"means": means, "counts": count}, values)
         there = count > 0
         inverse = np.where(there, 1.0 / np.maximum(count, 1), 0.0)
-        return dict(
-            zip(SUMS, (there.astype(np.float64), means, inverse, count.astype(np.float64)), strict=True)
-        )
+        parts = there.astype(np.float64), means, inverse, count.astype(np.float64)
+        return Payload(dict(zip(SUMS, parts, strict=True)), values)
 
     def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
         if not self.secure_sums or not task.values.get("sum") or "cells" not in task.arrays:
@@ -366,7 +334,7 @@ class PhasedPNE(XArmedBandit[PNEState]):
         if best is None:
             return None
         dim = agent_state.space.dimension
-        point: Array = partition.centre(best[0], np.array([best[1]]), dim, self.branching(dim))[0]
+        point: Array = partition.centre(best[0], np.array([best[1]]), dim, branching(self.arity, dim))[0]
         return point
 
     def incumbent(self, agent_state: AgentState) -> float:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, IntArray, Outcome, Query, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, IntArray, Query, Task
+from fbo_flower.algorithms.session import Session
 from fbo_flower.numerics.bandits import elimination, partition
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -134,42 +135,27 @@ class PhasedSearch:
         return PhasedSearch(num_agents, depth, active, shared)
 
 
-class PhasedSession:
-    """One task of an agent: it takes in what the server tells, pulls what is wanted, and keeps sums."""
-
-    def __init__(
-        self, task: Task, agent_state: AgentState, constants: elimination.Constants, arity: int
-    ) -> None:
-        self._task, self._constants, self._arity = task, constants, arity
-        search = PhasedSearch.read(agent_state, int(task.values["agents"]), task)
-        self._agent_state = write(agent_state, Levels.read(agent_state), search)
-        self._work = Work(0, _NONE, _NONE, search)
-
-    def ask(self) -> Query | None:
-        left, search = self._task.end - self._agent_state.next_trial, self._work.search
-        if left <= 0:
-            return None
-        if "cells" in self._task.arrays:
-            cells = np.asarray(self._task.arrays["cells"], dtype=np.int64)
-            wanted = np.asarray(self._task.arrays["pulls"], dtype=np.int64)
-            depth = int(self._task.values["depth"])
-            self._work = together(self._agent_state, depth, cells, wanted, left, search)
-        else:
-            self._work = alone(self._agent_state, search, self._constants, self._arity, left)
-        if len(self._work.index) == 0:
-            return None
-        space = self._agent_state.space
-        centres = partition.centre(self._work.depth, self._work.index, space.dimension, self._arity)
-        return Query(space.snap(centres), self._work.pulls)
-
-    def tell(self, outcome: Outcome) -> None:
+def session(task: Task, agent_state: AgentState, constants: elimination.Constants, arity: int) -> Session:
+    """Take in what the server has found, then pull the cells of a depth until the task's trials are used."""
+    search = PhasedSearch.read(agent_state, int(task.values["agents"]), task)
+    agent_state = write(agent_state, Levels.read(agent_state), search)
+    while (left := task.end - agent_state.next_trial) > 0:
+        if "cells" in task.arrays:  # stage 1 [Li2024, Alg. 1]
+            cells = np.asarray(task.arrays["cells"], dtype=np.int64)
+            wanted = np.asarray(task.arrays["pulls"], dtype=np.int64)
+            work = together(agent_state, int(task.values["depth"]), cells, wanted, left, search)
+        else:  # stage 2 [Li2024, Alg. 3]
+            work = alone(agent_state, search, constants, arity, left)
+        if len(work.index) == 0:
+            break
+        search, space = work.search, agent_state.space
+        centres = partition.centre(work.depth, work.index, space.dimension, arity)
+        outcome = yield Query(space.snap(centres), work.pulls)
         assert outcome.counts is not None
         sums = np.where(outcome.counts > 0, outcome.values * outcome.counts, 0.0)
-        levels = Levels.read(self._agent_state).add(self._work.depth, self._work.index, outcome.counts, sums)
-        self._agent_state = write(self._agent_state.pass_over(outcome), levels, self._work.search)
-
-    def close(self) -> AgentState:
-        return self._agent_state
+        levels = Levels.read(agent_state).add(work.depth, work.index, outcome.counts, sums)
+        agent_state = write(agent_state.passed_to(outcome.end), levels, search)
+    return agent_state
 
 
 @dataclass(frozen=True)

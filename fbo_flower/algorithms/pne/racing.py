@@ -17,21 +17,24 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.bandits.base import Bandit, branching, check_arity, check_most
-from fbo_flower.algorithms.pne.racing_agent import RacingSession, Tally, best_cell
-from fbo_flower.algorithms.protocol import ArraySpec, Progress, Schema, Session
+from fbo_flower.algorithms.bandits.base import branching
+from fbo_flower.algorithms.pne.options import LITERAL_ONLY, PNEOptions
+from fbo_flower.algorithms.pne.racing_agent import Tally, best_cell, session
+from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
     Federation,
     IntArray,
+    Payload,
     Phase,
-    Query,
     Report,
     Task,
     natural_key,
 )
+from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import partition
 from fbo_flower.numerics.bandits.racing import STAGE_ONE_PART, Gathering, StageOneResult
@@ -73,20 +76,19 @@ class RacingState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RacingPNE(Bandit[RacingState]):
-    """Racing PF-PNE; `PFPNE` explains the options."""
+class RacingPNE(PNEOptions[RacingState]):
+    """Racing PF-PNE; `PNEOptions` explains the options, of which those for "literal" have no effect here."""
 
     name: ClassVar[str] = "pf-pne"
 
-    nu: float | None = None
-    rho: float | None = None
-    arity: str = "binary"
-    max_evaluations_per_round: int = 10_000
+    variant: str = "racing"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_arity(self.arity)
-        check_most(self.max_evaluations_per_round)
+        for name in ("variant", *LITERAL_ONLY):
+            given, default = getattr(self, name), self.option_defaults()[name]
+            if given != default:
+                raise ConfigError(f"{name}: expected {default!r} with variant racing, got {given!r}")
         self.racing_options(1)
 
     def racing_options(self, dim: int) -> RacingOptions:
@@ -182,19 +184,19 @@ class RacingPNE(Bandit[RacingState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def session(self, task: Task, agent_state: AgentState) -> Session:
-        return RacingSession(task, agent_state, self.racing_options(agent_state.space.dimension), self.budget)
+    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+        options = self.racing_options(agent_state.space.dimension)
+        return session(task, agent_state, options, self.budget)
 
-    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        raise ConfigError(f"{self.name}: expected session(), its tasks are one conversation")
-
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+        values = self.metrics(agent_state)
         if "cells.depth" not in task.arrays:
-            return {}
+            return Payload(values=values)
         pulls = self.racing_options(agent_state.space.dimension).first_pulls
         tally = Tally.read(agent_state).of(task.arrays["cells.depth"], task.arrays["cells.index"])
         owed = np.maximum(0, pulls - tally.count - tally.failed).sum(keepdims=True)
-        return {"means": tally.means(), "counts": tally.count, "owed": owed.astype(np.int64)}
+        arrays: dict[str, AnyArray] = {"means": tally.means(), "counts": tally.count}
+        return Payload(arrays | {"owed": owed.astype(np.int64)}, values)
 
     def recommend(self, agent_state: AgentState) -> Array | None:
         options = self.racing_options(agent_state.space.dimension)

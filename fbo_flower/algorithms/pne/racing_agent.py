@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, IntArray, Outcome, Query, Task
+from fbo_flower.algorithms.session import Session
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.arrays import BoolArray
 from fbo_flower.numerics.bandits import partition
@@ -81,102 +82,98 @@ class Tally:
         return Tally(*(np.concatenate([getattr(self, n)[rest], getattr(other, n)]) for n in _TALLY))
 
 
-class RacingSession:
-    """One task of an agent, of either stage.
+def session(task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> Session:
+    """Return an agent's work on one task, of either stage.
 
     Parameters
     ----------
     budget : `T`
     """
+    if "cells.depth" in task.arrays:
+        return _batch(task, agent_state, options)
+    return _race(task, agent_state, options, budget)
 
-    def __init__(self, task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> None:
-        self._agent_state, self._options, self._budget = agent_state, options, budget
-        self._left = task.end - agent_state.next_trial
-        self._end = agent_state.next_trial
-        self._batch: Tally | None = None
-        self._search = _search(agent_state, options)
-        self._rows = np.empty(0, dtype=np.int64)
-        self._succeeded = bool(np.any(agent_state.arrays.get("succeeded", 0)))
-        self._pending = np.asarray(agent_state.arrays.get("pending", np.zeros(2)), dtype=np.int64).copy()
-        if "cells.depth" in task.arrays:
-            cells = task.arrays["cells.depth"], task.arrays["cells.index"]
-            self._batch = Tally.read(agent_state).of(*cells)
-        elif self._search is None:
-            self._search = self._start(task.arrays)
 
-    def ask(self) -> Query | None:
-        if self._left <= 0:
-            return None
-        if self._batch is not None:
-            return self._ask_batch(self._batch)
-        search = self._search
-        assert search is not None
-        if self._pending[1] == 0:  # else the last task ended within the pulls of a cell
+def _batch(task: Task, agent_state: AgentState, options: RacingOptions) -> Session:
+    """Stage 1: pull the cells that the server chose."""
+    batch = Tally.read(agent_state).of(task.arrays["cells.depth"], task.arrays["cells.index"])
+    next_trial, succeeded = agent_state.next_trial, bool(np.any(agent_state.arrays.get("succeeded", 0)))
+    while next_trial < task.end:
+        owed = np.maximum(0, options.first_pulls - batch.count - batch.failed)
+        taken = np.clip(task.end - next_trial - (np.cumsum(owed) - owed), 0, owed)
+        rows = np.flatnonzero(taken)
+        if len(rows) == 0:
+            break
+        outcome = yield _query(agent_state, options, batch.depth[rows], batch.index[rows], taken[rows])
+        assert outcome.counts is not None
+        batch, next_trial = batch.add(rows, outcome), outcome.end
+        succeeded |= bool(outcome.counts.any())
+    agent_state = agent_state.write(
+        succeeded=np.array([succeeded], dtype=np.int64), **Tally.read(agent_state).join(batch).arrays()
+    )
+    return agent_state.passed_to(max(agent_state.passed, next_trial))
+
+
+def _race(task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> Session:
+    """Stage 2: pull the cell with the best upper bound, one after the other."""
+    search = _search(agent_state, options)
+    if search is None:
+        search = _start(task, agent_state, options, budget)
+    cell, owed = np.asarray(agent_state.arrays.get("pending", np.zeros(2)), dtype=np.int64).tolist()
+    next_trial, succeeded = agent_state.next_trial, bool(np.any(agent_state.arrays.get("succeeded", 0)))
+    while next_trial < task.end:
+        if owed == 0:  # else the last task ended within the pulls of a cell
             with np.errstate(over="ignore", invalid="ignore"):  # squares of huge values
-                cell, _, _, pulls = search.ask()
-            self._pending[:] = cell, pulls
-        cell, pulls = int(self._pending[0]), min(self._left, int(self._pending[1]))
+                cell, _, _, owed = search.ask()
+        pulls = min(task.end - next_trial, owed)
         if pulls == 0:
-            return None
-        return self._query(search.cells.depth[[cell]], search.cells.index[[cell]], [pulls])
-
-    def tell(self, outcome: Outcome) -> None:
+            break
+        outcome = yield _query(
+            agent_state, options, search.cells.depth[[cell]], search.cells.index[[cell]], np.array([pulls])
+        )
         assert outcome.counts is not None and outcome.squares is not None  # noqa: PT018  # repeats were asked
-        spent = int(outcome.pulls.sum())
-        self._left, self._end = self._left - spent, outcome.end
-        self._succeeded |= bool(outcome.counts.any())
-        if self._batch is not None:
-            self._batch = self._batch.add(self._rows, outcome)
-            return
-        assert self._search is not None
+        spent, next_trial = int(outcome.pulls.sum()), outcome.end
+        succeeded |= bool(outcome.counts.any())
         total, squares = float(_sums(outcome)[0]), float(outcome.squares[0])
         failed = spent - int(outcome.counts[0])
         if failed:
-            worst = _worst(self._search)
+            worst = _worst(search)
             total, squares = total + failed * worst, squares + failed * worst**2
         with np.errstate(over="ignore"):
-            self._search.tell(int(self._pending[0]), spent, total, squares)
-        self._pending[1] -= spent
+            search.tell(cell, spent, total, squares)
+        owed -= spent
+    kept = {f"{_SEARCH}{name}": array for name, array in search.arrays().items()}
+    agent_state = agent_state.write(
+        succeeded=np.array([succeeded], dtype=np.int64),
+        **kept,
+        pending=np.array([cell, owed], dtype=np.int64),
+    )
+    return agent_state.passed_to(max(agent_state.passed, next_trial))
 
-    def close(self) -> AgentState:
-        arrays: dict[str, AnyArray] = {"succeeded": np.array([self._succeeded], dtype=np.int64)}
-        if self._batch is not None:
-            arrays |= Tally.read(self._agent_state).join(self._batch).arrays()
-        elif self._search is not None:
-            arrays |= {f"{_SEARCH}{name}": array for name, array in self._search.arrays().items()}
-            arrays["pending"] = self._pending
-        agent_state = self._agent_state.write(**arrays)
-        return replace(agent_state, passed=max(agent_state.passed, self._end))
 
-    def _ask_batch(self, batch: Tally) -> Query | None:
-        owed = np.maximum(0, self._options.first_pulls - batch.count - batch.failed)
-        taken = np.clip(self._left - (np.cumsum(owed) - owed), 0, owed)
-        self._rows = np.flatnonzero(taken)
-        if len(self._rows) == 0:
-            return None
-        return self._query(batch.depth[self._rows], batch.index[self._rows], taken[self._rows])
+def _query(
+    agent_state: AgentState, options: RacingOptions, depth: IntArray, index: IntArray, pulls: IntArray
+) -> Query:
+    each = zip(depth.tolist(), index.tolist(), strict=True)
+    centres = [partition.centre(h, np.array([i]), options.dim, options.arity)[0] for h, i in each]
+    return Query(agent_state.space.snap(np.array(centres)), np.asarray(pulls, dtype=np.int64))
 
-    def _query(self, depth: IntArray, index: IntArray, pulls: object) -> Query:
-        dim, arity = self._options.dim, self._options.arity
-        each = zip(depth.tolist(), index.tolist(), strict=True)
-        centres = [partition.centre(h, np.array([i]), dim, arity)[0] for h, i in each]
-        return Query(self._agent_state.space.snap(np.array(centres)), np.asarray(pulls, dtype=np.int64))
 
-    def _start(self, arrays: Mapping[str, AnyArray]) -> RacingSearch:
-        """Begin stage 2 with what all have found; pulls that failed count as the worst mean now."""
-        shared, heard = unpacked(arrays, self._options)
-        size = shared.cells.size
-        tally = Tally.read(self._agent_state).of(shared.cells.depth[:size], shared.cells.index[:size])
-        if not (shared.num_clients > 1).any():  # alone: merged means are the agent's own
-            heard = tally.count > 0
-            shared = replace(shared, num_clients=heard.astype(np.int64), mean=tally.means())
-        search = RacingSearch(self._budget, shared, tally.count, tally.total, tally.squares, heard)
-        worst = tally.worst()
-        for cell in np.flatnonzero(tally.failed):
-            failed = int(tally.failed[cell])
-            search.tell(int(cell), failed, failed * worst, failed * worst**2)
-        search.left = self._budget - self._end
-        return search
+def _start(task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> RacingSearch:
+    """Begin stage 2 with what all have found; pulls that failed count as the worst mean now."""
+    shared, heard = unpacked(task.arrays, options)
+    size = shared.cells.size
+    tally = Tally.read(agent_state).of(shared.cells.depth[:size], shared.cells.index[:size])
+    if not (shared.num_clients > 1).any():  # alone: merged means are the agent's own
+        heard = tally.count > 0
+        shared = replace(shared, num_clients=heard.astype(np.int64), mean=tally.means())
+    search = RacingSearch(budget, shared, tally.count, tally.total, tally.squares, heard)
+    worst = tally.worst()
+    for cell in np.flatnonzero(tally.failed):
+        failed = int(tally.failed[cell])
+        search.tell(int(cell), failed, failed * worst, failed * worst**2)
+    search.left = budget - agent_state.next_trial
+    return search
 
 
 def unpacked(arrays: Mapping[str, AnyArray], options: RacingOptions) -> tuple[StageOneResult, BoolArray]:

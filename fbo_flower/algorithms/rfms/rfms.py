@@ -25,10 +25,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import ServerResults, check_choice, check_number
+from fbo_flower.algorithms.capabilities import ServerResults
+from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.records import AnyArray, Federation, Phase, Report, Scalar, Task
-from fbo_flower.algorithms.rfms.findings import findings
 from fbo_flower.algorithms.rfms.methods import METHODS, SHIP, Method, shipped
+from fbo_flower.algorithms.rfms.results import results as server_results
 from fbo_flower.algorithms.rfms.site import MAX_MODELS, Sites, digest
 from fbo_flower.algorithms.rfms.state import (
     RFMSState,
@@ -66,7 +67,6 @@ class RFMS(Sites[RFMSState]):
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN, Phase.EVALUATE)
     finishes: ClassVar[bool] = True
     roles: ClassVar[tuple[str, ...]] = ROLES
-    skips: ClassVar[bool] = True
     max_final_exchanges: ClassVar[int] = _SWEEPS * MAX_MODELS
 
     method: str = "fmo"
@@ -264,7 +264,7 @@ class RFMS(Sites[RFMSState]):
         owed = read_trials(task.values.get("owed", ""))
         read_late(report.values.get("late", "[]"), [t for t in owed if t != task.trial])
 
-    def findings(self, state: RFMSState) -> ServerResults:
+    def results(self, state: RFMSState) -> ServerResults:
         """Return all trials with their losses, who judged them, and what is shipped."""
         best = shipped(state, self.ship, Method(self.method, self.alpha))
-        return findings(state, best)
+        return server_results(state, best)

@@ -13,19 +13,22 @@ from typing import TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import Algorithm, ArraySpec, Schema
+from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
     IntArray,
     Outcome,
+    Payload,
     Phase,
     Query,
     Scalar,
     Task,
 )
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD, read_trials, write_late
+from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.session import Stepwise
 from fbo_flower.errors import WireError
 from fbo_flower.space.space import SearchSpace
 
@@ -40,7 +43,7 @@ def digest(model: AnyArray) -> AnyArray:
     return np.frombuffer(hashlib.sha256(np.ascontiguousarray(model).tobytes()).digest(), dtype=np.uint8)
 
 
-class Sites(Algorithm[State]):
+class Sites(Stepwise, Algorithm[State]):
     """What openbox, curators and lockboxes do with a task."""
 
     def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
@@ -105,8 +108,11 @@ class Sites(Algorithm[State]):
             digests=_extended(agent_state, "digests", digest(outcome.artifact)[None, :]),
         )
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
-        """Return the openbox's model, where the fit succeeded."""
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+        """Return the loss, the number of rows and, from the openbox, the model of a fit that succeeded."""
+        return Payload(self._model(task, agent_state), self._loss(task, agent_state))
+
+    def _model(self, task: Task, agent_state: AgentState) -> dict[str, AnyArray]:
         if (
             task.phase is not Phase.TRAIN
             or not np.isfinite(agent_state.history.select(task.trial, task.end).values).all()
@@ -118,7 +124,7 @@ class Sites(Algorithm[State]):
             )
         return {"model": agent_state.arrays["model"]}
 
-    def report_metrics(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
+    def _loss(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
         """Return the loss and the number of rows, or why there is none; and what the server has missed."""
         history = agent_state.history
         if task.phase is Phase.FINISH:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target
-from fbo_flower.algorithms.protocol import ArraySpec, Schema
+from fbo_flower.algorithms.progress import once_per_trial
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -22,13 +23,16 @@ from fbo_flower.algorithms.records import (
     Array,
     Federation,
     Outcome,
+    Payload,
     Phase,
     Query,
     Report,
     Scalar,
     Task,
+    floats,
     natural_key,
 )
+from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.transfer.options import TransferOptions, TransferState, WeightPosterior
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
@@ -100,9 +104,8 @@ class Transfer(TransferOptions):
             arrays: dict[str, AnyArray] = {}
             values: dict[str, Scalar] = {}
             if tunes and trial > 0:
-                if agent not in sent or sent[agent][0] != trial:
-                    sent[agent] = trial, self._members(state, agent, digests)
-                arrays.update(sent[agent][1])
+                content = once_per_trial(sent, agent, trial, partial(self._members, state, agent, digests))
+                arrays.update(content)
             if is_due(self, agent, state.answered, server_round):
                 values["message"] = True
             if agent not in state.equipped:
@@ -138,9 +141,9 @@ class Transfer(TransferOptions):
         for agent, report in reports.items():
             if {"mean", "inverse"} <= report.arrays.keys():
                 posteriors[agent] = WeightPosterior(
-                    _float(report.arrays["mean"]),
-                    _float(report.arrays["inverse"]),
-                    _float(report.arrays.get("incumbent", np.empty(0))),
+                    floats(report.arrays["mean"]),
+                    floats(report.arrays["inverse"]),
+                    floats(report.arrays.get("incumbent", np.empty(0))),
                 )
             trial, arrays = state.sent.get(agent, (-1, {}))
             if trial == report.trial and "members" in arrays and report.num_trials:
@@ -161,7 +164,7 @@ class Transfer(TransferOptions):
             held=held,
         )
 
-    def keep(self, state: TransferState) -> dict[str, AnyArray]:
+    def export_messages(self, state: TransferState) -> dict[str, AnyArray]:
         if not state.posteriors:
             return {}
         posteriors = [state.posteriors[a] for a in sorted(state.posteriors, key=natural_key)]
@@ -173,14 +176,14 @@ class Transfer(TransferOptions):
             "incumbents": np.array([p.incumbent for p in posteriors]),
         }
 
-    def warm(self, state: TransferState, kept: Mapping[str, AnyArray]) -> TransferState:
+    def warm_start(self, state: TransferState, messages: Mapping[str, AnyArray]) -> TransferState:
         """Return a state with the earlier features, and the earlier agents' posteriors."""
         columns = state.space.num_features
         features, means = rff.kept_features(
-            {**kept, "weights": kept.get("means", np.empty(0))}, self.num_features, columns
+            {**messages, "weights": messages.get("means", np.empty(0))}, self.num_features, columns
         )
         packed = self.num_features * (self.num_features + 1) // 2
-        inverses, best = (_float(kept.get(name, np.empty(0))) for name in ("inverses", "incumbents"))
+        inverses, best = (floats(messages.get(name, np.empty(0))) for name in ("inverses", "incumbents"))
         for name, array, size in (
             ("inverses", inverses, packed),
             ("incumbents", best, int(self.sends_incumbent())),
@@ -223,7 +226,7 @@ class Transfer(TransferOptions):
         found: dict[int, WeightPosterior] = {}
         for arrays in (agent_state.arrays, task.arrays):
             if "means" in arrays:
-                rows = [_float(arrays[name]) for name in KEPT if name in arrays]
+                rows = [floats(arrays[name]) for name in KEPT if name in arrays]
                 none = np.empty((len(rows[0]), 0))
                 best = rows[2].reshape(-1, 1) if incumbents and len(rows) == 3 else none
                 said = [WeightPosterior(*parts) for parts in zip(rows[0], rows[1], best, strict=True)]
@@ -250,20 +253,22 @@ class Transfer(TransferOptions):
                 np.zeros((self.num_features, agent_state.space.num_features)), np.zeros(self.num_features)
             )
             return Members(features, empty, np.empty((0, 0)), np.empty(0))
-        return Members(features, *(_float(kept[name]) for name in KEPT))
+        return Members(features, *(floats(kept[name]) for name in KEPT))
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+        values = self._missing(task, agent_state)
         features = shared_features(task, agent_state)
         if not task.values.get("message") or not agent_state.history.num_succeeded or features is None:
-            return {}
+            return Payload(values=values)
         x, y = self.observations(agent_state)
         nu, inverse = rff.weight_posterior(features(x), y, self.message_noise_variance)
         arrays: dict[str, AnyArray] = {"mean": nu, "inverse": pack_symmetric(inverse)}
         if self.sends_incumbent():
             arrays["incumbent"] = np.array([y.max()])
-        return arrays
+        return Payload(arrays, values)
 
-    def report_metrics(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
+    def _missing(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
+        """Return whether the agent has lost features or posteriors that the task takes for known."""
         if "members" not in task.arrays:
             return {}
         wanted = len(task.arrays["members"])
@@ -301,12 +306,8 @@ def shared_features(task: Task, agent_state: AgentState) -> rff.RandomFeatures |
     """Return the features in the task, else those that the agent's state kept, else None."""
     for arrays in (task.arrays, agent_state.arrays):
         if "frequencies" in arrays and "phases" in arrays:
-            return rff.RandomFeatures(_float(arrays["frequencies"]), _float(arrays["phases"]))
+            return rff.RandomFeatures(floats(arrays["frequencies"]), floats(arrays["phases"]))
     return None
-
-
-def _float(array: AnyArray) -> Array:
-    return np.asarray(array, dtype=np.float64)
 
 
 def _integers(array: AnyArray) -> list[int]:

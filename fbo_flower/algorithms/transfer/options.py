@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from fbo_flower.algorithms.fts.messages import check_features, check_lengthscale, check_messages
-from fbo_flower.algorithms.protocol import Progress, check_number
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
@@ -63,7 +64,7 @@ class TransferState:
     answered: frozenset[str] = frozenset()
     equipped: frozenset[str] = frozenset()
     held: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    sent: Mapping[str, tuple[int, Mapping[str, AnyArray]]] = field(default_factory=dict)
+    sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.protocol import check_choice, check_number
+from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.transfer.base import Members, Transfer
 from fbo_flower.numerics.acquisition.feature_models import LogTransferImprovement
 from fbo_flower.numerics.acquisition.proposals import LogImprovement

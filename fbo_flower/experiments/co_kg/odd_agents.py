@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, Context, RecordDict
 from flwr.clientapp import ClientApp
 
-from fbo_flower.algorithms.records import Outcome, Query, Task
+from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.records import AgentState, Outcome, Query
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import agent_app
+from fbo_flower.clients.objective_evaluator import ObjectiveEvaluator
+from fbo_flower.clients.task_context import Evaluator, TaskContext
 from fbo_flower.experiments.co_kg.runs import MESH, NUM_AGENTS, NUM_INITIAL, differences
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.agents import problem_app
@@ -34,10 +38,21 @@ WEIGHTS = ("uniform", "reliability")
 class Cornered(TuningAgent):
     """An agent whose warm-up lies in a corner."""
 
-    def _evaluate(self, query: Query, first_trial: int, task: Task, entropy: int) -> Outcome:
+    def _evaluator(
+        self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
+    ) -> Evaluator:
+        made = super()._evaluator(context, algorithm, agent_state)
+        assert isinstance(made, ObjectiveEvaluator)
+        return CorneredEvaluator(made.objective, made.space, made.context, made.cache)
+
+
+class CorneredEvaluator(ObjectiveEvaluator):
+    """Evaluates the warm-up in a corner of the square."""
+
+    def __call__(self, query: Query, first_trial: int) -> Outcome:
         if first_trial < NUM_INITIAL:
             query = Query(CORNER * query.points)
-        return super()._evaluate(query, first_trial, task, entropy)
+        return super().__call__(query, first_trial)
 
 
 def odd_agents(seed: int, num_rounds: int, num_draws: int) -> Arrays:

@@ -19,7 +19,7 @@ import numpy as np
 from fbo_flower.algorithms.fts.advice import AdviceSelector
 from fbo_flower.algorithms.fts.fts import FTS
 from fbo_flower.algorithms.fts.options import FTSState
-from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Task
+from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Task, floats
 from fbo_flower.experiments.fts import related_report
 from fbo_flower.experiments.fts.related_report import NUM_AGENTS, TARGETS, job_name
 from fbo_flower.numerics.arrays import Array
@@ -149,7 +149,7 @@ def preferences(
 
     The agents' messages are drawn once more from what they observed, under the same options.
     """
-    algorithm = FTS.from_options(options)
+    algorithm = FTS(**FTS.known_options(options))
     count, space = problem.num_agents, problem.space
     names = tuple(str(agent) for agent in range(count))
     state = algorithm.init(Federation(space, names), generator(seed, "features"))
@@ -160,10 +160,10 @@ def preferences(
     messages = {}
     for name, (points, values) in observations(study, problem).items():
         agent_state = AgentState(space, History.prior(points, values))
-        told = algorithm.summarise(task, agent_state, generator(seed, "message", name))
-        messages[name] = np.asarray(told["weights"], dtype=np.float64)
+        sent = algorithm.summarise(task, agent_state, generator(seed, "message", name))
+        messages[name] = floats(sent.arrays["weights"])
     known = FTSState(space, features=state.features, messages=messages)
-    selector = AdviceSelector.open(algorithm, known, generator(seed, "selector"))
+    selector = AdviceSelector.open(algorithm, known, generator(seed, "desk"))
     matrix = np.zeros((count, count))
     for agent in selector.senders:
         rows = np.delete(np.arange(len(selector.senders)), selector.rows[agent])

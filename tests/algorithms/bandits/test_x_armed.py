@@ -7,7 +7,7 @@ import pytest
 
 from fbo_flower.cli.main import run as command
 from fbo_flower.clients import client_app
-from fbo_flower.clients.evaluation_cache import FirstValues
+from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.reports.summary import summarise, to_markdown
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.data import DATA_VARIABLE
@@ -72,14 +72,14 @@ def test_a_noisy_objective_whose_values_are_reused_has_one_value_per_point():
 
 
 def test_first_values_survive_a_notebook():
-    first = FirstValues()
+    first = EvaluationCache()
     points = np.random.default_rng(0).random((3, 2))
     for k, point in enumerate(points):
         first.repeat(point, 2, lambda k=k: (np.array([float(k)]), ""))
-    again = FirstValues.read(first.arrays(2))
+    again = EvaluationCache.read(first.arrays(2))
     assert again == first
     assert again.repeat(points[1], 3, lambda: pytest.fail("evaluated again"))[0].tolist() == [1.0] * 3
-    assert FirstValues.read(FirstValues().arrays(2)) == FirstValues()
+    assert EvaluationCache.read(EvaluationCache().arrays(2)) == EvaluationCache()
 
 
 @needs_data

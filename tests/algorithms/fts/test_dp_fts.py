@@ -177,8 +177,10 @@ def test_the_mean_is_that_of_many_draws() -> None:
     arrays = {"frequencies": features.frequencies, "phases": features.phases}
     task = Task(Phase.TRAIN, 2, 6, 0, arrays, {"message": True})
     mean, draw = (DPFTS(**SMALL, clip=100.0, message=m) for m in ("mean", "draw"))
-    nu = mean.summarise(task, agent_state, generator(0))["weights"]
-    draws = np.array([draw.summarise(task, agent_state, generator(s, "s"))["weights"] for s in range(3000)])
+    nu = mean.summarise(task, agent_state, generator(0)).arrays["weights"]
+    draws = np.array(
+        [draw.summarise(task, agent_state, generator(s, "s")).arrays["weights"] for s in range(3000)]
+    )
     np.testing.assert_allclose(nu, draws.mean(axis=0), atol=5 / np.sqrt(3000))
 
 
@@ -186,7 +188,7 @@ def test_local_noise_is_twice_the_clip_and_hides_that_nothing_succeeded() -> Non
     algorithm = DPFTS(**SMALL, noise="local", noise_multiplier=1.5, clip=2.0)
     nothing = AgentState(SQUARE, History.empty(2))
     task = Task(Phase.TRAIN, 2, 0, 0, {}, {"message": True})
-    draws = [algorithm.summarise(task, nothing, generator(s, "s"))["weights"] for s in range(500)]
+    draws = [algorithm.summarise(task, nothing, generator(s, "s")).arrays["weights"] for s in range(500)]
     assert stats.kstest(np.ravel(draws) / (1.5 * 2 * 2.0), "norm").pvalue > 1e-3
 
 
@@ -226,12 +228,12 @@ def test_local_budgets_are_counted_by_agent_and_by_message_asked_for() -> None:
     asked = [e.agent for e in run.exchanges if "message" in e.task.values]
     assert counts == {agent: asked.count(agent) for agent in counts}
     assert algorithm.finished(run.state)
-    assert algorithm.findings(run.state).privacy["epsilon"] <= 2.0
+    assert algorithm.results(run.state).privacy["epsilon"] <= 2.0
 
 
 def test_without_noise_no_privacy_is_claimed() -> None:
     run = Run.begin(DPFTS(**SMALL, noise_multiplier=0)).steps(3)
-    assert run.algorithm.findings(run.state).privacy["epsilon"] is None
+    assert run.algorithm.results(run.state).privacy["epsilon"] is None
     with pytest.raises(ConfigError, match="max_epsilon"):
         DPFTS(noise_multiplier=0, max_epsilon=5.0)
 

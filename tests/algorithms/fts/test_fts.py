@@ -8,7 +8,16 @@ from scipy import stats
 from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling
 from fbo_flower.algorithms.fts.fts import LENGTHSCALE_GRID
 from fbo_flower.algorithms.fts.schedules import own_probability
-from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Report, Task
+from fbo_flower.algorithms.records import (
+    AgentState,
+    Federation,
+    History,
+    Outcome,
+    Payload,
+    Phase,
+    Report,
+    Task,
+)
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.optim.maximise import maximise
@@ -250,7 +259,10 @@ def test_message_has_the_law_of_the_paper(n):
     features, arrays = with_features({})
     task = Task(Phase.TRAIN, 1, n, 0, arrays, {"message": True})
     draws = np.array(
-        [algorithm.summarise(task, agent_state, generator(3, "draw", i))["weights"] for i in range(800)]
+        [
+            algorithm.summarise(task, agent_state, generator(3, "draw", i)).arrays["weights"]
+            for i in range(800)
+        ]
     )
     phi, y = features(agent_state.history.points), standardise(agent_state.history.values)
     sigma = phi.T @ phi + 0.05 * np.eye(12)  # Eq. 2
@@ -298,13 +310,16 @@ def test_advised_point_is_taken_unless_the_agent_has_been_there():
 def test_agent_without_a_success_has_nothing_to_tell():
     features, arrays = with_features({})
     nothing = AgentState(SQUARE, History(np.eye(2), np.full(2, np.nan), np.arange(2)))
-    assert FTS().summarise(Task(Phase.TRAIN, 1, 0, 2, arrays, {"message": True}), nothing, generator(0)) == {}
+    assert (
+        FTS().summarise(Task(Phase.TRAIN, 1, 0, 2, arrays, {"message": True}), nothing, generator(0))
+        == Payload()
+    )
     assert len(features.phases) == 12
 
 
 def test_agent_that_is_not_asked_tells_nothing():
     _, arrays = with_features({})
-    assert FTS().summarise(Task(Phase.TRAIN, 1, 0, 2, arrays), observed(), generator(0)) == {}
+    assert FTS().summarise(Task(Phase.TRAIN, 1, 0, 2, arrays), observed(), generator(0)) == Payload()
 
 
 # -- portfolio ---------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def test_nothing_is_eliminated_on_fewer_pulls_than_the_depth_wants():
         state, tasks = algorithm.ask(state, Phase.TRAIN, 1, list("0123"), rng)
         state = algorithm.tell(state, Phase.TRAIN, {a: answer(task) for a, task in tasks.items()})
     state, tasks = algorithm.ask(state, Phase.TRAIN, 6, list("0123"), rng)
-    depth, wanted = state.depth, algorithm.method().constants(4).pulls(state.depth)
+    depth, wanted = state.depth, algorithm.constants(4).pulls(state.depth)
     state = algorithm.tell(state, Phase.TRAIN, {a: answer(tasks[a]) for a in "01"})  # half are lost
     state, tasks = algorithm.ask(state, Phase.TRAIN, 7, ["0", "1"], rng)  # and do not come back
     assert state.depth == depth

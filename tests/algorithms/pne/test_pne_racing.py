@@ -8,8 +8,8 @@ from contract import SQUARE, AlgorithmContract, Run, same
 
 from fbo_flower import strategies
 from fbo_flower.algorithms import PFPNE
-from fbo_flower.algorithms.pne.racing import _packed
-from fbo_flower.algorithms.pne.racing_agent import RacingSession, unpacked
+from fbo_flower.algorithms.pne.racing import RacingPNE, _packed
+from fbo_flower.algorithms.pne.racing_agent import session, unpacked
 from fbo_flower.algorithms.records import AgentState, History, Phase, Task
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
@@ -76,7 +76,7 @@ def test_with_noise_the_regret_is_that_of_the_driver_on_average():
 
 
 def test_stage_two_sends_nothing_but_the_number_of_evaluations():
-    run = Run.begin(PFPNE(budget=200, max_evaluations_per_round=20, **RACING)).steps(25)
+    run = Run.begin(RacingPNE(budget=200, max_evaluations_per_round=20)).steps(25)
     assert run.algorithm.finished(run.state)
     second = [e for e in run.exchanges if "cells.depth" not in e.task.arrays]
     assert len(second) > 10
@@ -86,11 +86,11 @@ def test_stage_two_sends_nothing_but_the_number_of_evaluations():
 
 
 def test_nobody_is_told_smoothness_or_noise():
-    assert PFPNE(**RACING).options()["nu"] is None
+    assert RacingPNE().options()["nu"] is None
     with pytest.raises(ConfigError, match="both or none"):
-        PFPNE(nu=1.0, **RACING)
+        RacingPNE(nu=1.0)
     with pytest.raises(ConfigError, match="gap"):
-        PFPNE(gap=0.1, **RACING)
+        RacingPNE(gap=0.1)
     with pytest.raises(ConfigError, match="variant"):
         PFPNE(variant="other")
 
@@ -126,7 +126,7 @@ def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(kind, rounds)
 
 
 def test_one_who_is_away_for_the_whole_of_stage_one_is_told_of_it_and_pulls_all_its_cells():
-    run = Run.begin(PFPNE(budget=300, **RACING), num_agents=4)
+    run = Run.begin(RacingPNE(budget=300), num_agents=4)
     while run.state.shared is None:
         run.step(present=["0", "1", "2"])
     run.steps(4)
@@ -142,7 +142,7 @@ def test_one_who_is_away_for_the_whole_of_stage_one_is_told_of_it_and_pulls_all_
 
 
 def test_the_merged_means_do_not_contain_an_agent_whose_reports_were_lost():
-    run = Run.begin(PFPNE(budget=300, **RACING), num_agents=3)
+    run = Run.begin(RacingPNE(budget=300), num_agents=3)
     run.step(lost=["2"])
     while run.state.shared is None:
         run.step(present=["0", "1"])
@@ -152,7 +152,7 @@ def test_the_merged_means_do_not_contain_an_agent_whose_reports_were_lost():
 
 
 def test_a_late_joiner_takes_part_in_the_batch_that_is_open():
-    run = Run.begin(PFPNE(budget=4000, **RACING), num_agents=4, late=["3"], objective=cusp)
+    run = Run.begin(RacingPNE(budget=4000), num_agents=4, late=["3"], objective=cusp)
     run.step(present=["0", "1", "2"]).step(present=["0", "1", "2"]).step()
     assert "cells.depth" in run.exchanges[-1].task.arrays
     assert run.exchanges[-1].agent == "3"
@@ -163,7 +163,7 @@ def test_a_late_joiner_takes_part_in_the_batch_that_is_open():
 
 
 def test_the_tree_grows_again_from_its_cells_and_means():
-    run = Run.begin(PFPNE(budget=4000, **RACING), objective=cusp)
+    run = Run.begin(RacingPNE(budget=4000), objective=cusp)
     while run.state.shared is None:
         run.step()
     shared, state = run.state.shared, run.state
@@ -194,11 +194,11 @@ def test_cells_that_are_no_tree_are_refused(depth, index):
 def test_stage_two_without_what_stage_one_found_is_refused():
     agent_state = AgentState(SQUARE, History.empty(2))
     with pytest.raises(WireError, match="shared"):
-        RacingSession(Task(Phase.TRAIN, 1, 0, 5), agent_state, RacingOptions(2), 100)
+        next(session(Task(Phase.TRAIN, 1, 0, 5), agent_state, RacingOptions(2), 100))
 
 
 def test_a_report_of_other_cells_is_no_evidence():
-    run = Run.begin(PFPNE(budget=100, **RACING))
+    run = Run.begin(RacingPNE(budget=100))
     _, tasks = run.algorithm.ask(run.state, Phase.TRAIN, 1, ["0", "1"], np.random.default_rng(0))
     report = run.agents["0"].answer(run.algorithm, tasks["0"])
     cut = {name: array[:3] for name, array in report.arrays.items()}
@@ -228,11 +228,11 @@ class TestRacingContract(AlgorithmContract):
     reports_values = True  # a mean of two pulls without noise is a value
 
     def make(self):
-        return PFPNE(budget=60, max_evaluations_per_round=9, variant="racing")
+        return RacingPNE(budget=60, max_evaluations_per_round=9)
 
 
 class TestRacingWithWholeBatchesContract(AlgorithmContract):
     reports_values = True
 
     def make(self):
-        return PFPNE(budget=500, max_evaluations_per_round=50, variant="racing")
+        return RacingPNE(budget=500, max_evaluations_per_round=50)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
 from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
-from fbo_flower.algorithms.protocol import ServerResults
 
 DOUBTFUL = 0.01  # divided by the number of agents: below it an agent does not share the objective
 
 
-def findings(options: CoKGOptions[CoKGState], state: CoKGState) -> ServerResults | None:
+def results(options: CoKGOptions[CoKGState], state: CoKGState) -> ServerResults | None:
     """Return every agent's recommendation, the maximiser of its posterior mean and the mean.
 
     Where the central model is right for all, under "product" and "data-communication", its maximiser.
@@ -30,7 +30,7 @@ def findings(options: CoKGOptions[CoKGState], state: CoKGState) -> ServerResults
     )
 
 
-def summary(options: CoKGOptions[CoKGState], state: CoKGState) -> dict[str, object]:
+def description(options: CoKGOptions[CoKGState], state: CoKGState) -> dict[str, object]:
     """Return what a study's settings say of the run, as JSON values: nothing before the warm-up was told.
 
     `recommended` has a row per round: what the server would have returned after it [Zhan2025, Alg. 1, line
@@ -65,7 +65,7 @@ def in_units_of_the_objective(options: CoKGOptions[CoKGState], setting: SharedPr
     return options.untransformed(setting.shift + setting.scale * value)
 
 
-def report_metrics(state: CoKGState, before: CoKGState) -> list[str]:
+def progress_lines(state: CoKGState, before: CoKGState) -> list[str]:
     """Return what is new since `before` and worth a line of the log."""
     return [_agreement(number, p_values) for number, p_values in state.agreement[len(before.agreement) :]]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from fbo_flower.algorithms.protocol import ServerResults
+from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.records import Array
 from fbo_flower.algorithms.rfms.site import digest
 from fbo_flower.algorithms.rfms.state import RFMSState, SiteReply, pooled_loss
 
 
-def findings(state: RFMSState, shipped: int | None) -> ServerResults:
+def results(state: RFMSState, shipped: int | None) -> ServerResults:
     """Return the rows of the study's tables `models` and `judgements`.
 
     Parameters

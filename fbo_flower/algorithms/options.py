@@ -1,0 +1,76 @@
+"""Options of an algorithm: fields of a frozen dataclass, checked when it is made, JSON on the wire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.space.space import SearchSpace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configurable:
+    """A frozen dataclass whose fields are options that travel as JSON."""
+
+    name: ClassVar[str]
+
+    def check(self, space: SearchSpace) -> None:
+        """Raise ConfigError if the options do not fit the search space."""
+        return
+
+    def options(self) -> dict[str, object]:
+        """Return the options as JSON values."""
+        return {f.name: _jsonable(getattr(self, f.name)) for f in fields(self)}
+
+    @classmethod
+    def option_defaults(cls) -> dict[str, object]:
+        """Return every option with its default."""
+        return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
+
+    @classmethod
+    def known_options(cls, options: Mapping[str, object]) -> dict[str, Any]:
+        """Return options read from JSON as keyword arguments; ConfigError if one is unknown."""
+        known = cls.option_defaults()
+        for name in options:
+            if name not in known:
+                listing = ", ".join(f"{k}={v!r}" for k, v in known.items())
+                raise ConfigError(f"options: {cls.name} has no option {name!r}; it has {listing}")
+        return {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+
+
+def _jsonable(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def canonical_json(value: object) -> str:
+    """Return compact JSON with sorted keys, the same text on every machine."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise ConfigError unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+
+
+def check_number(
+    name: str, value: object, low: float, high: float = np.inf, *, integer: bool = False
+) -> None:
+    """Raise ConfigError unless `value` is a number in `[low, high]`."""
+    kind = (int,) if integer else (int, float)
+    if not isinstance(value, kind) or isinstance(value, bool) or not low <= value <= high:
+        what = "an integer" if integer else "a number"
+        bound = f">= {low:g}" if np.isinf(high) else f"between {low:g} and {high:g}"
+        raise ConfigError(f"{name}: expected {what} {bound}, got {value!r}")
+
+
+def check_secure_sums(value: object) -> None:
+    """Raise ConfigError unless `value` is 0 (no secure sums) or a number of agents of at least 2."""
+    check_number("secure_sums", value, 0, 10**6, integer=True)
+    if value == 1:
+        raise ConfigError("secure_sums: expected 0, or a number of agents from 2 on, got 1")

@@ -1,0 +1,126 @@
+"""The options of PF-PNE, of its racing variant, and of its two halves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from fbo_flower.algorithms.bandits.base import Bandit, XArmedBandit, check_arity, check_most
+from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
+from fbo_flower.errors import ConfigError
+
+State = TypeVar("State")
+AGGREGATES = ("mean", "median", "trimmed")
+LITERAL_ONLY = ("gap", "c", "c1", "delta", "h0", "aggregate", "trim", "secure_sums")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhasedOptions(XArmedBandit[State]):
+    """Options of phased elimination; `XArmedBandit` explains the other options.
+
+    Parameters
+    ----------
+    gap : `Delta`, how far the mean of the objectives may be from an agent's own at their optima
+    c1 : of the confidence radius `c sqrt(log(c1 T / delta) / n)`
+    delta : probability of failure; None: `1 / M`
+    h0 : "literal": the deepest `h` with `nu rho^h >= Delta`; "ceil": the first with `nu rho^h <= Delta`
+    aggregate : of the agents' means of a cell: "mean" (the paper), or, where some may lie, "median" or
+        "trimmed"; these are less efficient, so that every depth takes more pulls
+    trim : share of the agents that "trimmed" leaves out on either side
+    secure_sums : least number of agents over which the server adds up what they measured, without seeing the
+        report of any one; with "mean" only. 0: the server sees all reports
+    """
+
+    gap: float = 0.01
+    c1: float = 1.0
+    delta: float | None = None
+    h0: str = "literal"
+    aggregate: str = "mean"
+    trim: float = 0.2
+    secure_sums: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_elimination(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PNEOptions(Bandit[State]):
+    """Personalised federated X-armed bandit; `Bandit` explains the other options.
+
+    Parameters
+    ----------
+    variant : "literal": the paper's; "racing": cells chosen by upper bound, without parameters
+    nu, rho : a cell of depth `h` holds nothing better than its centre by more than `nu rho^h`; None: 1 and
+        1/2 for "literal"; learned by "racing", for which given ones are a lower bound
+    gap : `Delta`, how far the mean of the objectives may be from an agent's own at their optima; "literal"
+    c, c1 : of the confidence radius `c sqrt(log(c1 T / delta) / n)`; "literal"
+    delta : probability of failure; None: `1 / M`; "literal"
+    h0 : "literal": the deepest `h` with `nu rho^h >= Delta`; "ceil": the first with `nu rho^h <= Delta`
+    aggregate : of the agents' means of a cell: "mean" (the paper's), or, where some may lie, "median" or
+        "trimmed", which take more pulls; "literal"
+    trim : share of the agents that "trimmed" leaves out on either side; "literal"
+    secure_sums : least number of agents over which the server adds up what they measured, without seeing the
+        report of any one; with "mean" only. 0: the server sees all reports; "literal"
+    arity : "binary": a depth halves one dimension; "full": every dimension, for `D <= 3`
+    max_evaluations_per_round : bound of one agent's work between two messages
+    """
+
+    variant: str = "literal"
+    nu: float | None = None
+    rho: float | None = None
+    gap: float = 0.01
+    c: float = 0.1
+    c1: float = 1.0
+    delta: float | None = None
+    h0: str = "literal"
+    aggregate: str = "mean"
+    trim: float = 0.2
+    secure_sums: int = 0
+    arity: str = "binary"
+    max_evaluations_per_round: int = 10_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("variant", self.variant, ("literal", "racing"))
+        if self.nu is not None:
+            check_number("nu", self.nu, 1e-12)
+        if self.rho is not None:
+            check_number("rho", self.rho, 1e-6, 1 - 1e-6)
+        check_number("c", self.c, 1e-12)
+        check_arity(self.arity)
+        check_most(self.max_evaluations_per_round)
+        check_elimination(self)
+
+
+class Elimination(Protocol):
+    """The options that both classes share."""
+
+    @property
+    def gap(self) -> float: ...
+    @property
+    def c1(self) -> float: ...
+    @property
+    def delta(self) -> float | None: ...
+    @property
+    def h0(self) -> str: ...
+    @property
+    def aggregate(self) -> str: ...
+    @property
+    def trim(self) -> float: ...
+    @property
+    def secure_sums(self) -> int: ...
+
+
+def check_elimination(options: Elimination) -> None:
+    """Raise ConfigError if an option of the elimination is out of bounds."""
+    check_number("gap", options.gap, 0)
+    check_number("c1", options.c1, 1e-12)
+    if options.delta is not None:
+        check_number("delta", options.delta, 1e-300, 1)
+    check_choice("h0", options.h0, ("literal", "ceil"))
+    check_choice("aggregate", options.aggregate, AGGREGATES)
+    check_number("trim", options.trim, 0, 0.5)
+    check_secure_sums(options.secure_sums)
+    if options.secure_sums and options.aggregate != "mean":
+        raise ConfigError(f"aggregate: expected 'mean' with secure_sums, got {options.aggregate!r}")

@@ -1,0 +1,90 @@
+"""Evaluations of the user's objective: every row is written down, and none is made twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from logging import WARNING
+from typing import Any
+
+import numpy as np
+from flwr.common.logger import log
+
+from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Query
+from fbo_flower.clients.evaluation_cache import EvaluationCache
+from fbo_flower.clients.objective import Objective, can_repeat, evaluate, evaluate_repeatedly
+from fbo_flower.clients.task_context import TaskContext
+from fbo_flower.errors import ObjectiveError
+from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage.agent_journal import Evaluation
+
+
+@dataclass(frozen=True)
+class ObjectiveEvaluator:
+    """Evaluates queries of one task with an objective.
+
+    Parameters
+    ----------
+    objective, space : the agent's
+    context : the task at hand
+    cache : values by point, for an objective that is declared deterministic; None: every trial is evaluated
+    """
+
+    objective: Objective
+    space: SearchSpace
+    context: TaskContext
+    cache: EvaluationCache | None = None
+
+    def __call__(self, query: Query, first_trial: int) -> Outcome:
+        """Return what came of a query; rows that the journal holds are not evaluated again."""
+        points = self.space.snap(query.points)
+        spans = np.ones(len(points), dtype=np.int64) if query.repeats is None else query.repeats
+        trials = first_trial + np.cumsum(spans) - spans
+        values, squares = np.full(len(points), np.nan), np.zeros(len(points))
+        counts, failures = np.zeros(len(points), dtype=np.int64), {}
+        replay = self.context.replay
+        for i, (point, trial, span) in enumerate(zip(points, trials.tolist(), spans.tolist(), strict=True)):
+            row = replay.take(trial, point, span)
+            if row is None:
+                row = self._evaluate_row(point, trial, span)
+                replay.enter(row)
+            elif self.cache is not None:
+                self.cache.recall(point, row.value)
+            if row.failure:
+                failures[trial] = row.failure
+                log(WARNING, "agent %s, trial %d failed: %s", self.context.agent, trial, row.failure)
+            values[i], counts[i], squares[i] = row.value, row.count, row.square
+        if query.repeats is None:
+            return Outcome(points, values, trials, failures)
+        return Outcome(points, values, trials, failures, counts, spans, squares)
+
+    def arrays(self) -> Mapping[str, AnyArray]:
+        """Return the cache as arrays; none without a cache."""
+        return {} if self.cache is None else self.cache.arrays(self.space.dimension)
+
+    def _evaluate_row(self, point: Array, trial: int, span: int) -> Evaluation:
+        observe = partial(self._observe, self.space.decode(point), trial)
+        if self.cache is None:
+            observed, reason = observe(span)
+        else:
+            observed, reason = self.cache.repeat(point, span, partial(observe, 1))
+        if len(observed) == 0:
+            return Evaluation(trial, point, float("nan"), 0, span, 0.0, reason)
+        with np.errstate(over="ignore"):  # squares of huge values are of no use to anybody
+            value, square = float(np.mean(observed)) + 0.0, float(np.sum(np.square(observed)))  # no -0.0
+        return Evaluation(trial, point, value, len(observed), span, square, reason)
+
+    def _observe(self, config: dict[str, Any], trial: int, span: int) -> tuple[Array, str]:
+        """Return the values of evaluating a configuration `span` times, and why the first failure failed."""
+        observed, reason = [], ""
+        at_once = span > 1 and can_repeat(self.objective)
+        for k in range(1 if at_once else span):
+            context = self.context.objective_context(trial + k)
+            try:
+                if at_once:
+                    return evaluate_repeatedly(self.objective, config, context, span), ""
+                observed.append(evaluate(self.objective, config, context))
+            except ObjectiveError as error:
+                reason = reason or str(error)
+        return np.array(observed, dtype=np.float64), reason

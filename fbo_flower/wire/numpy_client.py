@@ -1,0 +1,31 @@
+"""The form of a message that Flower's `NumPyClient` knows: a list of arrays, and scalars.
+
+Everywhere else a message keeps its arrays under their names. `NumPyClient.fit` and the legacy API carry a
+list, so the names travel beside it, as one text in the scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fbo_flower.algorithms.records import AnyArray, Scalar
+from fbo_flower.errors import WireError
+from fbo_flower.wire.codec import Packed, show
+
+NAMES = "names"  # of the arrays, joined by commas
+
+
+def to_lists(packed: Packed) -> tuple[list[AnyArray], dict[str, Scalar]]:
+    """Return a message as `NumPyClient` knows it."""
+    arrays, config = packed
+    return list(arrays.values()), config | {NAMES: ",".join(arrays)}
+
+
+def from_lists(arrays: Sequence[AnyArray], config: Mapping[str, Scalar]) -> Packed:
+    """Return a message with its arrays by name; WireError if the names do not fit the arrays."""
+    text = config.get(NAMES, "")
+    names = text.split(",") if isinstance(text, str) and text else []
+    if not isinstance(text, str) or len(names) != len(arrays) or len(set(names)) != len(names):
+        raise WireError(f"names: expected {len(arrays)} different names, got {show(text)}", NAMES)
+    rest = {key: value for key, value in config.items() if key != NAMES}
+    return Packed(dict(zip(names, arrays, strict=True)), rest)
