@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fbo_flower.algorithms import AlgorithmRecord
 
 EXAMPLE = "Example: fbo-flower algorithms fts"
-_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_LINK = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")
 
 
 def run_algorithms(
@@ -78,8 +78,8 @@ def option_lines(options: dict[str, object]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Return Markdown without links and quotes of code."""
-    return _LINK.sub(r"\1", text).replace("`", "")
+    """Return Markdown as plain text: no quotes of code, and links as their address in brackets."""
+    return _LINK.sub(r"\1 (\2)", text).replace("`", "")
 
 
 def _show(name: str, summary: str, lines: Iterable[str]) -> None:
