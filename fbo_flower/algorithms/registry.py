@@ -15,8 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms import local_records
 from fbo_flower.algorithms.algorithm_record import AlgorithmRecord
@@ -28,6 +27,9 @@ from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.rfms import record as rfms
 from fbo_flower.algorithms.transfer import record as transfer
 from fbo_flower.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "fbo_flower.algorithms"  # of the entry points
 FAMILIES = (local_records, fts, transfer, pne, bandits, co_kg, rfms)
@@ -104,6 +106,8 @@ def built_in_class(class_name: str) -> AlgorithmRecord | None:
 @cache
 def _entries() -> dict[str, tuple[EntryPoint, ...]]:
     """Return the entry points by name; a name that two packages register has two."""
+    from importlib.metadata import entry_points  # slow to import, and seldom needed
+
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for entry in entry_points(group=GROUP):
         # one that a path lists twice is one

@@ -74,7 +74,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Iterator[Register]:
 
     def install(*pairs: tuple[str, str]) -> None:
         entries = [EntryPoint(name, home, registry.GROUP) for name, home in pairs]
-        monkeypatch.setattr(registry, "entry_points", lambda group: entries)
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: entries)
         clear()
 
     clear()
@@ -179,7 +179,7 @@ def test_a_name_that_is_built_in_costs_no_look_at_other_packages(monkeypatch: py
     def never(group: str) -> None:
         raise AssertionError("entry points were read")
 
-    monkeypatch.setattr(registry, "entry_points", never)
+    monkeypatch.setattr("importlib.metadata.entry_points", never)
     registry._entries.cache_clear()
     assert find("fts").name == "fts"
     assert "fts" in ALGORITHMS
