@@ -1,6 +1,7 @@
 """The algorithms: each a frozen dataclass of options with the server's half and the agent's half.
 
-An algorithm is imported when it is asked for: a device imports this package anew for every message.
+`registry.py` collects a record of each. An algorithm is imported when it is asked for: a device imports this
+package anew for every message.
 """
 
 from __future__ import annotations
@@ -8,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fbo_flower.algorithms.algorithm_record import AlgorithmRecord, Meaning, PlotStyle
 from fbo_flower.algorithms.capabilities import Summable
-from fbo_flower.algorithms.catalogue import Catalogue
+from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.errors import ConfigError
+from fbo_flower.algorithms.records import AgentState, Outcome, Payload, Phase, Query, Report, Task
+from fbo_flower.algorithms.registry import Algorithms, built_in_class, find
+from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.session import Session, Stepwise
 
 if TYPE_CHECKING:
     from fbo_flower.algorithms.bandits.fed1_ucb import Fed1UCB
@@ -27,36 +33,28 @@ if TYPE_CHECKING:
     from fbo_flower.algorithms.transfer.rgpe import RGPE
     from fbo_flower.algorithms.transfer.taf import TAF
 
-# State is the algorithm's own business: nobody outside looks into it.
-ALGORITHMS = Catalogue(
-    {
-        "random": "random_search:RandomSearch",
-        "ts": "thompson:ThompsonSampling",
-        "fts": "fts.fts:FTS",
-        "dp-fts": "fts.dp_fts:DPFTS",
-        "rgpe": "transfer.rgpe:RGPE",
-        "taf": "transfer.taf:TAF",
-        "pf-pne": "pne.pf_pne:PFPNE",
-        "fed-pne": "pne.pf_pne:FedPNE",
-        "local-pne": "pne.pf_pne:LocalPNE",
-        "hct": "bandits.hct:HCT",
-        "co-kg": "co_kg.co_kg:CoKG",
-        "fed1-ucb": "bandits.fed1_ucb:Fed1UCB",
-        "fn-ucb": "bandits.fn_ucb:FNUCB",
-        "rfms": "rfms.rfms:RFMS",
-    }
-)
+ALGORITHMS = Algorithms()
 
+if not TYPE_CHECKING:  # type checkers know the names above, and find those that are misspelt
 
-def __getattr__(name: str) -> type[Algorithm[Any]]:
-    return ALGORITHMS.find(name)
+    def __getattr__(name):
+        """Import the algorithm whose class has this name: `from fbo_flower.algorithms import FTS`."""
+        record = built_in_class(name)
+        if record is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return record.load()
 
 
 def make_algorithm(name: str, options: Mapping[str, object]) -> Algorithm[Any]:
-    """Build an algorithm by name; an unknown name or option is an error that lists what there is."""
-    if name not in ALGORITHMS:
-        raise ConfigError(f"algorithm: expected one of {', '.join(ALGORITHMS)}, got {name!r}")
-    return with_secure_sums(ALGORITHMS[name].from_options(options))
+    """Build an algorithm by name.
+
+    Raises
+    ------
+    ConfigError
+        If the name or an option is unknown, which lists those that are known, or the algorithm's package
+        cannot be used.
+    """
+    return with_secure_sums(find(name).load().from_options(options))
 
 
 def with_secure_sums(algorithm: Algorithm[Any]) -> Algorithm[Any]:
@@ -78,13 +76,30 @@ __all__ = [
     "RFMS",
     "RGPE",
     "TAF",
+    "AgentState",
     "Algorithm",
+    "AlgorithmRecord",
+    "ArraySpec",
     "CoKG",
     "Fed1UCB",
     "FedPNE",
     "LocalPNE",
+    "Meaning",
+    "Outcome",
+    "Payload",
+    "Phase",
+    "PlotStyle",
+    "Progress",
+    "Query",
     "RandomSearch",
+    "Report",
+    "Schema",
+    "Session",
+    "Stepwise",
+    "Task",
     "ThompsonSampling",
+    "check_choice",
+    "check_number",
     "make_algorithm",
     "with_secure_sums",
 ]

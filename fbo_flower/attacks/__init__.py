@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 
+from fbo_flower.algorithms.algorithm_record import load_home
+from fbo_flower.algorithms.registry import lookup
 from fbo_flower.attacks.records import AttackResult
 from fbo_flower.errors import ConfigError
 
@@ -17,35 +18,57 @@ class Attack:
     Parameters
     ----------
     summary : one line for listings
-    module : where its `attack(seed)` is
+    home : "package.module:function" of a function that takes the seed
     """
 
     summary: str
-    module: str
+    home: str
 
     def run(self, seed: int) -> Iterator[AttackResult]:
         """Return what it finds, one by one."""
-        made: Callable[[int], Iterator[AttackResult]] = import_module(f"{__name__}.{self.module}").attack
-        return made(seed)
+        attack: Callable[[int], Iterator[AttackResult]] = load_home("attack", self.home)
+        return attack(seed)
 
 
 ATTACKS: dict[str, Attack] = {
-    "co-kg": Attack("values and points out of successive posteriors", "co_kg"),
-    "fts": Attack("points of foreign rounds, and values out of the next weights", "fts"),
-    "posterior": Attack("points and values out of the posteriors of RGPE and TAF", "posterior"),
-    "pf-pne": Attack("values out of means of cells", "pf_pne"),
-    "secure-sums": Attack(
-        "reports out of secure sums: of one, and of many with changing members", "secure_sums"
+    "co-kg": Attack("values and points out of successive posteriors", f"{__name__}.co_kg:attack"),
+    "fts": Attack("points of foreign rounds, and values out of the next weights", f"{__name__}.fts:attack"),
+    "posterior": Attack(
+        "points and values out of the posteriors of RGPE and TAF", f"{__name__}.posterior:attack"
     ),
-    "rfms": Attack("rows inside models, and membership out of a curator's answers", "rfms"),
+    "pf-pne": Attack("values out of means of cells", f"{__name__}.pf_pne:attack"),
+    "secure-sums": Attack(
+        "reports out of secure sums: of one, and of many with changing members",
+        f"{__name__}.secure_sums:attack",
+    ),
+    "rfms": Attack(
+        "rows inside models, and membership out of a curator's answers", f"{__name__}.rfms:attack"
+    ),
 }
 
 
 def find(name: str) -> Attack:
-    """Return an attack; an unknown name is an error that lists what there is."""
-    if name not in ATTACKS:
-        raise ConfigError(f"attack: expected one of {', '.join(ATTACKS)}, got {name!r}")
-    return ATTACKS[name]
+    """Return an attack by its own name or by the name of an algorithm that it attacks.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such attack, which lists those that there are.
+    """
+    if name in ATTACKS:
+        return ATTACKS[name]
+    record = lookup(name)
+    if record is None:
+        raise ConfigError(
+            f"attack: expected one of {', '.join(ATTACKS)}, or the name of an algorithm, got {name!r}"
+        )
+    if record.attack is None:
+        raise ConfigError(f"attack: nobody has written one on {name!r}; choose one of {', '.join(ATTACKS)}")
+    if ":" in record.attack:
+        return Attack(f"the messages of {name}, by the package of {record.home}", record.attack)
+    if record.attack not in ATTACKS:
+        raise ConfigError(f"{name}: attack: expected one of {', '.join(ATTACKS)}, got {record.attack!r}")
+    return ATTACKS[record.attack]
 
 
 __all__ = ["ATTACKS", "Attack", "AttackResult", "find"]

@@ -11,7 +11,9 @@ EXAMPLE = "Example: fbo-flower attack co-kg"
 
 
 def run_attack(
-    name: Annotated[str | None, typer.Argument(help="Which one; without a name they are listed.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="An attack or an algorithm; without a name the attacks are listed.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the agents that are attacked.")] = 0,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,

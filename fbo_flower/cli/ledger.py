@@ -85,7 +85,8 @@ def _by_round(rows: Sequence[LedgerEntry]) -> Iterator[str]:
 
 def _by_design(rows: Sequence[LedgerEntry]) -> Iterator[str]:
     """Say of points, values and rows of data which names disclosed them."""
-    from fbo_flower.algorithms.disclosure import BOTH, POINTS, ROWS, UNKNOWN, VALUES, inference, meaning
+    from fbo_flower.algorithms.algorithm_record import BOTH, POINTS, ROWS, UNKNOWN, VALUES
+    from fbo_flower.algorithms.disclosure import inference, meaning
 
     said = {row.name: meaning(row.algorithm, row.name).discloses for row in rows}
     for thing, kinds in (("Points", (POINTS, BOTH)), ("Values", (VALUES, BOTH)), ("Rows of data", (ROWS,))):

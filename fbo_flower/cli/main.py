@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-import textwrap
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +20,8 @@ from rich.console import Console
 from rich.text import Text
 
 from fbo_flower import __version__
+from fbo_flower.cli.algorithms import EXAMPLE as ALGORITHMS_EXAMPLE
+from fbo_flower.cli.algorithms import option_lines, run_algorithms
 from fbo_flower.cli.attack import EXAMPLE as ATTACK_EXAMPLE
 from fbo_flower.cli.attack import run_attack
 from fbo_flower.cli.doctor import EXAMPLE as DOCTOR_EXAMPLE
@@ -52,6 +52,7 @@ app.command("new", epilog=NEW_EXAMPLE)(run_new)
 app.command("run", epilog=RUN_EXAMPLE)(run_app)
 app.command("tabulate", epilog=TABULATE_EXAMPLE)(run_tabulate)
 app.command("doctor", epilog=DOCTOR_EXAMPLE)(run_doctor)
+app.command("algorithms", epilog=ALGORITHMS_EXAMPLE)(run_algorithms)
 app.command("attack", epilog=ATTACK_EXAMPLE)(run_attack)
 app.command("ledger", epilog=LEDGER_EXAMPLE)(run_ledger)
 app.add_typer(data_app, name="data")
@@ -197,27 +198,9 @@ def problems(debug: Debug = False) -> None:
         most = "" if problem.max_agents is None else f", at most {problem.max_agents}"
         lines = [
             f"{problem.metric}; {problem.default_agents} agents by default{most}",
-            *_option_lines(problem.options()),
+            *option_lines(problem.options()),
         ]
         _show(name, _first_line(problem), lines)
-
-
-@app.command(epilog="Example: fbo-flower algorithms fts")
-def algorithms(
-    name: Annotated[str | None, typer.Argument(help="Explain the options of this one.")] = None,
-    debug: Debug = False,
-) -> None:
-    """List the algorithms with their options and defaults."""
-    from fbo_flower.algorithms import ALGORITHMS
-
-    if name is not None and name not in ALGORITHMS:
-        raise ConfigError(f"algorithm: expected one of {', '.join(ALGORITHMS)}, got {name!r}")
-    for key, algorithm in ALGORITHMS.items():
-        if name is None:
-            _show(key, _first_line(algorithm), _option_lines(algorithm.option_defaults()))
-        elif name == key:
-            defaults = ", ".join(_option_lines(algorithm.option_defaults()))
-            _show(key, _first_line(algorithm), [f"defaults: {defaults}", "", *_explanations(algorithm)])
 
 
 @app.command(epilog="Example: fbo-flower experiment fts-synthetic --quick")
@@ -250,19 +233,6 @@ def experiment(
     if not quiet:
         for file in files:
             typer.echo(str(file))
-
-
-def _explanations(algorithm: type[Any]) -> Iterator[str]:
-    """Lines of the docstrings of every class that adds options, the algorithm's own first."""
-    for kind in algorithm.__mro__:
-        own = {field.name for field in fields(kind)} if "__dataclass_fields__" in kind.__dict__ else set()
-        _, _, parameters = (kind.__doc__ or "").partition("----------\n")
-        if own and parameters:
-            yield from textwrap.dedent(parameters).strip().splitlines()
-
-
-def _option_lines(options: dict[str, object]) -> list[str]:
-    return [f"{name} = {default!r}" for name, default in options.items()]
 
 
 def _first_line(thing: type[Any]) -> str:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fbo_flower.algorithms import PlotStyle
 from fbo_flower.experiments import compare
 from fbo_flower.experiments.panels import panels as grid
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.styles import algorithm_style
 from fbo_flower.simulation.jobs import has_cell, load_job
 from fbo_flower.storage.files import atomic_file
 
@@ -32,22 +34,18 @@ LEARNS = {
     "hct": "nothing",
     "rfms": "configurations, models, one loss per model and site",
 }
-COLOURS = {
-    "random": "#BBBBBB",
-    "ts": "black",
-    "fts": "#0072B2",
-    "fts portfolio": "#56B4E9",
-    "rgpe": "#D55E00",
-    "taf": "#CC79A7",
-    "co-kg": "#009E73",
-    "co-kg product": "#006644",
-    "no collaboration": "#88BB88",
-    "pf-pne": "#E69F00",
-    "pf-pne racing": "#AA7700",
-    "fed-pne": "#F0E442",
-    "local-pne": "#999933",
-    "hct": "#8C564B",
+# variants have the colour of their algorithm, or nearly
+_VARIANTS = {
+    "fts portfolio": PlotStyle("#0072B2", "--"),
+    "co-kg product": PlotStyle("#009E73", ":"),
+    "no collaboration": PlotStyle("#88BB88", "--"),
+    "pf-pne racing": PlotStyle("#009E73", "--"),
 }
+
+
+def style(label: str) -> PlotStyle:
+    """Return the style of a variant, else that of the algorithm whose name the label is."""
+    return _VARIANTS.get(label) or algorithm_style(label)
 
 
 def job_name(problem: str, label: str, seed: int) -> str:
@@ -140,8 +138,9 @@ def draw(panels: dict[str, dict[str, Array]], path: Path) -> None:
     for axis, (problem, panel) in zip(axes, panels.items(), strict=True):
         for label, curves in panel.items():
             mean = curves.mean(axis=0)
-            style = "--" if label in ("random", "ts", "hct", "local-pne", "no collaboration") else "-"
-            axis.plot(1 + np.arange(len(mean)), mean, style, color=COLOURS[label], label=label, linewidth=1.5)
+            colour, line = style(label)
+            x = 1 + np.arange(len(mean))
+            axis.plot(x, mean, linestyle=line, color=colour, label=label, linewidth=1.5)
         low = panel["random"][:, min(4, curves.shape[1] - 1)].mean()
         high = max(curves[:, -1].mean() for curves in panel.values())
         axis.set_ylim(low - 0.3 * (high - low), high + 0.03 * (high - low))

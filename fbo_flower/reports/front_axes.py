@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _PLACES = ("openbox", "curators", "lockbox")
 
 
-def draw_selections(drawing: Figure, study: Study, styles: dict[str, Style]) -> None:
+def draw_selections(drawing: Figure, study: Study, styles: Mapping[str, Style]) -> None:
     """Draw a study's models: the front in the search's losses, the shipped models' losses at the end, and,
     with several contestants, the win matrices.
 
@@ -44,7 +45,7 @@ def draw_selections(drawing: Figure, study: Study, styles: dict[str, Style]) -> 
             _draw_wins(ax, names, win_matrix(volumes), protocol, len(volumes))
 
 
-def _draw_front(ax: Axes, study: Study, styles: dict[str, Style]) -> None:
+def _draw_front(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
     """Draw every configuration as a dot, the non-dominated ones as a staircase, the shipped one as a star."""
     for name in study.algorithms:
         rows = study.models.where(algorithm=name)
@@ -97,7 +98,7 @@ def _zoom(ax: Axes, study: Study) -> None:
         ax.text(0.99, 0.01, note, transform=ax.transAxes, ha="right", fontsize=8, color=GREY)
 
 
-def _draw_shipped(ax: Axes, study: Study, styles: dict[str, Style]) -> None:
+def _draw_shipped(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
     """Draw the losses of the shipped models on rows that the search has not seen, the front's as ticks."""
     names = [name for name in study.algorithms if len(study.models.where(algorithm=name))]
     for place, column in enumerate(OUTBAG):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ GREY = "#5f5f5f"  # of all that is not data
 _LABEL_HEIGHT = 0.06  # of a line of text, as a fraction of the axes
 
 
-def draw_lines(ax: Axes, lines: dict[str, Line], styles: dict[str, Style]) -> None:
+def draw_lines(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style]) -> None:
     """Draw means with bands of one standard error."""
     from matplotlib.ticker import MaxNLocator
 
@@ -90,7 +91,7 @@ def explain_bands(ax: Axes, lines: dict[str, Line], *, at_top: bool) -> None:
         ax.text(0.99, height, "mean over agents ± 1 s.e.", transform=ax.transAxes, **style)
 
 
-def label_ends(ax: Axes, lines: dict[str, Line], styles: dict[str, Style]) -> None:
+def label_ends(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style]) -> None:
     """Write each name to the right of its line, moved apart where they would overlap."""
     ends = []
     for name, (x, mean, _) in lines.items():

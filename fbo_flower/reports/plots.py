@@ -4,14 +4,14 @@ Floats exchanged against rounds are shown where there are any.
 
 Lines are means over agents, bands are one standard error to either side. Where the optimum is known the
 figure shows simple regret (logarithmic) and cumulative regret, else the incumbents; the axis then starts near
-the end of the initial design, whose values are often awful. Colours are those of Okabe and Ito, told apart by
-most colour-blind readers; line styles tell the algorithms apart in print. Tuning alone is dashed.
+the end of the initial design, whose values are often awful.
 """
 
 from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ from fbo_flower.reports.line_axes import (
     use_logarithm,
     zoom,
 )
+from fbo_flower.reports.styles import study_styles
 from fbo_flower.reports.summary import agent_curves, mean_and_stderr, summarise, target_rows
 from fbo_flower.reports.traffic_axes import draw_bytes, draw_communication, floats_by_round
 from fbo_flower.storage.files import atomic_file
@@ -40,22 +41,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STYLES: dict[str, Style] = {  # algorithm -> colour, line style
-    "random": ("#8a8a8a", ":"),
-    "ts": ("#000000", "--"),
-    "fts": ("#0072B2", "-"),
-    "rgpe": ("#D55E00", "-"),
-    "taf": ("#CC79A7", "-"),
-    "local-pne": ("#000000", (0, (5, 1.5, 1, 1.5))),
-    "pf-pne": ("#009E73", "-"),
-    "fed-pne": ("#E69F00", "-"),
-    "hct": ("#56B4E9", "-"),
-    "fed1-ucb": ("#D55E00", "-."),
-    "fn-ucb": ("#0072B2", "-."),
-    "co-kg": ("#009E73", "-."),
-    "rfms": ("#CC79A7", "-."),
-}
-_OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8a8a8a")
 _MAX_POINTS = 1000  # of a line; bandits make 10^5 evaluations
 _FORMATS = (".pdf", ".png", ".svg")
 
@@ -97,7 +82,7 @@ def figure(study: Study, *, title: str | None = None) -> Figure:
         raise ConfigError(
             "plots: matplotlib is not installed; try `pip install 'fbo-flower[simulation]'`"
         ) from error
-    styles = _styles(study)
+    styles = study_styles(study)
     if len(study.models):
         drawing = Figure(layout="constrained", facecolor="white")
         draw_selections(drawing, study, styles)
@@ -132,7 +117,7 @@ def _write_title(drawing: Figure, title: str) -> None:
     drawing.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", parse_math=False)
 
 
-def _draw_incumbents(ax: Axes, study: Study, styles: dict[str, Style]) -> None:
+def _draw_incumbents(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
     lines: dict[str, Line] = {}
     for algorithm in study.algorithms:
         _, curves = agent_curves(study, algorithm)
@@ -160,7 +145,7 @@ def _draw_incumbents(ax: Axes, study: Study, styles: dict[str, Style]) -> None:
     label_ends(ax, lines, styles)
 
 
-def _draw_regret(simple: Axes, cumulative: Axes, study: Study, styles: dict[str, Style]) -> None:
+def _draw_regret(simple: Axes, cumulative: Axes, study: Study, styles: Mapping[str, Style]) -> None:
     for ax, column, name in (
         (simple, "simple", "Simple regret"),
         (cumulative, "cumulative", "Cumulative regret"),
@@ -202,21 +187,6 @@ def _steps(rows: Table, column: str) -> tuple[Array, Array]:
         last = np.searchsorted(evaluations, grid, side="right") - 1
         curves[i] = np.where((last >= 0) & (grid <= evaluations[-1]), values[last], np.nan)
     return grid.astype(np.float64), curves
-
-
-def _styles(study: Study) -> dict[str, Style]:
-    """Colour and line style of each label: its algorithm's, else the first one still free."""
-    styles: dict[str, Style] = {}
-    spare = [(colour, style) for style in ("-", "-.", ":", "--") for colour in _OTHERS]
-    for name in study.algorithms:
-        algorithm = study.run(name).get("algorithm", name)
-        if algorithm in STYLES and STYLES[algorithm] not in styles.values():
-            styles[name] = STYLES[algorithm]
-    for name in study.algorithms:
-        if name not in styles:
-            taken = list(styles.values())
-            styles[name] = next((style for style in spare if style not in taken), spare[0])
-    return {name: styles[name] for name in study.algorithms}
 
 
 def _num_initial(study: Study) -> int:

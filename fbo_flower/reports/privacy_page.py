@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fbo_flower.algorithms.disclosure import ATTACKS, NOTHING, inference, meanings
+from fbo_flower.algorithms.algorithm_record import NOTHING
+from fbo_flower.algorithms.disclosure import inference, meanings
+from fbo_flower.algorithms.registry import lookup
 from fbo_flower.reports.summary import format_bytes
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.study.study import Study
@@ -47,7 +49,7 @@ def _section(study: Study, label: str) -> Iterator[str]:
     for name, said in (names or {}).items():
         yield f"| `{name}`: {said.text} | {said.source} | {said.discloses} |"
     if names is None:
-        yield "| not described by this version | unknown | unknown |"
+        yield "| not described by what is installed here | unknown | unknown |"
     elif not names:
         yield f"| the number of evaluations that failed | the task | {NOTHING} |"
     trials = len(study.trials.where(algorithm=label))
@@ -57,7 +59,8 @@ def _section(study: Study, label: str) -> Iterator[str]:
             "the tasks | points and values |"
         )
     yield ""
-    attack = "secure-sums" if least else ATTACKS.get(algorithm)
+    record = lookup(algorithm)
+    attack = "secure-sums" if least else None if record is None else record.attack_name
     measured = f" Measured by `fbo-flower attack {attack}`." if attack else ""
     yield f"What an honest-but-curious server can infer: {inference(algorithm, least)}{measured}"
     yield ""

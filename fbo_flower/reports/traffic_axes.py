@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +37,7 @@ def floats_by_round(study: Study) -> dict[str, Line]:
     return lines
 
 
-def draw_communication(ax: Axes, study: Study, styles: dict[str, Style]) -> None:
+def draw_communication(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
     """Draw `floats_by_round`, and name the algorithms that have no line; one must have sent something."""
     known = floats_by_round(study)
     lines = {name: line for name, line in known.items() if line[1][-1] > 0}
@@ -68,7 +69,7 @@ def draw_communication(ax: Axes, study: Study, styles: dict[str, Style]) -> None
     label_ends(ax, lines, styles)
 
 
-def draw_bytes(ax: Axes, traffic: dict[str, tuple[float, float]], styles: dict[str, Style]) -> None:
+def draw_bytes(ax: Axes, traffic: dict[str, tuple[float, float]], styles: Mapping[str, Style]) -> None:
     """Draw bytes per agent and round as bars: `traffic` holds those to and from an agent."""
     names = list(traffic)
     down, up = np.nan_to_num([traffic[name] for name in names]).T

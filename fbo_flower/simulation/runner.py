@@ -75,7 +75,7 @@ def simulate(
     Parameters
     ----------
     problem : a name in `PROBLEMS`, or a problem of one's own
-    algorithm : a name in `ALGORITHMS`
+    algorithm : a name that `fbo-flower algorithms` lists
     num_agents : None: as many as the problem has
     num_rounds : the first is the initial design; None: until the algorithm is finished, 25
         for those that never are
@@ -131,8 +131,6 @@ def simulate(
     core = unwrapped(made)
     targets = core.targets if isinstance(core, HasTargets) else "all"
     without: tuple[str, ...] = () if targets == "all" else tuple(targets)
-    if algorithm not in STRATEGIES:
-        raise ConfigError(f"algorithm: expected one of {', '.join(STRATEGIES)}, got {algorithm!r}")
     check_roles(problem, made, site_options)
     if roles(made) and (prior is not None or prior_rounds):
         raise ConfigError(f"prior: expected none with {algorithm}, whose sites begin with nothing")

@@ -1,38 +1,62 @@
-"""Each algorithm as a Flower strategy: `FTS(...).start(grid, num_rounds=25)` in a ServerApp."""
+"""Each algorithm as a Flower strategy: `FTS(...).start(grid, num_rounds=25)` in a ServerApp.
+
+The classes are made from the algorithms' records. `STRATEGIES["fts"]` finds one by the algorithm's name, also
+that of an algorithm from another package.
+"""
 
 from __future__ import annotations
 
-from fbo_flower.strategies.base import TuningStrategy
-from fbo_flower.strategies.co_kg import CoKG
-from fbo_flower.strategies.dp_fts import DPFTS
-from fbo_flower.strategies.fed1_ucb import Fed1UCB
-from fbo_flower.strategies.fn_ucb import FNUCB
-from fbo_flower.strategies.fts import FTS
-from fbo_flower.strategies.hct import HCT
-from fbo_flower.strategies.pf_pne import PFPNE, FedPNE, LocalPNE
-from fbo_flower.strategies.random_search import RandomSearch
-from fbo_flower.strategies.recorder import RoundProgress
-from fbo_flower.strategies.rfms import RFMS
-from fbo_flower.strategies.rgpe import RGPE
-from fbo_flower.strategies.taf import TAF
-from fbo_flower.strategies.thompson import ThompsonSampling
+from typing import TYPE_CHECKING
 
-STRATEGIES: dict[str, type[TuningStrategy]] = {
-    "random": RandomSearch,
-    "ts": ThompsonSampling,
-    "fts": FTS,
-    "dp-fts": DPFTS,
-    "rgpe": RGPE,
-    "taf": TAF,
-    "pf-pne": PFPNE,
-    "fed-pne": FedPNE,
-    "local-pne": LocalPNE,
-    "hct": HCT,
-    "co-kg": CoKG,
-    "fed1-ucb": Fed1UCB,
-    "fn-ucb": FNUCB,
-    "rfms": RFMS,
-}
+from fbo_flower.algorithms.registry import BUILT_IN, built_in_class
+from fbo_flower.strategies.base import TuningStrategy
+from fbo_flower.strategies.from_records import Strategies, strategy_class
+from fbo_flower.strategies.recorder import RoundProgress
+
+STRATEGIES = Strategies()
+
+if TYPE_CHECKING:  # a test compares these names with the records
+
+    class RandomSearch(TuningStrategy): ...
+
+    class ThompsonSampling(TuningStrategy): ...
+
+    class FTS(TuningStrategy): ...
+
+    class DPFTS(TuningStrategy): ...
+
+    class RGPE(TuningStrategy): ...
+
+    class TAF(TuningStrategy): ...
+
+    class PFPNE(TuningStrategy): ...
+
+    class FedPNE(TuningStrategy): ...
+
+    class LocalPNE(TuningStrategy): ...
+
+    class HCT(TuningStrategy): ...
+
+    class Fed1UCB(TuningStrategy): ...
+
+    class FNUCB(TuningStrategy): ...
+
+    class RFMS(TuningStrategy): ...
+
+    class CoKG(TuningStrategy): ...
+
+else:
+
+    def __getattr__(name):
+        """Return the strategy of this name: `from fbo_flower.strategies import FTS`."""
+        record = built_in_class(name)
+        if record is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return strategy_class(record)
+
+    def __dir__():
+        return sorted([*globals(), *(record.class_name for record in BUILT_IN.values())])
+
 
 __all__ = [
     "DPFTS",

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from contract import MIXED, SQUARE, AlgorithmContract, Run, hills, leaks, same
+from contract import MIXED, SQUARE, AlgorithmContract, Run, difference, hills, leaks, same
 from scipy import stats
 
 from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling, make_algorithm
@@ -51,7 +51,7 @@ def test_contract_catches_a_report_that_holds_a_point():
         def make(self):
             return Leaky()
 
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=r"agent 0, round 1.*reports_values"):
         Case().test_no_report_repeats_the_history()
 
 
@@ -75,8 +75,18 @@ def test_contract_catches_state_that_is_written_in_place():
         def make(self):
             return InPlace()
 
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=r"state\.next_trial: keys .* wrote into the state"):
         Case().test_nothing_that_is_handed_in_is_changed()
+
+
+def test_a_difference_is_found_where_it_is():
+    reports = [Report(0, 2, arrays={"a": np.array([x])}) for x in (1.0, np.nextafter(1.0, 2.0))]
+    assert difference({"x": [reports[0]]}, {"x": [reports[1]]}).startswith(
+        "['x'][0].arrays['a']: float64(1,)"
+    )
+    assert difference(reports[0], reports[0]) == ""
+    assert difference(1, 1.0, "it") == "it: a int is not a float"
+    assert difference(0.0, -0.0, "it") == "it: 0.0 is not -0.0"
 
 
 def test_leaks_sees_standardised_values_too():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fbo_flower.algorithms.disclosure import ATTACKS as NAMED
+from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.attacks import ATTACKS, AttackResult, find
 from fbo_flower.attacks.posterior import observed_points, observed_values
 from fbo_flower.cli import main as cli
@@ -74,7 +74,11 @@ def test_support_vectors_are_rows_and_answers_tell_members() -> None:
 
 
 def test_every_attack_that_is_named_in_a_report_exists() -> None:
-    assert {*NAMED.values(), "secure-sums"} == set(ATTACKS)  # the last is of an option
+    named = {record.attack for record in BUILT_IN.values() if record.attack is not None}
+    assert {*named, "secure-sums"} == set(ATTACKS)  # the last is of an option
+    assert find("dp-fts") == ATTACKS["fts"], "an algorithm's name finds what attacks it"
+    with pytest.raises(ConfigError, match="nobody has written one on 'hct'"):
+        find("hct")
     with pytest.raises(ConfigError, match="co-kg, fts"):
         find("everything")
 

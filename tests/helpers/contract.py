@@ -237,24 +237,45 @@ class Run:
         return {name: agent.log for name, agent in self.agents.items()}
 
 
-def same(a: object, b: object) -> bool:  # noqa: PLR0911  # one return per kind of value
-    """Equal to the last bit, whatever they are made of."""
+def difference(a: object, b: object, where: str = "") -> str:  # noqa: PLR0911  # one return per kind
+    """Say where two values first differ, to the last bit and whatever they are made of; "": nowhere."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = np.asarray(a), np.asarray(b)
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        if a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes():
+            return ""
+        return f"{where}: {a.dtype}{a.shape} {a.ravel()[:4]}... is not {b.dtype}{b.shape} {b.ravel()[:4]}..."
     if type(a) is not type(b) and not (hasattr(a, "keys") and hasattr(b, "keys")):
-        return False
-    if isinstance(a, SearchSpace):
-        return a == b
-    if is_dataclass(a) and not isinstance(a, type):
-        return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+        return f"{where}: a {type(a).__name__} is not a {type(b).__name__}"
+    if is_dataclass(a) and not isinstance(a, SearchSpace | type):
+        parts = ((f"{where}.{f.name}", getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+        return first_difference(parts)
     if hasattr(a, "keys"):
-        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+        if list(a) != list(b):
+            return f"{where}: keys {list(a)} are not {list(b)}"
+        return first_difference((f"{where}[{k!r}]", a[k], b[k]) for k in a)
     if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
+        if len(a) != len(b):
+            return f"{where}: {len(a)} entries are not {len(b)}"
+        return first_difference((f"{where}[{i}]", *pair) for i, pair in enumerate(zip(a, b, strict=True)))
     if isinstance(a, float):
-        return np.float64(a).tobytes() == np.float64(b).tobytes()
-    return bool(a == b)
+        return "" if np.float64(a).tobytes() == np.float64(b).tobytes() else f"{where}: {a!r} is not {b!r}"
+    return "" if a == b else f"{where}: {a!r} is not {b!r}"
+
+
+def first_difference(parts: Iterable[tuple[str, object, object]]) -> str:
+    """Return the first difference among parts, each with its place."""
+    return next(filter(None, (difference(a, b, where) for where, a, b in parts)), "")
+
+
+def same(a: object, b: object) -> bool:
+    """Equal to the last bit, whatever they are made of."""
+    return not difference(a, b)
+
+
+def assert_same(a: object, b: object, what: str, why: str) -> None:
+    """Fail with the first difference and the reason why there must be none."""
+    found = difference(a, b, what)
+    assert not found, f"{found}. {why}"
 
 
 def numbers(arrays: Iterable[np.ndarray]) -> np.ndarray:
@@ -316,23 +337,26 @@ class AlgorithmContract:
     def test_points_stay_in_the_cube_and_stand_for_their_configurations(self, space):
         run = Run.begin(self.make(), space=space).steps(self.num_rounds + 1)
         for history in run.histories().values():
-            assert ((history.points >= 0) & (history.points <= 1)).all()
+            assert ((history.points >= 0) & (history.points <= 1)).all(), "a point left the cube: clip it"
             np.testing.assert_array_equal(space.snap(history.points), history.points)
-            assert history.trials.tolist() == list(range(len(history)))
-        assert max(map(len, run.histories().values())) > 0
+            assert history.trials.tolist() == list(range(len(history))), "trials are not 0, 1, 2, ..."
+        longest = max(map(len, run.histories().values()))
+        assert longest > 0, "nothing was evaluated"
         if space is FINITE:
-            assert max(map(len, run.histories().values())) > FINITE.num_configs
+            assert longest > FINITE.num_configs, "it stops once every configuration was tried: repeat one"
 
     def test_same_seed_gives_the_same_run_and_another_seed_another(self):
         one, two, other = (Run.begin(self.make(), seed=s).steps(self.num_rounds) for s in (1, 1, 2))
-        assert same(one.exchanges, two.exchanges)
-        assert same(one.state, two.state)
-        assert not same(one.histories(), other.histories())
+        why = "The same seed must give the same run: draw from `rng` only, and keep nothing in `self`."
+        assert_same(one.exchanges, two.exchanges, "exchanges", why)
+        assert_same(one.state, two.state, "state", why)
+        assert not same(one.histories(), other.histories()), "seeds 1 and 2 gave the same points: use `rng`"
 
     def test_order_of_replies_does_not_matter(self):
         one = Run.begin(self.make()).steps(self.num_rounds)
         two = Run.begin(self.make()).steps(self.num_rounds, backwards=True)
-        assert same(one.exchanges, two.exchanges)
+        why = "`tell` got the reports in another order; it must sort by agent before it sums or merges."
+        assert_same(one.exchanges, two.exchanges, "exchanges", why)
 
     def test_driver_and_grid_agree_to_the_last_bit(self):
         algorithm = self.make()
@@ -371,21 +395,24 @@ class AlgorithmContract:
                 name: (a.agent_state, copy.deepcopy(a.agent_state)) for name, a in run.agents.items()
             }
             run.step()
-            assert same(held, before)
+            assert_same(held, before, "state", "`ask` or `tell` wrote into the state; return a new one.")
             for held_agent_state, copied in notebooks.values():
-                assert same(held_agent_state, copied)
+                why = "`propose`, `learn` or `summarise` wrote into the agent's state; return a new one."
+                assert_same(held_agent_state, copied, "agent_state", why)
         for exchange in run.exchanges[-3:]:
             state, task, report = map(copy.deepcopy, (run.state, exchange.task, exchange.report))
             algorithm.tell(run.state, exchange.phase, {exchange.agent: exchange.report})
             run.agents[exchange.agent].answer(algorithm, exchange.task)
-            assert same((state, task, report), (run.state, exchange.task, exchange.report))
+            handed_in = (run.state, exchange.task, exchange.report)
+            why = "A repeated task or `tell` wrote into what it was given; copy before writing."
+            assert_same((state, task, report), handed_in, "(state, task, report)", why)
 
     def test_ask_twice_gives_the_same_tasks(self):
         algorithm = self.make()
         run = Run.begin(algorithm).steps(self.num_rounds)
         names = list(run.agents)
         one, two = (algorithm.ask(run.state, Phase.TRAIN, 9, names, generator(3, "ask")) for _ in range(2))
-        assert same(one, two)
+        assert_same(one, two, "(state, tasks)", "`ask` must depend on its arguments alone.")
 
     @pytest.mark.parametrize("at", [0, 1, 3])
     def test_resumed_run_equals_the_uninterrupted_one(self, at):
@@ -396,18 +423,21 @@ class AlgorithmContract:
         for agent in resumed.agents.values():
             agent.agent_state = thawed(agent.agent_state)
         resumed.steps(self.num_rounds - at)
-        assert same(whole.exchanges, resumed.exchanges)
+        why = "The resumed run differs: something is kept outside the state and the agent's state."
+        assert_same(whole.exchanges, resumed.exchanges, "exchanges", why)
 
     def test_options_survive_json(self):
         algorithm = self.make()
         options = json.loads(json.dumps(algorithm.options()))
-        assert type(algorithm).from_options(options) == algorithm
+        again = type(algorithm).from_options(options)
+        assert again == algorithm, f"options changed on their way through JSON: {again} is not {algorithm}"
 
     # -- who is there --------------------------------------------------------------------------
 
     def test_smallest_federation_works(self):
         run = Run.begin(self.make(), num_agents=self.smallest).steps(self.num_rounds)
-        assert max(map(len, run.histories().values())) >= self.num_rounds
+        longest = max(map(len, run.histories().values()))
+        assert longest >= self.num_rounds, f"{self.smallest} agents alone made only {longest} trials"
 
     def test_lost_reports_are_asked_for_again_and_nothing_is_done_twice(self):
         run = Run.begin(self.make(), num_agents=4)
@@ -418,41 +448,52 @@ class AlgorithmContract:
         assert any(e.report is None for e in run.exchanges)
         for name, agent in run.agents.items():
             history = agent.log
-            assert history.trials.tolist() == list(range(len(history)))
-            assert agent.num_evaluations == len(history)
+            assert history.trials.tolist() == list(range(len(history))), f"agent {name}: a trial is missing"
+            assert agent.num_evaluations == len(history), (
+                f"agent {name} evaluated {agent.num_evaluations} times for {len(history)} trials: a task "
+                "that comes again was done again; compare `agent_state.next_trial` with `task.end`"
+            )
             told = [e for e in run.exchanges if e.agent == name and e.report is not None]
             reported = [t for e in told for t in range(e.report.trial, e.report.trial + e.report.num_trials)]
             assert reported == list(range(len(history))), "every trial is told once, in order"
 
     def test_nobody_answering_leaves_the_algorithm_where_it_was(self):
         run = Run.begin(self.make()).steps(2, lost=("0", "1", "2"))
-        assert all(a.num_evaluations == len(a.log) for a in run.agents.values())
+        done = {name: (a.num_evaluations, len(a.log)) for name, a in run.agents.items()}
+        assert all(count == trials for count, trials in done.values()), (
+            f"(evaluations, trials): {done}; a task that comes again was done again"
+        )
         first, again = run.exchanges[:3], run.exchanges[-3:]
-        assert [e.task.trial for e in first] == [e.task.trial for e in again]
+        assert [e.task.trial for e in first] == [e.task.trial for e in again], (
+            "no report arrived, so `ask` must ask for the same trials again; count them in `tell`"
+        )
 
     def test_nobody_there_means_no_tasks(self):
         run = Run.begin(self.make()).steps(2).step(present=()).steps(2)
-        assert {e.server_round for e in run.exchanges} == {1, 2, 4, 5}
+        rounds = {e.server_round for e in run.exchanges}
+        assert rounds == {1, 2, 4, 5}, f"tasks in rounds {sorted(rounds)}; in round 3 nobody was there"
 
     def test_late_joiners_take_part(self):
         run = Run.begin(self.make(), num_agents=4, late=["3"])
         run.steps(2, present=["0", "1", "2"]).steps(self.num_rounds)
-        assert "3" in {e.agent for e in run.exchanges}
+        asked = sorted({e.agent for e in run.exchanges})
+        assert "3" in asked, f"agent 3 joined in round 3 and got no task, only {asked} did"
 
     def test_vanished_agents_do_not_stop_the_others(self):
         run = Run.begin(self.make(), num_agents=4).steps(2)
         before = {name: len(history) for name, history in run.histories().items()}
         run.steps(self.num_rounds, present=["0", "2"]).step()
         after = {name: len(history) for name, history in run.histories().items()}
-        assert after["0"] > before["0"]
-        assert run.exchanges[-1].report is not None
+        assert after["0"] > before["0"], "agent 0 got no trial once agents 1 and 3 had left"
+        assert run.exchanges[-1].report is not None, "nobody was asked once everybody was back"
 
     def test_finish_is_answered(self):
         run = Run.begin(self.make()).steps(2)
         evaluated = {name: agent.num_evaluations for name, agent in run.agents.items()}
         run.half(Phase.FINISH)
         run.half(Phase.EVALUATE)
-        assert {name: agent.num_evaluations for name, agent in run.agents.items()} == evaluated
+        now = {name: agent.num_evaluations for name, agent in run.agents.items()}
+        assert now == evaluated, f"evaluations: {now} after FINISH and EVALUATE, {evaluated} before"
 
     # -- what crosses the wire -----------------------------------------------------------------
 
@@ -464,20 +505,26 @@ class AlgorithmContract:
             envelope = wire.Envelope("study", exchange.agent, space.digest, algorithm.name, "{}")
             task, report = exchange.task, exchange.report
             packed = from_records(to_records(wire.encode_task(task, envelope)))
-            assert same(wire.decode_task(packed, algorithm.task_schema(space)), task)
+            got_task = wire.decode_task(packed, algorithm.task_schema(space))
+            assert_same(got_task, task, "task", "It must cross the wire to the last bit.")
             nothing = wire.Disclosure()
             packed = from_records(to_records(wire.encode_report(report, task, envelope, nothing)))
             schema = algorithm.report_schema(space)
             got, disclosed = wire.decode_report(packed, task, envelope, schema, space.dimension)
             algorithm.check_report(task, got)
-            assert same(got, report)
-            assert disclosed == nothing
+            assert_same(got, report, "report", "It must cross the wire to the last bit.")
+            assert disclosed == nothing, f"a report disclosed {disclosed}, which the operator did not allow"
 
     def test_no_report_repeats_the_history(self):
         if self.reports_values:
             pytest.skip("the paper lets evaluations travel")
         run = Run.begin(self.make()).steps(self.num_rounds)
-        assert not any(leaks(e.report, e.history) for e in run.exchanges)
+        leaking = sorted({f"agent {e.agent}, round {e.server_round}" for e in run.exchanges
+                          if leaks(e.report, e.history)})  # fmt: skip
+        assert not leaking, (
+            f"a report repeats a coordinate or a value of the history: {'; '.join(leaking)}. If the paper "
+            "sends them, set `reports_values = True` and say so in the record's `meanings`"
+        )
 
     def test_task_sent_twice_is_done_once_and_answered_alike(self):
         algorithm = self.make()
@@ -486,8 +533,9 @@ class AlgorithmContract:
         for name, exchange in last.items():
             agent = run.agents[name]
             before = agent.num_evaluations
-            assert same(agent.answer(algorithm, exchange.task), exchange.report)
-            assert agent.num_evaluations == before
+            why = "A task that comes again must get the same answer."
+            assert_same(agent.answer(algorithm, exchange.task), exchange.report, "report", why)
+            assert agent.num_evaluations == before, f"agent {name} evaluated again for a task it had done"
 
     # -- evaluations that fail -----------------------------------------------------------------
 
@@ -504,7 +552,8 @@ class AlgorithmContract:
         for name, history in run.histories().items():
             failed = (history.trials + int(name)) % 3 == 1
             np.testing.assert_array_equal(np.isnan(history.values), failed)
-            assert set(history.failures) == set(history.trials[failed].tolist())
+            expected = set(history.trials[failed].tolist())
+            assert set(history.failures) == expected, f"agent {name}: failures are not those of {expected}"
         assert sum(e.report.num_failed for e in run.exchanges) == sum(
             len(h.failures) for h in run.histories().values()
         )
@@ -515,21 +564,26 @@ class AlgorithmContract:
 
         algorithm = self.make()
         run = Run.begin(algorithm, objective=objective).steps(self.num_rounds)
-        assert len(run.histories()["0"]) == len(run.histories()["2"])
-        assert algorithm.recommend(run.agents["0"].agent_state) is None
+        counts = {name: len(history) for name, history in run.histories().items()}
+        assert counts["0"] == counts["2"], f"trials: {counts}; 0 and 2 have no success and must be alike"
+        best = algorithm.recommend(run.agents["0"].agent_state)
+        assert best is None, f"an agent without any success recommends {best}; expected None"
         everybody = Run.begin(algorithm, objective=lambda c, x: None).steps(self.num_rounds)
-        assert max(map(len, everybody.histories().values())) >= self.num_rounds
+        longest = max(map(len, everybody.histories().values()))
+        assert longest >= self.num_rounds, f"without any success the agents stopped after {longest} trials"
 
     @pytest.mark.parametrize("scale", [0.0, 1e-200, 1e307])
     def test_values_of_any_scale_work(self, scale):
         good = hills(SQUARE)
         run = Run.begin(self.make(), objective=lambda c, x: scale * good(c, x)).steps(self.num_rounds)
-        assert all(np.isfinite(h.values).all() for h in run.histories().values())
+        finite = {name: np.isfinite(h.values).all() for name, h in run.histories().items()}
+        assert all(finite.values()), f"values of scale {scale:g} became NaN or infinite: {finite}"
 
     def test_recommendation_is_the_best_point_of_the_history(self):
         algorithm = self.make()
         run = Run.begin(algorithm).steps(self.num_rounds)
-        assert algorithm.recommend(AgentState(SQUARE, History.empty(2))) is None
+        best = algorithm.recommend(AgentState(SQUARE, History.empty(2)))
+        assert best is None, f"an agent without trials recommends {best}; expected None"
         for agent in run.agents.values():
             history = agent.agent_state.history
             if len(history):
@@ -543,8 +597,9 @@ class AlgorithmContract:
         prior = {"1": History.prior(points, points.sum(axis=1))}
         run = Run.begin(self.make(), prior=prior).steps(self.num_rounds)
         history = run.histories()["1"]
-        assert history.trials[:6].tolist() == list(range(-6, 0))
-        assert history.trials[6:].tolist() == list(range(len(history) - 6))
+        earlier, later = history.trials[:6].tolist(), history.trials[6:].tolist()
+        assert earlier == list(range(-6, 0)), f"earlier observations are trials {earlier}, expected -6 to -1"
+        assert later == list(range(len(later))), f"trials of the study are {later}, expected 0, 1, 2, ..."
 
 
 def thawed(agent_state: AgentState) -> AgentState:

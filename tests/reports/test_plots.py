@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.line_axes import _spread
-from fbo_flower.reports.plots import STYLES, figure, plot_study
+from fbo_flower.reports.plots import figure, plot_study
+from fbo_flower.reports.styles import algorithm_style
 from fbo_flower.study import Study
 from fbo_flower.study.schema import REGRET, ROUNDS, TRIALS
 from fbo_flower.study.table import Table
@@ -71,7 +73,9 @@ def a_study(
 def test_there_is_one_line_per_algorithm_with_its_own_style() -> None:
     ax = figure(a_study()).axes[0]
     assert [line.get_label() for line in ax.lines] == ["ts", "fts", "rgpe"]
-    assert [line.get_color() for line in ax.lines] == [STYLES[name][0] for name in ("ts", "fts", "rgpe")]
+    assert [line.get_color() for line in ax.lines] == [
+        algorithm_style(name).color for name in ("ts", "fts", "rgpe")
+    ]
     assert [line.get_linestyle() for line in ax.lines] == ["--", "-", "-"]
     assert len(ax.collections) == 3  # bands
     assert ax.get_ylabel() == "Best accuracy so far"
@@ -89,7 +93,13 @@ def test_a_line_is_the_mean_of_the_incumbents() -> None:
 
 
 def test_styles_of_known_algorithms_differ() -> None:
-    assert len({str(style) for style in STYLES.values()}) == len(STYLES)
+    assert len({record.style for record in BUILT_IN.values()} - {None}) == len(BUILT_IN)
+
+
+def test_an_algorithm_without_a_style_keeps_the_one_it_got() -> None:
+    alone = figure(a_study(("new",))).axes[0].lines[0]
+    line = figure(Study.merge([a_study(("fts",)), a_study(("new",))])).axes[0].lines[1]
+    assert (line.get_color(), line.get_linestyle()) == (alone.get_color(), alone.get_linestyle())
 
 
 def test_labels_of_one_algorithm_get_styles_of_their_own() -> None:
@@ -98,7 +108,7 @@ def test_labels_of_one_algorithm_get_styles_of_their_own() -> None:
     )
     lines = figure(study).axes[0].lines
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 3
-    assert lines[0].get_color() == STYLES["fts"][0]
+    assert lines[0].get_color() == algorithm_style("fts").color
 
 
 def test_awful_first_evaluations_do_not_flatten_the_curves() -> None:

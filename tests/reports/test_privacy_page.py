@@ -58,7 +58,7 @@ def test_a_study_without_counts_or_of_an_unknown_algorithm_is_described_without_
     unknown = {**study.settings, "runs": [{**settings, "algorithm": "of-another-house", "num_agents": 0}]}
     text = privacy_page(Study(unknown, study.trials, study.rounds))
     assert "Not examined." in text
-    assert "not described by this version" in text
+    assert "not described by what is installed here" in text
     assert "- numbers and - up" in text
 
 

@@ -10,17 +10,10 @@ import pytest
 
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS, make_algorithm
-from fbo_flower.algorithms.disclosure import (
-    COMMON,
-    INFERENCE,
-    MEANINGS,
-    SUMMED,
-    UNKNOWN,
-    inference,
-    meaning,
-    meanings,
-)
+from fbo_flower.algorithms.algorithm_record import UNKNOWN
+from fbo_flower.algorithms.disclosure import COMMON, inference, meaning, meanings
 from fbo_flower.algorithms.records import Phase
+from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.cli import main as cli
 from fbo_flower.cli.ledger import describe
 from fbo_flower.clients import TuningAgent, client_app
@@ -29,7 +22,7 @@ from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage.ledger import Ledger, LedgerEntry, entries, read_ledger
-from fbo_flower.strategies import FTS, STRATEGIES
+from fbo_flower.strategies import FTS
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 OTHER_OPTIONS = {
@@ -103,24 +96,22 @@ def test_an_answer_that_is_sent_again_is_in_the_ledger_again(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", list(STRATEGIES))
+@pytest.mark.parametrize("name", list(BUILT_IN))
 def test_every_name_that_may_leave_is_explained(name: str) -> None:
     for options in ({}, *OTHER_OPTIONS.get(name, [])):
         schema = make_algorithm(name, options).report_schema(SPACE)
         for said in (*schema.arrays, *schema.values):
             assert meaning(name, said).discloses != UNKNOWN, (name, said)
-    assert name in MEANINGS
-    assert name in INFERENCE
 
 
 def test_nothing_is_explained_that_cannot_leave() -> None:
-    for name, said in MEANINGS.items():
+    for name, record in BUILT_IN.items():
         allowed: set[str] = set()
         for options in ({}, *OTHER_OPTIONS.get(name, [])):
             schema = ALGORITHMS[name].from_options(options).report_schema(SPACE)
             allowed |= {*schema.arrays, *schema.values}
         bandits = {"evaluations", "owed"}  # with options of their own
-        assert set(said) - allowed <= bandits
+        assert set(record.meanings) - allowed <= bandits
     disclosed = {"disclosed.points", "disclosed.values", "disclosed.pulls", "disclosed.recommendation"}
     secured = make_algorithm("fed-pne", {"secure_sums": 3}).report_schema(SPACE)
     masked = {*secured.arrays, *secured.values}
@@ -131,9 +122,8 @@ def test_nothing_is_explained_that_cannot_leave() -> None:
 
 def test_what_is_summed_securely_is_not_listed_as_seen() -> None:
     options = {"fts": {"lengthscale": "federated"}}
-    for name, summed in SUMMED.items():
+    for name, summed in ((name, r.summed) for name, r in BUILT_IN.items() if r.summed):
         seen, masked = meanings(name) or {}, meanings(name, 3) or {}
-        assert summed
         assert {*seen} - {*masked} == summed
         assert "at least 3 agents" in inference(name, 3)
         schema = make_algorithm(name, options.get(name, {}) | {"secure_sums": 3}).report_schema(SPACE)

@@ -10,7 +10,7 @@ from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.strategies import FTS, STRATEGIES, RandomSearch, ThompsonSampling
+from fbo_flower.strategies import FTS, RandomSearch, ThompsonSampling
 from fbo_flower.strategies.recorder import Recorder
 from fbo_flower.strategies.send_and_receive import Stopped
 
@@ -80,12 +80,6 @@ def test_help_shows_the_algorithms_options():
     names = list(inspect.signature(FTS).parameters)
     assert {"num_agents", "quorum", "advice", "schedule", "num_initial"} <= set(names)
     assert "options" not in names
-
-
-def test_every_algorithm_has_a_strategy():
-    from fbo_flower.algorithms import ALGORITHMS
-
-    assert {name: s.algorithm_class for name, s in STRATEGIES.items()} == ALGORITHMS
 
 
 def test_flowers_own_interface_needs_a_run():

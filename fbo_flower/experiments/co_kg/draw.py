@@ -10,14 +10,16 @@ import numpy as np
 
 from fbo_flower.experiments.co_kg.runs import NUM_AGENTS, NUM_INITIAL
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.styles import algorithm_style
 from fbo_flower.storage.files import atomic_file
 
 METRICS = {"recommended": "what the server would return", "best": "best configuration tried"}
 LOWEST = 1e-4  # differences below are drawn there: a logarithmic axis has no 0
 COLOURS = {
-    "co-kg": "#0072B2", "co-ei": "#56B4E9", "co-es": "#CC79A7", "barycenter-qkg": "#D55E00",
-    "no-collaboration": "#E69F00", "data-communication": "#009E73", "product": "#000000",
-    "random": "#999999",
+    "co-kg": algorithm_style("co-kg").color,
+    "co-ei": "#56B4E9", "co-es": "#CC79A7", "barycenter-qkg": "#D55E00",
+    "no-collaboration": "#E69F00", "data-communication": "#0072B2", "product": "#000000",
+    "random": algorithm_style("random").color,
 }  # fmt: skip
 DASHED = {"product": "--", "random": ":", "barycenter-qkg": "-."}
 

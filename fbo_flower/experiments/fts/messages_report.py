@@ -12,6 +12,7 @@ import numpy as np
 from fbo_flower.experiments import compare
 from fbo_flower.experiments.panels import panels
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.styles import algorithm_style
 from fbo_flower.simulation.jobs import has_cell, load_job
 from fbo_flower.storage.files import atomic_file
 
@@ -25,13 +26,9 @@ PUBLISHED = {
 }
 PUBLISHED_TS = 0.8213
 PUBLISHED_SECONDS = {"ts": "60", "fts": "44-52", "rgpe": "3474-9299", "taf": "4034-5424"}
-COLOURS = {
-    "ts": "black",
-    "fts": "#0072B2",
+COLOURS = {name: algorithm_style(name).color for name in ("ts", "fts", "rgpe", "taf")} | {
     "fts 1-1/sqrt(t)": "#56B4E9",
     "fts portfolio": "#009E73",
-    "rgpe": "#D55E00",
-    "taf": "#CC79A7",
     "taf seen": "#E69F00",
 }
 

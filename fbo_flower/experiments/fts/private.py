@@ -17,6 +17,7 @@ import numpy as np
 
 from fbo_flower.experiments import compare
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.styles import algorithm_style
 from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.runner import simulate
 from fbo_flower.storage.files import atomic_file
@@ -161,7 +162,9 @@ def draw(curves: Mapping[str, Array], epsilons: Mapping[str, float], path: Path)
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     axis: Any = figure.subplots()
-    for prefix, colour in (("dp-fts", "#0072B2"), ("draws", "#D55E00"), ("local", "#009E73")):
+    for prefix, colour in (
+        ("dp-fts", algorithm_style("dp-fts").color), ("draws", "#D55E00"), ("local", "#009E73"),
+    ):  # fmt: skip
         points = [
             (epsilons[v], _average_gain(curves[v], curves["ts"]))
             for v in curves

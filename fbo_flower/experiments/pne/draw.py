@@ -9,17 +9,14 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.styles import algorithm_style
 from fbo_flower.simulation.jobs import Arrays
 from fbo_flower.storage.files import atomic_file
 
-COLOURS = {
-    "pf-pne": "#D55E00",
-    "fed-pne": "#E69F00",
-    "local-pne": "#CC79A7",
-    "hct": "#000000",
-    "fed1-ucb": "#999999",
+_NAMED = ("pf-pne", "fed-pne", "local-pne", "hct", "fed1-ucb")
+COLOURS = {name: algorithm_style(name).color for name in _NAMED} | {
     "racing": "#0072B2",
-    "racing-local": "#56B4E9",
+    "racing-local": "#CC79A7",
 }
 COMMUNICATING = {"fed-pne": ".-", "pf-pne": "o--", "fed1-ucb": ".-", "racing": "s-"}  # with their lines
 

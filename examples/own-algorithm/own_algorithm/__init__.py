@@ -1,0 +1,1 @@
+"""Gossip, an algorithm for fbo-flower: `record.py` registers it, `gossip.py` is all of it."""

@@ -1,0 +1,22 @@
+"""Gossip finds hills, and its record fits its messages."""
+
+from own_algorithm.gossip import Gossip
+from own_algorithm.record import RECORD
+
+from fbo_flower import Float, SearchSpace
+from fbo_flower.simulation import simulate
+
+
+def test_the_record_describes_what_is_sent():
+    schema = Gossip().report_schema(SearchSpace({"x": Float(0.0, 1.0)}))
+    assert RECORD.load() is Gossip
+    assert set(RECORD.meanings) == {*schema.arrays, *schema.values}
+
+
+def test_it_finds_better_points_than_random_search():
+    regret = {}
+    for name in ("gossip", "random"):
+        study = simulate("himmelblau", name, 5, 40, seed=0, engine="inline")
+        last = study.regret["evaluations"] == study.regret["evaluations"].max()
+        regret[name] = study.regret["simple"][last].mean()
+    assert regret["gossip"] < 0.8 * regret["random"]

@@ -1,0 +1,147 @@
+"""All algorithms by name: those of this package, and those of other packages that register theirs.
+
+Another package registers an `AlgorithmRecord` by an entry point:
+
+    [project.entry-points."fbo_flower.algorithms"]
+    gossip = "own_algorithm.record:RECORD"
+
+Entry points are read when a name is not built in, and when algorithms are listed; reading them takes about
+10 ms, and a device would pay that for every message. A plugin that cannot be used costs itself: whoever asks
+for it gets the reason, a listing warns and goes on.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fbo_flower.algorithms import local_records
+from fbo_flower.algorithms.algorithm_record import AlgorithmRecord
+from fbo_flower.algorithms.bandits import record as bandits
+from fbo_flower.algorithms.co_kg import record as co_kg
+from fbo_flower.algorithms.fts import record as fts
+from fbo_flower.algorithms.pne import record as pne
+from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.rfms import record as rfms
+from fbo_flower.algorithms.transfer import record as transfer
+from fbo_flower.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "fbo_flower.algorithms"  # of the entry points
+FAMILIES = (local_records, fts, transfer, pne, bandits, co_kg, rfms)
+BUILT_IN: dict[str, AlgorithmRecord] = {
+    record.name: record for family in FAMILIES for record in family.RECORDS
+}
+
+
+class PluginWarning(UserWarning):
+    """An algorithm of another package cannot be used."""
+
+
+def find(name: str) -> AlgorithmRecord:
+    """Return the record of an algorithm.
+
+    Raises
+    ------
+    ConfigError
+        If no package that is installed here has an algorithm of this name, or its record cannot be used.
+    """
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    if name in _entries():
+        return _plugin(name)
+    names = ", ".join([*BUILT_IN, *_entries()])
+    raise ConfigError(
+        f"algorithm: expected one of {names}, got {name!r}; if it is an algorithm of another package, "
+        "install that package here too: the server and every agent need it"
+    )
+
+
+def lookup(name: str) -> AlgorithmRecord | None:
+    """Return the record of an algorithm, None if it is not installed here or cannot be used."""
+    try:
+        return find(name)
+    except ConfigError:
+        return None
+
+
+def records() -> dict[str, AlgorithmRecord]:
+    """Return all records by name, those of this package first; warn of a plugin that cannot be used."""
+    found = dict(BUILT_IN)
+    for name in _entries():
+        try:
+            found[name] = _plugin(name)
+        except ConfigError as error:
+            warnings.warn(str(error), PluginWarning, stacklevel=2)
+    return found
+
+
+class Algorithms(Mapping[str, type[Algorithm[Any]]]):
+    """The class of every algorithm by name, imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> type[Algorithm[Any]]:
+        if name not in self:
+            raise KeyError(name)
+        return find(name).load()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(records())
+
+    def __len__(self) -> int:
+        return len(records())
+
+    def __contains__(self, name: object) -> bool:
+        return name in BUILT_IN or name in _entries()
+
+
+def built_in_class(class_name: str) -> AlgorithmRecord | None:
+    """Return the record of this package whose class has this name."""
+    return next((record for record in BUILT_IN.values() if record.class_name == class_name), None)
+
+
+@cache
+def _entries() -> dict[str, tuple[EntryPoint, ...]]:
+    """Return the entry points by name; a name that two packages register has two."""
+    from importlib.metadata import entry_points  # slow to import, and seldom needed
+
+    found: dict[str, tuple[EntryPoint, ...]] = {}
+    for entry in entry_points(group=GROUP):
+        # one that a path lists twice is one
+        found[entry.name] = tuple(dict.fromkeys((*found.get(entry.name, ()), entry)))
+    return found
+
+
+@cache
+def _plugin(name: str) -> AlgorithmRecord:
+    entries = _entries()[name]
+    if name in BUILT_IN:
+        raise ConfigError(
+            f"algorithm: {name!r} is built in ({BUILT_IN[name].home}), and {_package(entries[0])} registers "
+            f"{entries[0].value} under the same name; the built-in one is used, rename the other"
+        )
+    if len(entries) > 1:
+        both = " and ".join(f"{_package(entry)} ({entry.value})" for entry in entries)
+        raise ConfigError(f"algorithm: {name!r} is registered by {both}; uninstall all but one")
+    (entry,) = entries
+    try:
+        record = entry.load()
+    except Exception as error:  # another package's module may raise anything when it is imported
+        raise ConfigError(
+            f"algorithm: {name!r} of {_package(entry)} cannot be used: {entry.value} raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(record, AlgorithmRecord) or record.name != name:
+        got = f"a record named {record.name!r}" if isinstance(record, AlgorithmRecord) else repr(record)
+        raise ConfigError(
+            f"algorithm: {name!r} of {_package(entry)} cannot be used: expected an AlgorithmRecord of this "
+            f"name at {entry.value}, got {got}"
+        )
+    return record
+
+
+def _package(entry: EntryPoint) -> str:
+    return "an unnamed package" if entry.dist is None else f"the package {entry.dist.name}"

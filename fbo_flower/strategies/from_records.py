@@ -1,0 +1,50 @@
+"""Strategies made from the algorithms' records: one class per algorithm, made when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.algorithm_record import AlgorithmRecord
+from fbo_flower.algorithms.option_texts import option_texts
+from fbo_flower.algorithms.registry import BUILT_IN, Algorithms, find
+from fbo_flower.strategies.base import TuningStrategy
+
+
+class Strategies(Mapping[str, type[TuningStrategy]]):
+    """The strategy of every algorithm by the algorithm's name, plugins included."""
+
+    def __getitem__(self, name: str) -> type[TuningStrategy]:
+        if name not in self:
+            raise KeyError(name)
+        return strategy_class(find(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(Algorithms())
+
+    def __len__(self) -> int:
+        return len(Algorithms())
+
+    def __contains__(self, name: object) -> bool:
+        return name in Algorithms()
+
+
+def strategy_class(record: AlgorithmRecord) -> type[TuningStrategy]:
+    """Return the strategy of an algorithm; ConfigError if the algorithm cannot be imported."""
+    module = "fbo_flower.strategies" if record.name in BUILT_IN else __name__
+    return _made(record.load(), module, record.summary, record.caution)
+
+
+@cache
+def _made(algorithm: type[Algorithm[Any]], module: str, summary: str, caution: str) -> type[TuningStrategy]:
+    """Return the strategy of an algorithm's class, the same one every time."""
+    paragraphs = [
+        f"Run `{algorithm.name}`: {summary}.",
+        *([caution] if caution else []),
+        "`TuningStrategy` explains the settings that all strategies share.",
+        "\n".join(["Options of the algorithm", "-" * 24, *option_texts(algorithm)]),
+    ]
+    body = {"algorithm_class": algorithm, "__module__": module, "__doc__": "\n\n".join(paragraphs)}
+    return type(algorithm.__name__, (TuningStrategy,), body)

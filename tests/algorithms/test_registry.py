@@ -1,0 +1,291 @@
+"""Every algorithm has one record, the record tells the truth, and what other packages register is found."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from contract import SQUARE
+from flwr.app import Context, RecordDict
+
+import fbo_flower.algorithms
+import fbo_flower.strategies
+from fbo_flower import wire
+from fbo_flower.algorithms import ALGORITHMS, AlgorithmRecord, Meaning, make_algorithm, registry
+from fbo_flower.algorithms.records import Phase, Task
+from fbo_flower.algorithms.registry import BUILT_IN, PluginWarning, find, lookup, records
+from fbo_flower.attacks import ATTACKS
+from fbo_flower.attacks import find as find_attack
+from fbo_flower.cli import main as cli
+from fbo_flower.cli.algorithms import readme_blocks
+from fbo_flower.clients import TuningAgent
+from fbo_flower.errors import ConfigError
+from fbo_flower.strategies import STRATEGIES, TuningStrategy
+
+ROOT = Path(__file__).parents[2]
+Register = Callable[..., None]
+
+# what the entry points of the tests name
+SAME_NAME_AS_FTS = AlgorithmRecord(
+    name="fts", home="nowhere:FTS", summary="", server_sends="", agent_sends="", inference=""
+)
+NOT_A_RECORD = "text"
+NO_CODE = AlgorithmRecord(
+    name="no-code", home="not_installed:Nothing", summary="", server_sends="", agent_sends="", inference="?"
+)
+MISNAMED_CLASS = AlgorithmRecord(
+    name="misnamed",
+    home="fbo_flower.algorithms.random_search:RandomSearch",
+    summary="",
+    server_sends="",
+    agent_sends="",
+    inference="",
+)
+
+
+def attack(seed: int) -> Iterator[str]:
+    yield f"attacked with seed {seed}"
+
+
+ATTACKED = AlgorithmRecord(
+    name="attacked",
+    home=f"{__name__}:Nothing",
+    summary="",
+    server_sends="",
+    agent_sends="",
+    inference="",
+    attack=f"{__name__}:attack",
+)
+
+
+@pytest.fixture
+def register(monkeypatch: pytest.MonkeyPatch) -> Iterator[Register]:
+    """Return a function that stands for the installation of packages: `register(name=home, ...)`."""
+
+    def clear() -> None:
+        registry._entries.cache_clear()
+        registry._plugin.cache_clear()
+
+    def install(*pairs: tuple[str, str]) -> None:
+        entries = [EntryPoint(name, home, registry.GROUP) for name, home in pairs]
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: entries)
+        clear()
+
+    clear()
+    yield install
+    clear()
+
+
+# -- the records of this package -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(BUILT_IN))
+def test_a_record_tells_the_truth_about_its_algorithm(name: str) -> None:
+    record = BUILT_IN[name]
+    kind = record.load()
+    assert kind.name == name
+    assert kind.__name__ == record.class_name
+    assert ALGORITHMS[name] is kind
+    schema = make_algorithm(name, {}).report_schema(SQUARE)
+    unexplained = {*schema.arrays, *schema.values} - set(record.meanings)
+    assert not unexplained, f"{name}: explain {', '.join(sorted(unexplained))} in `meanings` of its record"
+    for text in (record.summary, record.server_sends, record.agent_sends, record.inference):
+        assert text, f"{name}: a text of its record is empty"
+    assert not record.summary.endswith("."), "a summary is no sentence"
+    assert record.attack is None or record.attack in ATTACKS
+    assert record.style is not None
+    assert not record.page or (ROOT / record.page.partition("#")[0]).is_file()
+
+
+def test_records_lie_beside_their_code_in_the_order_of_listings() -> None:
+    for family in registry.FAMILIES:
+        package = family.__name__.rpartition(".")[0]
+        for record in family.RECORDS:
+            assert record.home.startswith(package)
+            assert BUILT_IN[record.name] is record
+    assert len(BUILT_IN) == sum(len(family.RECORDS) for family in registry.FAMILIES)
+
+
+def test_styles_are_distinct() -> None:
+    styles = {name: record.style for name, record in BUILT_IN.items()}
+    assert len(set(styles.values())) == len(styles)
+
+
+@pytest.mark.parametrize("module", [fbo_flower.algorithms, fbo_flower.strategies])
+def test_type_checkers_and_star_imports_know_every_class(module: object) -> None:
+    source = ast.parse(inspect.getsource(module))  # type: ignore[arg-type]  # it is a module
+    (block,) = [
+        node for node in source.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    typed = {node.name for node in block.body if isinstance(node, ast.ClassDef)}
+    typed |= {a.name for node in block.body if isinstance(node, ast.ImportFrom) for a in node.names}
+    expected = {record.class_name for record in BUILT_IN.values()}
+    assert typed == expected, "name the classes of all records in the TYPE_CHECKING block"
+    assert expected <= set(module.__all__), "name the classes of all records in __all__"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", list(BUILT_IN))
+def test_every_record_is_a_strategy_that_documents_its_options(name: str) -> None:
+    strategy, record = STRATEGIES[name], BUILT_IN[name]
+    assert issubclass(strategy, TuningStrategy)
+    assert strategy.algorithm_class is ALGORITHMS[name]
+    assert strategy is getattr(fbo_flower.strategies, record.class_name)
+    assert STRATEGIES[name] is strategy, "made once"
+    assert set(ALGORITHMS[name].option_defaults()) <= set(inspect.signature(strategy).parameters)
+    assert record.summary in str(strategy.__doc__)
+    assert record.caution in str(strategy.__doc__)
+
+
+def test_names_that_do_not_exist_are_errors_as_everywhere() -> None:
+    for table in (STRATEGIES, ALGORITHMS):
+        with pytest.raises(KeyError):
+            table["nope"]
+        assert "nope" not in table
+        assert table.get("nope") is None
+    for module in (fbo_flower.algorithms, fbo_flower.strategies):
+        with pytest.raises(AttributeError, match="Nope"):
+            module.Nope  # noqa: B018  # asking is the test
+
+
+def test_the_readme_holds_the_tables_of_the_records() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for place, block in readme_blocks(list(BUILT_IN.values())).items():
+        assert block in readme, (
+            f"README.md: the table between <!-- {place}:begin --> and <!-- {place}:end --> is not the one "
+            "that `fbo-flower algorithms --markdown` prints; put that there"
+        )
+
+
+def test_reading_all_records_imports_no_algorithm() -> None:
+    code = (
+        "import sys\nfrom fbo_flower.algorithms.registry import records\n"
+        "found = records()\nprint(*sys.modules)\nprint(*(r.home.partition(':')[0] for r in found.values()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded, homes = (set(line.split()) for line in done.stdout.splitlines())
+    assert homes
+    assert not loaded & homes
+    assert not loaded & {"scipy", "sklearn", "flwr", "matplotlib"}
+
+
+def test_a_name_that_is_built_in_costs_no_look_at_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(group: str) -> None:
+        raise AssertionError("entry points were read")
+
+    monkeypatch.setattr("importlib.metadata.entry_points", never)
+    registry._entries.cache_clear()
+    assert find("fts").name == "fts"
+    assert "fts" in ALGORITHMS
+    assert "fts" in STRATEGIES
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"name": "DP FTS"}, "lower case"),
+        ({"home": "no_class"}, "package.module:Class"),
+        ({"summed": frozenset({"sums"})}, "sums"),
+    ],
+)
+def test_a_record_that_cannot_be_right_is_refused(changes: dict[str, object], match: str) -> None:
+    known: dict[str, object] = {"name": "a", "home": "a:A", "summary": "", "server_sends": ""}
+    with pytest.raises(ConfigError, match=match):
+        AlgorithmRecord(**{**known, "agent_sends": "", "inference": "", **changes})  # type: ignore[arg-type]
+
+
+def test_a_meaning_discloses_one_of_the_known_things() -> None:
+    with pytest.raises(ConfigError, match="points and values"):
+        Meaning("a", "b", "everything")
+
+
+# -- the records of other packages ---------------------------------------------------------------
+
+
+def test_an_unknown_name_says_what_there_is_and_where_to_install_it(register: Register) -> None:
+    register(("no-code", f"{__name__}:NO_CODE"))
+    with pytest.raises(ConfigError, match=r"random, ts, fts.*rfms, no-code, got 'nope'.*every agent"):
+        make_algorithm("nope", {})
+    assert lookup("nope") is None
+
+
+def test_a_name_of_a_built_in_algorithm_is_refused_and_names_both(
+    register: Register, capsys: pytest.CaptureFixture[str]
+) -> None:
+    register(("fts", f"{__name__}:SAME_NAME_AS_FTS"))
+    assert find("fts") is BUILT_IN["fts"]
+    with pytest.warns(PluginWarning, match=r"built in \(fbo_flower.*test_registry:SAME_NAME_AS_FTS"):
+        assert records() == BUILT_IN
+    assert cli.run(["algorithms"]) == 0
+    assert "warning: algorithm: 'fts' is built in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "home", "match"),
+    [
+        ("broken", "not_installed.anywhere:RECORD", "ModuleNotFoundError: No module named 'not_installed'"),
+        ("broken", f"{__name__}:MISSING", "AttributeError"),
+        ("broken", f"{__name__}:NOT_A_RECORD", "expected an AlgorithmRecord .* got 'text'"),
+        ("broken", f"{__name__}:NO_CODE", "got a record named 'no-code'"),
+    ],
+)
+def test_a_broken_plugin_costs_itself(
+    name: str, home: str, match: str, register: Register, capsys: pytest.CaptureFixture[str]
+) -> None:
+    register((name, home))
+    for ask in (lambda: find(name), lambda: make_algorithm(name, {}), lambda: STRATEGIES[name]):
+        with pytest.raises(ConfigError, match=match):
+            ask()
+    assert lookup(name) is None
+    with pytest.warns(PluginWarning, match=match):
+        assert records() == BUILT_IN
+    assert cli.run(["algorithms"]) == 0
+    assert f"warning: algorithm: '{name}'" in capsys.readouterr().err
+    assert cli.run(["algorithms", name]) == 2
+
+
+@pytest.mark.parametrize(
+    ("record", "match"),
+    [
+        ("NO_CODE", "no-code: not_installed:Nothing"),
+        ("MISNAMED_CLASS", "got name = 'random'"),
+    ],
+)
+def test_a_record_whose_class_cannot_be_used_is_listed_as_a_warning(
+    record: str, match: str, register: Register, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = globals()[record].name
+    register((name, f"{__name__}:{record}"))
+    with pytest.raises(ConfigError, match=match):
+        make_algorithm(name, {})
+    assert cli.run(["algorithms"]) == 0
+    captured = capsys.readouterr()
+    assert match in captured.err
+    assert "rfms" in captured.out
+
+
+def test_two_packages_with_one_name_are_both_refused(register: Register) -> None:
+    register(("no-code", f"{__name__}:NO_CODE"), ("no-code", "another.package:RECORD"))
+    with pytest.raises(ConfigError, match=r"test_registry:NO_CODE.*another\.package:RECORD.*uninstall"):
+        find("no-code")
+
+
+def test_an_attack_of_another_package_is_found_by_the_algorithms_name(register: Register) -> None:
+    register(("attacked", f"{__name__}:ATTACKED"))
+    assert find("attacked").attack_name == "attacked"
+    assert list(find_attack("attacked").run(3)) == ["attacked with seed 3"]
+
+
+def test_an_agent_declines_an_algorithm_that_is_not_installed_and_names_it() -> None:
+    node = Context(1, 2, {"partition-id": 0}, RecordDict(), {})
+    agent = TuningAgent(lambda config, context: 0.0, SQUARE, node, seed=1)
+    packed = wire.pack_task(
+        Task(Phase.TRAIN, 1, 0, 3), wire.Envelope("s", "0", SQUARE.digest, "of-another-house", "{}")
+    )
+    with pytest.raises(ConfigError, match=r"got 'of-another-house'.*install that package here too"):
+        agent.fit(*packed)
