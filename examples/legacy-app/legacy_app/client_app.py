@@ -1,4 +1,4 @@
-"""Agents behind a `client_fn`."""
+"""A ClientApp with a `client_fn` that returns a tuning agent."""
 
 from flwr.client import Client
 from flwr.clientapp import ClientApp

@@ -1,4 +1,4 @@
-"""A server behind a `server_fn`."""
+"""A ServerApp with a `server_fn` that returns a tuning strategy."""
 
 from flwr.app import Context
 from flwr.server import ServerAppComponents, ServerConfig

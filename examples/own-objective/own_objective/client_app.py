@@ -1,4 +1,4 @@
-"""The agents: a plain function of a configuration, on the node's own data."""
+"""The agent: it scores a configuration on the node's own data."""
 
 from sklearn.datasets import load_wine
 from sklearn.model_selection import cross_val_score
@@ -9,11 +9,11 @@ from fbo_flower.clients import client_app
 
 
 def objective(config: dict, context) -> float:
-    x, y = load_wine(return_X_y=True)  # your data instead: context.node_config may say where they are
+    x, y = load_wine(return_X_y=True)  # put your data here; context.node_config may hold their path
     own = slice(context.partition, None, context.node_config["num-partitions"])
     tree = DecisionTreeClassifier(**config, random_state=0)
     return cross_val_score(tree, x[own], y[own], cv=3).mean()
 
 
 space = SearchSpace({"max_depth": Int(1, 8), "min_samples_leaf": Float(0.01, 0.3, log=True)})
-app = client_app(objective, space, disclose="trials")  # by default no value leaves an agent
+app = client_app(objective, space, disclose="trials")  # the default, "none", sends no values

@@ -1,4 +1,4 @@
-"""The server: federated Thompson sampling over the agents that connect."""
+"""The server: it runs federated Thompson sampling with the agents that connect."""
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp

@@ -1,4 +1,4 @@
-"""A FedAvg client as it was before; the last lines let it tune as well."""
+"""A FedAvg client without changes; the section `tuning` at the end adds tuning."""
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -31,7 +31,7 @@ def evaluate(message: Message, context: Context) -> Message:
 
 
 def objective(config: dict, context) -> float:
-    """Return the held-out accuracy of what this node would send after one round."""
+    """Return the held-out accuracy of the model that this node would send after one round."""
     own, held_out = load_data(context.node_config)
     model = train(new_model(), own, config["learning-rate"], config["local-epochs"])
     return accuracy(model, held_out)

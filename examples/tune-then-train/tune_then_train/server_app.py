@@ -1,4 +1,4 @@
-"""A FedAvg server as it was before, but for `tune`."""
+"""A FedAvg server that calls `tune` before it trains."""
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context
@@ -12,7 +12,7 @@ app = ServerApp()
 
 
 def tune(grid: Grid, config) -> ConfigRecord:
-    """Return the values that suit the agents on average: each names its best."""
+    """Tune, then return the average of the agents' best values."""
     strategy = FTS(num_agents=config["num-agents"] or None, seed=config["seed"], action="tune")
     best = [row["config"] for row in strategy.start(grid, config["tuning-rounds"]).best.values()]
     learning_rate = np.exp(np.mean([np.log(values["learning-rate"]) for values in best]))

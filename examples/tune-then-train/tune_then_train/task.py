@@ -1,4 +1,4 @@
-"""The model that is trained: softmax regression by gradient descent, on scikit-learn's digits."""
+"""Softmax regression on scikit-learn's digits, trained by gradient descent."""
 
 import numpy as np
 from sklearn.datasets import load_digits
