@@ -23,7 +23,7 @@ import logging  # noqa: E402  # Flower and NumPy read the environment when they 
 
 from scenes import Hills, MemoryWatch, idle_app, idle_rounds  # noqa: E402
 
-from fbo_flower.simulation import runner  # noqa: E402
+from fbo_flower.simulation import PriorKnowledge, engines, simulate  # noqa: E402
 from fbo_flower.simulation.grids import InProcessGrid  # noqa: E402
 from fbo_flower.simulation.ray_grid import RayGrid  # noqa: E402
 
@@ -76,7 +76,7 @@ def study(
 ) -> dict[str, Any]:
     """Measure the rounds of a study."""
     problem = Hills(agents, 0, seconds=sleep)
-    runner.RayGrid = WatchedGrid  # type: ignore[misc]
+    engines.RayGrid = WatchedGrid  # type: ignore[misc]
     busy: list[float] = []
 
     def note(progress: Any) -> None:
@@ -84,9 +84,9 @@ def study(
         busy.append(KEPT[-1].busy_seconds if KEPT else 0.0)
 
     cpu = time.process_time()
-    found = runner.simulate(
-        problem, what, num_rounds=rounds, engine=engine, options=options, prior=problem.prior(prior),
-        on_round=note,
+    known = PriorKnowledge(observations=problem.prior(prior))
+    found = simulate(
+        problem, what, num_rounds=rounds, engine=engine, options=options, prior=known, on_round=note,
     )  # fmt: skip
     row = {name: found.rounds[name].tolist() for name in ("seconds", "bytes_down", "bytes_up", "replies")}
     begun = [0.0, *busy[:-1]]

@@ -18,8 +18,8 @@ from fbo_flower.app.config import AppConfig
 from fbo_flower.errors import FBOError
 from fbo_flower.reports.report import save_with_picture
 from fbo_flower.simulation.agents import check_roles
+from fbo_flower.simulation.annotate import annotate
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.simulation.runner import on_problem
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import STRATEGIES
 
@@ -61,8 +61,7 @@ def tune(grid: Grid, config: AppConfig, directory: Path) -> None:
         if strategy.study is not None:
             (run,) = strategy.study.settings["runs"]
             problem = make_problem(config.problem, run["num_agents"], config.seed, config.problem_options)
-            no_picture = save_with_picture(
-                on_problem(strategy.study, problem, engine="flower runtime"), directory
-            )
+            study = annotate(strategy.study, problem, engine="flower runtime")
+            no_picture = save_with_picture(study, directory)
             if no_picture:
                 log(WARNING, "No picture: %s", no_picture)

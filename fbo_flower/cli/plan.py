@@ -66,8 +66,8 @@ class SimulationPlan:
         """Return the problem and how many rounds each contestant gets; ConfigError if anything is wrong."""
         from fbo_flower.algorithms import make_algorithm
         from fbo_flower.algorithms.protocol import check_number
+        from fbo_flower.simulation.engines import ENGINES
         from fbo_flower.simulation.problems import make_problem
-        from fbo_flower.simulation.runner import ENGINES
 
         _check_labels(self.contestants)
         if self.rounds is not None:

@@ -155,6 +155,7 @@ def _run(
     from fbo_flower.cli.progress import Display
     from fbo_flower.simulation.ray_grid import ray_running
     from fbo_flower.simulation.runner import prior_study, simulate
+    from fbo_flower.simulation.settings import Checkpoint, PriorKnowledge
     from fbo_flower.storage.files import writable_directory
 
     problem, num_rounds = plan.check()  # everything that can be wrong, before the first evaluation
@@ -171,14 +172,15 @@ def _run(
         try:
             if plan.engine == "ray":
                 stack.enter_context(ray_running(address))
-            prior = None
+            observations = None
             if plan.prior_rounds:
                 display.announce(f"prior {plan.prior_algorithm}", plan.prior_rounds)
-                earlier = journals / "prior" if journals is not None else None
+                earlier = Checkpoint(journals / "prior" if journals is not None else None, resume=resume)
                 settings = plan.prior_algorithm, plan.prior_rounds, plan.seed, plan.engine
-                prior = prior_study(problem, *settings, earlier, resume)
+                observations = prior_study(problem, *settings, earlier)
             for number, contestant in enumerate(plan.contestants, 1):
                 display.announce(contestant.label, num_rounds[contestant.label])
+                own = None if journals is None else journals / f"{number}-{slug(contestant.label)}"
                 simulate(
                     problem,
                     contestant.algorithm,
@@ -188,14 +190,11 @@ def _run(
                     options=contestant.options,
                     label=contestant.label,
                     fraction=plan.fraction,
-                    prior=prior,
                     site_options={"models": str(directory / "models"), **plan.site_options},
+                    prior=PriorKnowledge(observations=observations, warm_start=plan.warm(contestant)),
+                    checkpoint=Checkpoint(own, resume=resume, messages=directory),
                     on_round=display.advance,
                     on_study=record.add,
-                    journals=None if journals is None else journals / f"{number}-{slug(contestant.label)}",
-                    resume=resume,
-                    warm_start=plan.warm(contestant),
-                    messages=directory,
                 )
         except KeyboardInterrupt as error:
             raise Interrupted(record.close()) from error

@@ -23,10 +23,10 @@ from fbo_flower.experiments.compare import Estimate, clustered
 from fbo_flower.experiments.liars import LIES, Liars
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.agents import problem_app
+from fbo_flower.simulation.annotate import annotate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.simulation.runner import on_problem
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.strategies import STRATEGIES
 
@@ -139,7 +139,7 @@ def regret_of(
     strategy = STRATEGIES[algorithm](num_agents=NUM_AGENTS, seed=seed, **options)
     faults = Liars(kind, NUM_AGENTS, number, seed).faults() if number else None
     grid = InProcessGrid(problem_app(problem, strategy.algorithm, seed), NUM_AGENTS, faults=faults)
-    study = on_problem(strategy.start(grid, setting.num_rounds), problem)
+    study = annotate(strategy.start(grid, setting.num_rounds), problem)
     if study.rounds["refused"].any():  # then they would be no liars that nobody notices
         raise AssertionError(f"refused: {study.rounds['reasons'].tolist()}")
     rows = [study.regret.where(agent=str(agent))[setting.column] for agent in range(NUM_AGENTS)]

@@ -23,6 +23,7 @@ from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, ru
 from fbo_flower.simulation.problems.base import Config
 from fbo_flower.simulation.problems.landmine_svm import LandmineSVM
 from fbo_flower.simulation.runner import simulate
+from fbo_flower.simulation.settings import Checkpoint, PriorKnowledge
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.study.ranking import incumbents
 
@@ -95,12 +96,11 @@ def run_group(group: int, num_earlier: int, num_iterations: int) -> Arrays:
     others = [field for field in range(NUM_FIELDS) if field not in held_out][:num_earlier]
     found: Arrays = {}
     with tempfile.TemporaryDirectory() as earlier:
-        _simulate("fts", {}, others, 40_000 + group, num_iterations + 1, messages=earlier)
+        kept = Checkpoint(messages=earlier)
+        _simulate("fts", {}, others, 40_000 + group, num_iterations + 1, checkpoint=kept)
         for variant, (algorithm, options, is_warm) in VARIANTS.items():
-            start = earlier if is_warm else None
-            study = _simulate(
-                algorithm, options, held_out, 50_000 + group, num_iterations + 1, warm_start=start
-            )
+            prior = PriorKnowledge(warm_start=earlier if is_warm else None)
+            study = _simulate(algorithm, options, held_out, 50_000 + group, num_iterations + 1, prior=prior)
             _, best = incumbents(study.trials)
             found[variant] = np.asarray(best[:, NUM_INITIAL - 1 :], dtype=np.float64)
     return found

@@ -21,6 +21,7 @@ from fbo_flower.experiments import compare
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.runner import simulate
+from fbo_flower.simulation.settings import PriorKnowledge
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.study.ranking import incumbents
 from fbo_flower.study.study import Study
@@ -275,7 +276,7 @@ def _simulate(
         "inline",
         options={"num_initial": NUM_INITIAL, **options},
         problem_options={"scale": scale},
-        prior=prior,
+        prior=PriorKnowledge(observations=prior),
     )
 
 

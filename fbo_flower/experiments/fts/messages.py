@@ -26,6 +26,7 @@ from fbo_flower.experiments.fts.messages_report import ALL_TARGETS, NUM_FEATURES
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.runner import simulate
+from fbo_flower.simulation.settings import PriorKnowledge
 from fbo_flower.study.ranking import incumbents
 
 SCALE = "linear"
@@ -224,7 +225,9 @@ def _study(
         "inline",
         options={"num_initial": NUM_INITIAL, **variant.options, **options},
         problem_options={"scale": SCALE},
-        prior=None if held is None else {agent: held[agent] for agent in held if agent in agents},
+        prior=PriorKnowledge(
+            observations={agent: seen for agent, seen in (held or {}).items() if agent in agents}
+        ),
         on_round=lambda progress: taken.append(time.process_time() - begin),
     )
     names, best = incumbents(study.trials)

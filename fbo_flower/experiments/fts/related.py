@@ -27,6 +27,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.jobs import Arrays, Job, open_directory, run_jobs
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.runner import observations, prior_study, simulate
+from fbo_flower.simulation.settings import PriorKnowledge
 from fbo_flower.study.ranking import incumbents
 from fbo_flower.study.study import Study
 
@@ -181,5 +182,5 @@ def _simulate(
     held: Mapping[str, tuple[Array, Array]] | None,
 ) -> Study:
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    rounds = num_iterations + 1
-    return simulate(problem, algorithm, None, rounds, seed, "inline", options=options, prior=held)
+    rounds, prior = num_iterations + 1, PriorKnowledge(observations=held)
+    return simulate(problem, algorithm, None, rounds, seed, "inline", options=options, prior=prior)

@@ -21,6 +21,7 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.simulation.runner import simulate
+from fbo_flower.simulation.settings import PriorKnowledge
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.study.study import Study
 
@@ -212,6 +213,5 @@ def _simulate(
     alone = algorithm == "ts" and prior is not None  # the target by itself
     problem_options = {"difference": difference, "function_seed": function}
     problem = make_problem("gp-samples", 1 if alone else NUM_AGENTS, seed, problem_options)
-    return simulate(
-        problem, algorithm, None, num_rounds, seed, "inline", options=options, prior=None if alone else prior
-    )
+    known = PriorKnowledge(observations=None if alone else prior)
+    return simulate(problem, algorithm, None, num_rounds, seed, "inline", options=options, prior=known)
