@@ -233,6 +233,7 @@ def experiment(
     from fbo_flower.algorithms.protocol import check_number
     from fbo_flower.cli.progress import JobProgress
     from fbo_flower.experiments import EXPERIMENTS, find
+    from fbo_flower.reports.pictures import require_matplotlib
 
     if name is None:
         for key, listed in EXPERIMENTS.items():
@@ -241,6 +242,7 @@ def experiment(
     chosen = find(name)
     if workers is not None:
         check_number("workers", workers, 1, 1024, integer=True)
+    require_matplotlib()  # before the hours of work whose results it draws
     directory = out or Path("runs") / "experiments" / (f"{name}-quick" if quick else name)
     try:
         with JobProgress(quiet=quiet) as cells:

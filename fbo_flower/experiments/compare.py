@@ -15,7 +15,7 @@ import numpy as np
 
 from fbo_flower.experiments.panels import panels as grid
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.storage.files import atomic_file
+from fbo_flower.reports.pictures import save_figure
 
 CHECKPOINTS = (5, 10, 20, 50)
 
@@ -142,5 +142,4 @@ def draw(
     handles = {h.get_label(): h for axis in axes for h in axis.get_legend_handles_labels()[0]}
     if handles:
         figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=3, frameon=False)
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=150)
+    save_figure(figure, path)

@@ -10,6 +10,7 @@ import numpy as np
 from fbo_flower.experiments import compare
 from fbo_flower.experiments.panels import panels as grid
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import save_figure
 from fbo_flower.simulation.jobs import has_cell, load_job
 from fbo_flower.storage.files import atomic_file
 
@@ -149,5 +150,4 @@ def draw(panels: dict[str, dict[str, Array]], path: Path) -> None:
         axis.set_xlabel("evaluations per agent")
     axes[0].set_ylabel("best value so far")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, frameon=False)
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=120)
+    save_figure(figure, path, 120)

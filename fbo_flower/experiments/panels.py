@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fbo_flower.reports.pictures import new_figure
+
 
 def panels(count: int, columns: int, width: float, height: float) -> tuple[Any, list[Any]]:
     """Return a figure and `count` axes, row by row; what is left of the last row stays empty.
@@ -14,13 +16,9 @@ def panels(count: int, columns: int, width: float, height: float) -> tuple[Any, 
     columns : panels in a row, fewer where there are fewer
     width, height : of a panel, inches
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     columns = min(columns, count)
     rows = math.ceil(count / columns)
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure: Any = new_figure(width * columns, height * rows)
     axes: list[Any] = list(figure.subplots(rows, columns, squeeze=False).ravel())
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)

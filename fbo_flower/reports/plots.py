@@ -30,6 +30,7 @@ from fbo_flower.reports.line_axes import (
     use_logarithm,
     zoom,
 )
+from fbo_flower.reports.pictures import require_matplotlib
 from fbo_flower.reports.summary import agent_curves, mean_and_stderr, summarise, target_rows
 from fbo_flower.reports.traffic_axes import draw_bytes, draw_communication, floats_by_round
 from fbo_flower.storage.files import atomic_file
@@ -91,12 +92,9 @@ def figure(study: Study, *, title: str | None = None) -> Figure:
     ConfigError
         If there is nothing to show or matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(
-            "plots: matplotlib is not installed; try `pip install 'fbo-flower[simulation]'`"
-        ) from error
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
     styles = _styles(study)
     if len(study.models):
         drawing = Figure(layout="constrained", facecolor="white")

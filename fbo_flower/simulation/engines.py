@@ -72,7 +72,7 @@ def _run_flower(strategy: TuningStrategy, start: Start, app: ClientApp, num_agen
         from flwr.simulation import run_simulation
     except ImportError as error:
         raise ConfigError(
-            'engine: flower needs Ray; run pip install "fbo-flower[simulation]", or use the engine inline'
+            "engine: flower needs Ray; run pip install 'fbo-flower[simulation]', or use the engine inline"
         ) from error
     server = ServerApp()
     failure: list[BaseException] = []

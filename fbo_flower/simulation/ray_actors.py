@@ -191,7 +191,9 @@ def _start_ray(address: str | None) -> tuple[Any, bool]:
     try:
         import ray
     except ImportError as error:
-        raise ConfigError("engine: ray needs Ray; install fbo-flower[simulation] or use inline") from error
+        raise ConfigError(
+            "engine: ray needs Ray; run pip install 'fbo-flower[simulation]', or use the engine inline"
+        ) from error
     if ray.is_initialized():
         return ray, False
     _check_reachable(address)

@@ -112,6 +112,24 @@ def test_without_a_picture_simulate_still_succeeds(
     assert files(Path("x")) == [name for name in FILES if name != "report.png"]
 
 
+def test_without_matplotlib_an_experiment_says_what_to_install_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert run(["experiment", "families", "--quick", "--out", "x"]) == 2
+    assert "pip install 'fbo-flower[simulation]'" in capsys.readouterr().err
+    assert not Path("x").exists()
+
+
+@pytest.mark.parametrize("engine", ["ray", "flower"])
+def test_without_ray_its_engines_say_what_to_install(
+    engine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert run([*SMALL, "--engine", engine]) == 2
+    assert "pip install 'fbo-flower[simulation]'" in capsys.readouterr().err
+
+
 # bad input: one line that names the thing, the expectation and the value
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from fbo_flower.experiments import compare
 from fbo_flower.experiments.panels import panels
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import save_figure
 from fbo_flower.simulation.jobs import has_cell, load_job
 from fbo_flower.storage.files import atomic_file
 
@@ -242,5 +243,4 @@ def draw_targets(panel: Mapping[str, Array], path: Path) -> None:
 
 def _save(figure: Any, axis: Any, path: Path) -> None:
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=8, frameon=False)
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=120)
+    save_figure(figure, path, 120)

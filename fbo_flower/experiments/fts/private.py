@@ -17,6 +17,7 @@ import numpy as np
 
 from fbo_flower.experiments import compare
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.runner import simulate
 from fbo_flower.storage.files import atomic_file
@@ -155,11 +156,7 @@ def _epsilon(name: str, epsilon: float) -> str:
 
 def draw(curves: Mapping[str, Array], epsilons: Mapping[str, float], path: Path) -> None:
     """Draw the mean gain over the iterations against epsilon, with the lines of FTS and the control."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure: Any = new_figure(6.4, 4.2)
     axis: Any = figure.subplots()
     for prefix, colour in (("dp-fts", "#0072B2"), ("draws", "#D55E00"), ("local", "#009E73")):
         points = [
@@ -180,5 +177,4 @@ def draw(curves: Mapping[str, Array], epsilons: Mapping[str, float], path: Path)
     axis.set_ylabel("gain in best AUC over ts, mean over iterations")
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False, fontsize=8)
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=150)
+    save_figure(figure, path)

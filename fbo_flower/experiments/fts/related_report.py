@@ -10,6 +10,7 @@ import numpy as np
 
 from fbo_flower.experiments import compare
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.simulation.jobs import load_job
 from fbo_flower.storage.files import atomic_file
 
@@ -113,11 +114,7 @@ def shares(matrices: Array) -> str:
 
 def draw_preferences(functions: Array, fields: Array, path: Path) -> None:
     """Draw `P_N`, a row per target, on the functions (mean over the sets) and on landmine (one run)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure: Any = new_figure(11, 4.8)
     axes: Any = figure.subplots(1, 2)
     titles = ("functions: 0-5 related, 6-11 not", "landmine: fields 0-14 and 15-28 lie on two terrains")
     for axis, matrix, title in zip(axes, (functions, fields), titles, strict=True):
@@ -131,5 +128,4 @@ def draw_preferences(functions: Array, fields: Array, path: Path) -> None:
     if len(fields) > 15:
         axes[1].axhline(14.5, color="white", linewidth=1)
         axes[1].axvline(14.5, color="white", linewidth=1)
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=120)
+    save_figure(figure, path, 120)

@@ -18,6 +18,7 @@ import numpy as np
 
 from fbo_flower.experiments.compare import clustered
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.simulation.runner import simulate
@@ -99,9 +100,6 @@ def report(directory: Path, num_functions: int, num_starts: int, num_iterations:
 
 def draw_regret(panels: Mapping[float, Mapping[str, Array]], path: Path) -> None:
     """Draw mean simple regret against iterations, one panel per comparison of the paper's Fig. 1."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     near, far = DIFFERENCES
     shown = {
         f"d = {near:g}, t = {t}": (near, ["ts", *(f"fts t={t} M={m}" for m in NUM_FEATURES), "control t=100"])
@@ -109,8 +107,7 @@ def draw_regret(panels: Mapping[float, Mapping[str, Array]], path: Path) -> None
     }
     last = ["ts", "fts t=100 M=100", f"fts t=100 M=100 {FASTER[0]}", "fts t=100 portfolio", "control t=100"]
     shown[f"d = {far:g}, t = {NUM_OBSERVATIONS[-1]}"] = (far, last)
-    figure = Figure(figsize=(5.2 * len(shown), 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure: Any = new_figure(5.2 * len(shown), 4.2)
     axes: Any = figure.subplots(1, len(shown), sharey=True)
     colours = ["black", "#0072B2", "#D55E00", "#009E73", "#999999"]
     for axis, (title, (difference, names)) in zip(axes, shown.items(), strict=True):
@@ -124,8 +121,7 @@ def draw_regret(panels: Mapping[float, Mapping[str, Array]], path: Path) -> None
         axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("mean simple regret")
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=150)
+    save_figure(figure, path)
 
 
 def cells(directory: Path, num_functions: int, num_starts: int, num_iterations: int) -> list[list[Job]]:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.experiments.panels import panels as grid
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import save_figure
 from fbo_flower.simulation.jobs import Arrays
-from fbo_flower.storage.files import atomic_file
 
 COLOURS = {
     "pf-pne": "#D55E00",
@@ -28,7 +29,7 @@ Panels = Mapping[str, Sequence[Arrays]]  # title -> what the cells of its seeds 
 
 def regret(panels: Panels, path: Path) -> None:
     """Draw mean cumulative regret per client, bands ± 1 standard deviation over seeds, log scale."""
-    figure, axes = _figure(panels)
+    figure, axes = grid(len(panels), 3, 4.6, 3.5)
     for axis, (title, runs) in zip(axes, panels.items(), strict=True):
         for name, colour in COLOURS.items():
             times = runs[0][f"{name}/times"][1:]
@@ -44,7 +45,7 @@ def regret(panels: Panels, path: Path) -> None:
 
 def communication(panels: Panels, path: Path) -> None:
     """Draw floats exchanged by all clients so far against rounds, mean over seeds, log scales."""
-    figure, axes = _figure(panels)
+    figure, axes = grid(len(panels), 3, 4.6, 3.5)
     for axis, (title, runs) in zip(axes, panels.items(), strict=True):
         for name, line in COMMUNICATING.items():
             mean = padded([run[f"{name}/exchanged"].sum(axis=1).cumsum() for run in runs]).mean(axis=0)
@@ -79,20 +80,6 @@ def padded(curves: Sequence[Array]) -> Array:
     )
 
 
-def _figure(panels: Panels) -> tuple[Any, list[Any]]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    columns = min(3, len(panels))
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.5 * rows + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes: list[Any] = list(figure.subplots(rows, columns, squeeze=False).ravel())
-    for unused in axes[len(panels) :]:
-        unused.set_visible(False)
-    return figure, axes[: len(panels)]
-
-
 def _finish(axis: Any, title: str) -> None:
     axis.set_yscale("log")
     axis.set_title(title, loc="left", fontsize=11)
@@ -103,5 +90,4 @@ def _finish(axis: Any, title: str) -> None:
 def _save(figure: Any, axes: Sequence[Any], path: Path) -> None:
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=130)
+    save_figure(figure, path, 130)
