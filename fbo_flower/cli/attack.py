@@ -1,4 +1,4 @@
-"""`fbo-flower attack`: what a curious server recovers from simulated agents, against somebody who guesses."""
+"""`fbo-flower attack`: measure what a curious server can recover from the messages of simulated agents."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ EXAMPLE = "Example: fbo-flower attack co-kg"
 
 
 def run_attack(
-    name: Annotated[str | None, typer.Argument(help="Which one; without a name they are listed.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the agents that are attacked.")] = 0,
+    name: Annotated[
+        str | None, typer.Argument(help="The attack to run; without a name, list the attacks.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the simulated agents.")] = 0,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Attack simulated agents as their server could, and print the errors: attacker's and guesser's."""
+    """Attack simulated agents as their server could.
+
+    Prints the attacker's error beside the error of a guess that uses no messages. The closer the two are, the
+    less the messages reveal.
+    """
     from fbo_flower.algorithms.protocol import check_number
     from fbo_flower.attacks import ATTACKS, find
 
