@@ -1,9 +1,10 @@
-"""Time that the server of RFMS needs for one proposal, by method and learner.
+"""Measure the time that the server of RFMS needs for one proposal, by method and learner.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/rfms_proposal.py
 
-Sixty trials at random configurations with losses like those of small sites: smooth, rounded to whole rows,
-and .5 for half of them, where the classifier is constant. CPU time of `Method.propose` over 20 such states.
+A state has sixty trials at random configurations with losses like those of small sites: smooth, rounded to
+whole rows, and .5 for half of the trials, where the classifier is constant. CPU time of `Method.propose` over
+20 such states.
 """
 
 from __future__ import annotations

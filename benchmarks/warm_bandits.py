@@ -1,4 +1,4 @@
-"""What survivors of an earlier stage 1 are worth to PF-PNE: ten agents with other shifts start from them.
+"""Measure what PF-PNE gains if ten agents with other shifts start from the survivors of an earlier stage 1.
 
 python benchmarks/warm_bandits.py
 """

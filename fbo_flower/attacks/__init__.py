@@ -1,4 +1,4 @@
-"""Attacks of an honest-but-curious server on simulated agents, by name: what it recovers, against a guess."""
+"""Attacks of an honest-but-curious server on simulated agents, by name; each is compared with a guess."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ class Attack:
     Parameters
     ----------
     summary : one line for listings
-    module : where its `attack(seed)` is
+    module : module that defines `attack(seed)`
     """
 
     summary: str
     module: str
 
     def run(self, seed: int) -> Iterator[AttackResult]:
-        """Return what it finds, one by one."""
+        """Run the attack and yield its results one by one."""
         made: Callable[[int], Iterator[AttackResult]] = import_module(f"{__name__}.{self.module}").attack
         return made(seed)
 
 
 ATTACKS: dict[str, Attack] = {
-    "co-kg": Attack("values and points out of successive posteriors", "co_kg"),
-    "fts": Attack("points of foreign rounds, and values out of the next weights", "fts"),
-    "posterior": Attack("points and values out of the posteriors of RGPE and TAF", "posterior"),
-    "pf-pne": Attack("values out of means of cells", "pf_pne"),
+    "co-kg": Attack("values and points from successive posteriors", "co_kg"),
+    "fts": Attack("points of foreign rounds, and values from the next weights", "fts"),
+    "posterior": Attack("points and values from the posteriors of RGPE and TAF", "posterior"),
+    "pf-pne": Attack("values from the means of cells", "pf_pne"),
     "secure-sums": Attack(
-        "reports out of secure sums: of one, and of many with changing members", "secure_sums"
+        "reports from secure sums: from one sum, and from many with changing members", "secure_sums"
     ),
-    "rfms": Attack("rows inside models, and membership out of a curator's answers", "rfms"),
+    "rfms": Attack("rows inside models, and membership from a curator's answers", "rfms"),
 }
 
 
 def find(name: str) -> Attack:
-    """Return an attack; an unknown name is an error that lists what there is."""
+    """Return the attack with this name; ConfigError that lists all names if it is unknown."""
     if name not in ATTACKS:
         raise ConfigError(f"attack: expected one of {', '.join(ATTACKS)}, got {name!r}")
     return ATTACKS[name]
