@@ -1,4 +1,4 @@
-"""Pictures of the Co-KG experiment: differences to the optimum against evaluations."""
+"""Draw the Co-KG experiment: differences to the optimum against evaluations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import new_figure, save_figure
 
 METRICS = {"recommended": "what the server would return", "best": "best configuration tried"}
-LOWEST = 1e-4  # differences below are drawn there: a logarithmic axis has no 0
+LOWEST = 1e-4  # smaller differences are drawn here, because a logarithmic axis has no 0
 COLOURS = {
     "co-kg": "#0072B2", "co-ei": "#56B4E9", "co-es": "#CC79A7", "barycenter-qkg": "#D55E00",
     "no-collaboration": "#E69F00", "data-communication": "#009E73", "product": "#000000",
@@ -27,8 +27,8 @@ def draw(panels: Mapping[str, Mapping[str, Mapping[str, Array]]], path: Path, *,
 
     Parameters
     ----------
-    panels : problem -> metric -> framework -> curves `(seeds, rounds)`; frameworks without a colour are left
-        out
+    panels : problem -> metric -> framework -> curves `(seeds, rounds)`; frameworks without a colour are not
+        drawn
     """
     figure: Any = new_figure(5.0 * len(panels), 7.4)
     axes: Any = figure.subplots(len(METRICS), len(panels), squeeze=False, sharex="col")

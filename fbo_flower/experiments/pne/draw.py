@@ -1,4 +1,4 @@
-"""Pictures of the PF-PNE experiment: cumulative regret against pulls, floats exchanged against rounds."""
+"""Draw the PF-PNE experiment: cumulative regret against pulls, floats exchanged against rounds."""
 
 from __future__ import annotations
 
@@ -22,9 +22,14 @@ COLOURS = {
     "racing": "#0072B2",
     "racing-local": "#56B4E9",
 }
-COMMUNICATING = {"fed-pne": ".-", "pf-pne": "o--", "fed1-ucb": ".-", "racing": "s-"}  # with their lines
+COMMUNICATING = {
+    "fed-pne": ".-",
+    "pf-pne": "o--",
+    "fed1-ucb": ".-",
+    "racing": "s-",
+}  # algorithm -> line style
 
-Panels = Mapping[str, Sequence[Arrays]]  # title -> what the cells of its seeds hold
+Panels = Mapping[str, Sequence[Arrays]]  # title -> results of the jobs of its seeds
 
 
 def regret(panels: Panels, path: Path) -> None:
@@ -62,14 +67,14 @@ def communication(panels: Panels, path: Path) -> None:
 
 
 def band(curves: Array) -> tuple[Array, Array, Array]:
-    """Return mean and mean ± 1 standard deviation over seeds `(R, g)`; one seed has no band."""
+    """Return the mean over seeds `(R, g)` and mean ± 1 standard deviation; one seed has no band."""
     mean = curves.mean(axis=0)
     stddev = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros_like(mean)
     return mean, np.maximum(mean - stddev, 1e-3), mean + stddev
 
 
 def padded(curves: Sequence[Array]) -> Array:
-    """Return curves of different lengths as rows; the short ones stay at their last value.
+    """Return curves of different lengths as rows; short curves repeat their last value.
 
     >>> padded([np.array([1.0, 2.0]), np.array([3.0])]).tolist()
     [[1.0, 2.0], [3.0, 3.0]]

@@ -1,4 +1,4 @@
-"""Pictures of the replays of RFMS: who has the larger volume, and one run with its front."""
+"""Draw the replays of RFMS: which method has the larger volume, and one run with its front."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def wins(path: Path, outcomes: Sequence[Outcomes]) -> Path:
 
 
 def front(path: Path, setting: ReplaySetting, key: Key, chosen: Indices) -> Path:
-    """Draw what three methods evaluated near the front in `(J_l, J_r)`, and the whole table's front.
+    """Draw the front of the table in `(J_l, J_r)`, and what three methods evaluated near it.
 
     Parameters
     ----------
-    chosen : `(M, num_trials)`, by method
+    chosen : `(M, num_trials)`, evaluated configurations by method
     """
     losses = _losses(setting)
     known = np.flatnonzero(np.isfinite(losses).all(axis=1))

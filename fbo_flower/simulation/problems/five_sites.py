@@ -144,7 +144,7 @@ def _split(problem: type[FiveSites], seed: int, split: str, variance: float, pat
         parts: list[NDArray[np.intp]] = stratified_random(y, NUM_SITES, rng)
     else:
         with single_thread():  # rounding that depends on threads would move rows between clusters
-            import sklearn.mixture  # noqa: F401  # it brings libraries of its own
+            import sklearn.mixture  # noqa: F401  # loads libraries that the next line limits
 
             limit_new_libraries()
             parts = clustered(x, y, NUM_SITES, variance, rng)
