@@ -21,7 +21,7 @@ from fbo_flower import Float, SearchSpace
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import Config, EvaluationContext, Problem
 from fbo_flower.simulation.problems.base import number
-from fbo_flower.strategies.send_and_receive import exchange
+from fbo_flower.strategies.send_and_receive import send_and_receive
 
 NUM_FLOATS = 100  # floats that the idle app gets and returns
 
@@ -109,7 +109,7 @@ def idle_rounds(grid: Grid, nodes: Sequence[int], num_rounds: int) -> list[float
             )
             for node in nodes
         ]
-        replies = exchange(grid, messages, 3600.0, threading.Event())
+        replies = send_and_receive(grid, messages, 3600.0, threading.Event())
         if len(replies) < len(nodes) or any(reply.has_error() for reply in replies.values()):
             raise SystemExit(f"{len(replies)} of {len(nodes)} nodes answered, or some with an error")
         seconds.append(time.perf_counter() - begin)
