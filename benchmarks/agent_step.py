@@ -1,8 +1,8 @@
-"""Where the time of one Thompson step goes, beside the plain SciPy way. Run with `OPENBLAS_NUM_THREADS=1`.
+"""Measure the parts of one Thompson step, beside a plain SciPy version. Run with `OPENBLAS_NUM_THREADS=1`.
 
-The plain way evaluates the same paths with `np.cos` and polishes the best starts one by one with
-`scipy.optimize.minimize`. Its fit is scikit-learn's, warm-started too, but without priors and with a tighter
-tolerance: a guide, not the same problem.
+The plain version evaluates the same paths with `np.cos` and polishes the best starts one by one with
+`scipy.optimize.minimize`. It fits with scikit-learn, also from a warm start, but without priors and with a
+tighter tolerance, so the two fits are only roughly comparable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COLUMNS = np.arange(NUM_DIMS)
 
 
 def milliseconds(function: Callable[[], object], repeats: int = 200) -> float:
-    """Mean CPU time of a call."""
+    """Return the mean CPU time of a call."""
     function()
     begin = time.process_time()
     for _ in range(repeats):
@@ -37,7 +37,7 @@ def milliseconds(function: Callable[[], object], repeats: int = 200) -> float:
 
 
 def plain_value_and_gradient(path: gp.SamplePath, z: Array) -> tuple[Array, Array]:
-    """A path ("rbf") as one would write it down."""
+    """Return a path's value and gradient by the formulas of the "rbf" kernel."""
     scales = path.hyperparameters.lengthscales
     angles = z @ path.features.frequencies.T + path.features.phases
     k = np.exp(-0.5 * cdist(z / scales, path.x / scales, "sqeuclidean")) * path.coefficients
@@ -48,7 +48,7 @@ def plain_value_and_gradient(path: gp.SamplePath, z: Array) -> tuple[Array, Arra
 
 
 def plain_score(path: gp.SamplePath, z: Array) -> Array:
-    """Values alone, for the candidates."""
+    """Return the values of the candidates."""
     scales = path.hyperparameters.lengthscales
     k = np.exp(-0.5 * cdist(z / scales, path.x / scales, "sqeuclidean"))
     values: Array = np.cos(z @ path.features.frequencies.T + path.features.phases) @ path.weights
@@ -56,7 +56,7 @@ def plain_score(path: gp.SamplePath, z: Array) -> Array:
 
 
 def plain_maximise(path: gp.SamplePath, candidates: Array) -> float:
-    """One L-BFGS-B after the other, from the best candidates."""
+    """Return the best result of L-BFGS-B runs from the best candidates, one after the other."""
 
     def loss(v: Array) -> tuple[float, Array]:
         value, gradient = plain_value_and_gradient(path, v[None])
@@ -80,7 +80,7 @@ def main() -> None:
     paths = [process.sample_path(NUM_FEATURES, rng) for _ in range(50)]
 
     def turns(function: Callable[[gp.SamplePath], object]) -> float:
-        """Mean over paths: how long a polish takes depends on the path."""
+        """Return the mean over paths, because the time of a polish depends on the path."""
         return milliseconds(lambda: [function(path) for path in paths], repeats=4) / len(paths)
 
     def plain_fit() -> None:

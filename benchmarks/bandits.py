@@ -1,12 +1,12 @@
-"""Own time per pull of the X-armed bandits, beside PyXAB. Run with `OPENBLAS_NUM_THREADS=1`.
+"""Measure the time per pull of the X-armed bandits, beside PyXAB. Run with `OPENBLAS_NUM_THREADS=1`.
 
-Left out is what an objective costs: its values at the centres of cells, and where a few pulls are made at a
-time (`racing`) their noise. What stays is the algorithms' own work, the drawing of many pulls' noise at once
-(its column shows how much that is) and the driver's record.
-PyXAB (MIT, `pip install fbo-flower[bench]`) is optional: without it its columns are left out. Its binary
-partition splits a random axis; here it gets ours, and an `expand` that does not throw subtrees away: both
-then make the same pulls, which is checked. Its other algorithms run as they are, and shortly, as their time
-per pull grows.
+The time of the objective is left out: its values at the centres of cells and, if few pulls are made at a time
+(`racing`), their noise. What remains is the work of the algorithms, the noise of many pulls at once (it has a
+column of its own) and the driver's record.
+PyXAB (MIT, `pip install fbo-flower[bench]`) is optional; without it, its columns are left out. Its binary
+partition splits a random axis. Here it gets our partition, and an `expand` that keeps subtrees, so that both
+make the same pulls, which is checked. Its other algorithms are unchanged and get few pulls, because their
+time per pull grows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ALGORITHMS = ("pf-pne", "fed-pne", "local-pne", "racing", "hct")
 
 
 class Watch:
-    """CPU time spent in methods of `Client` that stand for the objective."""
+    """The CPU time that methods of `Client` spend on the objective."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -49,7 +49,7 @@ class Watch:
 
     @contextmanager
     def watching(self, *names: str) -> Iterator[None]:
-        """Count the time of these methods, once where they call each other."""
+        """Measure the time in these methods; calls between them count once."""
         plain = {name: getattr(Client, name) for name in names}
         for name, method in plain.items():
             setattr(Client, name, self._timed(method))
@@ -74,7 +74,7 @@ class Watch:
 
 
 def own_microseconds(run: Callable[[], BanditRun], pulls: int) -> float:
-    """CPU time of a run per pull, without the objective."""
+    """Return the CPU time of a run per pull, without the objective."""
     watch = Watch()
     with watch.watching("cell_values", "observe"):
         begin = time.process_time()
@@ -83,7 +83,7 @@ def own_microseconds(run: Callable[[], BanditRun], pulls: int) -> float:
 
 
 def noise_microseconds(budget: int) -> float:
-    """CPU time of drawing one client's noise, per pull."""
+    """Return the CPU time of drawing one client's noise, per pull."""
     rng = np.random.default_rng(SEED)
     begin = time.process_time()
     for _ in range(NUM_CLIENTS):
@@ -92,7 +92,7 @@ def noise_microseconds(budget: int) -> float:
 
 
 def pyxab_hct(dim: int) -> Any:
-    """Return PyXAB's HCT on our partition, expanding leaves only; None where PyXAB is not installed."""
+    """Return PyXAB's HCT on our partition, expanding leaves only; None if PyXAB is not installed."""
     try:
         from PyXAB.algos.HCT import HCT  # type: ignore[import-not-found]  # optional, without types
         from PyXAB.partition.BinaryPartition import (  # type: ignore[import-not-found]
@@ -113,7 +113,7 @@ def pyxab_hct(dim: int) -> Any:
                 children.append(self.node(depth=depth, index=index, parent=parent, domain=domain))
             parent.update_children(children)
             if newlayer:
-                self.node_list.append(list(children))  # a list of its own: it grows
+                self.node_list.append(list(children))  # a copy, because it grows
                 self.depth += 1
             else:
                 self.node_list[parent.get_depth() + 1] += children
@@ -127,7 +127,7 @@ def pyxab_hct(dim: int) -> Any:
 
 
 def peer_microseconds(algorithm: Any, problem: XArmed, noise: Array) -> tuple[float, float]:
-    """CPU time per pull of one of PyXAB's algorithms, and its regret over `noise`'s pulls."""
+    """Return the CPU time per pull of one of PyXAB's algorithms, and its regret over the pulls of `noise`."""
     known: dict[tuple[float, ...], float] = {}
     elapsed, regret = 0.0, 0.0
     for t, e in enumerate(noise.tolist(), start=1):
@@ -145,7 +145,7 @@ def peer_microseconds(algorithm: Any, problem: XArmed, noise: Array) -> tuple[fl
 
 
 def own_regret(problem: XArmed, noise: Array) -> float:
-    """Regret of our HCT over the same pulls."""
+    """Return the regret of our HCT over the same pulls."""
 
     def value(depth: int, index: int) -> float:
         return float(problem.values(partition.centre(depth, [index], problem.dimension), 0)[0])
@@ -189,7 +189,7 @@ def main() -> None:
             problem = problem_class(NUM_CLIENTS, SEED)
             surface = Shifted(problem)
             for agent in range(NUM_CLIENTS):
-                problem.optimum(agent)  # found once and kept
+                problem.optimum(agent)  # computes it once, outside the measurement
             own = {
                 name: own_microseconds(partial(runs[name], surface, budget, SEED), NUM_CLIENTS * budget)
                 for name in ALGORITHMS

@@ -1,15 +1,16 @@
-"""CPU time of the Wasserstein barycenter of 10 agents' posteriors on 400 points, beside POT's.
+"""Measure the CPU time of the Wasserstein barycenter of 10 agents' posteriors on 400 points, beside POT's.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/barycenter.py
 
 20 x 20 points, "rbf" with lengthscale .2, noise variance .02, 20 observations for each agent. Ours starts
-from what is on the wire (mean and covariance at the pivots, as whitened covariances) and ends with the
-covariance of all points; or from the dense covariances, as POT. POT (MIT, `pip install fbo-flower[bench]`) is
-optional. POT takes square roots of eigenvalues that rounding has made negative, so it gets the least jitter
-that lets it finish, and a second chance in our coordinates. Its method is the default one; "gradient_descent"
-contracts three matrices in one unoptimised `einsum` and takes minutes for a step. Every result is judged by
-the same plain formulas on the dense covariances: the residual of Eq. 8 and the spread `sum_n w_n W_2^2`. Ours
-is asked for half the residual that POT's result has; a ratio is printed only if it is at least as good.
+from the messages (mean and covariance at the pivots, as whitened covariances) and ends with the covariance of
+all points; or it starts from the dense covariances, like POT. POT (MIT, `pip install fbo-flower[bench]`) is
+optional. POT takes square roots of eigenvalues that rounding has made negative, so it gets the smallest
+jitter with which it finishes, and a second run in our coordinates. Its method is the default one;
+"gradient_descent" contracts three matrices in one unoptimised `einsum` and takes minutes for a step. Every
+result is judged by the same plain formulas on the dense covariances: the residual of Eq. 8 and the spread
+`sum_n w_n W_2^2`. Ours must reach half the residual of POT's result; a ratio is printed only if it is at
+least as good.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ POT_TOLERANCE = 1e-5  # relative to the covariance; POT's own is absolute
 
 
 def mesh(side: int) -> Array:
-    """Points `(side^2, 2)` of the unit square."""
+    """Return points `(side^2, 2)` of the unit square."""
     axis = np.linspace(0.0, 1.0, side)
     return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
 def milliseconds(function: Callable[[], Array], repeats: int) -> tuple[float, Array]:
-    """Least CPU time of some calls, and the result."""
+    """Return the smallest CPU time of some calls, and the result."""
     least = np.inf
     for _ in range(repeats):
         begin = time.process_time()
@@ -50,13 +51,13 @@ def milliseconds(function: Callable[[], Array], repeats: int) -> tuple[float, Ar
 
 
 def square_root(covariance: Array) -> Array:
-    """By `eigh`."""
+    """Return the square root of a matrix, by `eigh`."""
     eigenvalues, vectors = np.linalg.eigh(covariance)
     return np.asarray((vectors * np.sqrt(np.maximum(eigenvalues, 0.0))) @ vectors.T)
 
 
 def judge(covariances: Array, result: Array) -> tuple[float, float]:
-    """Residual of Eq. 8 and spread, equal weights, by the formulas as printed."""
+    """Return the residual of Eq. 8 and the spread, with equal weights, by the paper's formulas."""
     root = square_root(result)
     roots = np.array([square_root(root @ covariance @ root) for covariance in covariances])
     residual = np.linalg.norm(roots.mean(axis=0) - result) / np.linalg.norm(result)
@@ -115,7 +116,7 @@ def main() -> None:
 
 
 def by_pot(ot: ModuleType, covariances: Array) -> tuple[float, Array, str]:
-    """CPU time, covariance, and its steps and jitter: the least for which its square roots are not NaN."""
+    """Return POT's CPU time, covariance, and steps and jitter: the smallest without NaN square roots."""
     steps = [0]
     means, size = np.zeros(covariances.shape[:2]), covariances.shape[1]
     largest = float(np.linalg.eigvalsh(covariances.mean(axis=0))[-1])

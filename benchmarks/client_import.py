@@ -1,9 +1,9 @@
-"""What a message costs a device before its objective runs: Flower starts a new process for each.
+"""Measure what a message costs a device before its objective runs, as Flower starts a process for each.
 
-Measures, in fresh processes, the CPU time of importing Flower's ClientApp, of importing this package's client
-side on top of it, of the roll-call, and of the first task of an algorithm with an objective that costs
-nothing (two messages: the initial design, and the first proposal after it). Aims: 0.15 s for the import and
-0.6 s for FTS's first task. The slowest imports follow, as `python -X importtime` counts them.
+It measures, in new processes, the CPU time to import Flower's ClientApp, to import this package's client
+side, to register, and to do an algorithm's first task with a free objective (two messages: the initial design
+and the first proposal after it). Aims: 0.15 s for the import and 0.6 s for FTS's first task. The slowest
+imports follow, measured by `python -X importtime`.
 
     python benchmarks/client_import.py [--algorithm fts] [--repeats 7]
 """
@@ -79,7 +79,7 @@ print(json.dumps({"marks": marks, "imported": imported, "in_the_end": sorted(set
 
 
 def run(code: str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh process with one BLAS thread."""
+    """Run code in a new process with one BLAS thread."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.run(
         [sys.executable, *options, "-c", code, *arguments],
@@ -114,7 +114,7 @@ def measure(algorithm: str, repeats: int) -> dict[str, object]:
 
 
 def slowest_imports(number: int = 12) -> list[tuple[str, float]]:
-    """Return the modules beyond Flower's clientapp that cost most by themselves, in milliseconds."""
+    """Return the slowest modules beyond Flower's clientapp, with their own import time in milliseconds."""
     lines = run(
         "import flwr.app, flwr.clientapp; import fbo_flower.clients", options=("-X", "importtime")
     ).stderr

@@ -1,11 +1,11 @@
-"""CPU time of one FTS agent step, and where it goes.
+"""Measure the CPU time of one FTS agent step and of its parts.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/fts_step.py
 
-A step is all that an agent does for one task around a free objective: check the task, propose
+A step is all that an agent does for one task with a free objective: check the task, propose
 (draw and maximise), learn (refit on schedule), summarise (draw a message), remember, pack. History
-grows from 45 to 55 observations, D = 2, M = 100, so that refits come at their usual rate. Half of the
-steps are foreign, more than any schedule asks for after the first few.
+grows from 45 to 55 observations, D = 2, M = 100, so that refits happen at their usual rate. In half
+of the steps the agent uses another agent's weights, more than in any schedule after the first steps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HISTORY, STEPS, REPEATS = 45, 10, 30
 
 
 def objective(config: dict[str, Any], context: object) -> float:
-    """A smooth function with two hills."""
+    """Return the value of a smooth function with two hills."""
     x, y = config["x"], config["y"]
     hills = [(1.0, 8, 0.3, 0.6), (0.7, 20, 0.8, 0.2)]
     return float(sum(h * np.exp(-w * ((x - a) ** 2 + (y - b) ** 2)) for h, w, a, b in hills))
@@ -46,7 +46,7 @@ def main() -> None:
     features = rff.draw_features(100, 0.5, 2, rng)
     total = 0.0
     with single_thread():
-        for repeat in range(-1, REPEATS):  # the first, -1, loads SciPy and is not counted
+        for repeat in range(-1, REPEATS):  # repeat -1 loads SciPy and is not counted
             agent, envelope = new_agent(max(repeat, 0), rng)
             for trial in range(3 + STEPS):
                 arrays: dict[str, Any] = {"frequencies": features.frequencies, "phases": features.phases}
@@ -58,7 +58,7 @@ def main() -> None:
                 started = time.process_time()
                 agent.fit(*packed)
                 elapsed = time.process_time() - started
-                if repeat < 0 or trial < 3:  # random starting points cost nothing
+                if repeat < 0 or trial < 3:  # random starting points take no time
                     parts.update(saved | {name: 0.0 for name in parts if name not in saved})
                 else:
                     total += elapsed
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def new_agent(name: int, rng: np.random.Generator) -> tuple[TuningAgent, wire.Envelope]:
-    """Return an agent that holds observations already."""
+    """Return an agent that already holds observations."""
     points = rng.random((HISTORY - 3, 2))
     values = np.array([objective(SPACE.decode(point), None) for point in points])
     context = Context(1, 1, {"partition-id": name}, RecordDict(), {})

@@ -1,4 +1,4 @@
-"""Time of the exact knowledge gradient and of the joint maximisation, beside BoTorch's qKG.
+"""Measure the exact knowledge gradient and the joint maximisation, beside BoTorch's qKG.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/knowledge_gradient.py
 
@@ -25,8 +25,8 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.threads import single_thread
 
 NUM_AGENTS, NUM_DRAWS, LENGTHSCALE, NOISE_VARIANCE = 4, 64, 0.2, 0.02
-CUT = 1e-5  # of the prior's eigenvalues, relative
-OBSERVATIONS = (6, 13, 20, 27, 34)  # of each agent: rounds of a run
+CUT = 1e-5  # relative cut-off of the prior's eigenvalues
+OBSERVATIONS = (6, 13, 20, 27, 34)  # observations of each agent, in several rounds of a run
 
 
 def mesh(per_axis: int) -> Array:
@@ -36,32 +36,32 @@ def mesh(per_axis: int) -> Array:
 
 
 def kernel(a: Array, b: Array) -> Array:
-    """RBF."""
+    """Return the RBF kernel of two point sets."""
     squared = np.square(a[:, np.newaxis] - b[np.newaxis]).sum(axis=-1)
     return np.asarray(np.exp(-0.5 * squared / LENGTHSCALE**2))
 
 
 def objective(x: Array) -> Array:
-    """Two modes, about standardised."""
+    """Return the values of a function with two modes, roughly standardised."""
     y = np.square(x).sum(axis=1) + np.sin(2 * np.pi * x[:, 0]) + np.cos(2 * np.pi * x[:, 1])
     return np.asarray((y - 0.67) / 1.1)
 
 
 def basis(points: Array) -> Array:
-    """A factor of the prior covariance without its small eigenvalues, `(S, r)`."""
+    """Return a factor `(S, r)` of the prior covariance, without its small eigenvalues."""
     values, vectors = np.linalg.eigh(kernel(points, points))
     keep = values > CUT * values[-1]
     return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))
 
 
 def posterior(prior: Array, seen: Array, y: Array) -> tuple[Array, Array]:
-    """Mean and covariance in the basis, given observations in rows `seen` of it."""
+    """Return mean and covariance in the basis, given observations at its rows `seen`."""
     covariance = np.linalg.inv(np.eye(prior.shape[1]) + seen.T @ seen / NOISE_VARIANCE)
     return covariance @ seen.T @ y / NOISE_VARIANCE, covariance
 
 
 def milliseconds(function: Callable[[], object], repeats: int = 7) -> float:
-    """Median CPU time of one call."""
+    """Return the median CPU time of one call."""
     times = []
     for _ in range(repeats):
         begin = time.process_time()

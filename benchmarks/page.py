@@ -1,8 +1,8 @@
-"""The tables of `docs/results/benchmarks.md`, from what `whole_runs.py` kept; the text around them stays.
+"""Write the tables of `docs/results/benchmarks.md` from the results of `whole_runs.py`; keep its text.
 
     python benchmarks/page.py runs/benchmarks docs/results/benchmarks.md
 
-Tables stand between the lines `<!-- measured -->` and `<!-- end -->`.
+The tables are between the lines `<!-- measured -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PACKAGES = (
     "flwr", "ray", "numpy", "scipy", "scikit-learn", "PyXAB", "POT", "botorch", "torch", "optuna",
     "scikit-optimize", "bayesian-optimization", "pytest-benchmark",
 )  # fmt: skip
-AXES: dict[object, tuple[str, ...]] = {  # against which growth is fitted
+AXES: dict[object, tuple[str, ...]] = {  # sizes against which growth is fitted
     "agent": ("history", "dimension", "grid points"),
     "server": ("agents", "grid points"),
     True: ("history",),
@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 
 
 def write_page(out: Path, page: Path) -> None:
-    """Put the tables into the page."""
+    """Write the tables into the page."""
     cells = [json.loads(path.read_text()) for path in sorted((out / "cells").glob("*.json"))]
     peers = _benchmarks(out / "peers.json")
     steps = [row for path in sorted(out.glob("steps-*.json")) for row in _benchmarks(path)]
@@ -52,7 +52,7 @@ def _benchmarks(path: Path) -> list[Row]:
 
 
 def machine(out: Path, cells: Iterable[Row]) -> str:
-    """Return what everything was measured with."""
+    """Return a description of the machine and the versions of the measurement."""
     cpu = "unknown CPU"
     if (out / "peers.json").exists():
         found = json.loads((out / "peers.json").read_text())
@@ -76,13 +76,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def per_round(cell: Row) -> float | None:
-    """Return the median seconds of the rounds after the first, which starts things up; of one round, that."""
+    """Return the median seconds of the rounds after the first, or of the first if it is the only one."""
     seconds = cell.get("seconds")
     return float(np.median(seconds[1:] or seconds)) if seconds else None
 
 
 def find(cells: Iterable[Row], what: str, engine: str, agents: int) -> Row:
-    """Return a cell of short runs; {} if it was not measured."""
+    """Return the measurement of a short run; {} if there is none."""
     fitting = [
         c for c in cells
         if (c["what"], c["engine"], c["agents"]) == (what, engine, agents)
@@ -92,7 +92,7 @@ def find(cells: Iterable[Row], what: str, engine: str, agents: int) -> Row:
 
 
 def rounds(cells: Sequence[Row], what: str) -> str:
-    """Return seconds per round and memory by engine and number of agents."""
+    """Return tables of seconds per round and memory, by engine and number of agents."""
     counts = sorted({c["agents"] for c in cells if c["what"] == what})
     rows = []
     for agents in counts:
@@ -116,7 +116,7 @@ def rounds(cells: Sequence[Row], what: str) -> str:
 
 
 def others(cells: Sequence[Row]) -> str:
-    """Return the longer runs and the other algorithms."""
+    """Return a table of the longer runs and the other algorithms."""
     rows = []
     for c in cells:
         if (
@@ -146,7 +146,7 @@ def others(cells: Sequence[Row]) -> str:
 
 
 def utilisation(cells: Sequence[Row]) -> str:
-    """Return how busy the workers were, in all rounds."""
+    """Return a table of how busy the workers were in all rounds."""
     rows = []
     for c in sorted(cells, key=lambda c: (c.get("sleep", 0.0), c["agents"])):
         if c.get("busy") and c["engine"] == "ray" and c["rounds"] < 10:
@@ -163,7 +163,7 @@ def utilisation(cells: Sequence[Row]) -> str:
 
 
 def growth(cells: Sequence[Row], steps: Sequence[Row]) -> str:
-    """Return fitted exponents `b` of time ~ size^b."""
+    """Return a table of fitted exponents `b` of time ~ size^b."""
     rows = []
     for what in ("idle", "fts"):
         for engine in ENGINES:
@@ -201,7 +201,7 @@ def _by_step(steps: Sequence[Row]) -> dict[tuple[str, str], dict[str, list[tuple
 
 
 def steps_table(steps: Sequence[Row]) -> str:
-    """Return milliseconds of steps against history, dimension and number of agents."""
+    """Return tables of milliseconds per step against history, dimension and number of agents."""
     if not steps:
         return ""
     found = _by_step(steps)
@@ -222,7 +222,7 @@ def steps_table(steps: Sequence[Row]) -> str:
 
 
 def peers_table(peers: Sequence[Row]) -> str:
-    """Return each group's times, as ratios to ours."""
+    """Return tables of the libraries' times and their ratios to ours."""
     groups: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for b in peers:
         groups[str(b["group"])].append((b["extra_info"]["who"], float(b["stats"]["mean"])))

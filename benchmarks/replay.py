@@ -1,7 +1,7 @@
-"""Steps of a federation, taken from a real run, that can be done again and again.
+"""Record steps of a real run, so that benchmarks can repeat them.
 
-Algorithms are functions of their state, and an agent's state travels with its message: so a step that was
-made once can be repeated with the same input.
+Algorithms are functions of their state, and an agent's state is sent with its message, so a recorded step can
+be repeated with the same input.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from fbo_flower.simulation.agents import problem_app
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import STRATEGIES
 
-NUM_STEPS = 4  # rounds that are kept
-PULLS = 100  # of a bandit between two messages
+NUM_STEPS = 4  # rounds that are recorded
+PULLS = 100  # pulls of a bandit between two messages
 BANDITS = ("pf-pne", "fed-pne", "local-pne", "hct")
-BY_ROUNDS = (*BANDITS, "co-kg", "fn-ucb")  # their history is of this study; the others' came before it
+BY_ROUNDS = (*BANDITS, "co-kg", "fn-ucb")  # their history comes from this study; the others' from before it
 
 
 @dataclass
 class Server:
-    """An algorithm that keeps what it was asked and told last."""
+    """An algorithm that records the arguments of the last `ask` and `tell`."""
 
     inner: Any
     asked: list[tuple[Any, ...]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Server:
         return getattr(self.inner, name)
 
     def ask(self, state: Any, phase: Phase, server_round: int, present: Any, rng: Any) -> Any:
-        """Ask, and keep the arguments."""
+        """Ask the algorithm and record the arguments."""
         kept = (state, phase, server_round, present, copy.deepcopy(rng))
         answer = self.inner.ask(state, phase, server_round, present, rng)
         if phase is Phase.TRAIN and answer[1]:
@@ -48,14 +48,14 @@ class Server:
         return answer
 
     def tell(self, state: Any, phase: Phase, reports: Any) -> Any:
-        """Tell, and keep the arguments."""
+        """Tell the algorithm and record the arguments."""
         if phase is Phase.TRAIN:
             self.told = [*self.told, (state, phase, reports)][-NUM_STEPS:]
         return self.inner.tell(state, phase, reports)
 
 
 class Recorder(InProcessGrid):
-    """A grid that keeps the last messages of some nodes, and the contexts before them."""
+    """A grid that records the last messages to some nodes, and their contexts before."""
 
     steps: dict[int, list[bytes]]
 
@@ -75,7 +75,7 @@ class Scene:
     ----------
     app : the ClientApp
     messages : pickled messages with the contexts before them
-    server : the algorithm with what it was asked and told
+    server : the algorithm with its recorded arguments
     """
 
     app: Any
@@ -83,7 +83,7 @@ class Scene:
     server: Server
 
     def agent_steps(self) -> list[Callable[[], object]]:
-        """Return the agents' steps, each to be done once."""
+        """Return the agents' steps as functions; each may be called once."""
 
         def step(data: bytes) -> Callable[[], object]:
             message, context = pickle.loads(data)
@@ -92,7 +92,7 @@ class Scene:
         return [step(data) for data in self.messages]
 
     def server_steps(self) -> list[Callable[[], object]]:
-        """Return the server's steps: ask for the next round and tell what came back, each to be done once."""
+        """Return the server's steps, `ask` and `tell` of a round, as functions; each may be called once."""
 
         def step(asked: tuple[Any, ...], told: tuple[Any, ...]) -> Callable[[], object]:
             *before, rng = asked
@@ -108,7 +108,7 @@ class Scene:
 
 
 def options_of(algorithm: str, history: int) -> dict[str, Any]:
-    """Return options with which an algorithm has work to do at this length of history."""
+    """Return options with which an algorithm still runs at this length of history."""
     if algorithm in BANDITS:
         budget = PULLS * (history + NUM_STEPS + 2)
         return {"budget": budget, "max_evaluations_per_round": PULLS}
@@ -116,7 +116,7 @@ def options_of(algorithm: str, history: int) -> dict[str, Any]:
 
 
 def scene(algorithm: str, history: int, dimension: int, agents: int, mesh: int | None = None) -> Scene:
-    """Run a study up to this length of history, and keep its last rounds; `mesh` is Co-KG's."""
+    """Run a study up to this length of history and record its last rounds; `mesh` is Co-KG's option."""
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     problem = Hills(agents, 0, dimension=dimension)
     by_rounds = algorithm in BY_ROUNDS
@@ -125,7 +125,7 @@ def scene(algorithm: str, history: int, dimension: int, agents: int, mesh: int |
     app = problem_app(problem, made, 0, problem.prior(0 if by_rounds else history))
     strategy = STRATEGIES[algorithm](num_agents=agents, seed=0, **options)
     server = Server(strategy.algorithm)
-    strategy.algorithm = server  # type: ignore[assignment]  # it answers to the same names
+    strategy.algorithm = server  # type: ignore[assignment]  # it has the same methods
     grid = Recorder(app, agents)
     strategy.start(grid, (history if by_rounds else 0) + NUM_STEPS + 1)
     messages = [data for node in grid.steps.values() for data in node]

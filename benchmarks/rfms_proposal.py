@@ -1,9 +1,10 @@
-"""Time that the server of RFMS needs for one proposal, by method and learner.
+"""Measure the time that the server of RFMS needs for one proposal, by method and learner.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/rfms_proposal.py
 
-Sixty trials at random configurations with losses like those of small sites: smooth, rounded to whole rows,
-and .5 for half of them, where the classifier is constant. CPU time of `Method.propose` over 20 such states.
+A state has sixty trials at random configurations with losses like those of small sites: smooth, rounded to
+whole rows, and .5 for half of the trials, where the classifier is constant. CPU time of `Method.propose` over
+20 such states.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 import numpy as np
 
 from fbo_flower.algorithms.rfms.methods import Method
-from fbo_flower.algorithms.rfms.state import Answer, RFMSState, Trial
+from fbo_flower.algorithms.rfms.state import RFMSState, SiteReply, Trial
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
@@ -29,9 +30,9 @@ def state(space: SearchSpace, rng: np.random.Generator, num_trials: int = NUM_TR
     """Return a state with all its trials done."""
     points = space.snap(rng.random((num_trials, space.dimension)))
     losses = [_losses(points, num_rows, rng) for num_rows in (100, 60, 90, 120)]
-    trials = tuple(Trial(i, x, Answer(float(losses[0][i]), 100)) for i, x in enumerate(points))
+    trials = tuple(Trial(i, x, SiteReply(float(losses[0][i]), 100)) for i, x in enumerate(points))
     answers = {
-        i: {str(k): Answer(float(losses[k][i]), 60 + 30 * (k - 1)) for k in range(1, NUM_CURATORS + 1)}
+        i: {str(k): SiteReply(float(losses[k][i]), 60 + 30 * (k - 1)) for k in range(1, NUM_CURATORS + 1)}
         for i in range(num_trials)
     }
     curators = tuple(str(k) for k in range(1, NUM_CURATORS + 1))

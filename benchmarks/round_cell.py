@@ -1,9 +1,9 @@
-"""One measurement of whole rounds, in a process of its own; prints JSON. `whole_runs.py` calls it.
+"""Measure whole rounds once and print the result as JSON; `whole_runs.py` runs this in a new process.
 
     python benchmarks/round_cell.py '{"what": "idle", "engine": "ray", "agents": 1000, "rounds": 3}'
 
-`what` is "idle" (an app that sends back what it gets), or an algorithm on an objective that costs nothing.
-The algorithm's agents hold `prior` observations each when the study begins.
+`what` is "idle" (an app that returns what it receives), or an algorithm on a free objective, whose agents
+hold `prior` observations each when the study begins.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from typing import Any
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-os.environ.setdefault("RAY_worker_niceness", "0")  # Ray gives its workers 15: other work would go first
+os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's default of 15 would let other processes go first
 
 import logging  # noqa: E402  # Flower and NumPy read the environment when they are imported
 
 from scenes import Hills, MemoryWatch, idle_app, idle_rounds  # noqa: E402
 
-from fbo_flower.simulation import runner  # noqa: E402
+from fbo_flower.simulation import PriorKnowledge, engines, simulate  # noqa: E402
 from fbo_flower.simulation.grids import InProcessGrid  # noqa: E402
 from fbo_flower.simulation.ray_grid import RayGrid  # noqa: E402
 
-KEPT: list[RayGrid] = []  # of engine ray
+KEPT: list[RayGrid] = []  # grids of the engine ray
 
 
 class WatchedGrid(RayGrid):
-    """A grid that is found again after the run."""
+    """A grid that is kept in `KEPT` after the run."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -76,7 +76,7 @@ def study(
 ) -> dict[str, Any]:
     """Measure the rounds of a study."""
     problem = Hills(agents, 0, seconds=sleep)
-    runner.RayGrid = WatchedGrid  # type: ignore[misc]
+    engines.RayGrid = WatchedGrid  # type: ignore[misc]
     busy: list[float] = []
 
     def note(progress: Any) -> None:
@@ -84,20 +84,20 @@ def study(
         busy.append(KEPT[-1].busy_seconds if KEPT else 0.0)
 
     cpu = time.process_time()
-    found = runner.simulate(
-        problem, what, num_rounds=rounds, engine=engine, options=options, prior=problem.prior(prior),
-        on_round=note,
+    known = PriorKnowledge(observations=problem.prior(prior))
+    found = simulate(
+        problem, what, num_rounds=rounds, engine=engine, options=options, prior=known, on_round=note,
     )  # fmt: skip
     row = {name: found.rounds[name].tolist() for name in ("seconds", "bytes_down", "bytes_up", "replies")}
     begun = [0.0, *busy[:-1]]
-    row["busy"] = [b - a for a, b in zip(begun, busy, strict=True)]  # the first one's holds the roll-call
+    row["busy"] = [b - a for a, b in zip(begun, busy, strict=True)]  # the first includes the registration
     row["workers"] = KEPT[-1].num_workers if KEPT else 1
     row["trials"], row["cpu"] = len(found.trials), time.process_time() - cpu
     return row
 
 
 def main() -> None:
-    """Measure what the first argument says."""
+    """Run the measurement that the first argument describes."""
     asked = json.loads(sys.argv[1])
     logging.getLogger("flwr").setLevel(logging.ERROR)
     what, common = asked["what"], [asked[name] for name in ("engine", "agents", "rounds")]

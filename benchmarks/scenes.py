@@ -1,4 +1,4 @@
-"""What the benchmarks run: an app that does nothing, and an objective that costs nothing or a given time."""
+"""The subjects of the benchmarks: an app that does nothing, and an objective of a given duration."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from fbo_flower import Float, SearchSpace
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import Config, EvaluationContext, Problem
 from fbo_flower.simulation.problems.base import number
-from fbo_flower.strategies.send_and_receive import exchange
+from fbo_flower.strategies.send_and_receive import send_and_receive
 
-NUM_FLOATS = 100  # of the app that does nothing, each way
+NUM_FLOATS = 100  # floats that the idle app gets and returns
 
 
 @dataclass(frozen=True)
 class Hills(Problem):
-    """A smooth function with two hills, shifted a little at every agent; it costs some microseconds.
+    """A smooth function with two hills, shifted a little for every agent; it takes some microseconds.
 
     Attributes
     ----------
     dimension : `D`; beyond two axes the hills are flat
-    seconds : that an evaluation takes, asleep
+    seconds : how long an evaluation sleeps
     """
 
     dimension: int = 2
@@ -53,7 +53,7 @@ class Hills(Problem):
         return self.true_value(config, context.partition)
 
     def repeated(self, config: Config, context: EvaluationContext, repeats: int) -> np.ndarray:
-        """Return several evaluations at once, as bandits want them."""
+        """Return several evaluations at once, which bandits ask for."""
         noise = context.rng.uniform(-0.05, 0.05, repeats)
         return np.asarray(self.true_value(config, context.partition) + noise)
 
@@ -64,7 +64,7 @@ class Hills(Problem):
         return float(sum(h * np.exp(-w * ((x - a - shift) ** 2 + (y - b) ** 2)) for h, w, a, b in hills))
 
     def prior(self, num_observations: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return what every agent has observed before: agent -> points `(n, D)` and values `(n,)`."""
+        """Return the agents' earlier observations: agent -> points `(n, D)` and values `(n,)`."""
         held = {}
         for agent in range(self.num_agents if num_observations else 0):
             rng = generator(self.seed, "hills", agent)
@@ -80,7 +80,7 @@ def _space(dimension: int) -> SearchSpace:
 
 
 def idle_app() -> ClientApp:
-    """Return an app that sends back what it gets."""
+    """Return an app that returns what it receives."""
     app = ClientApp()
 
     @app.train()
@@ -109,7 +109,7 @@ def idle_rounds(grid: Grid, nodes: Sequence[int], num_rounds: int) -> list[float
             )
             for node in nodes
         ]
-        replies = exchange(grid, messages, 3600.0, threading.Event())
+        replies = send_and_receive(grid, messages, 3600.0, threading.Event())
         if len(replies) < len(nodes) or any(reply.has_error() for reply in replies.values()):
             raise SystemExit(f"{len(replies)} of {len(nodes)} nodes answered, or some with an error")
         seconds.append(time.perf_counter() - begin)
@@ -117,9 +117,9 @@ def idle_rounds(grid: Grid, nodes: Sequence[int], num_rounds: int) -> list[float
 
 
 class MemoryWatch:
-    """Largest memory of this process and all its descendants, in bytes; a shared page counts once.
+    """Record the largest memory of this process and its descendants, in bytes; a shared page counts once.
 
-    It reads `/proc` (Linux) every half second; elsewhere it stays 0.
+    It reads `/proc` every half second; without `/proc` (not on Linux) it stays 0.
     """
 
     def __init__(self, interval: float = 0.5) -> None:

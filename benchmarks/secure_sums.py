@@ -1,4 +1,4 @@
-"""What secure sums cost: one agent's part, the server's, and whole studies with and without.
+"""Measure what secure sums cost an agent and the server, and whole studies with and without them.
 
 OPENBLAS_NUM_THREADS=1 python benchmarks/secure_sums.py
 """
@@ -26,7 +26,7 @@ STUDIES: list[tuple[str, str, int, int | None, Mapping[str, object]]] = [
 
 
 def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
-    """Return CPU ms of an agent and of the server for each agent, and bytes of an agent up and down."""
+    """Return CPU ms of an agent, CPU ms of the server per agent, and an agent's bytes up and down."""
     names = [str(i) for i in range(num_agents)]
     private = {name: keys.new_private_key() for name in names}
     public = {name: keys.public_key(key) for name, key in private.items()}
@@ -60,13 +60,13 @@ def row(study: Study) -> tuple[int, float, float, float, float]:
 def main() -> None:
     """Print two tables."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    print(f"One sum of at least {LEAST}, every agent with {rounds.degree(LEAST)} neighbours at most.\n")
+    print(f"One sum of at least {LEAST}, every agent has at most {rounds.degree(LEAST)} neighbours.\n")
     print("| agents | numbers | agent, ms | server per agent, ms | bytes up | bytes down |")
     print("|---:|---:|---:|---:|---:|---:|")
     for num_agents, size in ((4, 100), (10, 100), (100, 100), (1000, 100), (100, 10_000)):
         agent, server, up, down = one_sum(num_agents, size)
         print(f"| {num_agents} | {size} | {agent:.1f} | {server:.1f} | {up} | {down} |", flush=True)
-    print("\nBytes are those down and up per agent and round.\n")
+    print("\nBytes are down and up, per agent and round.\n")
     print("| study | agents | rounds | s per round | with secure sums | bytes | with secure sums |")
     print("|---|---:|---:|---:|---:|---|---|")
     for algorithm, problem, agents, num_rounds, options in STUDIES:

@@ -1,10 +1,10 @@
-"""The parts that other libraries have too, beside them in one run, by pytest-benchmark.
+"""Compare parts that other libraries also have with these libraries, by pytest-benchmark.
 
     pytest benchmarks/test_peers.py --benchmark-timer=time.process_time
 
-Each group is one piece of work; the library that is not installed is skipped by name
-(`pip install fbo-flower[bench]`). One thread everywhere. `knowledge_gradient.py`, `barycenter.py` and
-`bandits.py` also compare the results, not only the time.
+Each group is one piece of work. A library that is not installed is skipped by name
+(`pip install fbo-flower[bench]`). All use one thread. `knowledge_gradient.py`, `barycenter.py` and
+`bandits.py` also compare the results.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NUM_POINTS = 50
 def measure(
     benchmark: Any, who: str, work: Callable[[int], object], rounds: int = ROUNDS, warm: bool = True
 ) -> None:
-    """Measure `work(0)`, `work(1)`, ...; with `warm` after one call that is not counted."""
+    """Measure `work(0)`, `work(1)`, ...; with `warm`, after one call that is not counted."""
     benchmark.extra_info["who"] = who
     numbers = iter(range(rounds))
     with single_thread(), warnings.catch_warnings():
@@ -55,7 +55,7 @@ def measure(
 
 
 def peer(name: str) -> Any:
-    """Import a library, with one thread; skip the test, naming it, if it is not there."""
+    """Import a library with one thread; skip the test and name the library if it is not installed."""
     module = pytest.importorskip(name, reason=f"{name} is not installed", exc_type=ImportError)
     with contextlib.suppress(ImportError):
         import torch

@@ -1,10 +1,10 @@
-"""CPU time of one agent step and one server step of every algorithm, by pytest-benchmark.
+"""Measure one agent step and one server step of every algorithm, by pytest-benchmark.
 
     pytest benchmarks/test_steps.py --benchmark-timer=time.process_time
 
-An agent step is all that an agent does for one message around an objective that costs nothing: decode, check,
+An agent step is all that an agent does for one message with a free objective: decode, check,
 propose, evaluate, learn, summarise, remember, encode. A bandit makes 100 pulls in it. A server step is `ask`
-and `tell`. `FBO_BENCH_QUICK=1` takes fewer sizes, `FBO_BENCH_ALGORITHM=fts` one algorithm.
+and `tell`. `FBO_BENCH_QUICK=1` measures fewer sizes, `FBO_BENCH_ALGORITHM=fts` a single algorithm.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _made(case: tuple[str, int, int, int]) -> Scene:
 
 def _measure(benchmark: Any, steps: Callable[[], list[Callable[[], object]]], case: tuple[Any, ...]) -> None:
     with single_thread():
-        for step in steps():  # what is imported and cached at the first call
+        for step in steps():  # imports and fills caches before the measurement
             step()
         waiting = steps() + steps()
         benchmark.extra_info.update(zip(("algorithm", "history", "dimension", "agents"), case, strict=True))

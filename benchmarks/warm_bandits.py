@@ -1,4 +1,4 @@
-"""What survivors of an earlier stage 1 are worth to PF-PNE: ten agents with other shifts start from them.
+"""Measure what PF-PNE gains if ten agents with other shifts start from the survivors of an earlier stage 1.
 
 python benchmarks/warm_bandits.py
 """
@@ -10,7 +10,7 @@ import tempfile
 
 import numpy as np
 
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import PriorKnowledge, simulate
 from fbo_flower.study import Study
 
 BUDGET, NUM_AGENTS, NUM_SEEDS = 2000, 10, 10
@@ -29,7 +29,8 @@ def pair(problem: str, algorithm: str, seed: int) -> tuple[tuple[float, float, f
     options = {"budget": BUDGET}
     with tempfile.TemporaryDirectory() as earlier:
         simulate(problem, algorithm, NUM_AGENTS, None, 100 + seed, "inline", options, out=earlier)
-        warm = simulate(problem, algorithm, NUM_AGENTS, None, seed, "inline", options, warm_start=earlier)
+        prior = PriorKnowledge(warm_start=earlier)
+        warm = simulate(problem, algorithm, NUM_AGENTS, None, seed, "inline", options, prior=prior)
     return figures(simulate(problem, algorithm, NUM_AGENTS, None, seed, "inline", options)), figures(warm)
 
 

@@ -1,11 +1,11 @@
-"""Whole runs: seconds per round, peak memory and use of the workers, by engine and number of agents.
+"""Measure whole runs: seconds per round, peak memory and use of workers, by engine and number of agents.
 
     python benchmarks/whole_runs.py [--quick] [--long] [--out runs/benchmarks] [--limit 150]
 
-Every cell is a process of its own (`round_cell.py`); its result is a JSON file in `OUT/cells`, and a cell
-that is there is not measured again. Then the functions are measured by pytest-benchmark (`test_steps.py`,
-`test_peers.py`), and `page.py` writes what was found into `docs/results/benchmarks.md`. A cell that takes
-longer than the limit is ended and reported as such. `--long` adds 20 rounds of 10000 agents and ends nothing.
+Every measurement (a cell) runs in a new process (`round_cell.py`); its result is a JSON file in `OUT/cells`,
+and a cell with a result is not measured again. Then pytest-benchmark measures the functions (`test_steps.py`,
+`test_peers.py`), and `page.py` writes the results into `docs/results/benchmarks.md`. A cell that takes longer
+than the limit is stopped and reported as such. `--long` adds 20 rounds of 10000 agents and stops nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fbo_flower.algorithms import ALGORITHMS
 
 HERE = Path(__file__).parent
 COUNTS = (100, 1000, 5000, 10_000)
-SLEEPS = ((0.001, 2000), (0.1, 100), (2.0, 8))  # seconds of an evaluation, agents
+SLEEPS = ((0.001, 2000), (0.1, 100), (2.0, 8))  # seconds of an evaluation, number of agents
 PRIOR = 20  # observations that an agent of FTS holds
 
 
 def cells(quick: bool, long: bool) -> list[dict[str, Any]]:
-    """Return what is to be measured, the most important first."""
+    """Return the measurements to make, the most important first."""
     found: list[dict[str, Any]] = []
     counts = (100, 1000) if quick else COUNTS
     rounds = {100: 5, 1000: 4, 5000: 3, 10_000: 3}
@@ -62,7 +62,7 @@ def name_of(cell: dict[str, Any]) -> str:
 
 
 def measure(cell: dict[str, Any], path: Path, limit: float | None) -> None:
-    """Run a cell and keep what it found, with the machine's load when it began."""
+    """Run a cell and save its result with the machine's load at the start."""
     load = os.getloadavg()[0]
     begin = time.perf_counter()
     process = subprocess.Popen(
@@ -91,7 +91,7 @@ def measure(cell: dict[str, Any], path: Path, limit: float | None) -> None:
 
 
 def functions(out: Path, quick: bool) -> None:
-    """Measure peers, and steps algorithm by algorithm; what is there is not measured again."""
+    """Measure the peers, and the steps of each algorithm, unless a result exists."""
     environment = {**os.environ, "PYTHONPATH": f"{HERE.parent}", "OPENBLAS_NUM_THREADS": "1"}
     if quick:
         environment["FBO_BENCH_QUICK"] = "1"
@@ -107,7 +107,7 @@ def functions(out: Path, quick: bool) -> None:
 
 
 def main() -> None:
-    """Measure what is missing, then write the page."""
+    """Make the missing measurements, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small numbers, about a minute; no page")
     parser.add_argument("--long", action="store_true", help="the largest runs as well: about 25 minutes more")

@@ -1,8 +1,9 @@
 """The agents of the bundled Flower app: `flwr run .` tunes one of `PROBLEMS` over Flower's nodes.
 
-The bundled problems are public data. That is why an agent here takes its seed from the run config, so that
-runs repeat bit for bit, and discloses its trials, so that they can be drawn; an app of one's own does neither
-unless it says so (see `client_app`). `node_config` may still say `disclose = "none"`.
+The bundled problems use public data. Therefore these agents take their seed from the run config, so that runs
+can be repeated bit for bit, and disclose their trials, so that the server can draw them. Your own app does
+neither by default (see `clients.client_app`), and an operator can still set `disclose = "none"` in
+`node_config`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Settings of the bundled Flower app, read from the run config by its server and by its agents alike.
+"""Settings of the bundled Flower app, which its server and its agents read from the run config.
 
-Flower passes flat, kebab-case keys with plain values; `pyproject.toml` declares each with its default and a
-comment. Options of the algorithm and of the problem are JSON objects in a string.
+Flower passes flat, kebab-case keys with plain values; `pyproject.toml` declares each key with its default and
+a comment. Options of the algorithm and of the problem are JSON objects in a string.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class AppConfig:
 
     @staticmethod
     def read(run_config: Mapping[str, Any]) -> AppConfig:
-        """Check the run config.
+        """Check the run config and return its settings.
 
         Raises
         ------
         ConfigError
-            If a key is missing or a value cannot be used.
+            If a key is missing or a value has the wrong type or is out of bounds.
         """
         num_agents = _number(run_config, "num-agents", 0, integer=True)
         resume, journal = _flag(run_config, "resume"), _path(run_config, "journal", "file")
         if resume and journal is None:
-            raise ConfigError("resume: expected a journal to resume from, got journal = ''")
+            raise ConfigError("resume: expected `journal` to name the file to resume from, got journal = ''")
         return AppConfig(
             problem=_text(run_config, "problem"),
             problem_options=_options(run_config, "problem-options"),
@@ -70,7 +70,7 @@ class AppConfig:
         )
 
     def directory(self, run_id: int) -> Path:
-        """Return where the results go: `out`, else a directory of this run under the user's data."""
+        """Return the directory of the results: `out`, or a directory for this run under `data_home()`."""
         if self.out is not None:
             return self.out
         return data_home() / "fbo-flower" / f"{self.problem}-{self.algorithm}-seed{self.seed}-{run_id}"
@@ -89,14 +89,16 @@ def data_home() -> Path:
 
 def _get(run_config: Mapping[str, Any], key: str) -> Any:
     if key not in run_config:
-        raise ConfigError(f"{key}: expected in [tool.flwr.app.config] of pyproject.toml, it is missing")
+        raise ConfigError(
+            f"{key}: expected in [tool.flwr.app.config] of pyproject.toml, but it is missing; add it there"
+        )
     return run_config[key]
 
 
 def _text(run_config: Mapping[str, Any], key: str) -> str:
     value = _get(run_config, key)
     if not isinstance(value, str):
-        raise ConfigError(f"{key}: expected a text, got {value!r}")
+        raise ConfigError(f"{key}: expected text in quotes, got {value!r}")
     return value
 
 
@@ -105,7 +107,7 @@ def _path(run_config: Mapping[str, Any], key: str, kind: str) -> Path | None:
     path = Path(text).expanduser() if text else None
     if path is not None and not path.is_absolute():
         raise ConfigError(
-            f"{key}: expected an absolute {kind}, because the app does not run where `flwr run` was called, "
+            f"{key}: expected an absolute {kind}, because the app runs in another directory than `flwr run`, "
             f"got {text!r}"
         )
     return path

@@ -1,7 +1,7 @@
 """The server of the bundled Flower app: `flwr run . --stream`.
 
-Settings are the keys of `[tool.flwr.app.config]`. With the same ones, the trials are those of
-`fbo-flower simulate`.
+Its settings are the keys of `[tool.flwr.app.config]` in `pyproject.toml`. With the same settings,
+`fbo-flower simulate` gives the same trials.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fbo_flower.app.config import AppConfig
 from fbo_flower.errors import FBOError
 from fbo_flower.reports.report import save_with_picture
 from fbo_flower.simulation.agents import check_roles
+from fbo_flower.simulation.annotate import annotate
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.simulation.runner import on_problem
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import STRATEGIES
 
@@ -29,14 +29,14 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the algorithm and write the study; what goes wrong is said in one line and ends the run."""
+    """Run the algorithm and write the study; an error is logged as one line and ends the run."""
     try:
         config = AppConfig.read(context.run_config)
         algorithm = make_algorithm(config.algorithm, config.options)
         problem = make_problem(config.problem, config.num_agents, config.seed, config.problem_options)
         check_roles(problem, algorithm, {"allow_models_with_data": True} if roles(algorithm) else None)
         directory = writable_directory(config.directory(context.run_id))
-        log(INFO, "Results go to %s", directory)
+        log(INFO, "Results will be written to %s", directory)
         tune(grid, config, directory)
         log(INFO, "Results are in %s", directory)
     except FBOError as error:
@@ -45,7 +45,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def tune(grid: Grid, config: AppConfig, directory: Path) -> None:
-    """Run the algorithm; what was done is written also when the run fails."""
+    """Run the algorithm and write the study, also when the run fails."""
     strategy = STRATEGIES[config.algorithm](
         num_agents=config.num_agents,
         seed=config.seed,
@@ -62,8 +62,7 @@ def tune(grid: Grid, config: AppConfig, directory: Path) -> None:
         if strategy.study is not None:
             (run,) = strategy.study.settings["runs"]
             problem = make_problem(config.problem, run["num_agents"], config.seed, config.problem_options)
-            no_picture = save_with_picture(
-                on_problem(strategy.study, problem, engine="flower runtime"), directory
-            )
+            study = annotate(strategy.study, problem, engine="flower runtime")
+            no_picture = save_with_picture(study, directory)
             if no_picture:
                 log(WARNING, "No picture: %s", no_picture)

@@ -1,4 +1,4 @@
-"""Attacks of an honest-but-curious server on simulated agents, by name: what it recovers, against a guess."""
+"""Attacks of an honest-but-curious server on simulated agents, by name; each is compared with a guess."""
 
 from __future__ import annotations
 
@@ -18,32 +18,30 @@ class Attack:
     Parameters
     ----------
     summary : one line for listings
-    home : "package.module:function" of a function that takes the seed
+    home : "package.module:function" of a function that takes the seed and yields results
     """
 
     summary: str
     home: str
 
     def run(self, seed: int) -> Iterator[AttackResult]:
-        """Return what it finds, one by one."""
+        """Run the attack and yield its results one by one."""
         attack: Callable[[int], Iterator[AttackResult]] = load_home("attack", self.home)
         return attack(seed)
 
 
 ATTACKS: dict[str, Attack] = {
-    "co-kg": Attack("values and points out of successive posteriors", f"{__name__}.co_kg:attack"),
-    "fts": Attack("points of foreign rounds, and values out of the next weights", f"{__name__}.fts:attack"),
+    "co-kg": Attack("values and points from successive posteriors", f"{__name__}.co_kg:attack"),
+    "fts": Attack("points of foreign rounds, and values from the next weights", f"{__name__}.fts:attack"),
     "posterior": Attack(
-        "points and values out of the posteriors of RGPE and TAF", f"{__name__}.posterior:attack"
+        "points and values from the posteriors of RGPE and TAF", f"{__name__}.posterior:attack"
     ),
-    "pf-pne": Attack("values out of means of cells", f"{__name__}.pf_pne:attack"),
+    "pf-pne": Attack("values from the means of cells", f"{__name__}.pf_pne:attack"),
     "secure-sums": Attack(
-        "reports out of secure sums: of one, and of many with changing members",
+        "reports from secure sums: from one sum, and from many with changing members",
         f"{__name__}.secure_sums:attack",
     ),
-    "rfms": Attack(
-        "rows inside models, and membership out of a curator's answers", f"{__name__}.rfms:attack"
-    ),
+    "rfms": Attack("rows inside models, and membership from a curator's answers", f"{__name__}.rfms:attack"),
 }
 
 

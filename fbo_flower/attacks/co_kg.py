@@ -1,4 +1,4 @@
-"""The curious server of Co-KG: values from successive posteriors, points from one covariance."""
+"""Attack Co-KG: recover values from successive posteriors, and points from one covariance."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import CoKG as Strategy
 
 NUM_ROUNDS = 23
-FIRST = 6  # points that the server did not choose: the warm-up and the agent's own first choice
+FIRST = 6  # points that the agent chose: the warm-up and its first own choice
 NOISES = (0.0, 0.3, 1.0)
-SIDE = 201  # of the grid on which points are looked for
+SIDE = 201  # points per axis of the grid that is searched
 
 
 @dataclass(frozen=True)
 class CuriousView:
-    """What the server saw of one agent, and what the agent observed, in the shared units.
+    """What the server received from one agent, and the secrets that the agent observed, in shared units.
 
     Parameters
     ----------
-    means, covariances : of its reports, in order
-    rows : `(T - 1, r)`, of the basis, at the points that the server chose
-    noise_variance, setting : shared by all
-    values : `(T - 1,)`, observed at those points: the secret
-    points, first_values : `(6, 2)`, `(6,)`, of the first report: secrets
+    means, covariances : the posteriors in its reports, in order
+    rows : `(T - 1, r)`, rows of the basis at the points that the server chose
+    noise_variance, setting : the noise and the prior that all agents share
+    values : `(T - 1,)`, secret: the values at those points
+    points, first_values : `(6, 2)`, `(6,)`, secret: the points and values behind the first report
     """
 
     means: list[Array]
@@ -49,16 +49,16 @@ class CuriousView:
     first_values: Array
 
     def each_round(self) -> Array:
-        """Return the values as recovered from two reports each."""
+        """Return the values, each recovered from two successive reports."""
         steps = zip(self.means, self.covariances, self.means[1:], self.rows, strict=False)
         return np.array([value_of_one_round(*step, self.noise_variance) for step in steps])
 
     def whole_run(self) -> Array:
-        """Return the values as recovered from all reports together."""
+        """Return the values, recovered from all reports together."""
         return values_of_a_run(self.means, self.covariances, self.rows, self.noise_variance)
 
     def warm_up_points(self) -> Array:
-        """Return where the covariance of the first report says that the agent was, `(6, 2)`."""
+        """Return the points `(6, 2)` recovered from the covariance of the first report."""
         axis = np.linspace(0.0, 1.0, SIDE)
         grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)
         rows = extend(grid.reshape(-1, 2), self.setting.pivots, self.setting.hyperparameters)
@@ -68,13 +68,13 @@ class CuriousView:
         return np.asarray(grid[is_lowest][np.argsort(far[1:-1, 1:-1][is_lowest])[:FIRST]])
 
     def warm_up_values(self, points: Array) -> Array:
-        """Return what the first report says was observed at known points, `(6,)`."""
+        """Return the values `(6,)` recovered from the first report, given their points."""
         rows = extend(points, self.setting.pivots, self.setting.hyperparameters)
         return values_at(self.means[0], self.covariances[0], rows, self.noise_variance)
 
 
 class _Watching(Strategy):
-    """A server that keeps what it is told."""
+    """A Co-KG server that records all reports."""
 
     algorithm_class = CoKG
 
@@ -84,7 +84,7 @@ class _Watching(Strategy):
 
 
 def watch(num_rounds: int = NUM_ROUNDS, agent: str = "0", seed: int = 0, **options: Any) -> CuriousView:
-    """Run Co-KG on a test function, and return what the server saw of one of four agents."""
+    """Run Co-KG on a test function and return what the server received from one of four agents."""
     problem = make_problem("f1", 4, seed, {})
     app = client_app(problem, problem.space, seed=seed, disclose="trials")
     server = _Watching(
@@ -106,7 +106,7 @@ def watch(num_rounds: int = NUM_ROUNDS, agent: str = "0", seed: int = 0, **optio
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
-    """Attack one agent of four on the function f1, without noise and with two amounts of it."""
+    """Attack one of four agents on the function f1, without noise and with two levels of noise."""
     unit, how = "s.d. of the prior", "the mean of the values"
     for noise in NOISES:
         seen = watch(seed=seed, mean_noise_stddev=noise)
@@ -129,11 +129,11 @@ def attack(seed: int) -> Iterator[AttackResult]:
         if not noise:
             recovered = seen.warm_up_values(seen.points)
             yield AttackResult(
-                "values of the warm-up, its points being found",
+                "values of the warm-up, once its points are found",
                 rms(recovered - seen.first_values), float(seen.first_values.std()), unit, FIRST, how,
             )  # fmt: skip
 
 
 def _distances(points: Array, found: Array) -> Array:
-    """Return the distance of every point to the nearest that was found, `(n,)`, the largest axis counting."""
+    """Return each point's distance `(n,)`, in the maximum norm, to the nearest recovered point."""
     return np.asarray(np.abs(points[:, np.newaxis] - found[np.newaxis]).max(axis=2).min(axis=1))

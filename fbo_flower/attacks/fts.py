@@ -1,8 +1,8 @@
-"""The curious server of FTS: it does the agent's maximisation, and reads the value off the next weights.
+"""Attack FTS: repeat the agent's maximisation to get its point, and read the value off its next weights.
 
-In a foreign round the server knows the weights that it sent, so it knows about where the agent went. The
-agent's next weights are a function whose value there is the standardised observation, up to a draw of the
-posterior; every later one is another such draw.
+In a foreign round the agent uses another agent's weights. The server knows these, and so roughly the point
+that the agent evaluated. The agent's next weights define a function whose value at that point is the
+standardised observation, up to the randomness of a posterior draw. All later weights are further draws.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fbo_flower.strategies import DPFTS, FTS, TuningStrategy
 NUM_AGENTS = 4
 NUM_ROUNDS = 21
 NUM_INITIAL = 3
-MIN_DISTANCE = 0.025  # that agents keep by default
+MIN_DISTANCE = 0.025  # the agents' default distance between their points
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
-    """Attack four agents of FTS on the function f1, then those of DP-FTS with noise of their own."""
+    """Attack four agents of FTS on the function f1, then four agents of DP-FTS that add local noise."""
     yield from _findings("FTS", FTS(num_agents=NUM_AGENTS, seed=seed), seed)
     settings: dict[str, Any] = {"num_agents": NUM_AGENTS, "seed": seed, "sampling_rate": 1.0}
     for noise in ("central", "local"):
@@ -73,7 +73,7 @@ def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackRe
             later = [k for k in sorted(sent) if k >= number]
             single.append(float(at @ sent[number]))
             averaged.append(float(np.mean([at @ sent[k] for k in later])))
-            # every report is in units of its own: the mean and deviation of the values until then
+            # each report standardises by the mean and deviation of the agent's values so far
             units = [float(standardise(values[: NUM_INITIAL + k - 1])[trial]) for k in later]
             truths.append(units[0])
             later_truths.append(float(np.mean(units)))

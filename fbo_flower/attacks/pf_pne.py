@@ -1,4 +1,4 @@
-"""The curious server of PF-PNE: it named the cells, so it has the points; a mean of one pull is the value."""
+"""Attack PF-PNE: the server chose the cells, so it knows the points; the mean of one pull is the value."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ BUDGET = 100
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
-    """Attack four agents on the function `garland`, with the paper's two algorithms."""
+    """Attack four agents of PF-PNE and of Fed-PNE on the function `garland`."""
     for kind in (PFPNE, FedPNE):
         yield from _findings(kind.__name__, kind(num_agents=NUM_AGENTS, seed=seed, budget=BUDGET), seed)
 
 
 def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackResult]:
-    """Compare the means with the mean of each agent's evaluations at the centre of the cell."""
+    """Yield the error of the reported means against each agent's values at the centres of the cells."""
     problem = make_problem("garland", NUM_AGENTS, seed, {})
     space = problem.space
     grid = TappedGrid(client_app(problem, space, seed=seed, disclose="trials"), NUM_AGENTS)

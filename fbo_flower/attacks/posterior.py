@@ -1,7 +1,7 @@
-"""The curious server of RGPE and TAF: a posterior of weights is the observations in another form.
+"""Attack RGPE and TAF: a posterior over weights contains the observations in another form.
 
-`Sigma^-1` gives `Phi^T Phi = Sigma - sigma^2 I`, whose span is that of the features of the agent's points:
-a point of the cube whose features lie in it is one of them. Given the points, `Sigma nu = Phi^T y` gives the
+`Sigma^-1` gives `Phi^T Phi = Sigma - sigma^2 I`, whose span is that of the features of the agent's points.
+The server looks for points whose features lie in that span. Given the points, `Sigma nu = Phi^T y` gives the
 standardised values.
 """
 
@@ -24,7 +24,7 @@ from fbo_flower.strategies import RGPE, TAF, TuningStrategy
 
 NUM_AGENTS = 4
 NUM_ROUNDS = 6
-SIDE = 101  # of the grid on which points are looked for
+SIDE = 101  # points per axis of the grid that is searched
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
@@ -79,12 +79,12 @@ def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackRe
 
 
 def observed_points(inverse: Array, noise_variance: float, features: rff.RandomFeatures, count: int) -> Array:
-    """Return the points of the square whose features lie best in the span of what was observed, `(k, 2)`.
+    """Return the points `(k, 2)` of the square whose features are closest to the span of `Phi^T Phi`.
 
     Parameters
     ----------
     inverse : `(M, M)`, `Sigma^-1`
-    count : observations that the agent has made, fewer than `M`; as many points are returned at most
+    count : number of the agent's observations, below `M`; at most this many points are returned
     """
     gram = np.linalg.inv(inverse) - noise_variance * np.eye(len(inverse))  # Phi^T Phi
     span = np.linalg.eigh(gram)[1][:, -count:]
@@ -99,7 +99,7 @@ def observed_points(inverse: Array, noise_variance: float, features: rff.RandomF
     far = np.pad(off(grid.reshape(-1, 2)).reshape(SIDE, SIDE), 1, constant_values=np.inf)
     around = np.stack([np.roll(far, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1)])
     starts = grid[(far == around.min(axis=0))[1:-1, 1:-1]]
-    climb: Any = minimize  # its stubs know other options only
+    climb: Any = minimize  # its stubs lack these options
     polished = [
         climb(lambda x: float(off(x)[0]), start, method="Nelder-Mead", options={"xatol": 1e-7})
         for start in starts

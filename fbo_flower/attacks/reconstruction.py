@@ -1,16 +1,17 @@
-"""What a curious server of Co-KG reads out of an agent's reports: the values that it observed.
+"""Recover an agent's observations from its reports in Co-KG.
 
-A posterior at pivots determines the observations behind it. In whitened coordinates (`numerics.pivots`) an
-observation of `y` at `x`, whose row of the basis is `w`, turns mean and covariance into
+A posterior at pivots determines the observations behind it. In whitened coordinates
+(`numerics.surrogates.pivots`) an observation of `y` at `x`, whose row of the basis is `w`, turns mean and
+covariance into
 
     m' = m + g (y - w^T m),  g = C w / (w^T C w + s2),
 
 and the server chose `x` itself: one linear equation in `y`. Noise `e_t ~ N(0, s^2 I)` on the mean of report
-`t` leaves the covariances `C_t`, and with them every gain, as they are. All reports of a run together,
+`t` does not change the covariances `C_t`, and therefore no gain. All reports of a run together,
 
     m_t = C_t (U c + sum_(i <= t) w_i y_i / s2) + e_t,
 
-are one regression for all `y_i`; `U` spans what the warm-up added, as `C_1` tells.
+are one linear regression for all `y_i`; `U` spans the warm-up's observations and follows from `C_1`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.linalg import cholesky
 
-VISIBLE = 1e-6  # share of the largest eigenvalue that an observation of the warm-up adds at least
+VISIBLE = 1e-6  # smallest share of the largest eigenvalue that counts as an observation
 
 
 def value_of_one_round(
@@ -34,7 +35,7 @@ def value_of_one_round(
     ----------
     mean_before, mean_after : `(r,)`
     covariance_before : `(r, r)`
-    row : `(r,)`, of the basis, at the point that the server chose
+    row : `(r,)`, row of the basis at the point that the server chose
     """
     gain = covariance_before @ row
     gain /= row @ gain + noise_variance
@@ -49,8 +50,8 @@ def values_of_a_run(
 
     Parameters
     ----------
-    means, covariances : of the reports in their order; the first is the one after the warm-up
-    rows : `(T - 1, r)`, of the basis, at the points chosen since
+    means, covariances : posteriors in the reports, in order; the first report follows the warm-up
+    rows : `(T - 1, r)`, rows of the basis at the points that the server chose after it
     """
     added = cholesky(covariances[0]).inverse() - np.eye(len(means[0]))
     eigenvalues, vectors = np.linalg.eigh(added)
@@ -64,17 +65,17 @@ def values_of_a_run(
 
 
 def outside(covariance: Array, rows: Array, num_observations: int) -> Array:
-    """Return how far candidate points are from those that were observed, `(Q,)`, 0 at each of them.
+    """Return for each candidate point `(Q,)` how far it is from the observed points; 0 at each of them.
 
-    What `n` observations add to the prior's precision, `C^-1 - I`, has the span of their rows of the basis;
-    the result is the share of a candidate's row that is outside. The covariance alone tells where an agent
-    was.
+    `n` observations add `C^-1 - I` to the prior's precision, a matrix whose span is that of their rows of the
+    basis. The result is the share of a candidate's row outside this span. So the covariance alone reveals the
+    agent's points.
 
     Parameters
     ----------
-    covariance : `(r, r)`, of any report
-    rows : `(Q, r)`, of the basis, at the candidates
-    num_observations : `n`, that the agent has made, at different points
+    covariance : `(r, r)`, covariance in any report
+    rows : `(Q, r)`, rows of the basis at the candidates
+    num_observations : `n`, number of the agent's observations, at different points
     """
     added = cholesky(covariance).inverse() - np.eye(len(covariance))
     span = np.linalg.eigh(added)[1][:, -num_observations:]
@@ -82,6 +83,6 @@ def outside(covariance: Array, rows: Array, num_observations: int) -> Array:
 
 
 def values_at(mean: Array, covariance: Array, rows: Array, noise_variance: float) -> Array:
-    """Recover what was observed, `(n,)`, from one report, the rows `(n, r)` of the points being known."""
+    """Recover the observed values `(n,)` from one report, given the rows `(n, r)` of their points."""
     shift = cholesky(covariance).solve(mean)  # W^T y / s2
     return np.asarray(np.linalg.lstsq(rows.T / noise_variance, shift)[0])

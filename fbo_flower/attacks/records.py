@@ -1,4 +1,4 @@
-"""What an attack finds, how well a guess would do, and what a server hears on the line."""
+"""The result of an attack, and a grid that records the messages which a server sends and receives."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fbo_flower.simulation.grids import InProcessGrid
 
 @dataclass(frozen=True)
 class AttackResult:
-    """How well one secret is recovered.
+    """How well an attack recovers one kind of secret, compared with a guess.
 
     Parameters
     ----------
-    secret : what was to stay with the agent, and what is done about it
-    error : of the attacker, root mean square or a share, as `unit` says
-    guess : the same of somebody who sees no report
-    unit : of both
-    count : secrets that were tried
-    how : what the guess is
+    secret : what the agent keeps to itself, and the protection in use
+    error : the attacker's error, a root mean square or a share, see `unit`
+    guess : the error of a guess that uses no report
+    unit : unit of both errors
+    count : number of secrets that the attacker tried to recover
+    how : how the guess is made
     """
 
     secret: str
@@ -38,7 +38,7 @@ class AttackResult:
 
 @dataclass(frozen=True)
 class Overheard:
-    """One task or report as the server knows it."""
+    """One task or report as the server sees it."""
 
     agent: str
     round: int
@@ -55,20 +55,20 @@ class Heard:
 
 
 class TappedGrid(InProcessGrid):
-    """A grid whose server writes down what it sends and hears; disclosed trials are the truth, not a clue."""
+    """A grid that records all tasks and reports; disclosed trials serve as the truth, not as evidence."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.heard = Heard()
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """Send, and write down."""
+        """Send messages and record their tasks."""
         messages = list(messages)
         self.heard.tasks += [o for m in messages if (o := _read(m.content)) is not None]
         return super().push_messages(messages)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Receive, and write down."""
+        """Receive replies and record their reports."""
         replies = list(super().pull_messages(message_ids))
         contents = [reply.content for reply in replies if not reply.has_error()]
         self.heard.reports += [o for content in contents if (o := _read(content)) is not None]
@@ -78,7 +78,7 @@ class TappedGrid(InProcessGrid):
 def _read(content: RecordDict) -> Overheard | None:
     arrays, config = content.get("arrays"), content.get("config")
     if not isinstance(arrays, ArrayRecord) or not isinstance(config, ConfigRecord) or "round" not in config:
-        return None  # of the roll-call
+        return None  # a message of the registration
     return Overheard(
         str(config["agent"]),
         int(str(config["round"])),

@@ -1,8 +1,8 @@
-"""The curious server of RFMS: rows inside models, and membership from a curator's answers.
+"""Attack RFMS: find rows inside models, and test membership with a curator's answers.
 
-A support vector machine holds support vectors, which are rows. A curator answers with a misclassification
-rate over its rows: two models that differ in a tiny box around a suspected row alone get different answers
-exactly when the row is there.
+A support vector machine holds support vectors, which are rows of its training data. A curator answers with
+the misclassification rate of a model on its rows. Two models that differ only in a tiny box around a
+suspected row get different answers exactly if the curator has that row.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def attack(seed: int) -> Iterator[AttackResult]:
 
 
 def _rows_in_a_model(seed: int) -> AttackResult:
-    """Look for the openbox's rows, scaled as it scales them, among the support vectors of its model."""
+    """Search the support vectors of the openbox's model for its rows, scaled as the model scales them."""
     from sklearn.preprocessing import StandardScaler
     from sklearn.svm import SVC
 
@@ -56,7 +56,7 @@ def _rows_in_a_model(seed: int) -> AttackResult:
 
 
 def _membership(seed: int) -> Iterator[AttackResult]:
-    """Ask a curator for two models per candidate: half of the candidates are its rows, half others'."""
+    """Send a curator two models per candidate row; half of the candidates are its rows, half are not."""
     problem = _problem("elastic-net", seed)
     inside, outside = problem.site(CURATOR).inbag, problem.site(CURATOR + 1).inbag
     half = NUM_CANDIDATES // 2
@@ -94,13 +94,13 @@ def _problem(learner: str, seed: int) -> SitesProblem:
 
 
 def _packed(row: Array, inside: bool) -> Any:
-    """Return a model that says 0 everywhere, and in a tiny box around the row what `inside` says."""
+    """Return a packed model that predicts `inside` in a tiny box around the row, and 0 elsewhere."""
     from sklearn.tree import DecisionTreeClassifier
 
-    width = 1e-3 * np.maximum(np.abs(row), 1e-2)  # scikit-learn takes 1e-7 for equal
+    width = 1e-3 * np.maximum(np.abs(row), 1e-2)  # scikit-learn treats a difference of 1e-7 as none
     sides = np.concatenate([row + np.diag(width), row - np.diag(width)])
     x, y = np.vstack([row[None], sides]), np.concatenate([[int(inside)], np.zeros(len(sides), dtype=int)])
-    if not inside:  # the same shape of model, which never says 1 on any row
+    if not inside:  # the same shape of model, but it never predicts 1
         far = np.full((1, len(row)), 1e30)
         x, y = np.vstack([x, far]), np.append(y, 1)
     return pack(DecisionTreeClassifier(random_state=0).fit(x, y), _MANY)

@@ -1,7 +1,7 @@
-"""The curious server of secure sums: what one sum says of a report in it, and many of the reports in all.
+"""Attack secure sums: estimate a report from one sum, and an agent's average report from many sums.
 
-Of one sum the best guess at a report is the mean. DP-FTS makes many, of agents that are drawn anew each time,
-and an agent's messages change slowly: a linear system comes nearer to their averages.
+From one sum, the best estimate of a report is the mean. DP-FTS makes many sums over random sets of agents,
+and an agent's messages change slowly, so a linear system gives better estimates of the agents' averages.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from fbo_flower.strategies import DPFTS, FedPNE
 NUM_AGENTS, LEAST = 8, 3
 BUDGET = 100
 NUM_ROUNDS, SAMPLING_RATE, NUM_FEATURES = 60, 0.5, 20
-SKIPPED = 10  # sums, while messages still change much
-RIDGE = 0.1  # towards the average message, in units of the mean of the diagonal
+SKIPPED = 10  # first sums, in which messages still change much
+RIDGE = 0.1  # shrinkage towards the average message, relative to the mean of the diagonal
 
 _SUMS: list[tuple[dict[str, float], Array]] = []  # agent -> its share, and the sum (M,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Curious(algorithms.DPFTS):
-    """A server that keeps every sum."""
+    """A DP-FTS server that records every sum."""
 
     def aggregate_sum(
         self, state: DPFTSState, agents: Sequence[str], sums: Mapping[str, Array]
@@ -46,7 +46,7 @@ class _CuriousServer(DPFTS):
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
-    """Attack sums of PF-PNE and of DP-FTS; twins without masks tell what the reports were."""
+    """Attack secure sums of Fed-PNE and of DP-FTS; equal runs without masks provide the true reports."""
     yield from _one_sum(seed)
     yield from _many_sums(seed)
 
@@ -75,7 +75,7 @@ def _one_sum(seed: int) -> Iterator[AttackResult]:
 
 
 def _many_sums(seed: int) -> Iterator[AttackResult]:
-    """Fit one message per agent to all sums, by ridge regression."""
+    """Fit one message per agent to all sums by ridge regression, and yield its error."""
     problem = make_problem("gp-samples", NUM_AGENTS, seed, {})
     settings = {"num_agents": NUM_AGENTS, "seed": seed, "sampling_rate": SAMPLING_RATE}
     options = {"noise_multiplier": 1.0, "num_features": NUM_FEATURES}

@@ -1,4 +1,4 @@
-"""`fbo-flower attack`: what a curious server recovers from simulated agents, against somebody who guesses."""
+"""`fbo-flower attack`: measure what a curious server can recover from the messages of simulated agents."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ EXAMPLE = "Example: fbo-flower attack co-kg"
 
 def run_attack(
     name: Annotated[
-        str | None, typer.Argument(help="An attack or an algorithm; without a name the attacks are listed.")
+        str | None,
+        typer.Argument(help="An attack, or an algorithm to attack; without a name, list them."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the agents that are attacked.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the simulated agents.")] = 0,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Attack simulated agents as their server could, and print the errors: attacker's and guesser's."""
+    """Attack simulated agents as their server could.
+
+    Prints the attacker's error beside the error of a guess that uses no messages. The closer the two are, the
+    less the messages reveal.
+    """
     from fbo_flower.algorithms.options import check_number
     from fbo_flower.attacks import ATTACKS, find
 

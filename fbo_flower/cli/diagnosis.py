@@ -1,4 +1,4 @@
-"""What is wrong with a federation, judged from what its nodes and its server say of themselves."""
+"""Find what is wrong with a federation from the facts that its nodes and its server report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MAX_SKEW = 5.0  # seconds between two clocks that are taken for right
+MAX_SKEW = 5.0  # seconds; a larger difference between two clocks is reported as wrong
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Diagnosis:
     Parameters
     ----------
     subject : "server", "agent north", "node 17", ...
-    is_wrong : whether it has to be mended; otherwise it is good to know
-    text : what, and what was expected
+    is_wrong : True: somebody has to fix it; False: a note
+    text : what was found, and what was expected
     """
 
     subject: str
@@ -27,26 +27,39 @@ class Diagnosis:
 
 
 def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here: str) -> list[Diagnosis]:
-    """Return what is wrong, or remarkable, in a federation.
+    """Return the errors and notes about a federation.
 
     Parameters
     ----------
-    report : of `strategies.doctor.examine`
+    report : the result of `strategies.doctor.examine`
     known : SuperNodes that the SuperLink knows, from `flwr supernode list`
-    here : the version of fbo-flower at the command line
+    here : the version of fbo-flower that runs this command
     """
     server, nodes = report["server"], report["nodes"]
     found = []
     if server["version"] != here:
-        found.append(Diagnosis("server", True, f"fbo-flower {server['version']}, here it is {here}"))
+        found.append(
+            Diagnosis(
+                "server",
+                True,
+                f"runs fbo-flower {server['version']}, this computer {here}; install one version",
+            )
+        )
     if not nodes:
-        found.append(Diagnosis("nodes", True, "expected at least one that is connected, got none"))
+        found.append(
+            Diagnosis(
+                "nodes",
+                True,
+                "expected at least one connected SuperNode, got none; start SuperNodes or raise --wait",
+            )
+        )
     asked = {node["node"] for node in nodes}
     for row in known:
         if str(row["node-id"]) not in asked and row["status"] in {"offline", "registered"}:
-            text = {"offline": "is not connected any more", "registered": "has never connected"}[
-                row["status"]
-            ]
+            text = {
+                "offline": "is not connected any more",
+                "registered": "has never connected",
+            }[row["status"]]
             found.append(Diagnosis(f"node {row['node-id']}", True, text))
     names = Counter(node.get("agent") for node in nodes)
     digests = Counter(node["digest"] for node in nodes if "digest" in node)
@@ -55,18 +68,21 @@ def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here
         subject = f"agent {node['agent']}" if "agent" in node else f"node {node['node']}"
         wrong = list(_wrong(node, server, usual))
         if "agent" in node and names[node["agent"]] > 1:
-            wrong.append(f"{names[node['agent']]} nodes call themselves so; set agent in node_config")
+            wrong.append(
+                f"{names[node['agent']]} nodes call themselves so; set a different agent in each node_config"
+            )
         found += [Diagnosis(subject, True, text) for text in wrong]
         if not wrong and node.get("journal") == "none":
-            text = "keeps no journal: it forgets when its SuperNode ends; set journal in node_config"
+            text = "keeps no journal: it loses its state when its SuperNode ends; set journal in node_config"
             found.append(Diagnosis(subject, False, text))
     return found
 
 
 def skew(node: Mapping[str, Any]) -> float:
-    """Return by how many seconds a node's clock is ahead of the server's at least; 0 if it may be right.
+    """Return by how many seconds, at least, a node's clock is ahead of the server's; negative: behind.
 
-    The node looked at its clock between the server's two looks.
+    The node read its clock after the server had sent the question and before the server got the answer. A
+    time between those two counts as right, 0.
     """
     time = float(node["time"])
     return max(0.0, time - float(node["heard"])) - max(0.0, float(node["sent"]) - time)
@@ -79,7 +95,7 @@ def _wrong(node: Mapping[str, Any], server: Mapping[str, Any], usual: str) -> li
     if node.get("schema") != server["schema"]:
         wrong.append(f"message schema {node.get('schema')}, the server has {server['schema']}")
     if node.get("digest") != usual:
-        wrong.append(f"search space {str(node.get('digest'))[:12]}, most have {usual[:12]}")
+        wrong.append(f"search space {str(node.get('digest'))[:12]}, most nodes have {usual[:12]}")
     for name in ("version", "flwr"):
         if name in node and node[name] != server[name]:
             title = {"version": "fbo-flower", "flwr": "flwr"}[name]

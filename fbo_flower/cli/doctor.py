@@ -1,4 +1,4 @@
-"""`fbo-flower doctor`: ask a federation who is there, and say in one screen what is wrong."""
+"""`fbo-flower doctor`: ask every node of a federation for its state and print what is wrong."""
 
 from __future__ import annotations
 
@@ -23,23 +23,35 @@ from fbo_flower.errors import ConfigError
 
 EXAMPLE = "Example: fbo-flower doctor deploy --app my-app"
 MODULE, MARK, SETTINGS = "fbo_flower_doctor", "fbo-flower doctor: ", "fbo-flower-doctor"
-_START_SECONDS = 60.0  # for the SuperLink to start the run
+_START_SECONDS = 60.0  # how long the SuperLink may take to start the run
 
 
 def run_doctor(
     connection: Annotated[
-        str | None, typer.Argument(help="Entry of Flower's config.toml; default: its default.")
+        str | None,
+        typer.Argument(
+            help="Name of a SuperLink in Flower's config.toml; default: the one that config.toml names."
+        ),
     ] = None,
-    app: Annotated[str, typer.Option(help="Directory of the app whose agents are to answer.")] = ".",
-    nodes: Annotated[int, typer.Option(help="How many to wait for; 0: those that are there.")] = 0,
-    wait: Annotated[float, typer.Option(help="Seconds for nodes to connect, and again to answer.")] = 30.0,
-    action: Annotated[str | None, typer.Option(help="Of an app that tunes beside something else.")] = None,
+    app: Annotated[str, typer.Option(help="Directory of the Flower app whose agents to check.")] = ".",
+    nodes: Annotated[
+        int, typer.Option(help="Number of nodes to wait for; 0: only those that are connected.")
+    ] = 0,
+    wait: Annotated[
+        float, typer.Option(help="Seconds to wait for nodes to connect, and again for their answers.")
+    ] = 30.0,
+    action: Annotated[
+        str | None,
+        typer.Option(
+            help="Action name of the tuning agent, for an app that also does other work (see add_tuning)."
+        ),
+    ] = None,
     debug: Debug = False,
 ) -> int:
     """Check versions, search spaces, journals, clocks and connections of a federation."""
     project = read_app(app)
     if project is None:
-        raise ConfigError(f"app: expected a directory, got {app}")
+        raise ConfigError(f"app: expected the directory of a Flower app, got {app}")
     flower = FlowerCLI(connection, install_dependencies=bool(missing_dependencies(project)))
     known = flower.nodes()
     settings = {"num_nodes": nodes, "wait_seconds": wait, "action": action}
@@ -49,11 +61,13 @@ def run_doctor(
         status = flower.wait(run_id, _START_SECONDS + 2 * wait)
     if not status.is_over:
         flower.stop(run_id)
-        raise ConfigError(f"doctor: expected run {run_id} to end within {_START_SECONDS + 2 * wait:g} s")
+        raise ConfigError(
+            f"doctor: expected run {run_id} to end within {_START_SECONDS + 2 * wait:g} s; raise --wait"
+        )
     report = find_report(flower.log(run_id))
     if report is None:
         raise ConfigError(
-            f"doctor: run {run_id} {status.status}: {status.details or 'flwr log has the reason'}"
+            f"doctor: run {run_id} {status.status}: {status.details or 'see flwr log for the reason'}"
         )
     findings = diagnose(report, known, __version__)
     show(report, findings, Console())
@@ -61,7 +75,7 @@ def run_doctor(
 
 
 def write_examiner(app: Path, directory: Path, settings: Mapping[str, object]) -> Path:
-    """Write an app with the agents of `app` and the doctor's server; return its directory."""
+    """Write an app that has the agents of `app` and the doctor's server; return its directory."""
     import tomli_w
     from flwr.cli.build import build_fab_from_disk
 
@@ -83,7 +97,7 @@ def write_examiner(app: Path, directory: Path, settings: Mapping[str, object]) -
 
 
 def find_report(log: str) -> dict[str, Any] | None:
-    """Return the report in a run's log."""
+    """Return the doctor's report from a run's log; None if there is none."""
     for line in reversed(log.splitlines()):
         _, mark, text = line.partition(MARK)
         if mark:
@@ -92,7 +106,7 @@ def find_report(log: str) -> dict[str, Any] | None:
 
 
 def show(report: Mapping[str, Any], findings: Sequence[Diagnosis], console: Console) -> None:
-    """Print who is there, and what is wrong."""
+    """Print a table of the nodes and the findings."""
     server = report["server"]
     console.print(
         f"server: fbo-flower {server['version']}, flwr {server['flwr']}, Python {server['python']}",

@@ -1,4 +1,4 @@
-"""Flower's command line, called as a user would, with the status of a run that it keeps to itself."""
+"""Call Flower's command line `flwr`, and read the status of a run, which `flwr run` does not return."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CODE = "import sys; from flwr.cli.app import app; sys.argv[0] = 'flwr'; app()"
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What the SuperLink says of a run.
+    """The status of a run as the SuperLink reports it.
 
     Parameters
     ----------
@@ -36,22 +36,22 @@ class RunStatus:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will change any more."""
+        """Whether the run has ended."""
         return self.status.startswith("finished")
 
     @property
     def succeeded(self) -> bool:
-        """Whether the ServerApp came to its end without an error."""
+        """Whether the ServerApp ended without an error."""
         return self.status == "finished:completed"
 
 
 class FlowerCLI:
-    """`flwr` of this Python, whether or not its environment is active.
+    """The command `flwr` that belongs to this Python, also if its environment is not active.
 
     Parameters
     ----------
-    connection : name in Flower's `config.toml`; None: its default
-    install_dependencies : let a SuperLink that is started by this install what an app depends on
+    connection : name of a SuperLink in Flower's `config.toml`; None: its default
+    install_dependencies : whether a SuperLink that this command starts may install the app's dependencies
     """
 
     def __init__(self, connection: str | None = None, *, install_dependencies: bool = True) -> None:
@@ -66,14 +66,14 @@ class FlowerCLI:
             self._environment[NO_INSTALLATION] = "1"
 
     def submit(self, app: str, run_config: Sequence[str] = (), federation_config: Sequence[str] = ()) -> str:
-        """Submit an app and return the run's id; ConfigError with Flower's reason if it is refused."""
+        """Submit an app and return the run's id; ConfigError with Flower's reason if Flower refuses it."""
         words = ["run", app, *self._connection]
         words += [word for text in run_config for word in ("--run-config", text)]
         words += [word for text in federation_config for word in ("--federation-config", text)]
         return str(self._json(*words)["run-id"])
 
     def stream(self, run_id: str) -> None:
-        """Pass the run's log through to this terminal until it ends or the connection is lost."""
+        """Print the run's log in this terminal until the run ends or the connection is lost."""
         subprocess.run(
             self._command("log", run_id, *self._connection, "--stream"), env=self._environment, check=False
         )
@@ -84,13 +84,13 @@ class FlowerCLI:
         return done.stdout
 
     def status(self, run_id: str) -> RunStatus:
-        """Return what the SuperLink says of a run."""
+        """Return the status of a run."""
         rows = self._json("list", *self._connection, "--run-id", run_id)["runs"]
         details = rows[0].get("status-details", "")
         return RunStatus(str(rows[0]["status"]), "" if details == "N/A" else str(details))
 
     def wait(self, run_id: str, seconds: float) -> RunStatus:
-        """Return the status once the run is over, or after that time."""
+        """Wait until the run is over, at most `seconds`, and return its status."""
         deadline = time.monotonic() + seconds
         while not (status := self.status(run_id)).is_over and time.monotonic() < deadline:
             time.sleep(1.0)
@@ -127,7 +127,7 @@ def read_app(app: str) -> Mapping[str, Any] | None:
     Raises
     ------
     ConfigError
-        If there is no Flower app.
+        If the directory holds no Flower app.
     """
     if app.startswith("@"):
         return None
@@ -151,7 +151,9 @@ def missing_dependencies(project: Mapping[str, Any]) -> list[str]:
             requirement = Requirement(text)
             if requirement.marker is not None and not requirement.marker.evaluate():
                 continue
-            own = requirement.name == "fbo-flower"  # it runs, also from a checkout that is not installed
+            own = (
+                requirement.name == "fbo-flower"
+            )  # it is running, perhaps from a checkout that is not installed
             version = __version__ if own else metadata.version(requirement.name)
             met = requirement.specifier.contains(version, prereleases=True)
         except (InvalidRequirement, metadata.PackageNotFoundError):
@@ -162,7 +164,7 @@ def missing_dependencies(project: Mapping[str, Any]) -> list[str]:
 
 
 def _last_object(text: str) -> dict[str, Any]:
-    """Return the JSON object at the end of an output, {} if there is none; Flower may say more before it."""
+    """Return the JSON object at the end of an output, after any other text; {} if there is none."""
     start = text.find("{")
     while start >= 0:
         try:

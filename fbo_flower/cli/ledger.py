@@ -1,4 +1,4 @@
-"""`fbo-flower ledger`: what an agent sent, in plain words, from its journal."""
+"""`fbo-flower ledger`: explain in plain words what an agent has sent, from its journal."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ EXAMPLE = "Example: fbo-flower ledger runs/mine/journals/1-fts/agents --rounds"
 def run_ledger(
     journals: Annotated[
         list[Path],
-        typer.Argument(help="Journals of agents (`agent-NAME.db`), or directories that hold some."),
+        typer.Argument(help="Journals of agents (`agent-NAME.db`), or directories that contain them."),
     ],
-    rounds: Annotated[bool, typer.Option("--rounds", help="Add a table of rounds.")] = False,
+    rounds: Annotated[
+        bool, typer.Option("--rounds", help="Also print a table with the size of each round's message.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Print what agents sent: every array and number by name, what it is, and what it discloses by design."""
+    """Print what agents have sent: every array and number, what it is, and what it discloses by design."""
     from fbo_flower.storage.ledger import read_ledger
 
     for path in _files(journals):
@@ -36,16 +38,16 @@ def run_ledger(
 
 
 def describe(ledger: Ledger, rounds: bool = False) -> Iterator[str]:
-    """Lines that say what an agent sent, study by study."""
+    """Yield the lines that describe what an agent has sent, study by study."""
     if ledger.roll_call:
-        yield f"  In every roll-call: {', '.join(ledger.roll_call)}."
+        yield f"  At every registration: {', '.join(ledger.roll_call)}."
     if not ledger.rows:
         yield "  has sent nothing."
     for study in dict.fromkeys(row.study for row in ledger.rows):
         rows = [row for row in ledger.rows if row.study == study]
         algorithm = next((row.algorithm for row in rows if row.algorithm), "")
         times = sum(row.name == "header" for row in rows)
-        named = algorithm or "of an algorithm that the journal does not name"
+        named = algorithm or "algorithm not recorded in the journal"
         yield f"  Study {study}, {named}: {_plural(times, 'message')}, {_bytes(rows)}"
         for name in dict.fromkeys(row.name for row in rows):
             yield from _one_name(name, [row for row in rows if row.name == name])
@@ -84,7 +86,7 @@ def _by_round(rows: Sequence[LedgerEntry]) -> Iterator[str]:
 
 
 def _by_design(rows: Sequence[LedgerEntry]) -> Iterator[str]:
-    """Say of points, values and rows of data which names disclosed them."""
+    """Yield, for points, values and rows of data, a line that names the messages which disclosed them."""
     from fbo_flower.algorithms.algorithm_record import BOTH, POINTS, ROWS, UNKNOWN, VALUES
     from fbo_flower.algorithms.disclosure import inference, meaning
 
@@ -103,7 +105,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
         if path.is_dir():
             found = sorted(path.rglob("agent*.db"), key=lambda p: (p.parent, len(p.name), p.name))
             if not found:
-                raise ConfigError(f"journal: expected agents' journals, agent*.db, in {path}, found none")
+                raise ConfigError(f"journal: expected agents' journals (agent*.db) in {path}, found none")
             yield from found
         else:
             yield path

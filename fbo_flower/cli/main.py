@@ -1,8 +1,8 @@
-"""`fbo-flower`: simulate, report, make and run apps, look up problems and algorithms, prepare data.
+"""`fbo-flower`: the root command and its small commands; the others have a module each in this folder.
 
-Every error is one line on stderr that names the thing, the expectation and the value; the exit status is 0
-only for success, 2 for a setting that cannot be used, 1 for anything else, 130 after Ctrl-C. `--debug` shows
-the traceback. Imports are inside the commands: `--help` answers at once.
+Every error is one line on stderr that names the setting, the expectation and the value. The exit status is 0
+for success, 2 for a setting that cannot be used, 1 for any other error and 130 after Ctrl-C. `--debug` shows
+the traceback. The commands import what they need when they run, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data_app = typer.Typer(help="Make data files that this package may not carry.", no_args_is_help=True)
+data_app = typer.Typer(
+    help="Prepare data files that cannot be distributed with this package.", no_args_is_help=True
+)
 app.command("simulate", epilog=EXAMPLES)(run_simulate)
 app.command("new", epilog=NEW_EXAMPLE)(run_new)
 app.command("run", epilog=RUN_EXAMPLE)(run_app)
@@ -58,17 +60,19 @@ app.command("ledger", epilog=LEDGER_EXAMPLE)(run_ledger)
 app.add_typer(data_app, name="data")
 
 
-_HELP_WAS_SHOWN = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 returns instead
+_HELP_WAS_SHOWN = getattr(
+    click.exceptions, "NoArgsIsHelpError", ()
+)  # click 8.1 has no such error: it returns
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the command line of this process and exit with its status."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit status."""
-    # flwr reads these once, when it is imported
+    # flwr reads these variables when it is imported
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -84,8 +88,8 @@ def run(arguments: Sequence[str]) -> int:
         message = error.format_message() if isinstance(error, click.ClickException) else str(error)
         status = 2 if isinstance(error, ConfigError | click.UsageError) else 1
         return _fail(errors, error, message, status, arguments)
-    except Exception as error:  # a bug, or a library's: still one line, and how to see more
-        message = f"unexpected {type(error).__name__}: {error} (--debug shows where)"
+    except Exception as error:  # a bug of ours or of a library: also one line
+        message = f"unexpected {type(error).__name__}: {error} (use --debug to see where)"
         return _fail(errors, error, message, 1, arguments)
 
 
@@ -117,19 +121,27 @@ def _root(
     epilog="Example: fbo-flower report runs/digits-svm-fts-ts-random-seed0",
 )
 def report(
-    directories: Annotated[list[Path], typer.Argument(help="Directories of studies; several are merged.")],
+    directories: Annotated[
+        list[Path], typer.Argument(help="Directories of studies; several are merged into one report.")
+    ],
     out: Annotated[
         Path | None,
-        typer.Option(help="The picture (.png, .pdf, .svg); default: DIR/report.png, of several report.png."),
+        typer.Option(
+            help="File of the picture (.png, .pdf, .svg); default: report.png in DIR, or here for several."
+        ),
     ] = None,
     reference: Annotated[
-        str | None, typer.Option(help="Algorithm to compare with; default: tuning alone, if it was run.")
+        str | None,
+        typer.Option(help="Label of the algorithm to compare with; default: tuning alone, if any."),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
     debug: Debug = False,
     quiet: Quiet = False,
 ) -> None:
-    """Print the table of one or several studies, draw their picture, and say what the server learned."""
+    """Print the result table of one or several studies and draw their picture.
+
+    Also writes a page that lists what the server learned about the agents.
+    """
     from fbo_flower.cli.simulate import print_selections, print_table
     from fbo_flower.reports.privacy_page import PAGE, write_privacy_page
     from fbo_flower.reports.report import PICTURE, draw
@@ -156,7 +168,7 @@ def report(
 
 
 def _merged(studies: Sequence[tuple[Path, Any]]) -> Any:
-    """Merge studies; algorithms that several of them ran are told apart by their directories."""
+    """Merge studies; an algorithm that occurs in several gets the directory's name added to its label."""
     from fbo_flower.study.study import Study
 
     labels = [label for _, study in studies for label in study.algorithms]
@@ -171,14 +183,19 @@ def _merged(studies: Sequence[tuple[Path, Any]]) -> Any:
 
 @data_app.command("landmine", epilog="Example: fbo-flower data landmine LandmineData.mat --out data")
 def landmine(
-    file: Annotated[Path, typer.Argument(help="LandmineData.mat, with cell arrays feature and label.")],
+    file: Annotated[
+        Path, typer.Argument(help="The file LandmineData.mat, with the cell arrays feature and label.")
+    ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Directory of the result; default: the one named by FBO_FLOWER_DATA, or data."),
+        typer.Option(help="Directory for the result; default: $FBO_FLOWER_DATA, or data."),
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Halve the 29 landmine fields as the authors of FTS did, for the problem landmine-svm."""
+    """Convert LandmineData.mat for the problem landmine-svm.
+
+    Splits each of the 29 fields into a training and a test half, as the authors of FTS did.
+    """
     from fbo_flower.simulation.data import DATA_VARIABLE, convert_landmine
     from fbo_flower.storage.files import writable_directory
 
@@ -205,17 +222,29 @@ def problems(debug: Debug = False) -> None:
 
 @app.command(epilog="Example: fbo-flower experiment fts-synthetic --quick")
 def experiment(
-    name: Annotated[str | None, typer.Argument(help="Which one; without a name they are listed.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory; default: runs/experiments/NAME.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small version of it, in about a minute.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="The experiment to run; without a name, list them.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for tables and pictures; default: runs/experiments/NAME.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run a small version that takes about a minute.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(help="Number of worker processes; default: one per core.")
+    ] = None,
     debug: Debug = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a published experiment: tables and pictures, continued where it was stopped."""
+    """Run an experiment of the papers and write its tables and pictures.
+
+    If it is stopped, the same command continues it.
+    """
     from fbo_flower.algorithms.options import check_number
     from fbo_flower.cli.progress import JobProgress
     from fbo_flower.experiments import EXPERIMENTS, find
+    from fbo_flower.reports.pictures import require_matplotlib
 
     if name is None:
         for key, listed in EXPERIMENTS.items():
@@ -224,12 +253,13 @@ def experiment(
     chosen = find(name)
     if workers is not None:
         check_number("workers", workers, 1, 1024, integer=True)
+    require_matplotlib()  # before hours of work, not after
     directory = out or Path("runs") / "experiments" / (f"{name}-quick" if quick else name)
     try:
-        with JobProgress(quiet=quiet) as cells:
-            files = chosen.run(directory, quick, workers or os.cpu_count() or 1, cells.show)
+        with JobProgress(quiet=quiet) as progress:
+            files = chosen.run(directory, quick, workers or os.cpu_count() or 1, progress.show)
     except KeyboardInterrupt as error:
-        raise Interrupted(f"{directory} holds the finished cells; the same command goes on") from error
+        raise Interrupted(f"{directory} holds the finished jobs; run the same command to continue") from error
     if not quiet:
         for file in files:
             typer.echo(str(file))

@@ -1,4 +1,4 @@
-"""What `fbo-flower simulate` is asked to do, as values: checked before anything runs, kept for a resume."""
+"""The settings of one `fbo-flower simulate`, checked before it runs and saved so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOURNALS = "journals"
 
 @dataclass(frozen=True)
 class Contestant:
-    """An algorithm with options, under its name in tables and pictures."""
+    """An algorithm with its options and the label that it gets in tables and pictures."""
 
     label: str
     algorithm: str
@@ -30,7 +30,7 @@ class Contestant:
 
     @staticmethod
     def parse(text: str) -> Contestant:
-        """Read `--compare`.
+        """Parse the text of one `--compare`.
 
         >>> Contestant.parse("fts advice=portfolio label='fts portfolio'")
         Contestant(label='fts portfolio', algorithm='fts', options={'advice': 'portfolio'})
@@ -40,14 +40,16 @@ class Contestant:
         except ValueError as error:
             raise ConfigError(f"--compare: {error}, got {text!r}") from error
         if not words:
-            raise ConfigError("--compare: expected an algorithm and its options, got nothing")
+            raise ConfigError(
+                "--compare: expected the name of an algorithm and its options, got an empty text"
+            )
         options = parse_options(words[1:], "--compare")
         return Contestant(str(options.pop("label", " ".join(words))), words[0], options)
 
 
 @dataclass(frozen=True)
 class SimulationPlan:
-    """The settings of a run; JSON values only."""
+    """The settings of one `fbo-flower simulate`; all are JSON values."""
 
     problem: str
     problem_options: dict[str, Any]
@@ -63,11 +65,11 @@ class SimulationPlan:
     warm_start: str | None = None
 
     def check(self) -> tuple[Problem, dict[str, int | None]]:
-        """Return the problem and how many rounds each contestant gets; ConfigError if anything is wrong."""
+        """Return the problem and each contestant's number of rounds; ConfigError if a setting is wrong."""
         from fbo_flower.algorithms import make_algorithm
         from fbo_flower.algorithms.options import check_number
+        from fbo_flower.simulation.engines import ENGINES
         from fbo_flower.simulation.problems import make_problem
-        from fbo_flower.simulation.runner import ENGINES
 
         _check_labels(self.contestants)
         if self.rounds is not None:
@@ -85,24 +87,24 @@ class SimulationPlan:
         return problem, {c.label: self._num_rounds(c, problem) for c in self.contestants}
 
     def warm(self, contestant: Contestant) -> str | None:
-        """Return where a contestant starts from: messages of its algorithm, else nothing."""
+        """Return the directory with messages of the contestant's algorithm, from which it starts; or None."""
         from fbo_flower.storage.warm_start import WarmStart
 
         known = self.warm_start is not None and WarmStart.holds(self.warm_start, contestant.algorithm)
         return self.warm_start if known else None
 
     def directory(self) -> Path:
-        """Return where the results go if nobody says: `runs/PROBLEM-ALGORITHMS-seedSEED`."""
+        """Return the default directory of the results, `runs/PROBLEM-ALGORITHMS-seedSEED`."""
         return default_directory(self.problem, self.contestants, self.seed)
 
     def save(self, directory: Path) -> None:
-        """Keep the plan, so that `load` finds it."""
+        """Write the plan into `directory`, where `load` finds it."""
         with atomic_file(directory / PLAN, text=True) as stream:
             stream.write(json.dumps(asdict(self), indent=2) + "\n")
 
     @staticmethod
     def load(directory: Path) -> SimulationPlan:
-        """Read what `save` wrote; ConfigError if there is nothing to resume."""
+        """Return the plan that `save` wrote; ConfigError if there is none."""
         path = directory / PLAN
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
@@ -113,10 +115,10 @@ class SimulationPlan:
                 f"--resume: expected the directory of a run with --journal, got {directory}"
             ) from error
         except (ValueError, TypeError, KeyError, OSError) as error:
-            raise ConfigError(f"--resume: expected a plan in {path}, got {error}") from error
+            raise ConfigError(f"--resume: expected the settings of a run in {path}, got {error}") from error
 
     def _num_rounds(self, contestant: Contestant, problem: Problem) -> int | None:
-        """Return how many rounds an algorithm gets, None: until it ends."""
+        """Return an algorithm's number of rounds; None: until the algorithm is finished."""
         from fbo_flower.algorithms import make_algorithm
         from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
         from fbo_flower.simulation.agents import check_roles
@@ -128,7 +130,7 @@ class SimulationPlan:
 
 
 def parse_options(pairs: Iterable[str], source: str) -> dict[str, Any]:
-    """Read `key=value` pairs; a value is JSON, and text if it is not.
+    """Parse `key=value` pairs; a value that is not JSON is taken as text.
 
     >>> parse_options(["advice=portfolio", "num-features=50"], "--option")
     {'advice': 'portfolio', 'num_features': 50}
@@ -153,7 +155,7 @@ def default_directory(problem: str, contestants: Sequence[Contestant], seed: int
 
 
 def slug(text: str) -> str:
-    """Return a text as a part of a file's name."""
+    """Return a text in a form that is safe in a file name."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
 
 
@@ -162,6 +164,6 @@ def _check_labels(contestants: Sequence[Contestant]) -> None:
     twice = sorted({name for name in labels if labels.count(name) > 1})
     if twice:
         raise ConfigError(
-            f"label: expected a different one for every algorithm, got {', '.join(twice)} twice; "
-            "name them with --label and label=..."
+            f"label: expected a different label for every algorithm, got {', '.join(twice)} twice; "
+            "set them with --label and label=..."
         )

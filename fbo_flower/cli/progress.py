@@ -1,4 +1,4 @@
-"""What a terminal shows while algorithms run: a bar per algorithm, warnings above it, nothing else."""
+"""Progress bars on the terminal, one per algorithm or stage, with warnings above them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ENGINE_LOGGERS = ("vce_api", "raybackend", "ray_actor", "ray_client_proxy", "ru
 
 
 class Display:
-    """A progress bar on stderr, and Flower's log beside it.
+    """Show a progress bar and Flower's warnings on stderr.
 
     Parameters
     ----------
-    quiet : no bar
-    debug : Flower's whole log instead of one line per warning
+    quiet : show no bar
+    debug : show Flower's whole log instead of one line per warning
     """
 
     def __init__(self, *, quiet: bool = False, debug: bool = False) -> None:
@@ -53,14 +53,14 @@ class Display:
         self._log.detach()
 
     def announce(self, label: str, num_rounds: int | None) -> None:
-        """Begin the bar of the next algorithm."""
+        """Start the bar of the next algorithm."""
         if self._task is not None:
             self._progress.stop_task(self._task)
         self._replies = self._failures = 0
         self._task = self._progress.add_task(label, total=num_rounds, done="starting")
 
     def advance(self, progress: RoundProgress) -> None:
-        """Show a finished round."""
+        """Advance the bar by one finished round."""
         assert self._task is not None
         self._replies += progress.replies
         self._failures += progress.failures + progress.refused + progress.failed_trials
@@ -73,7 +73,7 @@ class Display:
 
 
 class JobProgress:
-    """A progress bar on stderr over the cells of an experiment, one bar per stage."""
+    """Show how many jobs of an experiment are done, on stderr, with one bar per stage."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -90,14 +90,14 @@ class JobProgress:
         self._progress.stop()
 
     def show(self, stage: str, done: int, total: int) -> None:
-        """Show how many cells of a stage are done."""
+        """Show how many jobs of a stage are done."""
         if stage not in self._tasks:
             self._tasks[stage] = self._progress.add_task(stage, total=total)
         self._progress.update(self._tasks[stage], completed=done)
 
 
 class _FlowerLog(logging.Handler):
-    """Shows Flower's warnings as one line each, above the bar."""
+    """Print each of Flower's warnings as one line above the bar."""
 
     def __init__(self, console: Console, debug: bool) -> None:
         super().__init__(logging.DEBUG if debug else logging.WARNING)
@@ -107,7 +107,7 @@ class _FlowerLog(logging.Handler):
         self._before: tuple[list[logging.Handler], int] = ([], logging.NOTSET)
 
     def attach(self) -> None:
-        """Take the place of Flower's own handlers."""
+        """Replace Flower's own log handlers."""
         import flwr.common.logger  # noqa: F401  # it installs handlers when it is imported
 
         self._before = (list(self._flower.handlers), self._flower.level)
@@ -115,12 +115,12 @@ class _FlowerLog(logging.Handler):
         self._flower.setLevel(logging.INFO if self._debug else logging.WARNING)
 
     def detach(self) -> None:
-        """Give Flower its handlers back."""
+        """Restore Flower's own log handlers."""
         self._flower.handlers[:], level = self._before
         self._flower.setLevel(level)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a record; the engine's own reports of a failing agent repeat what the strategy says."""
+        """Print a record, except the engine's reports of a failing agent, which the strategy logs too."""
         text = record.getMessage().strip()
         if not self._debug:
             if record.module in _ENGINE_LOGGERS or text.startswith("DEPRECATED FEATURE"):

@@ -1,4 +1,4 @@
-"""`fbo-flower run`: run an app and exit with the status of the run, not with that of its submission."""
+"""`fbo-flower run`: run a Flower app and exit with the status of the run; `flwr run` only submits it."""
 
 from __future__ import annotations
 
@@ -12,29 +12,42 @@ from fbo_flower.cli.simulate import Debug, Interrupted, Quiet
 from fbo_flower.errors import FBOError
 
 EXAMPLE = "Example: fbo-flower run my-app deploy -c 'num-agents=3'"
-_PAUSE = 2.0  # seconds between two looks at a run whose log has ended
+_PAUSE = 2.0  # seconds between two queries for the status, once the log has ended
 
 
 def run_app(
-    app: Annotated[str, typer.Argument(help="Directory of the app.")] = ".",
+    app: Annotated[str, typer.Argument(help="Directory of the Flower app.")] = ".",
     connection: Annotated[
-        str | None, typer.Argument(help="Entry of Flower's config.toml; default: its default.")
+        str | None,
+        typer.Argument(
+            help="Name of a SuperLink in Flower's config.toml; default: the one that config.toml names."
+        ),
     ] = None,
     run_config: Annotated[
-        list[str] | None, typer.Option("--run-config", "-c", help="As in flwr: 'key=value ...'; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--run-config", "-c", help="Settings of the app, passed to flwr: 'key=value ...'; repeatable."
+        ),
     ] = None,
     federation_config: Annotated[
-        list[str] | None, typer.Option(help="As in flwr, for simulation: 'num-supernodes=4'; repeatable.")
+        list[str] | None,
+        typer.Option(help="Settings of the simulation, passed to flwr: 'num-supernodes=4'; repeatable."),
     ] = None,
     debug: Debug = False,
     quiet: Quiet = False,
 ) -> None:
-    """Submit an app, show its log, and exit with 0 only if the run succeeded."""
+    """Run a Flower app and show its log.
+
+    The exit status is 0 only if the run succeeded.
+    """
     project = read_app(app)
     missing = [] if project is None else missing_dependencies(project)
     flower = FlowerCLI(connection, install_dependencies=bool(missing))
     if missing and not quiet:
-        typer.echo(f"Not installed here, Flower needs an index for them: {', '.join(missing)}", err=True)
+        typer.echo(
+            f"Not installed here, Flower needs an index for them: {', '.join(missing)}",
+            err=True,
+        )
     run_id = flower.submit(app, run_config or (), federation_config or ())
     if not quiet:
         typer.echo(f"Run {run_id}", err=True)
@@ -47,9 +60,9 @@ def run_app(
                 flower.stream(run_id)
     except KeyboardInterrupt as error:
         where = "" if connection is None else f" {connection}"
-        raise Interrupted(f"run {run_id} goes on; flwr stop {run_id}{where} ends it") from error
+        raise Interrupted(f"run {run_id} is still running; flwr stop {run_id}{where} ends it") from error
     if not status.succeeded:
-        reason = " ".join(status.details.split()) or "flwr log has the reason"
+        reason = " ".join(status.details.split()) or "see flwr log for the reason"
         hint = (
             f"; the SuperLink installs dependencies itself unless it was started with {NO_INSTALLATION}=1 or "
             "--disable-runtime-dependency-installation"

@@ -1,6 +1,6 @@
-"""`new_app`: write a Flower app of one's own, ready to run, into an empty directory.
+"""`new_app`: write a Flower app that is ready to run into an empty directory.
 
-The files are those in `templates`, with the app's name put in. Nothing is fetched.
+It copies the files in `templates` and fills in the app's name. It downloads nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from string import Template
 from fbo_flower import __version__
 from fbo_flower.errors import ConfigError
 
-MAX_NAME = 32  # characters, as in Flower
+MAX_NAME = 32  # characters; Flower refuses longer names
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TAKEN = {"fbo_flower", "flwr", "numpy", "scipy", "sklearn", "tests"}
 _FILES = {
@@ -32,14 +32,14 @@ def new_app(directory: str | os.PathLike[str], name: str | None = None, publishe
 
     Parameters
     ----------
-    directory : made if need be; it has to be empty
-    name : of the app: lower-case letters, digits and hyphens; None: the directory's
-    publisher : part of the app's id, by the same rule
+    directory : created if it does not exist; it must be empty
+    name : name of the app: lower-case letters, digits and hyphens; None: the name of the directory
+    publisher : part of the app's id; the same characters are allowed
 
     Raises
     ------
     ConfigError
-        If the directory is not empty or cannot be written, or a name is one that Flower refuses.
+        If the directory is not empty or cannot be written, or if Flower would refuse the name.
     """
     root = Path(directory).expanduser().absolute()
     name = root.name if name is None else name
@@ -47,12 +47,12 @@ def new_app(directory: str | os.PathLike[str], name: str | None = None, publishe
     _check_name("publisher", publisher)
     package = name.replace("-", "_")
     if package in _TAKEN or keyword.iskeyword(package) or package in sys.stdlib_module_names:
-        raise ConfigError(f"name: expected one that no Python package has, got {name!r}")
+        raise ConfigError(f"name: expected a name that is no Python package or keyword, got {name!r}")
     values = {"name": name, "package": package, "publisher": publisher, "version": __version__}
     written = []
     try:
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
-            raise ConfigError(f"directory: expected a new or an empty one, got {root}")
+            raise ConfigError(f"directory: expected a new or an empty directory, got {root}")
         (root / package).mkdir(parents=True)
         for source, target in _FILES.items():
             template = (
@@ -64,7 +64,7 @@ def new_app(directory: str | os.PathLike[str], name: str | None = None, publishe
         (root / package / "__init__.py").touch()
     except OSError as error:
         raise ConfigError(
-            f"directory: expected one that can be written, got {root} ({error.strerror})"
+            f"directory: expected a directory that can be written, got {root} ({error.strerror})"
         ) from error
     return [*written, root / package / "__init__.py"]
 
@@ -76,5 +76,5 @@ def _check_name(what: str, name: str) -> None:
         )
         raise ConfigError(
             f"{what}: expected at most {MAX_NAME} lower-case letters, digits and hyphens that begin with a "
-            f"letter, as Flower does, got {name!r}; try {close!r}"
+            f"letter, which Flower requires, got {name!r}; try {close!r}"
         )

@@ -1,4 +1,4 @@
-"""`fbo-flower simulate`: one problem, one or several algorithms, one study directory."""
+"""`fbo-flower simulate`: run one or several algorithms on one problem with simulated agents."""
 
 from __future__ import annotations
 
@@ -33,77 +33,94 @@ fbo-flower simulate --option advice=portfolio --compare "fts schedule=first-5"
 
 
 class Interrupted(Exception):  # noqa: N818  # not an error: someone pressed Ctrl-C
-    """Says what was written until then; typer would swallow a KeyboardInterrupt."""
+    """Ctrl-C was pressed; the text says what has been written. (Typer would swallow a KeyboardInterrupt.)"""
 
 
 def run_simulate(
     context: typer.Context,
-    problem: Annotated[str, typer.Option(help="See `fbo-flower problems`.")] = "digits-svm",
-    algorithm: Annotated[str, typer.Option(help="See `fbo-flower algorithms`.")] = "fts",
+    problem: Annotated[
+        str,
+        typer.Option(help="Problem, see `fbo-flower problems`; or table:FILE, see `fbo-flower tabulate`."),
+    ] = "digits-svm",
+    algorithm: Annotated[
+        str, typer.Option(help="Name of the algorithm, see `fbo-flower algorithms`.")
+    ] = "fts",
     compare: Annotated[
         list[str] | None,
         typer.Option(
-            help='A further algorithm, "NAME key=value ... label=TEXT", with the same starts, seed and '
-            "budget; repeatable.",
+            help="Another algorithm to run with the same starting points, seed and number of rounds: "
+            '"NAME key=value ... label=TEXT"; repeatable.',
         ),
     ] = None,
     agents: Annotated[int | None, typer.Option(help="Number of agents; default: the problem's.")] = None,
     rounds: Annotated[
         int | None,
         typer.Option(
-            help="Number of rounds; the first is the initial design. Default: 25, or until the budget of an "
-            "algorithm that has one is spent.",
+            help="Number of rounds; the first is the initial design. Default: 25, or until the algorithm has "
+            "spent its budget, if it has one.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything: the same seed, the same trials.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of all random numbers: the same seed gives the same trials.")
+    ] = 0,
     engine: Annotated[
         str,
-        typer.Option(help="ray (batches, on all cores), inline (in this process) or flower (Flower's own)."),
+        typer.Option(
+            help="ray (on all cores), inline (in this process) or flower (Flower's simulation engine)."
+        ),
     ] = "ray",
     address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster for engine ray; auto: the one of this machine.")
+        str | None,
+        typer.Option(
+            help="Address of a Ray cluster, for --engine ray; auto: this machine's; default: start one."
+        ),
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(help="key=value for --algorithm, the value as JSON or text; repeatable."),
+        typer.Option(help="key=value, an option of --algorithm; the value is JSON or text; repeatable."),
     ] = None,
     problem_option: Annotated[
-        list[str] | None, typer.Option(help="key=value for --problem; repeatable.")
+        list[str] | None, typer.Option(help="key=value, an option of --problem; repeatable.")
     ] = None,
-    prior_rounds: Annotated[int, typer.Option(help="Rounds for which agents tune alone before.")] = 0,
-    prior_algorithm: Annotated[str, typer.Option(help="How they do it.")] = "ts",
+    prior_rounds: Annotated[
+        int, typer.Option(help="Number of rounds in which each agent tunes alone before the study.")
+    ] = 0,
+    prior_algorithm: Annotated[str, typer.Option(help="Algorithm of these rounds.")] = "ts",
     site_option: Annotated[
         list[str] | None,
         typer.Option(
-            help="key=value of every site, for algorithms with roles: what operators decide; repeatable."
+            help="key=value, an operator's setting of every site, for algorithms with roles; repeatable."
         ),
     ] = None,
-    fraction: Annotated[float, typer.Option(help="Share of agents that get a task in a round.")] = 1.0,
+    fraction: Annotated[
+        float, typer.Option(help="Share of the agents that get a task in each round, 0 to 1.")
+    ] = 1.0,
     label: Annotated[
-        str | None, typer.Option(help="Name of --algorithm in tables and pictures; default: its own.")
+        str | None, typer.Option(help="Label of --algorithm in tables and pictures; default: its name.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Directory of the study; default: runs/PROBLEM-ALGORITHMS-seedSEED.")
+        Path | None,
+        typer.Option(help="Directory for the results; default: runs/PROBLEM-ALGORITHMS-seedSEED."),
     ] = None,
     warm_start: Annotated[
         Path | None,
         typer.Option(
-            help="Directory of an earlier study: algorithms whose messages it holds start from them; no "
-            "observation is among them.",
+            help="Directory of an earlier study. Algorithms whose messages it holds start from them; "
+            "messages contain no observations.",
         ),
     ] = None,
     journal: Annotated[
         bool,
         typer.Option(
             "--journal",
-            help="Keep every task, reply and evaluation on disk, so that a run that dies can be resumed.",
+            help="Record every task, reply and evaluation on disk, so that a run that dies can be resumed.",
         ),
     ] = False,
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Go on with the run with --journal in this directory, with its settings; beside it only "
-            "--engine, --address, --quiet and --debug may be given."
+            help="Resume the run with --journal in this directory, with the settings it had; only --engine, "
+            "--address, --quiet and --debug may be given as well."
         ),
     ] = None,
     quiet: Quiet = False,
@@ -113,7 +130,7 @@ def run_simulate(
 
     Prints a table and writes study.json, trials.csv, rounds.csv, best.json and report.png.
 
-    After Ctrl-C they hold what was done until then.
+    After Ctrl-C these files hold the finished rounds.
     """
     if resume is None:
         plan = SimulationPlan(
@@ -130,7 +147,7 @@ def run_simulate(
         given = _given(context) - {"resume", "engine", "address", "quiet", "debug"}
         if given:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given))
-            raise ConfigError(f"--resume: expected the settings of {resume} alone, got {names} as well")
+            raise ConfigError(f"--resume: the settings come from {resume}; leave out {names}")
         plan = SimulationPlan.load(resume)
         if "engine" in _given(context):
             plan = replace(plan, engine=engine)
@@ -138,7 +155,7 @@ def run_simulate(
 
 
 def _given(context: typer.Context) -> set[str]:
-    """Return the names of the options that stand on the command line."""
+    """Return the names of the options that the user typed."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
@@ -155,14 +172,17 @@ def _run(
     from fbo_flower.cli.progress import Display
     from fbo_flower.simulation.ray_grid import ray_running
     from fbo_flower.simulation.runner import prior_study, simulate
+    from fbo_flower.simulation.settings import Checkpoint, PriorKnowledge
     from fbo_flower.storage.files import writable_directory
 
-    problem, num_rounds = plan.check()  # everything that can be wrong, before the first evaluation
+    problem, num_rounds = plan.check()  # finds every wrong setting before the first evaluation
     directory = writable_directory(out or plan.directory())
     journals = directory / JOURNALS if journal else None
     if journals is not None and not resume:
         if journals.exists():
-            raise ConfigError(f"--journal: {directory} holds journals; go on with --resume {directory}")
+            raise ConfigError(
+                f"--journal: {directory} already holds journals; continue them with --resume {directory}"
+            )
         plan.save(directory)
 
     record = _Record(directory, journal)
@@ -171,14 +191,15 @@ def _run(
         try:
             if plan.engine == "ray":
                 stack.enter_context(ray_running(address))
-            prior = None
+            observations = None
             if plan.prior_rounds:
                 display.announce(f"prior {plan.prior_algorithm}", plan.prior_rounds)
-                earlier = journals / "prior" if journals is not None else None
+                earlier = Checkpoint(journals / "prior" if journals is not None else None, resume=resume)
                 settings = plan.prior_algorithm, plan.prior_rounds, plan.seed, plan.engine
-                prior = prior_study(problem, *settings, earlier, resume)
+                observations = prior_study(problem, *settings, earlier)
             for number, contestant in enumerate(plan.contestants, 1):
                 display.announce(contestant.label, num_rounds[contestant.label])
+                own = None if journals is None else journals / f"{number}-{slug(contestant.label)}"
                 simulate(
                     problem,
                     contestant.algorithm,
@@ -188,14 +209,11 @@ def _run(
                     options=contestant.options,
                     label=contestant.label,
                     fraction=plan.fraction,
-                    prior=prior,
                     site_options={"models": str(directory / "models"), **plan.site_options},
+                    prior=PriorKnowledge(observations=observations, warm_start=plan.warm(contestant)),
+                    checkpoint=Checkpoint(own, resume=resume, messages=directory),
                     on_round=display.advance,
                     on_study=record.add,
-                    journals=None if journals is None else journals / f"{number}-{slug(contestant.label)}",
-                    resume=resume,
-                    warm_start=plan.warm(contestant),
-                    messages=directory,
                 )
         except KeyboardInterrupt as error:
             raise Interrupted(record.close()) from error
@@ -215,7 +233,7 @@ def _run(
 
 
 class _Record:
-    """The study so far, saved after every algorithm, so that nothing that was done is lost."""
+    """The studies of the algorithms that have ended, saved after each of them so that none is lost."""
 
     def __init__(self, directory: Path, journal: bool) -> None:
         self.directory = directory
@@ -238,7 +256,7 @@ class _Record:
         return draw(self.study, self.directory / PICTURE)
 
     def close(self) -> str:
-        """Draw what there is and say where it is."""
+        """Draw the results so far and return a sentence that says where they are."""
         if not self.studies:
             return "nothing was written"
         self.draw()
@@ -246,12 +264,12 @@ class _Record:
             f"{name} {_plural(len(set(self.study.rounds.where(algorithm=name)['round'].tolist())), 'round')}"
             for name in self.study.algorithms
         ]
-        text = f"{self.directory} holds what was done: {', '.join(parts)}"
-        return f"{text}; go on with --resume {self.directory}" if self.journal else text
+        text = f"{self.directory} holds the results so far: {', '.join(parts)}"
+        return f"{text}; continue with --resume {self.directory}" if self.journal else text
 
 
 def print_table(rows: Sequence[SummaryRow], console: Console | None = None) -> None:
-    """Print the comparison, in several parts if it is wider than the terminal; a file has no width."""
+    """Print the result table, in several parts if it is wider than the terminal (a file has no width)."""
     from fbo_flower.reports.summary import render_table
 
     console, unbounded = console or Console(highlight=False), Console(width=10_000)
@@ -267,7 +285,7 @@ def print_table(rows: Sequence[SummaryRow], console: Console | None = None) -> N
 
 
 def print_selections(study: Study, *, markdown: bool = False) -> None:
-    """Print what came of the runs that exchanged models, if there are any."""
+    """Print the table of selected models, if any run exchanged models."""
     from fbo_flower.reports.selection import selection_cells, selections
     from fbo_flower.reports.summary import markdown_table, render_cells
 
@@ -281,7 +299,7 @@ def print_selections(study: Study, *, markdown: bool = False) -> None:
 
 
 def _check_success(study: Study) -> None:
-    """Raise unless every algorithm had an evaluation that succeeded."""
+    """Raise ObjectiveError if all evaluations of an algorithm failed."""
     for name in study.algorithms:
         rows = study.trials.where(algorithm=name)
         if not np.isfinite(rows["value"]).any():

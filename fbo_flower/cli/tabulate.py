@@ -1,4 +1,4 @@
-"""`fbo-flower tabulate`: a problem's values in a file, on which studies are fast."""
+"""`fbo-flower tabulate`: save a problem's values in a file, so that studies on it are fast."""
 
 from __future__ import annotations
 
@@ -19,22 +19,28 @@ EXAMPLE = (
 
 
 def run_tabulate(
-    problem: Annotated[str, typer.Argument(help="See fbo-flower problems.")],
+    problem: Annotated[str, typer.Argument(help="Name of the problem, see fbo-flower problems.")],
     problem_option: Annotated[
-        list[str] | None, typer.Option(help="key=value for the problem; repeatable.")
+        list[str] | None, typer.Option(help="key=value, an option of the problem; repeatable.")
     ] = None,
-    agents: Annotated[int | None, typer.Option(help="Default: as many as the problem has.")] = None,
-    seed: Annotated[int, typer.Option(help="Of what the problem draws once: splits, functions.")] = 0,
-    points: Annotated[int, typer.Option(help="Evaluations per agent.")] = 1000,
-    held_out: Annotated[int, typer.Option(help="More of them, to measure the error of the table.")] = 100,
-    out: Annotated[Path | None, typer.Option(help="The file; default: PROBLEM-table.npz.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
+    agents: Annotated[int | None, typer.Option(help="Number of agents; default: the problem's.")] = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed of what the problem draws once, such as data splits or functions.")
+    ] = 0,
+    points: Annotated[int, typer.Option(help="Number of evaluations per agent.")] = 1000,
+    held_out: Annotated[
+        int, typer.Option(help="Number of further evaluations per agent that measure the table's error.")
+    ] = 100,
+    out: Annotated[Path | None, typer.Option(help="File to write; default: PROBLEM-table.npz.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Number of worker processes; default: one per core.")
+    ] = None,
     debug: Debug = False,
     quiet: Quiet = False,
 ) -> None:
-    """Evaluate a problem once on a dense design per agent, denser where it is steep, and keep the values.
+    """Evaluate a problem on many points per agent and save the values in a file.
 
-    Stopped by Ctrl-C, the same command goes on.
+    The points are denser where the objective is steep. After Ctrl-C, the same command continues.
     """
     from fbo_flower.algorithms.options import check_number
     from fbo_flower.cli.progress import JobProgress
@@ -49,10 +55,12 @@ def run_tabulate(
     options = parse_options(problem_option or [], "--problem-option")
     made = make_problem(problem, agents, seed, options)
     try:
-        with JobProgress(quiet=quiet) as cells:
-            tabulate(made, path, points, held_out, workers or os.cpu_count() or 1, cells.show, __version__)
+        with JobProgress(quiet=quiet) as progress:
+            tabulate(made, path, points, held_out, workers or os.cpu_count() or 1, progress.show, __version__)
     except KeyboardInterrupt as error:
-        raise Interrupted(f"{path}.parts holds what was evaluated; the same command goes on") from error
+        raise Interrupted(
+            f"{path}.parts holds the finished evaluations; run the same command to continue"
+        ) from error
     if not quiet:
         typer.echo(describe(path))
         typer.echo(f"Use it: fbo-flower simulate --problem table:{path}")

@@ -1,4 +1,4 @@
-"""The papers' experiments, by name: each runs in resumable cells and writes a table and pictures."""
+"""The papers' experiments, by name: each runs as resumable jobs and writes tables and pictures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Experiment:
     ----------
     summary : one line for listings
     run : `run(directory, quick, num_workers, on_job)` returns the files it wrote; `on_job` is called with
-        the name of the stage and how many of its cells are done
+        the name of the stage, the number of its finished jobs and the number of all its jobs
     """
 
     summary: str
@@ -35,27 +35,25 @@ class Experiment:
 
 EXPERIMENTS: dict[str, Experiment] = {
     "co-kg": Experiment("Co-KG and its comparators on two functions and two networks", co_kg.run),
-    "dp-fts": Experiment("Differential privacy on landmine: noise against gain", private.run),
+    "dp-fts": Experiment("Differential privacy on landmine: gain at several noise levels", private.run),
     "families": Experiment("All algorithms on the same problems with the same budget", families.run),
-    "fts-landmine": Experiment("FTS on 29 landmine fields, every field a target", landmine.run),
+    "fts-landmine": Experiment("FTS on 29 landmine fields, each in turn the target", landmine.run),
     "fts-messages": Experiment(
-        "FTS, RGPE and TAF on landmine: size of messages, time, growing observations", messages.run
+        "FTS, RGPE and TAF on landmine: message size, time and growing observations", messages.run
     ),
-    "fts-related": Experiment(
-        "FTS among agents of which half are unrelated, and what P_N learns", related.run
-    ),
+    "fts-related": Experiment("FTS when half of the agents are unrelated, and what P_N learns", related.run),
     "fts-synthetic": Experiment("FTS on functions drawn from a Gaussian process", synthetic.run),
     "pne": Experiment("PF-PNE, its racing variant and six comparators: cumulative regret", pne.run),
-    "rfms": Experiment("RFMS: all methods on tabulated sites, volumes and what is shipped", rfms.run),
+    "rfms": Experiment("RFMS: all methods on tabulated sites, their volumes and shipped models", rfms.run),
     "robustness": Experiment(
-        "Honest agents among liars: FTS, Co-KG and PF-PNE against alone", robustness.run
+        "Honest agents among liars: FTS, Co-KG and PF-PNE compared with tuning alone", robustness.run
     ),
-    "warm-start": Experiment("Landmine fields that start from the messages of others", warm_start.run),
+    "warm-start": Experiment("Landmine fields that start from the messages of other fields", warm_start.run),
 }
 
 
 def find(name: str) -> Experiment:
-    """Return an experiment; an unknown name is an error that lists what there is."""
+    """Return the experiment with this name; ConfigError that lists all names if it is unknown."""
     if name not in EXPERIMENTS:
         raise ConfigError(f"experiment: expected one of {', '.join(EXPERIMENTS)}, got {name!r}")
     return EXPERIMENTS[name]

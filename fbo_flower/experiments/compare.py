@@ -1,8 +1,8 @@
-"""Tables and pictures of paired comparisons: variants that share targets and starting points.
+"""Tables and pictures of paired comparisons of variants that share targets and starting points.
 
-Notation: `curves (R, K, T + 1)`, best value so far of `R` repetitions on `K` targets after
-`0 .. T` iterations. Repetitions on one target are not independent, so every standard error is over
-the `K` means of targets: s.d. / sqrt(K).
+Notation: `curves (R, K, T + 1)` are the best values so far of `R` repetitions on `K` targets after `0 .. T`
+iterations. Repetitions on one target are not independent, so every standard error is computed from the means
+of the `K` targets: s.d. / sqrt(K).
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import numpy as np
 
 from fbo_flower.experiments.panels import panels as grid
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.storage.files import atomic_file
+from fbo_flower.reports.pictures import save_figure
 
 CHECKPOINTS = (5, 10, 20, 50)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and its standard error."""
+    """A mean over targets and its standard error."""
 
     mean: float
     stderr: float
 
     @property
     def z(self) -> float:
-        """Mean in standard errors; 0 where nothing varies."""
+        """Return the mean in standard errors; 0 if nothing varies."""
         return self.mean / self.stderr if self.stderr > 0 else 0.0
 
     def __str__(self) -> str:
@@ -37,25 +37,25 @@ class Estimate:
 
 
 def clustered(values: Array) -> Estimate:
-    """Return the mean over `(R, K)` and its standard error over the means of the `K` targets."""
+    """Return the mean over `(R, K)` and its standard error, from the means of the `K` targets."""
     targets = values.mean(axis=0)
     stderr = targets.std(ddof=1) / np.sqrt(len(targets)) if len(targets) > 1 else np.nan
     return Estimate(float(targets.mean()), float(stderr))
 
 
 def gain(curves: Array, baseline: Array, iteration: int) -> Estimate:
-    """Return the paired difference to a baseline after so many iterations."""
+    """Return the paired difference to a baseline after `iteration` iterations."""
     return clustered(curves[:, :, iteration] - baseline[:, :, iteration])
 
 
 def iterations_to(curves: Array, level: float) -> int | None:
-    """Return after how many iterations the mean curve reaches `level`; None: not at all."""
-    reached = np.flatnonzero(curves.mean(axis=(0, 1)) >= level - 1e-12)  # rounding of the mean
+    """Return the number of iterations after which the mean curve reaches `level`; None: never."""
+    reached = np.flatnonzero(curves.mean(axis=(0, 1)) >= level - 1e-12)  # tolerates rounding of the mean
     return int(reached[0]) if len(reached) else None
 
 
 def clearly_worse(curves: Array, baseline: Array, iteration: int) -> float:
-    """Return the share of targets on which the paired difference is below -2 standard errors over `R`."""
+    """Return the share of targets whose paired difference is below -2 standard errors over repetitions."""
     difference = curves[:, :, iteration] - baseline[:, :, iteration]
     repetitions = len(difference)
     if repetitions < 2:
@@ -77,8 +77,8 @@ def markdown_table(
 
     Parameters
     ----------
-    baselines : variant -> the variant it is paired with, where that is not `reference`
-    traffic : variant -> bytes down and up per target, over the whole run
+    baselines : variant -> the variant it is paired with, if that is not `reference`
+    traffic : variant -> bytes down and up per target in the whole run
     """
     last = checkpoints[-1]
     level = float(curves[reference][:, :, last].mean())
@@ -142,5 +142,4 @@ def draw(
     handles = {h.get_label(): h for axis in axes for h in axis.get_legend_handles_labels()[0]}
     if handles:
         figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=3, frameon=False)
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=150)
+    save_figure(figure, path)

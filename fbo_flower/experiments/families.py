@@ -1,10 +1,10 @@
-"""All families of algorithms and their comparators on the same problems with the same budget.
+"""Compare all families of algorithms on the same problems with the same budget.
 
-None of the papers has this comparison. Every agent has 50 evaluations in all, the initial design included.
-The objectives of ten landmine fields, ten agents with digits and the four hospitals of `heart-4sites` are
-tabulated first (`simulation.tabulate`), so that they cost nothing. RFMS needs models, not values: it runs on
-the hospitals themselves, one of which trains 50 configurations while two judge, and what it ships is looked
-up in the table.
+None of the papers has this comparison. Every agent has 50 evaluations, including the initial design. The
+objectives of ten landmine fields, of ten agents with digits and of the four hospitals of `heart-4sites` are
+tabulated first (`simulation.tabulate`), so that evaluations take no time. RFMS needs models, not values: it
+runs on the hospitals themselves. One of them trains 50 configurations, two judge them, and the shipped
+configuration is looked up in the table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from fbo_flower.experiments import families_report
 from fbo_flower.experiments.families_report import job_name
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation import tabulate  # the module: it uses cells, which are in this package
+from fbo_flower.simulation import tabulate  # the module, which also runs as jobs
 from fbo_flower.simulation.jobs import Arrays, Job, open_directory, run_jobs
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.problems.table import PREFIX
@@ -31,9 +31,9 @@ from fbo_flower.study.study import Study
 
 BUDGET = 50
 TABULATED = ("landmine-svm", "digits-svm", "heart-4sites")
-NUM_POINTS = 400  # of a table, per agent
+NUM_POINTS = 400  # points of a table per agent
 NUM_INITIAL = 3
-# label -> algorithm, its options
+# label -> algorithm and options
 ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
     "random": ("random", {"num_initial": NUM_INITIAL}),
     "ts": ("ts", {}),
@@ -67,27 +67,27 @@ def run(
     num_workers: int,
     on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
-    """Run what is missing and write `results.md` and a picture; return the files.
+    """Run the jobs without a result, write `results.md` and a picture, and return these files.
 
-    They are written anew after every seed, so a run that is stopped has those of the seeds that are done.
+    The files are rewritten after every seed, so a stopped run leaves those of its finished seeds.
 
     Parameters
     ----------
-    quick : 2 seeds, two functions with 2 and 3 agents, 12 evaluations
+    quick : True: 2 seeds, two functions with 2 and 3 agents, 12 evaluations
     """
     budget, num_seeds = (12, 2) if quick else (BUDGET, 10)
     path = open_directory(directory, {"experiment": "families", "budget": budget})
     tables = {} if quick else make_tables(path, num_workers, on_job)
     files: list[Path] = []
     for seed in range(num_seeds):
-        work = cells(problems(quick), tables, seed, budget)
+        work = jobs(problems(quick), tables, seed, budget)
         run_jobs(work, path, num_workers, partial(on_job, f"seed {seed}"))
         files = families_report.report(path, tuple(problems(quick)), tuple(ALGORITHMS), seed + 1, budget)
     return files
 
 
 def make_tables(directory: Path, num_workers: int, on_job: Callable[[str, int, int], None]) -> dict[str, str]:
-    """Tabulate what is expensive, once; return the problem to use in place of each."""
+    """Tabulate the expensive problems once; return the problem that replaces each."""
     found = {}
     for name in TABULATED:
         file = directory / f"{name}.npz"
@@ -104,8 +104,8 @@ def _relabelled(on_job: Callable[[str, int, int], None], label: str, stage: str,
     on_job(label, done, of)
 
 
-def cells(chosen: Mapping[str, int], tables: Mapping[str, str], seed: int, budget: int) -> list[Job]:
-    """Return the work of one seed."""
+def jobs(chosen: Mapping[str, int], tables: Mapping[str, str], seed: int, budget: int) -> list[Job]:
+    """Return the jobs of one seed."""
     found = [
         Job(
             job_name(name, label, seed),
@@ -127,11 +127,11 @@ def cells(chosen: Mapping[str, int], tables: Mapping[str, str], seed: int, budge
     return found
 
 
-# -- cells -------------------------------------------------------------------------------------
+# -- jobs --------------------------------------------------------------------------------------
 
 
 def run_algorithm(problem: str, num_agents: int, label: str, seed: int, budget: int) -> Arrays:
-    """Run one algorithm; return what `families_report` looks at."""
+    """Run one algorithm; return the arrays that `families_report` uses."""
     made = make_problem(problem, num_agents, seed, {})
     algorithm, options = ALGORITHMS[label]
     rounds: int | None = budget - NUM_INITIAL + 1
@@ -150,7 +150,7 @@ def measured(
 
     Returns
     -------
-    best, values : `(agents, budget)`, best noiseless value so far, and that of every evaluation
+    best, values : `(agents, budget)`, best noiseless value so far, and noiseless value of every evaluation
     optimum : `(agents,)`
     costs : floats down and up, bytes down and up, per agent; CPU seconds
     """
@@ -174,9 +174,9 @@ def measured(
 
 
 def noiseless(study: Study, agent: str, optimum: float, budget: int) -> Array:
-    """Return the noiseless value of an agent's evaluations in their order, `(budget,)`.
+    """Return the noiseless values `(budget,)` of an agent's evaluations, in order.
 
-    A row of several pulls counts as so many; an agent that stopped early stays where it was.
+    A row with several pulls counts once per pull; the last value of an agent that stopped early is repeated.
     """
     mine = study.trials.where(agent=agent)
     order = np.argsort(mine["trial"], kind="stable")
@@ -188,7 +188,7 @@ def noiseless(study: Study, agent: str, optimum: float, budget: int) -> Array:
 
 
 def run_rfms(table: str, seed: int, budget: int) -> Arrays:
-    """Run RFMS on the hospitals; return the tabulated values of what is shipped, and the costs."""
+    """Run RFMS on the hospitals; return the tabulated values of the shipped configuration, and the costs."""
     logging.getLogger("flwr").setLevel(logging.WARNING)
     objective = make_problem(table, None, 0, {})
     problem = make_problem("heart-4sites", None, 0, {})

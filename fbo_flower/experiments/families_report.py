@@ -1,4 +1,4 @@
-"""The table and the picture of `families`."""
+"""Write the tables and the picture of `families`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from fbo_flower.algorithms import PlotStyle
 from fbo_flower.experiments import compare
 from fbo_flower.experiments.panels import panels as grid
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import save_figure
 from fbo_flower.reports.styles import algorithm_style
-from fbo_flower.simulation.jobs import has_cell, load_job
+from fbo_flower.simulation.jobs import has_result, load_job
 from fbo_flower.storage.files import atomic_file
 
 REFERENCE = "ts"
-# what the server has at the end, beyond how many trials were done and how many failed
+# what the server knows at the end, apart from the numbers of trials and of failures
 LEARNS = {
     "random": "nothing",
     "ts": "nothing",
@@ -27,8 +28,8 @@ LEARNS = {
     "co-kg": "all points (it chooses them) and, by linear algebra, values",
     "co-kg product": "all points (it chooses them) and, by linear algebra, values",
     "no collaboration": "the maximiser of every agent's surrogate and the value there",
-    "pf-pne": "cells of stage 1 with their means; of stage 2 nothing",
-    "pf-pne racing": "cells of stage 1 with their means; of stage 2 nothing",
+    "pf-pne": "cells of stage 1 with their means; nothing of stage 2",
+    "pf-pne racing": "cells of stage 1 with their means; nothing of stage 2",
     "fed-pne": "cells and their means",
     "local-pne": "nothing",
     "hct": "nothing",
@@ -49,14 +50,14 @@ def style(label: str) -> PlotStyle:
 
 
 def job_name(problem: str, label: str, seed: int) -> str:
-    """Return the name of a cell's file."""
+    """Return the name of a job."""
     return f"{problem}-{label.replace(' ', '_')}-{seed}"
 
 
 def report(
     directory: Path, problems: Sequence[str], labels: Sequence[str], num_seeds: int, budget: int
 ) -> list[Path]:
-    """Write `results.md` and `families.png` from the cells of the seeds that are done."""
+    """Write `results.md` and `families.png` from the jobs of the finished seeds."""
     checkpoints = [t for t in (5, 10, 20, 50) if t <= budget]
     text = [
         f"{budget} evaluations per agent, {num_seeds} seeds; means over agents, s.e. over seeds, differences "
@@ -77,7 +78,7 @@ def report(
 
 
 def stack(directory: Path, problem: str, label: str, num_seeds: int, key: str) -> Array:
-    """Return an array of every seed, `(seeds, ...)`."""
+    """Return one array of all seeds, stacked as `(seeds, ...)`."""
     return np.stack([load_job(directory, job_name(problem, label, s))[key] for s in range(num_seeds)])
 
 
@@ -100,11 +101,11 @@ def _table(
             row.append("-" if label == REFERENCE else str(paired))
         row += [f"{values.mean():.4f}", _reached(curves, by_chance), _reached(curves, level)]
         lines.append("| " + " | ".join([*row, *_costs(directory, problem, label, num_seeds)]) + " |")
-    if has_cell(directory, job_name(problem, "rfms", 0)):
+    if has_result(directory, job_name(problem, "rfms", 0)):
         shipped = stack(directory, problem, "rfms", num_seeds, "best")[:, :, 0].mean(axis=1)
         paired = compare.clustered((shipped - panel[REFERENCE][:, last - 1])[None, :])
         row = [
-            "rfms, what it ships",
+            "rfms, shipped model",
             *["-"] * (len(checkpoints) - 1),
             f"{shipped.mean():.4f}",
             "-",
@@ -127,7 +128,7 @@ def _costs(directory: Path, problem: str, label: str, num_seeds: int) -> list[st
 
 
 def _reached(curves: Array, level: float) -> str:
-    """Return after how many evaluations the mean over the seeds `(seeds, budget)` reaches a level."""
+    """Return the number of evaluations after which the mean of curves `(seeds, budget)` reaches a level."""
     reached = np.flatnonzero(curves.mean(axis=0) >= level - 1e-12)
     return str(int(reached[0]) + 1) if len(reached) else "not"
 
@@ -148,5 +149,4 @@ def draw(panels: dict[str, dict[str, Array]], path: Path) -> None:
         axis.set_xlabel("evaluations per agent")
     axes[0].set_ylabel("best value so far")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, frameon=False)
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=120)
+    save_figure(figure, path, 120)

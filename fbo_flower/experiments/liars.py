@@ -1,8 +1,8 @@
-"""Agents that lie in reports which are well-formed: every check of the wire lets them through.
+"""Agents that lie in well-formed reports, which pass every check of the wire format.
 
-A liar evaluates and remembers as everybody does and changes what it tells of its objective on the way out:
-the weights of FTS, the posterior mean and the mean of the warm-up of Co-KG, the cell means of PF-PNE. What
-it discloses of its own trials stays true, and is not used by anybody else.
+A liar evaluates as the others do, but changes what its reports say of its objective: the weights of FTS, the
+posterior mean and the mean of the warm-up in Co-KG, the cell means of PF-PNE. The trials that it discloses
+stay true; no other agent uses them.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.grids import Fault
 
-TOLD = ("weights", "mean", "means", "moments")  # what reports say of an objective
+TOLD = ("weights", "mean", "means", "moments")  # arrays of a report that describe the objective
 ALWAYS = range(1, 10**9)  # all rounds
 
 
 def flipped(told: Array, rng: np.random.Generator) -> Array:
-    """Praise what is bad."""
+    """Return the negated values, which praise bad points."""
     return -told
 
 
 def amplified(told: Array, rng: np.random.Generator) -> Array:
-    """Praise what is bad, ten times as loud as everybody else."""
+    """Return the negated values times ten."""
     return -10.0 * told
 
 
 def constant(told: Array, rng: np.random.Generator) -> Array:
-    """Say that everything is as good as the best."""
+    """Return the largest value everywhere."""
     return np.full_like(told, np.max(np.abs(told), initial=0.0))
 
 
 def random(told: Array, rng: np.random.Generator) -> Array:
-    """Say anything, of the size of the truth."""
+    """Return random values of the same magnitude."""
     size = float(np.sqrt(np.mean(np.square(told))))
     return size * rng.standard_normal(told.shape)
 
@@ -54,22 +54,22 @@ LIES: Mapping[str, Callable[[Array, np.random.Generator], Array] | None] = {
 
 @dataclass
 class Liars:
-    """The last `num_liars` of `num_agents`, all with one kind of lie.
+    """The last `num_liars` of `num_agents` agents, which all tell the same kind of lie.
 
     Parameters
     ----------
     kind : a key of `LIES`
-    seed : of random lies
+    seed : seed of random lies
     """
 
     kind: str
     num_agents: int
     num_liars: int
     seed: int
-    _heard: dict[str, Array] = field(default_factory=dict)  # what agent 0 told last
+    _heard: dict[str, Array] = field(default_factory=dict)  # the last report of agent 0
 
     def faults(self) -> dict[int, Fault]:
-        """Return partition -> fault, for a grid."""
+        """Return partition -> fault, with which an `InProcessGrid` makes the agents lie."""
         first = self.num_agents - self.num_liars
         found = {
             agent: Fault("malformed", ALWAYS, change=self._lie(agent))
@@ -78,7 +78,7 @@ class Liars:
         return found | {0: Fault("malformed", ALWAYS, change=self._hear)}
 
     def _hear(self, content: RecordDict) -> RecordDict:
-        """Listen in on agent 0, which is honest and whose reply passes unchanged."""
+        """Record the reply of agent 0, which is honest, and return it unchanged."""
         self._heard = {name: array.numpy().copy() for name, array in _told(content).items()}
         return content
 
@@ -97,7 +97,7 @@ class Liars:
         if lie is None:
             heard = self._heard.get(name, told)
             return heard if heard.shape == told.shape else told
-        if name == "moments":  # number, mean, deviation: only of the mean can one lie in any direction
+        if name == "moments":  # number, mean, deviation: only the mean can take any value
             return np.array([told[0], lie(told[1:2], rng)[0], told[2]])
         return lie(told, rng)
 

@@ -1,26 +1,24 @@
-"""A picture of several panels that people can read in a page: three or four in a row at most."""
+"""Make a figure of several panels that is readable on a page, with few panels in a row."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+from fbo_flower.reports.pictures import new_figure
+
 
 def panels(count: int, columns: int, width: float, height: float) -> tuple[Any, list[Any]]:
-    """Return a figure and `count` axes, row by row; what is left of the last row stays empty.
+    """Return a figure and `count` axes, row by row; the rest of the last row stays empty.
 
     Parameters
     ----------
-    columns : panels in a row, fewer where there are fewer
-    width, height : of a panel, inches
+    columns : largest number of panels in a row
+    width, height : size of a panel in inches
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     columns = min(columns, count)
     rows = math.ceil(count / columns)
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure: Any = new_figure(width * columns, height * rows)
     axes: list[Any] = list(figure.subplots(rows, columns, squeeze=False).ravel())
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)

@@ -1,8 +1,8 @@
-"""How far honest agents fall behind when others lie, algorithm by algorithm.
+"""Measure how much worse honest agents do when others lie, for several algorithms.
 
-Ten agents, of which 1, 2 or 4 send well-formed false reports (`robustness_liars`). Every run is paired with
-one in which the same agents work alone, with the same seed; only honest agents count. Regret of an algorithm
-that collaborates minus regret alone: above 0 means behind.
+Of ten agents, 1, 2 or 4 send well-formed false reports (`experiments.liars`). Every run is paired with one in
+which the same agents tune alone with the same seed. Only honest agents count. The tables show regret with
+collaboration minus regret alone: above 0 means that collaboration is worse.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from fbo_flower.experiments.compare import Estimate, clustered
 from fbo_flower.experiments.liars import LIES, Liars
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.agents import problem_app
+from fbo_flower.simulation.annotate import annotate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.simulation.runner import on_problem
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.strategies import STRATEGIES
 
@@ -43,13 +43,13 @@ _CO_KG = {"num_points": 100}
 
 @dataclass(frozen=True)
 class Family:
-    """Variants of one algorithm on one problem, and the one that works alone.
+    """Variants of one algorithm on one problem, and the algorithm with which agents tune alone.
 
     Parameters
     ----------
-    column : of the study's regret that counts, at the end of a run
-    num_rounds : None: until the budget is spent
-    alone : algorithm and options
+    column : column of the study's regret table that is compared at the end of a run
+    num_rounds : number of rounds; None: until the budget is spent
+    alone : algorithm and options with which agents tune alone
     variants : label -> algorithm and options
     """
 
@@ -61,7 +61,7 @@ class Family:
 
 
 def families(quick: bool) -> dict[str, Family]:
-    """Return what is run; fewer rounds and pulls if `quick`."""
+    """Return all families by name, with fewer rounds and pulls if `quick`."""
     budget = {"budget": 300 if quick else 3000}
     return {
         "fts": Family(
@@ -95,11 +95,11 @@ def run(
     num_workers: int,
     on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
-    """Run what is missing and write `results.md`; return the files.
+    """Run the jobs without a result, write `results.md` and return its path.
 
     Parameters
     ----------
-    quick : 2 seeds of short runs instead of 5 of longer ones
+    quick : True: 2 seeds of short runs; False: 5 seeds of longer runs
     """
     num_seeds = 2 if quick else 5
     settings = {"experiment": "robustness", "quick": quick, "num_seeds": num_seeds}
@@ -119,7 +119,7 @@ def run(
 
 
 def run_variant(family: str, label: str, seed: int, quick: bool) -> Arrays:
-    """Return the regret of every agent after every evaluation, `(agents, evaluations)`, case by case."""
+    """Return every agent's regret after every evaluation, `(agents, evaluations)`, for each case."""
     setting = families(quick)[family]
     if label == "alone":
         return {"none-0": regret_of(setting, *setting.alone, seed)}
@@ -133,14 +133,14 @@ def run_variant(family: str, label: str, seed: int, quick: bool) -> Arrays:
 def regret_of(
     setting: Family, algorithm: str, options: dict[str, Any], seed: int, kind: str = "none", number: int = 0
 ) -> Array:
-    """Return the regret `(agents, evaluations)` of one run; of an algorithm on cells, only at the end."""
+    """Return the regret `(agents, evaluations)` of one run; for bandits, only the last column."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     problem = make_problem(setting.problem, NUM_AGENTS, seed)
     strategy = STRATEGIES[algorithm](num_agents=NUM_AGENTS, seed=seed, **options)
     faults = Liars(kind, NUM_AGENTS, number, seed).faults() if number else None
     grid = InProcessGrid(problem_app(problem, strategy.algorithm, seed), NUM_AGENTS, faults=faults)
-    study = on_problem(strategy.start(grid, setting.num_rounds), problem)
-    if study.rounds["refused"].any():  # then they would be no liars that nobody notices
+    study = annotate(strategy.start(grid, setting.num_rounds), problem)
+    if study.rounds["refused"].any():  # the lies must pass all checks
         raise AssertionError(f"refused: {study.rounds['reasons'].tolist()}")
     rows = [study.regret.where(agent=str(agent))[setting.column] for agent in range(NUM_AGENTS)]
     if setting.num_rounds is None:
@@ -149,12 +149,12 @@ def regret_of(
 
 
 def spent_on_others(num_iterations: int) -> int:
-    """Return how many evaluations an agent of FTS is expected to spend on messages, `sum of 1 - p_t`."""
+    """Return the expected number of evaluations that an agent of FTS spends on messages, `sum 1 - p_t`."""
     return math.ceil(sum(1.0 - own_probability(SCHEDULE, t) for t in range(1, num_iterations + 1)))
 
 
 def behind(mine: Array, alone: Array, number: int) -> Estimate:
-    """Return regret minus regret alone of honest agents, with its standard error over seeds.
+    """Return the honest agents' regret minus their regret alone, with its standard error over seeds.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def behind(mine: Array, alone: Array, number: int) -> Estimate:
 
 
 def report(directory: Path, quick: bool, num_seeds: int) -> Path:
-    """Write the tables from the cells."""
+    """Write the tables from the finished jobs."""
     text: list[str] = []
     for family, setting in families(quick).items():
         alone = _stacked(directory, family, "alone", num_seeds)["none-0"]  # (seeds, agents, evaluations)
@@ -176,7 +176,7 @@ def report(directory: Path, quick: bool, num_seeds: int) -> Path:
         text += _table(final, alone[:, :, -1])
         if family == "fts":
             spent = spent_on_others((setting.num_rounds or 0) - 1)
-            text += [f"Against alone with {spent} evaluations fewer:\n"]
+            text += [f"Compared with tuning alone with {spent} evaluations fewer:\n"]
             text += _table(final, alone[:, :, -1 - spent])
     path = directory / "results.md"
     with atomic_file(path, text=True) as stream:
@@ -196,4 +196,4 @@ def _table(final: dict[str, dict[str, Array]], alone: Array) -> list[str]:
 
 def _stacked(directory: Path, family: str, label: str, num_seeds: int) -> Arrays:
     found = [load_job(directory, f"{family}-{label}-{seed}") for seed in range(num_seeds)]
-    return {case: np.stack([cell[case] for cell in found]) for case in found[0]}
+    return {case: np.stack([result[case] for result in found]) for case in found[0]}

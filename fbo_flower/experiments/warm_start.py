@@ -1,7 +1,8 @@
-"""What kept messages are worth to a federation that begins: landmine fields that no earlier study has seen.
+"""Measure what saved messages are worth to a new federation, on landmine fields that no earlier study had.
 
-The fields are dealt into five groups. The fields outside a group tune with FTS, and their server keeps what
-they sent; then the fields of the group tune, with these messages and without. No observation moves.
+The fields are divided into five groups. The fields outside a group tune with FTS, and their server saves
+their messages; then the fields of the group tune with these messages and without. No observation is passed
+on.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, ru
 from fbo_flower.simulation.problems.base import Config
 from fbo_flower.simulation.problems.landmine_svm import LandmineSVM
 from fbo_flower.simulation.runner import simulate
+from fbo_flower.simulation.settings import Checkpoint, PriorKnowledge
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.study.ranking import incumbents
 
 NUM_FIELDS = 29
-NUM_GROUPS = 5  # of five fields each, and four that are never held out
+NUM_GROUPS = 5  # of five fields each; four fields are never held out
 GROUP = 5
 NUM_INITIAL = 3
 _PORTFOLIO: Mapping[str, Any] = {"advice": "portfolio", "schedule": "first-5"}
@@ -43,9 +45,9 @@ CHECKPOINTS = (1, 2, 5, 10, 20)
 
 @dataclass(frozen=True)
 class SomeFields(LandmineSVM):
-    """Landmine detection on some of the fields only."""
+    """The landmine problem restricted to some of the fields."""
 
-    fields: str = ""  # their numbers, separated by commas
+    fields: str = ""  # numbers of the fields, separated by commas
 
     name: ClassVar[str] = "landmine-some-fields"
 
@@ -63,44 +65,43 @@ def run(
     num_workers: int,
     on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
-    """Run what is missing and write `results.md` and a picture; return the files.
+    """Run the jobs without a result, write `results.md` and a picture, and return these files.
 
     Parameters
     ----------
-    quick : 2 groups, 6 earlier fields and 5 iterations instead of 5, 24 and 20
+    quick : True: 2 groups, 6 earlier fields and 5 iterations; False: 5, 24 and 20
     """
     size = (2, 6, 5) if quick else (NUM_GROUPS, NUM_FIELDS - GROUP, 20)
     names = ("num_groups", "num_earlier", "num_iterations")
     path = open_directory(directory, {"experiment": "warm-start", **dict(zip(names, size, strict=True))})
-    run_jobs(cells(*size), path, num_workers, partial(on_job, "groups"))
+    run_jobs(jobs(*size), path, num_workers, partial(on_job, "groups"))
     return report(path, *size)
 
 
-def cells(num_groups: int, num_earlier: int, num_iterations: int) -> list[Job]:
-    """Return a cell per group of fields that is held out."""
+def jobs(num_groups: int, num_earlier: int, num_iterations: int) -> list[Job]:
+    """Return one job per held-out group of fields."""
     arguments = {"num_earlier": num_earlier, "num_iterations": num_iterations}
     return [Job(f"group-{i}", run_group, {"group": i, **arguments}) for i in range(num_groups)]
 
 
 def groups() -> list[list[int]]:
-    """Return the fields of every group, drawn once."""
+    """Return the fields of every group, from a fixed random permutation."""
     order = np.random.default_rng(0).permutation(NUM_FIELDS)
     return [sorted(order[GROUP * i : GROUP * (i + 1)].tolist()) for i in range(NUM_GROUPS)]
 
 
 def run_group(group: int, num_earlier: int, num_iterations: int) -> Arrays:
-    """Let the others tune, then the group, by every variant; return curves `(5, iterations + 1)`."""
+    """Let the other fields tune, then the group with every variant; return curves `(5, iterations + 1)`."""
     logging.getLogger("flwr").setLevel(logging.WARNING)
     held_out = groups()[group]
     others = [field for field in range(NUM_FIELDS) if field not in held_out][:num_earlier]
     found: Arrays = {}
     with tempfile.TemporaryDirectory() as earlier:
-        _simulate("fts", {}, others, 40_000 + group, num_iterations + 1, messages=earlier)
+        kept = Checkpoint(messages=earlier)
+        _simulate("fts", {}, others, 40_000 + group, num_iterations + 1, checkpoint=kept)
         for variant, (algorithm, options, is_warm) in VARIANTS.items():
-            start = earlier if is_warm else None
-            study = _simulate(
-                algorithm, options, held_out, 50_000 + group, num_iterations + 1, warm_start=start
-            )
+            prior = PriorKnowledge(warm_start=earlier if is_warm else None)
+            study = _simulate(algorithm, options, held_out, 50_000 + group, num_iterations + 1, prior=prior)
             _, best = incumbents(study.trials)
             found[variant] = np.asarray(best[:, NUM_INITIAL - 1 :], dtype=np.float64)
     return found
@@ -115,9 +116,9 @@ def _simulate(
 
 
 def report(directory: Path, num_groups: int, num_earlier: int, num_iterations: int) -> list[Path]:
-    """Write the table and the picture from the cells."""
+    """Write the table and the picture from the finished jobs."""
     found = [load_job(directory, f"group-{i}") for i in range(num_groups)]
-    curves = {v: np.concatenate([cell[v] for cell in found])[None] for v in VARIANTS}
+    curves = {v: np.concatenate([result[v] for result in found])[None] for v in VARIANTS}
     checkpoints = [t for t in CHECKPOINTS if t <= num_iterations]
     pairs = {"fts warm": "fts cold", "portfolio warm": "portfolio cold"}
     text = [
@@ -128,19 +129,17 @@ def report(directory: Path, num_groups: int, num_earlier: int, num_iterations: i
         *(saved(curves[warm], curves["ts"], warm, "ts") for warm in pairs),
     ]
     results, picture = directory / "results.md", directory / "warm-start.png"
-    compare.draw(
-        {"Fields that were held out": curves}, {}, picture, ylabel="gain in best AUC over ts", hidden=()
-    )
+    compare.draw({"Held-out fields": curves}, {}, picture, ylabel="gain in best AUC over ts", hidden=())
     with atomic_file(results, text=True) as stream:
         stream.write("\n".join(text))
     return [results, picture]
 
 
 def saved(warm: Array, cold: Array, name: str, other: str) -> str:
-    """Say how many evaluations a warm start saves: until each field has what the cold one has in the end.
+    """Return a line that says how many evaluations a warm start saves to reach the cold run's last value.
 
-    Per field, `first t with warm >= cold's last` against the first `t` at which the cold one has it itself; a
-    field that never gets there counts with one more than all iterations.
+    Per field, the first `t` with `warm >= cold's last` is compared with the first `t` at which the cold run
+    reaches that value; a field that never reaches it counts one more than the number of iterations.
     """
     last = cold[0, :, -1:]
     steps = cold.shape[2]

@@ -1,1 +1,1 @@
-"""A study as figures, tables and pages."""
+"""Figures, tables and pages that show a study."""

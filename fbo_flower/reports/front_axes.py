@@ -1,4 +1,4 @@
-"""Selections of models as a figure: losses at the openbox and elsewhere, what is shipped, who beats whom."""
+"""Draw selections of models: losses at the openbox and elsewhere, shipped models, and win matrices."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ _PLACES = ("openbox", "curators", "lockbox")
 
 
 def draw_selections(drawing: Figure, study: Study, styles: Mapping[str, Style]) -> None:
-    """Draw a study's models: the front in the search's losses, the shipped models' losses at the end, and,
-    with several contestants, the win matrices.
+    """Draw a study's models: fronts, the shipped models' losses and the win matrices.
+
+    The fronts are in the losses that the search has seen, the shipped models' losses on other rows. Win
+    matrices need several contestants.
 
     Raises
     ------
@@ -32,7 +34,7 @@ def draw_selections(drawing: Figure, study: Study, styles: Mapping[str, Style]) 
     rows = selections(study)
     known = np.isfinite(study.models["local_loss"]) & np.isfinite(study.models["remote_loss"])
     if not known.any():
-        raise ConfigError("figure: expected models that were judged, got none")
+        raise ConfigError("figure: expected a study with judged models, got none")
     several = len({row.contestant for row in rows}) > 1
     widths = [4.4, 3.6] + [2.9, 2.9] * several
     drawing.set_size_inches(sum(widths) + 0.6, 4.2)
@@ -46,7 +48,7 @@ def draw_selections(drawing: Figure, study: Study, styles: Mapping[str, Style]) 
 
 
 def _draw_front(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
-    """Draw every configuration as a dot, the non-dominated ones as a staircase, the shipped one as a star."""
+    """Draw all configurations as dots, the non-dominated ones as a staircase, the shipped one as a star."""
     for name in study.algorithms:
         rows = study.models.where(algorithm=name)
         losses = np.array([rows["local_loss"], rows["remote_loss"]]).T.reshape(-1, 2)
@@ -83,7 +85,7 @@ def _draw_front(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
 
 
 def _zoom(ax: Axes, study: Study) -> None:
-    """Show what lies near the fronts; many configurations are no better than a constant."""
+    """Limit the axes to the region of the fronts, since many configurations are as bad as a constant."""
     losses = np.array([study.models["local_loss"], study.models["remote_loss"]]).T
     known = np.isfinite(losses).all(axis=1)
     front = losses[known & (study.models["on_front"] | study.models["shipped"])]
@@ -94,12 +96,12 @@ def _zoom(ax: Axes, study: Study) -> None:
     ax.set_ylim(low[1], high[1])
     beyond = int((losses[known] > high).any(axis=1).sum())
     if beyond:
-        note = f"{beyond} of {len(losses)} lie beyond"
+        note = f"{beyond} of {len(losses)} not shown"
         ax.text(0.99, 0.01, note, transform=ax.transAxes, ha="right", fontsize=8, color=GREY)
 
 
 def _draw_shipped(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
-    """Draw the losses of the shipped models on rows that the search has not seen, the front's as ticks."""
+    """Draw the shipped models' losses on rows unseen by the search, and those of the front as ticks."""
     names = [name for name in study.algorithms if len(study.models.where(algorithm=name))]
     for place, column in enumerate(OUTBAG):
         for number, name in enumerate(names):
@@ -112,13 +114,13 @@ def _draw_shipped(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
     ax.set_xticks(range(len(OUTBAG)), _PLACES)
     ax.set_xlim(-0.5, len(OUTBAG) - 0.5)
     ax.set_ylim(bottom=0.0)
-    ax.set_title("Loss on rows that were kept back", fontsize=10, loc="left")
+    ax.set_title("Loss on held-out rows", fontsize=10, loc="left")
     ax.set_xlabel("dashes: the models of the front", fontsize=8, color=GREY, loc="left")
     ax.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_wins(ax: Axes, names: list[str], wins: Array, protocol: str, replications: int) -> None:
-    """Draw a win matrix: the row's contestant beats the column's."""
+    """Draw a win matrix: how often the contestant of the row beats that of the column."""
     ax.imshow(wins, vmin=-0.6, vmax=1.6, cmap="PRGn")  # pale enough for figures
     for (i, j), share in np.ndenumerate(wins):
         if np.isfinite(share):

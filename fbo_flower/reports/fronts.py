@@ -1,7 +1,7 @@
-"""Fronts and hypervolumes of any number of losses, by moocore.
+"""Fronts and hypervolumes of any number of losses, computed by moocore.
 
-They stand here and not among the numerics, which import NumPy and SciPy only and are loaded on devices:
-nobody but who reports a study needs more than two losses, and those are in `numerics.pareto`.
+They are not in `numerics`, which devices load and which imports only NumPy and SciPy. Only reports need more
+than two losses; for two there is `numerics.acquisition.pareto`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fbo_flower.numerics.arrays import Array, BoolArray
 
 
 def non_dominated(losses: Array) -> BoolArray:
-    """Which of `losses (n, k)` no other dominates, `(n,)`; of equal ones the first only."""
+    """Return which of `losses (n, k)` no other dominates, `(n,)`; of equal losses, only the first."""
     _check(losses)
     if len(losses) == 0:
         return np.zeros(0, dtype=np.bool_)
@@ -23,7 +23,7 @@ def non_dominated(losses: Array) -> BoolArray:
 
 
 def hypervolume(losses: Array, reference: Array) -> float:
-    """Return the volume between `losses (n, k)` and `reference (k,)`, 0 without a point inside.
+    """Return the volume between `losses (n, k)` and `reference (k,)`; 0 if no loss is below the reference.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def hypervolume(losses: Array, reference: Array) -> float:
     _check(losses)
     if reference.shape != losses.shape[1:]:
         raise ConfigError(f"reference: expected {losses.shape[1]} numbers, got {reference.shape}")
-    # moocore counts equal points once; points beyond the reference are dropped by us
+    # moocore counts equal points once; we drop points beyond the reference
     inside = losses[(losses < reference).all(axis=1)]
     if len(inside) == 0:
         return 0.0

@@ -1,4 +1,4 @@
-"""Lines with bands on one axis: their range, and names at their ends in place of a legend."""
+"""Draw lines with bands on one axis, limit its range, and label the lines at their ends."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 Line = tuple[Array, Array, Array]  # x, mean, stderr, each `(num_points,)`
 Style = tuple[str, Any]  # colour, line style as matplotlib takes it
 
-GREY = "#5f5f5f"  # of all that is not data
-_LABEL_HEIGHT = 0.06  # of a line of text, as a fraction of the axes
+GREY = "#5f5f5f"  # colour of all that is not data
+_LABEL_HEIGHT = 0.06  # height of a line of text, as a fraction of the axes
 
 
 def draw_lines(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style]) -> None:
@@ -42,7 +42,7 @@ def draw_lines(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style]) ->
 
 
 def zoom(ax: Axes, lines: dict[str, Line], num_initial: int) -> None:
-    """Show all that follows the initial design, unless that leaves the second half less than a quarter."""
+    """Limit the axis to the values after the initial design, unless the second half would become too flat."""
     high = max(np.nanmax(mean + np.nan_to_num(stderr)) for _, mean, stderr in lines.values())
     longest = max(x[-1] for x, _, _ in lines.values())
     low, low_half = (_lowest(lines, start) for start in (max(num_initial, 1), (1 + longest) / 2))
@@ -53,7 +53,7 @@ def zoom(ax: Axes, lines: dict[str, Line], num_initial: int) -> None:
 
 
 def _lowest(lines: dict[str, Line], start: float) -> float:
-    """Lower edge of the bands from `start` on, or at a line's end if it is over before."""
+    """Return the lowest edge of the bands from `start` on, or at the end of a line that ends before."""
     edges = []
     for x, mean, stderr in lines.values():
         known = np.isfinite(mean)
@@ -63,7 +63,7 @@ def _lowest(lines: dict[str, Line], start: float) -> float:
 
 
 def use_logarithm(ax: Axes, lines: dict[str, Line]) -> dict[str, Line]:
-    """Make the axis logarithmic, and raise a regret of zero to its lower edge."""
+    """Make the axis logarithmic, and draw a regret of zero at its lower edge."""
     positive = [mean[mean > 0] for _, mean, _ in lines.values()]
     smallest = min((values.min() for values in positive if len(values)), default=1.0)
     largest = max((values.max() for values in positive if len(values)), default=1.0)
@@ -74,7 +74,7 @@ def use_logarithm(ax: Axes, lines: dict[str, Line]) -> dict[str, Line]:
 
 
 def mark_initial_design(ax: Axes, num_initial: int) -> None:
-    """Shade the evaluations that every algorithm makes before it has learned anything."""
+    """Shade the evaluations of the initial design."""
     first, last = ax.get_xlim()
     if not first < num_initial < last:
         return
@@ -84,7 +84,7 @@ def mark_initial_design(ax: Axes, num_initial: int) -> None:
 
 
 def explain_bands(ax: Axes, lines: dict[str, Line], *, at_top: bool) -> None:
-    """Say what lines and bands are, in the right-hand corner that the curves leave free."""
+    """Write what lines and bands mean into the right-hand corner that the curves leave free."""
     if any(np.isfinite(stderr).any() for _, _, stderr in lines.values()):
         height, va = (0.98, "top") if at_top else (0.02, "bottom")
         style: dict[str, Any] = {"fontsize": 8, "color": GREY, "ha": "right", "va": va}
@@ -92,7 +92,7 @@ def explain_bands(ax: Axes, lines: dict[str, Line], *, at_top: bool) -> None:
 
 
 def label_ends(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style]) -> None:
-    """Write each name to the right of its line, moved apart where they would overlap."""
+    """Write each name to the right of its line, and move names apart that would overlap."""
     ends = []
     for name, (x, mean, _) in lines.items():
         last = np.flatnonzero(np.isfinite(mean))[-1]
@@ -125,10 +125,10 @@ def label_ends(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style]) ->
 
 
 def _spread(heights: Array, distance: float) -> Array:
-    """Nearest heights in [0, 1] (in least squares) that keep the order and a distance.
+    """Return the heights in [0, 1] nearest to the given ones (least squares) that are `distance` apart.
 
-    Subtracting `i * distance` turns the task into isotonic regression between bounds: pool adjacent
-    violators, then clip.
+    Subtracting `i * distance` turns this into isotonic regression with bounds: pool adjacent violators, then
+    clip.
     """
     order = np.argsort(heights, kind="stable")
     pools: list[list[float]] = []

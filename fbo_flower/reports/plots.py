@@ -1,10 +1,10 @@
-"""A study as one figure: what each algorithm reaches, after how many evaluations, and for how much traffic.
+"""Draw a study as one figure: best values against evaluations, and the traffic that they cost.
 
-Floats exchanged against rounds are shown where there are any.
+A panel with the floats exchanged is added if an algorithm exchanges any.
 
-Lines are means over agents, bands are one standard error to either side. Where the optimum is known the
-figure shows simple regret (logarithmic) and cumulative regret, else the incumbents; the axis then starts near
-the end of the initial design, whose values are often awful.
+Lines are means over agents, bands are one standard error to either side. If the optimum is known, the figure
+shows simple regret (logarithmic) and cumulative regret, otherwise the best values so far; the axis then
+starts near the end of the initial design, whose values are often very low.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from fbo_flower.reports.line_axes import (
     use_logarithm,
     zoom,
 )
+from fbo_flower.reports.pictures import require_matplotlib
 from fbo_flower.reports.styles import study_styles
 from fbo_flower.reports.summary import agent_curves, mean_and_stderr, summarise, target_rows
 from fbo_flower.reports.traffic_axes import draw_bytes, draw_communication, floats_by_round
@@ -41,18 +42,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MAX_POINTS = 1000  # of a line; bandits make 10^5 evaluations
+_MAX_POINTS = 1000  # points of a line; bandits make 10^5 evaluations
 _FORMATS = (".pdf", ".png", ".svg")
 
 
 def plot_study(study: Study, path: str | os.PathLike[str], *, title: str | None = None) -> None:
-    """Draw a study and write the picture, whole or not at all.
+    """Draw a study and write the picture; an error leaves no partial file.
 
     Parameters
     ----------
     study : with trials, regret or mean incumbents to show
     path : ends in .png, .pdf or .svg
-    title : by default the problem and the number of agents
+    title : None: the problem and the number of agents
 
     Raises
     ------
@@ -69,19 +70,16 @@ def plot_study(study: Study, path: str | os.PathLike[str], *, title: str | None 
 
 
 def figure(study: Study, *, title: str | None = None) -> Figure:
-    """Draw a study; the caller may still change the figure.
+    """Draw a study and return the figure, which the caller may change.
 
     Raises
     ------
     ConfigError
         If there is nothing to show or matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(
-            "plots: matplotlib is not installed; try `pip install 'fbo-flower[simulation]'`"
-        ) from error
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
     styles = study_styles(study)
     if len(study.models):
         drawing = Figure(layout="constrained", facecolor="white")
@@ -95,7 +93,7 @@ def figure(study: Study, *, title: str | None = None) -> Figure:
 
     num_lines = (2 if has_regret else 1) + has_floats
     widths = [4.3 if has_regret or has_floats else 5.2] * num_lines + [2.2] * has_traffic
-    rows = 2 if len(widths) > 3 else 1  # four panels stand in a square
+    rows = 2 if len(widths) > 3 else 1  # four panels form a square
     widths = widths[:2] if rows == 2 else widths
     size = (sum(widths) + 0.8 * min(num_lines, len(widths)), 3.9 * rows)
     drawing = Figure(figsize=size, facecolor="white")
@@ -124,7 +122,9 @@ def _draw_incumbents(ax: Axes, study: Study, styles: Mapping[str, Style]) -> Non
         x = np.arange(1.0, curves.shape[1] + 1)
         lines[algorithm] = (x, *mean_and_stderr(curves))
     unit = "Evaluations per agent"
-    if not any(len(x) for x, _, _ in lines.values()):  # agents kept their trials: what the strategy saw
+    if not any(
+        len(x) for x, _, _ in lines.values()
+    ):  # agents disclosed no trials: use the means that the strategy saw
         unit = "Round"
         for algorithm in study.algorithms:
             rounds = study.rounds.where(algorithm=algorithm)
@@ -157,7 +157,7 @@ def _draw_regret(simple: Axes, cumulative: Axes, study: Study, styles: Mapping[s
                 x, curves = _steps(rows, column)
                 lines[algorithm] = (x, *mean_and_stderr(curves))
         if not lines:
-            raise ConfigError(f"figure: expected {name.lower()} that is known, got only NaN")
+            raise ConfigError(f"figure: expected known values of {name.lower()}, got only NaN")
         if column == "simple":
             lines = use_logarithm(ax, lines)
         draw_lines(ax, lines, styles)
@@ -169,7 +169,7 @@ def _draw_regret(simple: Axes, cumulative: Axes, study: Study, styles: Mapping[s
 
 
 def _steps(rows: Table, column: str) -> tuple[Array, Array]:
-    """Curves of all agents on one grid of evaluations; an agent's value holds until its next row.
+    """Return all agents' curves on one grid of evaluations; a value holds until the agent's next row.
 
     Returns
     -------
@@ -190,7 +190,7 @@ def _steps(rows: Table, column: str) -> tuple[Array, Array]:
 
 
 def _num_initial(study: Study) -> int:
-    """Size of the initial design if all runs agree, else 0."""
+    """Return the size of the initial design if it is the same in all runs, else 0."""
     sizes = {int(run.get("num_initial") or 0) for run in study.settings["runs"]}
     return sizes.pop() if len(sizes) == 1 else 0
 

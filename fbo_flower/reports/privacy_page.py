@@ -1,4 +1,4 @@
-"""A page per algorithm on what its server learned: amounts, what is disclosed, what can be inferred."""
+"""Write a page per algorithm on what its server learned: amounts, disclosures and possible inferences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = "privacy.md"
 
 
 def write_privacy_page(study: Study, path: Path) -> None:
-    """Write the pages of all algorithms of a study into one file."""
+    """Write the pages of all algorithms of a study into the file `path`."""
     with atomic_file(path, text=True) as stream:
         stream.write(privacy_page(study))
 
@@ -40,7 +40,7 @@ def _section(study: Study, label: str) -> Iterator[str]:
         f"{_mean(rounds[f'floats_{way}'], turns)} numbers and {_size(rounds[f'bytes_{way}'], turns)} {way}"
         for way in ("up", "down")
     )
-    yield f"Per agent and round: {up}, {down}, headers included in the bytes."
+    yield f"Per agent and round: {up}, {down}, headers are included in the bytes."
     yield ""
     yield "| what may leave an agent | made from | discloses by design |"
     yield "|---|---|---|"
@@ -81,7 +81,7 @@ def _spent(privacy: object, disclosed: bool) -> str:
     count = f"{privacy.get(what)} {what}{' of one agent' if what == 'messages' else ''}"
     if privacy.get("epsilon") is None:
         return f"Noise for differential privacy: none was added in {count}, so no epsilon bounds anything."
-    caveat = " It bounds what the algorithm sends; trials that agents disclose beside it are not in it."
+    caveat = " It bounds what the algorithm sends; it does not cover trials that agents disclose beside it."
     return (
         f"Differential privacy, {privacy['noise']} noise: epsilon {privacy['epsilon']:.3g} at delta "
         f"{privacy['delta']:g} after {count}.{caveat if disclosed else ''}"

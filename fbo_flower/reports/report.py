@@ -1,4 +1,4 @@
-"""A study's files together with its picture."""
+"""Write a study's files together with its picture."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def save_with_picture(study: Study, directory: Path) -> str:
 
     Returns
     -------
-    Why there is no picture; "" if there is one.
+    The reason if no picture could be drawn, else "".
     """
     study.save(directory)
     return draw(study, directory / PICTURE)
 
 
 def draw(study: Study, path: Path) -> str:
-    """Draw the study; return why that was not possible, "" if it was. Data come before pictures."""
+    """Draw the study; if that fails, return the reason instead of an error, because the data matter more."""
     try:
         plot_study(study, path)
     except ConfigError as error:
-        path.unlink(missing_ok=True)  # of an earlier study in this directory
+        path.unlink(missing_ok=True)  # otherwise the picture of an earlier study would stay
         return str(error)
     return ""

@@ -1,10 +1,10 @@
-"""What a selection of models came to: losses of the one that is shipped, dominated volumes, who beats whom.
+"""Summarise selections of models: losses of the shipped model, dominated volumes, and win matrices.
 
-A volume is that of a set of models in (openbox outbag, curators' outbag, lockbox), between their losses and
-the reference (1, 1, 1) [Sun2019, Eq. 1]; without a lockbox it is an area. There are two protocols. The
-paper's reports what each method returns: a set for those with two objectives and for random search, one
-configuration for "lso" and "fso". Volumes reward sets, so that comparison says little of single models; the
-fair one takes the models that no other dominates in `(J_l, J_r)` for every method.
+The volume of a set of models lies between their losses (openbox outbag, curators' outbag, lockbox) and the
+reference (1, 1, 1) [Sun2019, Eq. 1]; without a lockbox it is an area. There are two protocols. The paper's
+protocol takes what each method returns: a set for methods with two objectives and for random search, one
+configuration for "lso" and "fso". Since volumes reward sets, this says little about single models. The fair
+protocol takes, for every method, the models that no other dominates in `(J_l, J_r)`.
 
 [Sun2019] Sun et al. High dimensional restrictive federated model selection with multi-objective Bayesian
 optimization over shifted distributions. IntelliSys 2019.
@@ -36,18 +36,18 @@ _SINGLE = ("lso", "fso")  # methods that return one configuration
 
 @dataclass(frozen=True)
 class Selection:
-    """One run's result.
+    """The result of one run that selected models.
 
     Parameters
     ----------
-    label : of the run
-    contestant : what it is compared as: its method and options
-    replication : what is the same for all that it is compared with: the problem and the seed
-    num_trials, num_failed, num_front : configurations, failed ones, and models on the front
-    shipped : loss by name in `LOSSES`, NaN where unknown; of the model that is shipped
-    volumes : protocol -> dominated volume, NaN where a loss of every reported model is missing
-    num_withheld : answers that sites refused because their query budgets were used up
-    epsilon : the most that a site has spent of its privacy on the same rows, 0 without noise
+    label : label of the run
+    contestant : name under which runs are compared: the method and its options
+    replication : the problem and the seed, which are the same for all runs that are compared
+    num_trials, num_failed, num_front : number of configurations, of failed ones, and of models on the front
+    shipped : losses of the shipped model by name in `LOSSES`; NaN if unknown
+    volumes : protocol -> dominated volume; NaN if every reported model lacks a loss
+    num_withheld : number of answers that sites refused because their query budgets were used up
+    epsilon : the largest privacy loss of a site on the same rows; 0 without noise
     """
 
     label: str
@@ -92,11 +92,11 @@ def selections(study: Study) -> list[Selection]:
 
 
 def volume(models: Table) -> float:
-    """Return the volume that models dominate, NaN if no model's losses are all known.
+    """Return the volume that models dominate; NaN if no model has all its losses.
 
     Parameters
     ----------
-    models : rows of `study.models`; a site that is missing throughout (no lockbox) is left out
+    models : rows of `study.models`; a loss that all of them lack (no lockbox) is left out
     """
     losses = np.array([models[name] for name in OUTBAG]).T.reshape(-1, len(OUTBAG))
     losses = losses[:, np.isfinite(losses).any(axis=0)]
@@ -107,7 +107,7 @@ def volume(models: Table) -> float:
 
 
 def volume_matrix(rows: list[Selection], protocol: str) -> tuple[list[str], Array]:
-    """Return the contestants `(M,)` and their volumes by replication, `(R, M)`; NaN where one is missing."""
+    """Return the contestants `(M,)` and their volumes by replication, `(R, M)`; NaN for a missing run."""
     names = list(dict.fromkeys(row.contestant for row in rows))
     keys = list(dict.fromkeys(row.replication for row in rows))
     values = np.full((len(keys), len(names)), np.nan)
@@ -117,7 +117,7 @@ def volume_matrix(rows: list[Selection], protocol: str) -> tuple[list[str], Arra
 
 
 def win_matrix(volumes: Array, tolerance: float = 1e-12) -> Array:
-    """Return how often each contestant beats each other one, as a share of replications, `(M, M)`.
+    """Return in which share of the replications each contestant beats each other, `(M, M)`.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def win_matrix(volumes: Array, tolerance: float = 1e-12) -> Array:
 
     Returns
     -------
-    Entry `[i, j]`: wins of `i` over `j`; NaN without a common replication, and on the diagonal.
+    Entry `[i, j]`: share of wins of `i` over `j`; NaN on the diagonal and without a common replication.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def win_matrix(volumes: Array, tolerance: float = 1e-12) -> Array:
 
 
 def selection_cells(rows: list[Selection]) -> dict[str, list[str]]:
-    """Heading -> a cell per row."""
+    """Return the table's columns: heading -> one cell per run."""
     cells = {
         "algorithm": [row.label for row in rows],
         "models": [str(row.num_trials) for row in rows],

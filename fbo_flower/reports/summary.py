@@ -1,9 +1,9 @@
-"""What a study shows, in one row per algorithm.
+"""Summarise a study in one row per algorithm.
 
-Agents are the sample: means and standard errors are over agents, differences to the reference are paired by
-agent. The reference is tuning alone (`ts` or `local-pne`), because the question is what federation adds. An
-agent that has made its last evaluation keeps its incumbent; an agent without a success so far is left out of
-a mean. If a run names target agents, only they count.
+The agents are the sample: means and standard errors are over agents, and differences to the reference are
+paired by agent. The reference is tuning alone (`ts` or `local-pne`), because the question is what federation
+adds. An agent that has made its last evaluation keeps its incumbent; a mean leaves out agents without a
+success so far. If a run has target agents, only they count.
 
 Notation: n agents, curves `(n, max_evaluations)` of incumbents.
 """
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 
 LOCAL_ONLY = ("ts", "local-pne")
-MOST = 0.95  # where scores tie at the top, the last thousandth is decided by luck
+MOST = 0.95  # share of the gain; where top scores tie, chance decides the last thousandth
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A mean over agents; NaN if there is none, and no standard error of one agent."""
+class AgentMean:
+    """A mean over agents with its standard error; NaN without agents, and for the error of one agent."""
 
     mean: float
     stderr: float
@@ -52,47 +52,47 @@ class Estimate:
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One algorithm's results; `differences` are own minus reference, paired by agent."""
+    """The results of one algorithm; `differences` are its values minus the reference's, paired by agent."""
 
     algorithm: str
     status: str
     num_agents: int
-    num_evaluations: tuple[int, int]  # fewest and most of an agent
-    checkpoints: dict[int, Estimate]  # evaluations -> mean incumbent
-    final: Estimate
+    num_evaluations: tuple[int, int]  # smallest and largest number of an agent
+    checkpoints: dict[int, AgentMean]  # evaluations -> mean incumbent
+    final: AgentMean
     reference: str | None
-    differences: dict[int, Estimate]
-    final_difference: Estimate
-    share_no_worse: float  # of the agents: their final incumbent is at least their reference's
-    evaluations_to_reference: int | None  # until the mean incumbent is the reference's final one; None: never
-    evaluations_to_most: int | None  # the same to 95 % of the reference's gain since its initial design
+    differences: dict[int, AgentMean]
+    final_difference: AgentMean
+    share_no_worse: float  # share of agents whose final incumbent is at least the reference's
+    evaluations_to_reference: (
+        int | None
+    )  # until the mean incumbent reaches the reference's final one; None: never
+    evaluations_to_most: int | None  # the same, for 95 % of the reference's gain after its initial design
     bytes_down: float  # per agent and round
     bytes_up: float
-    floats_per_agent: (
-        float  # to and from it in the whole run, of the algorithm's own arrays; NaN: not counted
-    )
+    floats_per_agent: float  # floats to and from an agent in the whole run; NaN: not counted
     seconds: float
     failed_evaluations: int
-    evaluations_made: int | None  # of all agents, where they reuse the first value of a point
+    evaluations_made: int | None  # by all agents, if they reuse the first value of a point; None: otherwise
     failed_replies: int
-    reasons: Mapping[str, int]  # of these, in one word each
+    reasons: Mapping[str, int]  # reason in one word -> failures
 
 
 def summarise(
     study: Study, reference: str | None = None, checkpoints: Sequence[int] = (5, 10)
 ) -> list[SummaryRow]:
-    """Compare a study's algorithms.
+    """Return one row per algorithm of a study, compared with the reference.
 
     Parameters
     ----------
     study : with at least one run
-    reference : the algorithm to compare with; by default tuning alone, if the study has it
-    checkpoints : numbers of evaluations at which the incumbents are compared as well
+    reference : label of the algorithm to compare with; None: tuning alone, if the study has it
+    checkpoints : numbers of evaluations at which the incumbents are also compared
 
     Raises
     ------
     ConfigError
-        If the study has no such reference.
+        If the study has no run with the reference's label.
     """
     if reference is None:
         reference = local_only(study)
@@ -103,14 +103,14 @@ def summarise(
 
 
 def local_only(study: Study) -> str | None:
-    """Name the study's first run in which agents tune alone, if there is one."""
+    """Return the label of the first run in which agents tune alone; None if there is none."""
     runs = study.settings["runs"]
     names = [label(run) for name in LOCAL_ONLY for run in runs if run["algorithm"] == name]
     return next((name for name in (*names, *LOCAL_ONLY) if name in study.algorithms), None)
 
 
 def agent_curves(study: Study, algorithm: str) -> tuple[list[str], Array]:
-    """Incumbents of the target agents by evaluation, carried to the end.
+    """Return the target agents' incumbents after every evaluation, carried forward to the end.
 
     Returns
     -------
@@ -118,11 +118,11 @@ def agent_curves(study: Study, algorithm: str) -> tuple[list[str], Array]:
     curves : `(n, max_evaluations)`; NaN before an agent's first success
     """
     agents, curves = incumbents(target_rows(study, study.trials, algorithm))
-    return agents, np.fmax.accumulate(curves, axis=1)  # fmax: NaN only if there was nothing else
+    return agents, np.fmax.accumulate(curves, axis=1)  # fmax ignores NaN where it can
 
 
 def target_rows(study: Study, table: Table, algorithm: str) -> Table:
-    """Rows of one algorithm and, if its run names target agents, of these."""
+    """Return the trials of one algorithm, only those of its target agents if its run has any."""
     table = table.where(algorithm=algorithm)
     targets = study.run(algorithm).get("target_agents")
     if targets is None:
@@ -132,7 +132,7 @@ def target_rows(study: Study, table: Table, algorithm: str) -> Table:
 
 
 def mean_and_stderr(curves: Array) -> tuple[Array, Array]:
-    """Mean over agents and its standard error `s / sqrt(n)`, column by column; NaN entries are left out.
+    """Return the mean over agents and its standard error `s / sqrt(n)` per column; NaN is left out.
 
     Parameters
     ----------
@@ -152,19 +152,19 @@ def mean_and_stderr(curves: Array) -> tuple[Array, Array]:
     return np.where(count > 0, mean, np.nan), np.where(count > 1, stderr, np.nan)
 
 
-def estimate(values: Array) -> Estimate:
-    """Mean over agents `(n,)` with its standard error; agents with NaN are left out."""
+def estimate(values: Array) -> AgentMean:
+    """Return the mean over agents `(n,)` with its standard error; agents with NaN are left out."""
     mean, stderr = mean_and_stderr(np.asarray(values, dtype=np.float64)[:, None])
-    return Estimate(float(mean[0]), float(stderr[0]), int(np.isfinite(values).sum()))
+    return AgentMean(float(mean[0]), float(stderr[0]), int(np.isfinite(values).sum()))
 
 
 def render_table(rows: Sequence[SummaryRow]) -> rich.table.Table:
-    """Lay the summary out for a terminal: a column per algorithm; three fit into 80 characters."""
+    """Return the summary as a table for a terminal, a column per algorithm; three fit into 80 characters."""
     return render_cells(_cells(rows))
 
 
 def render_cells(cells: Mapping[str, Sequence[str]]) -> rich.table.Table:
-    """Lay cells out for a terminal; those of the first heading are the columns."""
+    """Return cells as a table for a terminal; the cells of the first heading become the columns."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -173,19 +173,21 @@ def render_cells(cells: Mapping[str, Sequence[str]]) -> rich.table.Table:
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("", no_wrap=True)
     for name in names:
-        table.add_column(Text(name, style="bold"), justify="right", no_wrap=True)  # Text: no markup
+        table.add_column(
+            Text(name, style="bold"), justify="right", no_wrap=True
+        )  # Text, so that brackets are not markup
     for name, values in others:
         table.add_row(Text(name), *map(Text, values))
     return table
 
 
 def to_markdown(rows: Sequence[SummaryRow]) -> str:
-    """Lay the summary out as a table of a Markdown document."""
+    """Return the summary as a Markdown table."""
     return markdown_table(_cells(rows))
 
 
 def markdown_table(cells: Mapping[str, Sequence[str]]) -> str:
-    """Lay cells out as a table of a Markdown document, given by column."""
+    """Return cells, given by column, as a Markdown table."""
     lines = [list(cells), ["---" if number == 0 else "---:" for number in range(len(cells))]]
     lines += map(list, zip(*cells.values(), strict=True))
     lines = [[" ".join(cell.split()).replace("|", "\\|") for cell in line] for line in lines]
@@ -193,7 +195,7 @@ def markdown_table(cells: Mapping[str, Sequence[str]]) -> str:
 
 
 def format_bytes(num_bytes: float) -> str:
-    """Write a number of bytes as a person reads it.
+    """Return a number of bytes as text with a unit.
 
     Examples
     --------
@@ -224,10 +226,10 @@ def _row(
         counter[agent] += pulls
     num_trials = counter.values()
     num_agents = int(run.get("num_agents") or len(agents))
-    num_turns = num_agents * len(set(rounds["round"].tolist())) or math.nan  # of an agent in a round
+    num_turns = num_agents * len(set(rounds["round"].tolist())) or math.nan  # turns of an agent in a round
 
     to_reference = to_most = None
-    gains = np.full((0, own.shape[1]), np.nan)  # (n, max_evaluations), of the agents that both have
+    gains = np.full((0, own.shape[1]), np.nan)  # (n, max_evaluations), agents that both runs have
     final_gain = np.empty(0)
     if reference is not None:
         reference_agents, theirs = curves[reference]
@@ -270,7 +272,7 @@ def _row(
 
 
 def _reasons(rounds: Table) -> dict[str, int]:
-    """Add up the reasons of all rounds."""
+    """Return the reasons of failures, summed over all rounds."""
     total: Counter[str] = Counter()
     for entry in " ".join(rounds["reasons"].tolist()).split():
         reason, _, number = entry.rpartition(":")
@@ -279,13 +281,13 @@ def _reasons(rounds: Table) -> dict[str, int]:
 
 
 def _evaluations_to(curves: Array, level: float) -> int | None:
-    """Return after how many evaluations the mean incumbent reaches `level`."""
+    """Return the number of evaluations after which the mean incumbent reaches `level`; None: never."""
     reached = np.flatnonzero(mean_and_stderr(curves)[0] >= level)
     return int(reached[0]) + 1 if len(reached) else None
 
 
 def _after(curves: Array, num_evaluations: int) -> Array:
-    """Column `(n,)` of the curves, NaN if nobody came that far."""
+    """Return the column `(n,)` of the curves after `evaluations`; NaN if no agent made so many."""
     if not 1 <= num_evaluations <= curves.shape[1]:
         return np.full(len(curves), np.nan)
     return curves[:, num_evaluations - 1]
@@ -295,14 +297,14 @@ def _final(curves: Array) -> Array:
     return _after(curves, curves.shape[1])
 
 
-def _disclosed_mean(rounds: Table, num_agents: int) -> Estimate:
-    """Last mean incumbent that a strategy saw, where agents keep their trials to themselves."""
+def _disclosed_mean(rounds: Table, num_agents: int) -> AgentMean:
+    """Return the last mean incumbent that the strategy saw, for agents that disclose no trials."""
     means = rounds["mean_incumbent"][np.isfinite(rounds["mean_incumbent"])]
-    return Estimate(float(means[-1]), math.nan, num_agents) if len(means) else estimate(means)
+    return AgentMean(float(means[-1]), math.nan, num_agents) if len(means) else estimate(means)
 
 
 def _cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
-    """Heading -> a cell per row."""
+    """Return the table's columns: heading -> one cell per algorithm."""
     reference = next((row.reference for row in rows if row.reference is not None), None)
     cells: dict[str, list[str]] = {
         "algorithm": [
@@ -341,10 +343,10 @@ def _cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
     return cells
 
 
-def _signed(difference: Estimate) -> str:
+def _signed(difference: AgentMean) -> str:
     return f"+{difference}" if difference.mean > 0 else str(difference)
 
 
 def _decimals(size: float) -> int:
-    """Decimals that show two significant digits of a number of this size."""
+    """Return the number of decimals that show two significant digits of a number of this size."""
     return min(max(1 - math.floor(math.log10(size)), 0), 8) if 0 < size < math.inf else 1

@@ -1,4 +1,4 @@
-"""What a study sent: floats against rounds as lines, bytes per agent and round as bars."""
+"""Draw what a study sent: floats against rounds as lines, bytes per agent and round as bars."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fbo_flower.study.study import Study
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_FAR_APART = 20.0  # totals with this ratio are drawn on a logarithmic axis
-_FEW_ROUNDS = 40  # each of which gets a dot
-_NOTE_WIDTH = 64  # characters of a line
+_FAR_APART = 20.0  # totals with a larger ratio get a logarithmic axis
+_FEW_ROUNDS = 40  # up to this many rounds, each gets a dot
+_NOTE_WIDTH = 64  # characters per line
 
 
 def floats_by_round(study: Study) -> dict[str, Line]:
-    """Return the floats that all agents together have sent and received by the end of each round.
+    """Return the floats that all agents together have sent and received until the end of each round.
 
     Returns
     -------
-    algorithm -> rounds, floats and NaN for the error that a count does not have, each `(num_rounds,)`; zeros
-    where an algorithm exchanges nothing. Algorithms whose floats were not counted are left out.
+    algorithm -> rounds, floats, and NaN as standard error (a count has none), each `(num_rounds,)`. Floats
+    are 0 if an algorithm exchanges nothing; algorithms whose floats were not counted are left out.
     """
     lines: dict[str, Line] = {}
     for algorithm in study.algorithms:
@@ -38,7 +38,7 @@ def floats_by_round(study: Study) -> dict[str, Line]:
 
 
 def draw_communication(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
-    """Draw `floats_by_round`, and name the algorithms that have no line; one must have sent something."""
+    """Draw `floats_by_round` and list the algorithms without a line; at least one must have sent floats."""
     known = floats_by_round(study)
     lines = {name: line for name, line in known.items() if line[1][-1] > 0}
     totals = [float(total[-1]) for _, total, _ in lines.values()]
@@ -70,7 +70,7 @@ def draw_communication(ax: Axes, study: Study, styles: Mapping[str, Style]) -> N
 
 
 def draw_bytes(ax: Axes, traffic: dict[str, tuple[float, float]], styles: Mapping[str, Style]) -> None:
-    """Draw bytes per agent and round as bars: `traffic` holds those to and from an agent."""
+    """Draw bytes per agent and round as bars; `traffic` maps an algorithm to bytes to and from an agent."""
     names = list(traffic)
     down, up = np.nan_to_num([traffic[name] for name in names]).T
     place = np.arange(len(names))

@@ -1,4 +1,4 @@
-"""The agents of a bundled problem: they tune an objective, or are sites with roles, whatever is needed."""
+"""Build the agents of a bundled problem: agents that tune its objective, or sites with roles."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from fbo_flower.simulation.problems import Problem, SitesProblem
 def check_roles(
     problem: Problem, algorithm: Algorithm[Any], site_options: Mapping[str, Any] | None = None
 ) -> None:
-    """Raise ConfigError unless the problem has the sites that the algorithm needs, and they may do it.
+    """Raise ConfigError if the algorithm needs sites that the problem lacks, or that may not send models.
 
-    An algorithm without roles needs none, and its agents have no use for `site_options`.
+    Nothing is checked for an algorithm without roles; it ignores `site_options`.
     """
     if not roles(algorithm):
         return
@@ -41,7 +41,7 @@ def check_roles(
     if problem.make_learner().carries_rows and not options.allow_models_with_data:
         raise ConfigError(
             f"{problem.name}: a fitted {problem.learner} carries rows of the openbox's data, and the model "
-            "leaves it; set the site option allow_models_with_data to true, or choose another learner"
+            "leaves the openbox; set the site option allow_models_with_data to true, or use another learner"
         )
 
 
@@ -70,16 +70,16 @@ def problem_agent(
     site_options: Mapping[str, Any] | None = None,
     journals: str | os.PathLike[str] | None = None,
 ) -> TuningAgent:
-    """Return the agent of one node, which holds the partition of the data that is named in `node_config`.
+    """Return the agent of one node; it holds the data of the partition that `node_config` names.
 
     Parameters
     ----------
-    algorithm : one with roles gets sites, any other agents that tune the problem's objective
-    seed : of the agent's draws: simulated runs repeat, and disclose their trials
+    algorithm : an algorithm with roles gets sites, any other gets agents that tune the problem's objective
+    seed : seed of the agent's random numbers, so that a simulated run can be repeated
     prior : see `TuningAgent`; sites have none
-    site_options : of every site, see `SiteOptions`; what `node_config` says comes first. Models are judged in
-        process unless this says otherwise: they are the simulation's own
-    journals : directory of the agents' journals; None: they remember in Flower's state
+    site_options : options of every site, see `SiteOptions`; `node_config` overrides them. By default a site
+        judges models in its own process, because the simulation itself has trained them
+    journals : directory of the agents' journals; None: agents keep their state in Flower's context
     """
     if not roles(algorithm):
         return TuningAgent(

@@ -1,6 +1,6 @@
-"""Data files that this package may not carry: where they are looked for, and how they are made.
+"""Find and make the data files that cannot be distributed with this package.
 
-The directory is named by the environment variable `FBO_FLOWER_DATA`.
+The environment variable `FBO_FLOWER_DATA` names their directory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def data_file(name: str) -> Path:
     Raises
     ------
     ConfigError
-        If `FBO_FLOWER_DATA` is not set or its directory has no such file; says how to get one.
+        If `FBO_FLOWER_DATA` is not set or its directory has no such file; the error says how to get it.
     """
     directory = os.environ.get(DATA_VARIABLE)
     recipe = RECIPES.get(name, "put it there")
@@ -54,17 +54,19 @@ def data_file(name: str) -> Path:
         )
     path = Path(directory) / name
     if not path.is_file():
-        raise ConfigError(f"{name}: expected in {directory} ({DATA_VARIABLE}), no such file; {recipe}")
+        raise ConfigError(
+            f"{name}: expected in {directory} ({DATA_VARIABLE}), but there is no such file; {recipe}"
+        )
     return path
 
 
 def convert_landmine(mat_path: str | Path, out_dir: str | Path) -> Path:
-    """Halve each field of a user's own `LandmineData.mat` as the authors of FTS did, and save the halves.
+    """Split each field of `LandmineData.mat` into two halves as the authors of FTS did, and save the halves.
 
     Parameters
     ----------
     mat_path : a MATLAB file with cell arrays `feature` (29 of `(n_k, 9)`) and `label` (29 of `(n_k, 1)`)
-    out_dir : made if it does not exist
+    out_dir : created if it does not exist
 
     Returns
     -------
@@ -126,10 +128,10 @@ def _read_cells(path: Path) -> dict[str, NDArray[Any]]:
     from scipy.io import loadmat
 
     if not path.is_file():
-        raise ConfigError(f"{path}: expected a MATLAB file, no such file")
+        raise ConfigError(f"{path}: expected a MATLAB file, but there is no such file")
     try:
         content = loadmat(path, variable_names=["feature", "label"])
-    except Exception as error:  # scipy meets foreign bytes with IndexError, TypeError, and others
+    except Exception as error:  # on other files scipy raises IndexError, TypeError and others
         raise ConfigError(f"{path}: expected a MATLAB file (version 7.2 or older), got: {error}") from error
     cells = {name: np.ravel(content.get(name, ())) for name in ("feature", "label")}
     for name, cell in cells.items():

@@ -1,7 +1,7 @@
-"""Elastic-net logistic regression by proximal Newton steps with coordinate descent, as glmnet does it.
+"""Elastic-net logistic regression by proximal Newton steps with coordinate descent, as in glmnet.
 
-The saga solver of scikit-learn needs thousands of passes where the penalty is weak; a handful of weighted
-least-squares problems [Friedman2010, section 3] gives the same coefficients. The fitted model is a plain
+With a weak penalty, scikit-learn's saga solver needs thousands of passes; a handful of weighted least-squares
+problems [Friedman2010, section 3] gives the same coefficients. The fitted model is a plain
 `LogisticRegression`.
 
 References
@@ -21,15 +21,15 @@ import numpy as np
 from fbo_flower.errors import NumericalError
 from fbo_flower.numerics.arrays import Array
 
-TOLERANCE = 1e-5  # of the residual: a gradient, with features of unit variance
+TOLERANCE = 1e-5  # of the residual, a gradient for features of unit variance
 MAX_NEWTON_STEPS = 100
 MAX_HALVINGS = 20
-MIN_CURVATURE = 1e-5  # below it a row counts as certain [Friedman2010, section 3]
+MIN_CURVATURE = 1e-5  # the smallest p (1 - p) of a row [Friedman2010, section 3]
 
 
 @dataclass(frozen=True)
-class Fit:
-    """Coefficients `(d,)` and intercept; steps taken; the largest violation of the optimality conditions."""
+class ElasticNetFit:
+    """The solution: coefficients `(d,)` and intercept, the number of steps, and the optimality residual."""
 
     coefficients: Array
     intercept: float
@@ -38,7 +38,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Problem:
+class PenalisedLikelihood:
     """`min_{b, b0} 1/n sum_i w_i log(1 + exp(-s_i (x_i b + b0))) + lambda P(b)`, `s_i = 2 y_i - 1`.
 
     `P(b) = alpha |b|_1 + (1 - alpha) / 2 |b|_2^2` [Friedman2010, Eqs. 2 and 13].
@@ -72,8 +72,8 @@ class Problem:
         return float(max(violation.max(initial=0.0), abs(error.mean())))
 
 
-def solve(problem: Problem) -> Fit:
-    """Minimise the objective; the residual says how well.
+def solve(problem: PenalisedLikelihood) -> ElasticNetFit:
+    """Minimise the objective; the fit's residual says how close it is to the optimum.
 
     Raises
     ------
@@ -103,13 +103,13 @@ def solve(problem: Problem) -> Fit:
             if tried_value <= value:
                 break
         else:
-            break  # nothing is left to gain in this precision
+            break  # the objective no longer decreases in this precision
         b, b0, scores, value = tried_b, b0 + step * (new_b0 - b0), tried, tried_value
-    return Fit(b, float(b0), steps, residual)
+    return ElasticNetFit(b, float(b0), steps, residual)
 
 
 def _newton_step(
-    problem: Problem, b: Array, scores: Array, probabilities: Array, residual: float
+    problem: PenalisedLikelihood, b: Array, scores: Array, probabilities: Array, residual: float
 ) -> tuple[Array, float]:
     """Minimise the quadratic model of the loss at `b`, plus the penalty."""
     from sklearn.linear_model import enet_path
@@ -120,13 +120,13 @@ def _newton_step(
     mean_x, mean_target = curvature @ problem.x / total, float(curvature @ target / total)
     root = np.sqrt(curvature)[:, None]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a step that stops early is continued by the next one
+        warnings.simplefilter("ignore")  # the next step continues one that stops early
         _, path, _ = enet_path(
             np.asfortranarray(root * (problem.x - mean_x)),
             root[:, 0] * (target - mean_target),
             l1_ratio=max(problem.mix, 1e-12),
             alphas=[problem.strength],
-            coef_init=b.copy(),  # it is written to
+            coef_init=b.copy(),  # enet_path overwrites it
             precompute=False,
             check_input=False,
             tol=min(1e-4, residual * 1e-2),
@@ -143,7 +143,7 @@ def logistic_regression(x: Array, y: Any, strength: float, mix: float, odds: flo
     ----------
     x : `(n, d)`, standardised
     y : `(n,)`, of two classes; the second one is the positive class
-    odds : weight of a positive row against a negative one; the weights are scaled to a mean of 1
+    odds : weight of a positive row relative to a negative row; the weights are scaled to a mean of 1
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -151,7 +151,7 @@ def logistic_regression(x: Array, y: Any, strength: float, mix: float, odds: flo
     if len(classes) != 2:
         raise ValueError(f"y: expected two classes, got {len(classes)}")
     weights = np.where(codes == 1, odds, 1.0)
-    fit = solve(Problem(x, codes.astype(np.float64), weights / weights.mean(), strength, mix))
+    fit = solve(PenalisedLikelihood(x, codes.astype(np.float64), weights / weights.mean(), strength, mix))
     model = LogisticRegression(C=1.0 / (len(x) * strength), l1_ratio=mix, solver="saga")
     model.classes_ = classes
     model.coef_ = fit.coefficients[None, :]

@@ -1,7 +1,7 @@
-"""A Flower `Grid` inside this process: the ClientApp is called directly, one node after the other.
+"""A Flower `Grid` in this process, which calls the ClientApp directly, one node after the other.
 
-The strategy and the ClientApp run unchanged. Faults can be planted: nodes that are down, stay
-silent, raise, answer nonsense or answer late.
+The strategy and the ClientApp run unchanged. For tests, the grid can inject faults: nodes that are down, stay
+silent, raise, or answer with wrong content or late.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 RUN_ID = 1
-FIRST_NODE = 1001  # node ids are not partition ids: nobody may confuse them
+FIRST_NODE = 1001  # unlike any partition id, so that code which confuses the two fails
 Scalar = bool | int | float | str
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that goes wrong at one node.
+    """A fault that the grid injects at one node.
 
     Parameters
     ----------
-    kind : "down": not connected, and a message that is under way comes back as an error; "silent":
-        never answers; "raising": the ClientApp fails; "malformed": its reply is passed through
-        `change`; "slow": its reply comes `seconds` later
-    rounds : in which rounds; None: in all. Round 0 is the first roll-call; a later one belongs to the round
-        that it opens. The grid sees a round pass when a message of it is sent
+    kind : "down": the node is not connected, and a message to it comes back as an error; "silent": the node
+        never answers; "raising": the ClientApp fails; "malformed": `change` alters its reply; "slow": its
+        reply comes `seconds` late
+    rounds : rounds in which the fault occurs; None: all. Round 0 is the first registration; a later
+        registration belongs to the round that it opens. A round has passed once one of its messages is sent
     seconds : delay of "slow"
     change : makes the reply malformed, in place or by returning other content
     """
@@ -44,18 +44,18 @@ class Fault:
     change: Callable[[RecordDict], RecordDict] | None = None
 
     def strikes(self, server_round: int) -> bool:
-        """Return whether the fault is there in this round."""
+        """Return whether the fault occurs in this round."""
         return self.rounds is None or server_round in self.rounds
 
 
 class LocalGrid(Grid):
-    """The nodes of one ClientApp on this machine, and what is the same wherever they run.
+    """The nodes of one ClientApp on this machine; subclasses deliver the messages.
 
     Parameters
     ----------
-    num_nodes : node `i` has the `node_config` of a simulated node: `partition-id` i, `num-partitions`
-    run_config : of every node's context
-    node_configs : partition -> further entries of its `node_config`
+    num_nodes : number of nodes; node `i` gets `partition-id` i and `num-partitions` in its `node_config`
+    run_config : run config in every node's context
+    node_configs : partition -> further entries of the node's `node_config`
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class LocalGrid(Grid):
         identify()
 
     def set_run(self, run: Run) -> None:
-        """Do nothing: there is one run."""
+        """Do nothing, because the grid has a single run."""
 
     @property
     def run(self) -> Run:
-        """Return the one run."""
+        """Return the grid's only run."""
         return Run.create_empty(RUN_ID)
 
     def create_message(
@@ -96,7 +96,7 @@ class LocalGrid(Grid):
         return list(self.contexts)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Push messages and return the replies that are there at once or within `timeout`."""
+        """Push messages and return the replies that arrive within `timeout` seconds, by default 60."""
         waiting = set(self.push_messages(messages))
         deadline = time.monotonic() + (60.0 if timeout is None else timeout)
         replies: list[Message] = []
@@ -105,22 +105,22 @@ class LocalGrid(Grid):
             replies += new
             waiting -= {reply.metadata.reply_to_message_id for reply in new}
             if not self.awaits(waiting):
-                break  # nothing more will come
+                break  # no other reply can arrive
             time.sleep(0.001)
         return replies
 
     def awaits(self, message_ids: Iterable[str]) -> bool:
-        """Return whether a reply to one of these messages may still come."""
+        """Return whether a reply to one of these messages may still arrive."""
         return True
 
 
 def identify() -> None:
-    """Tell Flower who this process is: the one internal that it takes to build a Message outside a run."""
+    """Set the ids of this process, a Flower internal that a Message needs outside a Flower run."""
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = RUN_ID, 0, 0
 
 
 def answer(app: ClientApp, message: Message, context: Context) -> Message:
-    """Return the ClientApp's reply; as in Flower, one that fails answers with an error."""
+    """Return the ClientApp's reply; if the app fails, return an error message, as Flower does."""
     try:
         return app(message, context)
     except Exception as error:
@@ -133,10 +133,10 @@ class InProcessGrid(LocalGrid):
     Parameters
     ----------
     app : the ClientApp
-    num_nodes : node `i` has the `node_config` of a simulated node: `partition-id` i, `num-partitions`
-    run_config : of every node's context
-    faults : partition -> fault
-    node_configs : partition -> further entries of its `node_config`
+    num_nodes : number of nodes; node `i` gets `partition-id` i and `num-partitions` in its `node_config`
+    run_config : run config in every node's context
+    faults : partition -> the fault of its node
+    node_configs : partition -> further entries of the node's `node_config`
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class InProcessGrid(LocalGrid):
         super().__init__(num_nodes, run_config, node_configs)
         self._app = app
         self._faults = faults or {}
-        self._next_round = 0  # 0: the roll-call
+        self._next_round = 0  # 0: the registration
         self._replies: dict[str, tuple[float, Message]] = {}
         self._num_messages = 0
 
@@ -162,7 +162,7 @@ class InProcessGrid(LocalGrid):
         return [node for node in self.contexts if not self._strikes(node, "down", self._next_round)]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """Deliver messages: every node works at once, in order."""
+        """Deliver messages and let their nodes answer at once, in order."""
         ids, upcoming = [], self._next_round
         for message in messages:
             self._num_messages += 1
@@ -176,14 +176,14 @@ class InProcessGrid(LocalGrid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Return the replies that are there by now, each once."""
+        """Return the replies that have arrived; each reply is returned once."""
         now = time.monotonic()
         wanted = set(message_ids)
         ready = [i for i, (due, _) in self._replies.items() if i in wanted and due <= now]
         return [self._replies.pop(i)[1] for i in ready]
 
     def awaits(self, message_ids: Iterable[str]) -> bool:
-        """Return whether a reply to one of these messages is under way."""
+        """Return whether a reply to one of these messages has yet to be pulled."""
         return any(message_id in self._replies for message_id in message_ids)
 
     # -- one node ------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""An experiment as a set of cells: each is computed once, kept in a file, and found again after a stop.
+"""Run an experiment as a set of jobs; each result is saved, so that a stopped experiment can continue.
 
-A cell is a named function call that returns named arrays. Cells run in worker processes with one
-BLAS thread each; a directory that holds cells of other settings is refused.
+A job is a named function call that returns named arrays. Jobs run in worker processes with one BLAS thread
+each. A directory that holds results of other settings is refused.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Arrays = dict[str, Array]
 
 @dataclass(frozen=True)
 class Job:
-    """One unit of work.
+    """One function call of an experiment, whose result is a file.
 
     Parameters
     ----------
-    name : also that of its file
-    function : a module's function, so that worker processes find it
-    arguments : its keyword arguments
+    name : name of the job and of its file
+    function : a module-level function, which worker processes can import
+    arguments : keyword arguments of the function
     """
 
     name: str
@@ -41,62 +41,76 @@ class Job:
 
 
 def open_directory(directory: str | os.PathLike[str], settings: Mapping[str, Any]) -> Path:
-    """Return the experiment's directory; ConfigError if it holds another experiment."""
+    """Create the experiment's directory and return it; ConfigError if it holds other settings."""
     path = writable_directory(directory)
-    (path / "cells").mkdir(exist_ok=True)
+    _folder(path).mkdir(exist_ok=True)
     record = path / "experiment.json"
     text = json.dumps(settings, indent=2, sort_keys=True) + "\n"
     if record.exists() and record.read_text() != text:
-        raise ConfigError(f"out: expected an experiment with the same settings, got another in {path}")
+        raise ConfigError(
+            f"out: expected an experiment with the same settings, got others in {path}; use another --out"
+        )
     with atomic_file(record, text=True) as stream:
         stream.write(text)
     return path
 
 
 def run_jobs(
-    cells: Sequence[Job],
+    jobs: Sequence[Job],
     directory: Path,
     num_workers: int,
     on_job: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Compute the cells that are not there yet.
+    """Run the jobs that have no result yet.
 
     Parameters
     ----------
-    on_job : called with how many are done and how many there are
+    on_job : called with the number of finished jobs and the number of all jobs
     """
-    missing = [cell for cell in cells if not _path(directory, cell.name).exists()]
-    done = len(cells) - len(missing)
+    missing = [job for job in jobs if not _path(directory, job.name).exists()]
+    done = len(jobs) - len(missing)
     if on_job is not None:
-        on_job(done, len(cells))
+        on_job(done, len(jobs))
     if not missing:
         return
     with ProcessPoolExecutor(num_workers, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
-        futures = [pool.submit(_compute, cell, directory) for cell in missing]
+        futures = [pool.submit(_compute, job, directory) for job in missing]
         try:
             for future in as_completed(futures):
                 future.result()
                 done += 1
                 if on_job is not None:
-                    on_job(done, len(cells))
+                    on_job(done, len(jobs))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
 def load_job(directory: Path, name: str) -> Arrays:
-    """Return the arrays of a cell that was computed."""
+    """Return the arrays that a finished job has saved."""
     with np.load(_path(directory, name), allow_pickle=False) as file:
         return {key: np.asarray(file[key]) for key in file.files}
 
 
-def has_cell(directory: Path, name: str) -> bool:
-    """Return whether a cell was computed."""
+def has_result(directory: Path, name: str) -> bool:
+    """Return whether a job has a result."""
     return _path(directory, name).exists()
 
 
+def save_result(directory: Path, name: str, arrays: Mapping[str, Array]) -> None:
+    """Save the arrays of a finished job, whole or not at all."""
+    with atomic_file(_path(directory, name)) as stream:
+        np.savez_compressed(stream, **dict[str, Any](arrays))
+
+
 def _path(directory: Path, name: str) -> Path:
-    return directory / "cells" / f"{name}.npz"
+    return _folder(directory) / f"{name}.npz"
+
+
+def _folder(directory: Path) -> Path:
+    """Return the folder of the results; directories of earlier versions call it `cells`."""
+    earlier = directory / "cells"
+    return earlier if earlier.is_dir() else directory / "jobs"
 
 
 def _one_thread() -> None:
@@ -104,7 +118,5 @@ def _one_thread() -> None:
         os.environ[variable] = "1"
 
 
-def _compute(cell: Job, directory: Path) -> None:
-    arrays: dict[str, Any] = dict(cell.function(**cell.arguments))
-    with atomic_file(_path(directory, cell.name)) as stream:
-        np.savez_compressed(stream, **arrays)
+def _compute(job: Job, directory: Path) -> None:
+    save_result(directory, job.name, job.function(**job.arguments))

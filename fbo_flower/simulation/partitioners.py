@@ -1,4 +1,4 @@
-"""Ways to spread the rows of one data set over agents; a part is an ascending array of row numbers."""
+"""Split the rows of one data set among agents; a part is an ascending array of row numbers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def dirichlet(
 ) -> list[Rows]:
     """Give each part its own mix of classes and its own size [Hsu2019].
 
-    Every class is dealt out by shares `p ~ Dirichlet(concentration, ..., concentration)`. Before that, each
-    part receives one row of `min_classes` classes, those it has the largest shares of as far as there are
-    enough rows; afterwards, parts below `min_size` are filled up from the largest ones. So the minima are
-    met without drawing again, whatever the concentration.
+    The parts share each class in proportions `p ~ Dirichlet(concentration, ..., concentration)`. First, each
+    part gets one row of each of `min_classes` classes, if possible of those in which its shares are largest.
+    At the end, rows move from the largest parts to parts below `min_size`. So the minima hold for every
+    concentration, without drawing again.
 
     [Hsu2019] Hsu, Qi, Brown. Measuring the effects of non-identical data distribution. arXiv:1909.06335.
 
@@ -31,11 +31,11 @@ def dirichlet(
     ----------
     labels : `(n,)`
     concentration : small: most of a class goes to few parts; large: equal parts
-    min_size, min_classes : rows and different classes that each part has at least
+    min_size, min_classes : smallest number of rows, and of different classes, of each part
 
     Returns
     -------
-    `num_parts` arrays; every row is in exactly one
+    `num_parts` arrays; every row is in exactly one of them
 
     Raises
     ------
@@ -57,21 +57,21 @@ def dirichlet(
 
 
 def by_group(groups: ArrayLike) -> list[Rows]:
-    """Make one part of each distinct group (a person, a site), in the order of their values."""
+    """Return one part for each distinct group (a person, a site), in ascending order of the groups."""
     values, codes = np.unique(np.asarray(groups), return_inverse=True)
     return [np.flatnonzero(codes == code) for code in range(len(values))]
 
 
 def train_validation(labels: ArrayLike, train_fraction: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Split class by class, so far as that can be done.
+    """Split rows into a training and a validation part, class by class where possible.
 
-    A class with two or more rows is in both halves; a class with one row is in the first only, so that no
-    model is asked for a class that it has never seen.
+    A class with two or more rows is in both parts. A class with a single row is in the training part only, so
+    that validation contains no class that a model has never seen.
 
     Raises
     ------
     ConfigError
-        If every class has a single row, so that nothing would be left to validate on.
+        If every class has a single row, so that no row is left for validation.
     """
     train: list[Rows] = []
     validation: list[Rows] = []
@@ -101,7 +101,7 @@ def _check(
             f"dirichlet: expected at least {num_parts * needed} rows for {num_parts} parts of {needed}, "
             f"got {codes.size}"
         )
-    # a class serves at most as many parts as it has rows
+    # a class can give a row to at most as many parts as it has rows
     servings = int(np.minimum(np.bincount(codes, minlength=num_classes), num_parts).sum())
     if servings < num_parts * min_classes:
         raise ConfigError(
@@ -111,11 +111,11 @@ def _check(
 
 
 def _reserve(pools: list[list[int]], shares: NDArray[np.float64], min_classes: int) -> list[list[int]]:
-    """Take one row of `min_classes` classes out of the pools for each part, by preference where possible.
+    """Take one row of each of `min_classes` classes out of the pools for each part, preferably large shares.
 
-    With `r` parts still to serve, the pools suffice iff `sum_c min(len_c, r) >= r min_classes` (Gale-Ryser).
-    Serving one of them leaves enough iff it takes at most `slack` rows from scarce classes, those with fewer
-    than `r` rows.
+    When `r` parts still need rows, the pools suffice iff `sum_c min(len_c, r) >= r min_classes` (Gale-Ryser).
+    After one more part the pools still suffice iff that part takes at most `slack` rows from scarce classes,
+    which have fewer than `r` rows.
     """
     num_parts = shares.shape[1]
     parts: list[list[int]] = []
@@ -138,8 +138,8 @@ def _reserve(pools: list[list[int]], shares: NDArray[np.float64], min_classes: i
 def _fill(parts: list[list[int]], codes: Rows, min_size: int) -> None:
     """Move rows, in place, from the largest parts to those below `min_size`.
 
-    The row moved is one of the donor's most frequent class, so the donor loses a class only if all its rows
-    are of different classes; being larger than `min_size`, it has enough left.
+    The moved row belongs to the donor's most frequent class, so the donor loses a class only if all its rows
+    have different classes. Since the donor is larger than `min_size`, it keeps enough rows.
     """
     for part in parts:
         while len(part) < min_size:

@@ -1,9 +1,9 @@
-"""Sites made of one data set: the buckets of both classes, paired in reverse order of size [Sun2019].
+"""Make sites out of one data set by pairing buckets of both classes in reverse order of size [Sun2019].
 
 Each class is cut into as many buckets as there are sites, at random (SRS) or by clusters (DRC). Site `i`
 gets the `i`-th smallest bucket of the lower label and the `i`-th largest of the higher one. With clusters of
-unequal sizes this makes the prevalence itself the shift: the first sites hold nearly only the higher label,
-the last ones nearly none of it, and a site of a single class can occur.
+unequal sizes the sites differ in prevalence: the first sites hold almost only the higher label, the last ones
+almost none of it, and a site may have a single class.
 
 References
 ----------
@@ -23,7 +23,7 @@ from fbo_flower.simulation.partitioners import Rows, by_group
 
 
 def stratified_random(labels: ArrayLike, num_parts: int, rng: np.random.Generator) -> list[Rows]:
-    """Split each class at random into buckets that differ by one row at most, and pair them (SRS).
+    """Split each class at random into buckets whose sizes differ by at most one, and pair them (SRS).
 
     Parameters
     ----------
@@ -31,12 +31,12 @@ def stratified_random(labels: ArrayLike, num_parts: int, rng: np.random.Generato
 
     Returns
     -------
-    `num_parts` arrays; every row is in exactly one
+    `num_parts` arrays; every row is in exactly one of them
 
     Raises
     ------
     ConfigError
-        If there are not two classes, or fewer rows of one than parts.
+        If there are not two classes, or if a class has fewer rows than there are parts.
     """
     low, high = _two_classes(labels, num_parts)
     return _pair(*(np.array_split(rng.permutation(rows), num_parts) for rows in (low, high)))
@@ -54,23 +54,24 @@ def clustered(
 
     The features are standardised, projected on the fewest components that keep `variance`, and each class is
     clustered by a Gaussian mixture with one covariance for all components. A part below `min_share` of all
-    rows takes random rows from the largest part of the moment.
+    rows gets random rows, each from the part that is then the largest.
 
     Parameters
     ----------
     features : `(n, d)`, finite
     labels : `(n,)`, of two classes
-    variance : share kept by the components, in (0, 1); the paper's are .1 and .5
+    variance : share of the variance that the components keep, in (0, 1); the paper uses .1 and .5
     min_share : at most `1 / num_parts`
 
     Returns
     -------
-    `num_parts` arrays; every row is in exactly one
+    `num_parts` arrays; every row is in exactly one of them
 
     Raises
     ------
     ConfigError
-        If there are not two classes, fewer rows of one than parts, or an option is out of its range.
+        If there are not two classes, a class has fewer rows than there are parts, or an option is out of
+        range.
     """
     if not 0 < variance < 1:
         raise ConfigError(f"clustered: variance: expected a number between 0 and 1, got {variance}")
@@ -94,7 +95,7 @@ def _two_classes(labels: ArrayLike, num_parts: int) -> tuple[Rows, Rows]:
 
 
 def _pair(low: list[Rows], high: list[Rows]) -> list[Rows]:
-    """Join buckets, smallest first, with buckets, largest first."""
+    """Join the smallest bucket of one class with the largest of the other, and so on."""
     ascending = sorted(low, key=len)
     descending = sorted(high, key=len)[::-1]
     return [np.sort(np.concatenate(pair)) for pair in zip(ascending, descending, strict=True)]
@@ -113,19 +114,19 @@ def _principal_components(features: NDArray[np.float64], variance: float) -> NDA
 
 
 def _clusters(scores: NDArray[np.float64], rows: Rows, num: int, rng: np.random.Generator) -> list[Rows]:
-    """Return the rows of each component; one may be empty."""
+    """Return the rows of each component; a component may be empty."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
 
     mixture = GaussianMixture(num, covariance_type="tied", random_state=int(rng.integers(2**31)))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # any clusters make sites
+        warnings.simplefilter("ignore", ConvergenceWarning)  # clusters before convergence serve as well
         component = mixture.fit_predict(scores[rows])
     return [rows[component == k] for k in range(num)]
 
 
 def _rebalance(parts: list[Rows], min_size: int, rng: np.random.Generator) -> list[Rows]:
-    """Fill parts below `min_size` with random rows of the largest, a row at a time."""
+    """Fill parts below `min_size`, row by row, with random rows of the largest part."""
     lists = [part.tolist() for part in parts]
     for part in sorted(lists, key=len):
         while len(part) < min_size:

@@ -1,8 +1,8 @@
-"""Ray actors that hold a ClientApp and answer batches of messages; one that died is replaced.
+"""Ray actors that hold a ClientApp and answer batches of messages; an actor that dies is replaced.
 
-A batch travels as the bytes of one pickle, so its size is known here, and a message that cannot be pickled is
-an error of its batch alone. This is no wire: Ray itself pickles whatever goes to its actors and back, which
-run this program and the user's on machines of one owner. Nothing that comes over Flower's wire gets here.
+A batch is sent as one pickle, so that its size is known, and so that a message that cannot be pickled fails
+with its batch alone. Pickle is acceptable here, because Ray itself pickles all that its actors exchange, and
+the actors run on machines of one owner. Nothing that arrives over Flower's network is unpickled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flwr.clientapp import ClientApp
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import answer, identify
 
-_START_SECONDS = 120.0  # for all actors to be there
+_START_SECONDS = 120.0  # how long the actors may take to start
 _THREADS = {
     name: "1"
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -31,22 +31,22 @@ _THREADS = {
 
 
 class ActorDied(Exception):  # noqa: N818  # an event that the caller answers
-    """The actor that had a batch is gone."""
+    """The actor died while it had a batch."""
 
 
 class BatchFailed(Exception):  # noqa: N818
-    """A batch could not be answered, its actor lives: its content does not travel, for instance."""
+    """A batch could not be answered although its actor lives, for example because it cannot be pickled."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What came back for a batch.
+    """The answers to a batch.
 
     Parameters
     ----------
-    replies : reply and context after it, one per message
-    seconds : of work in the actor
-    num_bytes : of the replies and contexts
+    replies : for each message the reply and the node's context after it
+    seconds : how long the actor worked
+    num_bytes : size of the replies and contexts
     """
 
     replies: Sequence[tuple[Message, Context]]
@@ -59,10 +59,10 @@ class RayActors:
 
     Parameters
     ----------
-    app : the ClientApp; it must survive cloudpickle, as in Flower's engine
-    count : None: one per CPU of the cluster
-    address : of a Ray cluster to join, "auto" for the one this machine belongs to; None: start one here,
-        or use the one that this process has started
+    app : the ClientApp; cloudpickle must be able to pickle it, as in Flower's engine
+    count : number of actors; None: one per CPU of the cluster
+    address : address of a Ray cluster to join, "auto" for the one that this machine belongs to; None: start
+        a cluster here, or use the one that this process has started
 
     Raises
     ------
@@ -77,7 +77,7 @@ class RayActors:
         self._class = self._ray.remote(num_cpus=1, max_restarts=0)(_Actor)
         count = count or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         self._actors = [self._new() for _ in range(count)]
-        self._starting: dict[int, Any] = {}  # actor -> what it answers once it is there
+        self._starting: dict[int, Any] = {}  # actor -> the reference that is ready once it has started
         try:
             self._ray.get([actor.ping.remote() for actor in self._actors], timeout=_START_SECONDS)
         except self._ray.exceptions.GetTimeoutError as error:
@@ -91,12 +91,12 @@ class RayActors:
         return len(self._actors)
 
     def send(self, actor: int, batch: Sequence[tuple[Message, Context]]) -> tuple[Any, int]:
-        """Give an actor a batch; return a reference to its answers, and the bytes of the batch.
+        """Send a batch to an actor; return a reference to its answers and the size of the batch in bytes.
 
         Raises
         ------
         BatchFailed
-            If it cannot be pickled.
+            If the batch cannot be pickled.
         """
         try:
             data = pickle.dumps(batch, protocol=pickle.HIGHEST_PROTOCOL)
@@ -105,7 +105,7 @@ class RayActors:
         return self._actors[actor].work.remote(data), len(data)
 
     def done(self, references: Sequence[Any], seconds: float) -> list[Any]:
-        """Wait for one of the batches, at most so long, and return those that are done."""
+        """Wait at most `seconds` for a batch to be answered; return the references that are done."""
         ready, _ = self._ray.wait(list(references), num_returns=1, timeout=seconds)
         return list(ready)
 
@@ -114,7 +114,10 @@ class RayActors:
 
         Raises
         ------
-        ActorDied, BatchFailed
+        ActorDied
+            If the actor died while it had the batch.
+        BatchFailed
+            If the actor could not answer the batch.
         """
         try:
             data, seconds = self._ray.get(reference)
@@ -125,13 +128,13 @@ class RayActors:
         return Answers(pickle.loads(data), seconds, len(data))
 
     def replace(self, actor: int) -> None:
-        """End an actor, if it lives, and start another in its place."""
+        """End an actor, if it still lives, and start a new one in its place."""
         self._ray.kill(self._actors[actor])
         self._actors[actor] = self._new()
         self._starting[actor] = self._actors[actor].ping.remote()
 
     def is_there(self, actor: int) -> bool:
-        """Return whether an actor has started; one that replaces another takes seconds."""
+        """Return whether an actor has started; a new actor takes seconds to start."""
         reference = self._starting.get(actor)
         if reference is None:
             return True
@@ -157,17 +160,17 @@ class RayActors:
 
 
 class _Actor:
-    """What runs in a Ray actor: the ClientApp, one batch after the other."""
+    """The code in a Ray actor: it calls the ClientApp on one batch after the other."""
 
     def __init__(self, app: ClientApp) -> None:
         identify()
         self._app = app
 
     def ping(self) -> None:
-        """Show that the actor lives."""
+        """Return nothing; an answer shows that the actor lives."""
 
     def work(self, data: bytes) -> tuple[bytes, float]:
-        """Return the replies with the contexts after them, pickled, and the seconds that took."""
+        """Return the pickled replies and contexts, and how many seconds they took."""
         start = time.perf_counter()
         results = [(answer(self._app, message, context), context) for message, context in pickle.loads(data)]
         packed = pickle.dumps(results, protocol=pickle.HIGHEST_PROTOCOL)
@@ -176,7 +179,7 @@ class _Actor:
 
 @contextlib.contextmanager
 def ray_running(address: str | None = None) -> Iterator[None]:
-    """Keep Ray up for several grids, each of which would start and end it."""
+    """Keep Ray running for several grids, which would otherwise each start and end it."""
     ray, started = _start_ray(address)
     try:
         yield
@@ -186,12 +189,14 @@ def ray_running(address: str | None = None) -> Iterator[None]:
 
 
 def _start_ray(address: str | None) -> tuple[Any, bool]:
-    """Return the module `ray`, connected, and whether it was this call that started it."""
+    """Return the module `ray`, connected to a cluster, and whether this call started the cluster."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
     except ImportError as error:
-        raise ConfigError("engine: ray needs Ray; install fbo-flower[simulation] or use inline") from error
+        raise ConfigError(
+            "engine: ray needs Ray; run pip install 'fbo-flower[simulation]', or use the engine inline"
+        ) from error
     if ray.is_initialized():
         return ray, False
     _check_reachable(address)
@@ -205,7 +210,7 @@ def _start_ray(address: str | None) -> tuple[Any, bool]:
 
 
 def _check_reachable(address: str | None) -> None:
-    """Raise ConfigError if nobody listens at `host:port`; Ray itself tries for minutes."""
+    """Raise ConfigError if no server listens at `host:port`; Ray itself would try for minutes."""
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():
         return
@@ -216,6 +221,6 @@ def _check_reachable(address: str | None) -> None:
 
 
 def _last_line(error: BaseException) -> str:
-    """Return the line of an error of Ray's that says what happened."""
+    """Return the last line of one of Ray's errors, which says what happened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:200] if lines else ""

@@ -1,8 +1,8 @@
-"""Messages handed out to actors in batches, and what comes back.
+"""Send messages to actors in batches and collect the replies.
 
-A batch is as large as its expected duration and size allow: hundreds of cheap messages travel together, slow
-ones one by one, and near the end of a round batches shrink so that all actors end together. Two batches are
-under way to each actor, no more, whatever waits.
+A batch is as large as its expected duration and size allow: hundreds of cheap messages form one batch, slow
+messages go one by one, and near the end of a round batches shrink so that all actors end together. Each actor
+has at most two batches at a time.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ BATCH_BYTES = 32 * 2**20  # expected bytes of a batch, or of its answers
 MAX_BATCH = 500  # messages
 IN_FLIGHT = 2  # batches per actor: one at work, one waiting
 UNCLAIMED = 8  # replies per node
-_LOOK = 0.05  # seconds between two looks at what is done
+_LOOK = 0.05  # seconds to wait for a batch before the thread checks its queue
 Item = tuple[str, Message, Context]
 
 
 class Actors(Protocol):
-    """What answers batches, see `RayActors`."""
+    """The interface of actors that answer batches, see `RayActors`."""
 
     def __len__(self) -> int: ...
 
@@ -52,8 +52,8 @@ def batch_size(num_waiting: int, num_actors: int, seconds: float | None, num_byt
 
     Parameters
     ----------
-    seconds : measured time per message; None: nothing is known, so the first batches are small
-    num_bytes : measured size per message with its context, there or back, whichever is larger
+    seconds : measured time per message; None: not yet known, so the first batches are small
+    num_bytes : measured size of a message or a reply with its context, whichever is larger
     """
     share = math.ceil(num_waiting / (2 * num_actors))  # the last batches are small, so that all end together
     most = 8 if seconds is None else max(1, int(BATCH_SECONDS / max(seconds, 1e-9)))
@@ -63,25 +63,25 @@ def batch_size(num_waiting: int, num_actors: int, seconds: float | None, num_byt
 
 @dataclass
 class _Batch:
-    """Messages under way to one actor."""
+    """The messages of one batch and the actor that has it."""
 
     items: list[Item]
     actor: int
     sent: float  # `time.monotonic`
     num_bytes: int
-    weight: int  # of the actor's load
+    weight: int  # its part of the actor's load
 
 
 class Dispatcher:
-    """Hands messages out to actors and keeps the replies until they are asked for; a thread of its own.
+    """Send messages to actors in a separate thread, and keep the replies until they are pulled.
 
     Parameters
     ----------
-    contexts : node -> context, replaced by what comes back with a reply
-    timeout : seconds that one message may take before its actor is ended and replaced; None: any time
+    contexts : node -> context; a reply replaces the context of its node
+    timeout : seconds that one message may take before its actor is ended and replaced; None: no limit
 
-    Replies that nobody asks for, of rounds that closed without them, are dropped from the oldest on once
-    there are more than `UNCLAIMED` per node.
+    Replies that arrive after their round has closed are never pulled. Once there are more than `UNCLAIMED`
+    per node, the oldest are dropped.
     """
 
     def __init__(self, actors: Actors, contexts: dict[int, Context], timeout: float | None) -> None:
@@ -90,13 +90,13 @@ class Dispatcher:
         self._timeout = timeout
         self._load = [0] * len(actors)  # batches in flight
         self._queue: deque[Item] = deque()
-        self._suspects: deque[Item] = deque()  # were in a batch that failed
+        self._suspects: deque[Item] = deque()  # messages of a batch that failed
         self._in_flight: dict[Any, _Batch] = {}
         self._replies: dict[str, Message] = {}
         self._owed: set[str] = set()
-        self._seconds: float | None = None  # per message, measured
+        self._seconds: float | None = None  # measured seconds per message
         self._num_bytes = 0.0
-        self.busy_seconds = 0.0  # of all actors together
+        self.busy_seconds = 0.0  # total of all actors
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._failure = ""
@@ -105,7 +105,7 @@ class Dispatcher:
         self._thread.start()
 
     def push(self, items: Sequence[Item]) -> None:
-        """Queue messages, each with an id of its own."""
+        """Queue messages; each must have a unique id."""
         with self._lock:
             for message_id in list(self._replies)[: -UNCLAIMED * len(self._contexts)]:
                 del self._replies[message_id]
@@ -116,7 +116,7 @@ class Dispatcher:
             self._fail_all()
 
     def pull(self, message_ids: Iterable[str]) -> list[Message]:
-        """Return the replies that are there by now, each once."""
+        """Return the replies that have arrived; each reply is returned once."""
         with self._lock:
             if not self._replies:
                 return []
@@ -124,29 +124,29 @@ class Dispatcher:
             return [self._replies.pop(i) for i in ready]
 
     def awaits(self, message_ids: Iterable[str]) -> bool:
-        """Return whether a reply to one of these messages may still come."""
+        """Return whether a reply to one of these messages may still arrive."""
         with self._lock:
             return any(i in self._owed or i in self._replies for i in message_ids)
 
     def close(self) -> None:
-        """End the thread; what is under way is dropped."""
+        """End the thread and drop all unfinished messages."""
         self._closed = True
         self._wake.set()
         self._thread.join(timeout=10.0)
 
     @property
     def is_running(self) -> bool:
-        """Whether anybody still hands out."""
+        """Whether the thread still sends messages."""
         return self._thread.is_alive()
 
     # -- the thread ----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Hand out batches and collect what is done, until all is closed."""
+        """Send batches and collect answers until the dispatcher is closed."""
         try:
             while not self._closed:
                 self._turn()
-        except Exception as error:  # Ray itself is gone: say so instead of letting the strategy wait
+        except Exception as error:  # Ray itself failed: answer with errors, or the strategy would wait
             if not self._closed:
                 log(WARNING, "Ray failed: %s", error)
                 self._failure = f"Ray failed: {type(error).__name__}"
@@ -163,7 +163,7 @@ class Dispatcher:
         self._give_up_late_batches()
 
     def _hand_out(self) -> None:
-        """Fill the actors up; suspects go one by one to actors that have nothing else."""
+        """Send batches to actors with room; suspects go one by one to idle actors."""
         while self._suspects and 0 in self._load:
             self._send(self._load.index(0), [self._suspects.popleft()], IN_FLIGHT)
         while self._queue:
@@ -183,7 +183,7 @@ class Dispatcher:
             self._retry(items, str(error))
             return
         except Exception:
-            self._queue.extend(items)  # Ray is gone; they are answered with the others
+            self._queue.extend(items)  # Ray failed; these are answered with errors like the others
             raise
         self._in_flight[reference] = _Batch(items, actor, time.monotonic(), num_bytes, weight)
         self._load[actor] += weight
@@ -191,7 +191,7 @@ class Dispatcher:
     def _collect(self, reference: Any) -> None:
         batch = self._in_flight.get(reference)
         if batch is None:
-            return  # buried with its actor
+            return  # it was dropped together with its actor
         try:
             answers = self._actors.collect(reference)
         except ActorDied as error:
@@ -215,10 +215,10 @@ class Dispatcher:
     # -- what goes wrong -----------------------------------------------------------------------
 
     def _bury(self, actor: int, reason: str) -> None:
-        """Replace a dead actor. A message that was alone there is at fault; others are tried again alone."""
+        """Replace a dead actor. If it had one message, that has failed; several are retried one by one."""
         if self._closed:
             return
-        log(WARNING, "A worker died and is replaced: %s", reason[:200])
+        log(WARNING, "A worker died and was replaced: %s", reason[:200])
         lost = [reference for reference, batch in self._in_flight.items() if batch.actor == actor]
         items = [item for reference in lost for item in self._in_flight.pop(reference).items]
         stillborn = not self._actors.is_there(actor)
@@ -230,7 +230,7 @@ class Dispatcher:
             self._retry(items, f"the worker died: {reason}")
 
     def _retry(self, items: list[Item], reason: str) -> None:
-        """Try messages that failed together again, one by one; one that was alone has failed."""
+        """Queue the messages of a failed batch to be retried one by one; a single message has failed."""
         if len(items) == 1:
             self._fail(items, reason)
         else:
@@ -258,7 +258,7 @@ class Dispatcher:
         now = time.monotonic()
         for batch in self._in_flight.values():
             if not self._actors.is_there(batch.actor):
-                batch.sent = now  # it has not begun
+                batch.sent = now  # the actor has not begun it
         late = [
             b for b in self._in_flight.values() if now - b.sent > self._timeout * (IN_FLIGHT + len(b.items))
         ]

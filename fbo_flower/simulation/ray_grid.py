@@ -1,11 +1,11 @@
 """A Flower `Grid` over Ray workers that take messages in batches.
 
-The strategy and the ClientApp run unchanged. Every worker holds the ClientApp; the contexts stay with the
-grid and travel with the messages, so any worker can serve any node, and the death of a worker loses nothing
-that was answered.
+The strategy and the ClientApp run unchanged. Every worker holds the ClientApp; the grid keeps the
+nodes' contexts and sends them with the messages. So any worker can serve any node, and if a worker dies, no
+answer is lost.
 
-Flower's own engine looks through all pending messages for every node, which makes a round quadratic in their
-number; here a round is linear.
+Flower's own engine searches all pending messages for every node, so that a round takes time quadratic in the
+number of messages; here it is linear.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class RayGrid(LocalGrid):
 
     Parameters
     ----------
-    app : the ClientApp; it must survive cloudpickle, as in Flower's engine
-    num_nodes : node `i` has the `node_config` of a simulated node: `partition-id` i, `num-partitions`
-    num_workers : None: one per CPU of the cluster
-    address : of a Ray cluster to join, "auto" for the one this machine belongs to; None: start one here,
-        or use the one that this process has started
-    timeout : seconds that one message may take before its worker is ended and replaced; None: any time
+    app : the ClientApp; cloudpickle must be able to pickle it, as in Flower's engine
+    num_nodes : number of nodes; node `i` gets `partition-id` i and `num-partitions` in its `node_config`
+    num_workers : number of workers; None: one per CPU of the cluster
+    address : address of a Ray cluster to join, "auto" for the one that this machine belongs to; None: start
+        a cluster here, or use the one that this process has started
+    timeout : seconds that one message may take before its worker is ended and replaced; None: no limit
     run_config, node_configs : see `LocalGrid`
 
     Raises
@@ -67,7 +67,7 @@ class RayGrid(LocalGrid):
         self.close()
 
     def close(self) -> None:
-        """End the workers, at once; the second call does nothing."""
+        """End the workers at once; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -81,12 +81,12 @@ class RayGrid(LocalGrid):
 
     @property
     def busy_seconds(self) -> float:
-        """Seconds of work of all workers together, so far."""
+        """Total seconds that all workers have worked so far."""
         return self._dispatcher.busy_seconds
 
     @property
     def is_running(self) -> bool:
-        """Whether messages are still handed out."""
+        """Whether messages are still sent to workers."""
         return self._dispatcher.is_running
 
     # -- Flower's interface --------------------------------------------------------------------
@@ -103,9 +103,9 @@ class RayGrid(LocalGrid):
         return [message_id for message_id, _, _ in items]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Return the replies that are there by now, each once."""
+        """Return the replies that have arrived; each reply is returned once."""
         return self._dispatcher.pull(message_ids)
 
     def awaits(self, message_ids: Iterable[str]) -> bool:
-        """Return whether a reply to one of these messages may still come."""
+        """Return whether a reply to one of these messages may still arrive."""
         return self._dispatcher.awaits(message_ids)

@@ -1,8 +1,9 @@
-"""Regret: how far each evaluation stayed below the agent's optimum, where that is known.
+"""Regret: how far each evaluation is below the agent's optimum, if that is known.
 
-`f*` is the largest noiseless value of the agent's objective. Regret of a trial is `f* - f(x)`, noise
-left out; cumulative regret is its sum, simple regret its smallest so far [Dai2020, section 2]. A
-failed trial counts with the regret of the worst trial of its agent: it was paid for and gave nothing.
+`f*` is the largest noiseless value of the agent's objective. The regret of a trial is `f* - f(x)` without
+noise; cumulative regret is the sum over trials, simple regret the smallest so far [Dai2020, section 2]. In
+the sum, a failed trial counts as much as its agent's worst trial, because it cost an evaluation and gave
+nothing.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from fbo_flower.study.table import Table
 
 
 def with_regret(study: Study, problem: Problem) -> Study:
-    """Return the study with regret of every trial.
+    """Return the study with the regret of every trial.
 
-    Unchanged where the problem has no known optimum or agents are not known by their partition.
+    The study is unchanged if the optimum is unknown or the agents' names are not partition numbers.
     """
     if problem.optimum(0) is None or len(study.trials) == 0:
         return study
@@ -45,7 +46,7 @@ def with_regret(study: Study, problem: Problem) -> Study:
 
 
 def regret_table(trials: Table) -> Table:
-    """Return cumulative and simple regret after every evaluation of every agent."""
+    """Return a table of the cumulative and simple regret after every evaluation of every agent."""
     rows: list[dict[str, Any]] = []
     names = list(dict.fromkeys(zip(trials["algorithm"].tolist(), trials["agent"].tolist(), strict=True)))
     for algorithm, agent in names:

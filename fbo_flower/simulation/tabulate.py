@@ -1,7 +1,7 @@
-"""Evaluate a problem once, densely, agent by agent, and keep the values in a file: see `problems.table`.
+"""Evaluate a problem on many points per agent and save the values in a file, see `problems.table`.
 
-A regular grid takes a quarter of the points; then the points go where the values are steep, in a few stages.
-Agents are spread over processes; every stage of every agent is kept, so that a run that was stopped goes on.
+A quarter of the points form a regular grid; in a few further stages, points are added where the values are
+steep. Processes share the agents. Every finished stage is saved, so that a stopped run can continue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.scattered import MAX_DIMENSION, first_design, next_design
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.jobs import Arrays, Job, has_cell, load_job, open_directory, run_jobs
+from fbo_flower.simulation.jobs import (
+    Arrays,
+    Job,
+    has_result,
+    load_job,
+    open_directory,
+    run_jobs,
+    save_result,
+)
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.problems.table import FORMAT, TableData, read_table
 from fbo_flower.storage.files import atomic_file
@@ -32,12 +40,12 @@ GRID_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How far a table is from the real objective at points that are not in it.
+    """The difference between a table and the real objective at held-out points.
 
     Parameters
     ----------
-    mean, root_mean_square, largest : of the absolute error
-    correlation : between table and objective
+    mean, root_mean_square, largest : summaries of the absolute error
+    correlation : correlation of the table and the objective
     spread : standard deviation of the objective at these points
     """
 
@@ -57,20 +65,21 @@ def tabulate(
     on_job: Callable[[str, int, int], None] | None = None,
     version: str = "",
 ) -> Path:
-    """Tabulate a problem and return the file.
+    """Tabulate a problem and return the path of the file.
 
     Parameters
     ----------
-    out : the file; beside it `OUT.parts` holds what is done until all is
-    num_points : per agent
-    num_checks : per agent, more points at which the real objective is kept, to measure the error
-    on_job : called with the name of the stage and how many of its cells are done
-    version : of this package, for the header
+    out : file to write; until all is done, the folder `OUT.parts` beside it holds the finished stages
+    num_points : points per agent
+    num_checks : held-out points per agent, at which the error is measured
+    on_job : called with the name of the stage, the number of its finished jobs and the number of all
+    version : version of this package, for the header
 
     Raises
     ------
     ConfigError
-        If the space cannot be tabulated, a value is unknown, or the parts are those of another table.
+        If the space cannot be tabulated, a noiseless value is unknown, or `OUT.parts` belongs to another
+        table.
     """
     path = Path(out)
     check_space(problem)
@@ -87,18 +96,18 @@ def tabulate(
     }
     directory = open_directory(path.with_name(path.name + ".parts"), {**header, "agents": problem.num_agents})
     common = {"num_points": num_points, "num_checks": num_checks, "directory": str(directory)}
-    cells = [
+    jobs = [
         Job(f"agent-{agent}", tabulate_agent, {"problem": problem, "agent": agent, **common})
         for agent in range(problem.num_agents)
     ]
-    run_jobs(cells, directory, num_workers, None if on_job is None else partial(on_job, "agents"))
+    run_jobs(jobs, directory, num_workers, None if on_job is None else partial(on_job, "agents"))
     _write(path, directory, header, problem)
     shutil.rmtree(directory)
     return path
 
 
 def stage_sizes(num_points: int, dimension: int) -> list[int]:
-    """Return how many points the grid and every refinement take; their sum is `num_points`."""
+    """Return the number of points of the grid and of every refinement; their sum is `num_points`."""
     grid = len(first_design(max(2**dimension, int(GRID_SHARE * num_points)), dimension))
     rest = max(0, num_points - grid)
     edges = np.linspace(0, rest, NUM_STAGES + 1).astype(int)
@@ -106,7 +115,7 @@ def stage_sizes(num_points: int, dimension: int) -> list[int]:
 
 
 def check_space(problem: Problem) -> None:
-    """Raise ConfigError unless the space is a cube of few continuous parameters."""
+    """Raise ConfigError if the space has too many parameters or one that is not Float."""
     dimension = problem.space.dimension
     axes, _ = problem.space.continuous
     if dimension > MAX_DIMENSION or len(axes) < dimension:
@@ -132,7 +141,7 @@ def accuracy(data: TableData) -> list[Accuracy]:
 
 
 def describe(file: str | os.PathLike[str]) -> str:
-    """Return what a table holds and how near it is to the real objective, as text."""
+    """Return a text that says what a table holds and how large its error is."""
     data = read_table(str(file))
     each = accuracy(data)
     numbers = {name: np.array([getattr(a, name) for a in each]) for name in Accuracy.__dataclass_fields__}
@@ -149,9 +158,9 @@ def describe(file: str | os.PathLike[str]) -> str:
 
 def _write(path: Path, directory: Path, header: Mapping[str, Any], problem: Problem) -> None:
     found = [load_job(directory, f"agent-{agent}") for agent in range(problem.num_agents)]
-    arrays: dict[str, Any] = {name: np.concatenate([cell[name] for cell in found]) for name in found[0]}
+    arrays: dict[str, Any] = {name: np.concatenate([result[name] for result in found]) for name in found[0]}
     for name, of in (("agent", "values"), ("check_agent", "check_values")):
-        arrays[name] = np.repeat(np.arange(len(found)), [len(cell[of]) for cell in found])
+        arrays[name] = np.repeat(np.arange(len(found)), [len(result[of]) for result in found])
     text = json.dumps({**header, "space": json.loads(problem.space.to_json())}, sort_keys=True)
     with atomic_file(path) as stream:
         np.savez_compressed(stream, header=np.array(text), **arrays)
@@ -161,19 +170,18 @@ def _write(path: Path, directory: Path, header: Mapping[str, Any], problem: Prob
 
 
 def tabulate_agent(problem: Problem, agent: int, num_points: int, num_checks: int, directory: str) -> Arrays:
-    """Evaluate everything of one agent; what a stage found is kept as soon as it is done."""
+    """Evaluate all points of one agent; each stage is saved as soon as it is done."""
     dimension = problem.space.dimension
     points, values = np.empty((0, dimension)), np.empty(0)
     for stage, count in enumerate(stage_sizes(num_points, dimension)):
-        part = Path(directory) / "cells" / f"agent-{agent}-stage-{stage}"
-        if has_cell(Path(directory), part.name):
-            done = load_job(Path(directory), part.name)
+        part = f"agent-{agent}-stage-{stage}"
+        if has_result(Path(directory), part):
+            done = load_job(Path(directory), part)
             new, observed = done["points"], done["values"]
         else:
             new = first_design(count, dimension) if stage == 0 else next_design(points, values, count)
             observed = evaluate(problem, agent, new)
-            with atomic_file(part.with_suffix(".npz")) as stream:
-                np.savez_compressed(stream, points=new, values=observed)
+            save_result(Path(directory), part, {"points": new, "values": observed})
         points, values = np.concatenate([points, new]), np.concatenate([values, observed])
     checks = generator(problem.seed, "table", "held-out", agent).random((num_checks, dimension))
     observed = evaluate(problem, agent, checks)
@@ -181,7 +189,7 @@ def tabulate_agent(problem: Problem, agent: int, num_points: int, num_checks: in
 
 
 def evaluate(problem: Problem, agent: int, points: Array) -> Array:
-    """Return the values without noise at points `(n, D)`, `(n,)`."""
+    """Return the noiseless values `(n,)` at points `(n, D)`."""
     values = [problem.true_value(problem.space.decode(point), agent) for point in points]
     if None in values:
         raise ConfigError(f"{problem.name}: expected a problem whose values are known without noise")

@@ -284,8 +284,8 @@ def test_an_attack_of_another_package_is_found_by_the_algorithms_name(register: 
 def test_an_agent_declines_an_algorithm_that_is_not_installed_and_names_it() -> None:
     node = Context(1, 2, {"partition-id": 0}, RecordDict(), {})
     agent = TuningAgent(lambda config, context: 0.0, SQUARE, node, seed=1)
-    packed = wire.pack_task(
+    packed = wire.encode_task(
         Task(Phase.TRAIN, 1, 0, 3), wire.Envelope("s", "0", SQUARE.digest, "of-another-house", "{}")
     )
     with pytest.raises(ConfigError, match=r"got 'of-another-house'.*install that package here too"):
-        agent.fit(*packed)
+        agent.answer(packed)

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import ast
 import io
 import json
+import os
+import subprocess
+import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -160,10 +164,63 @@ def test_a_node_without_a_partition_is_refused_with_the_reason() -> None:
         client_app.agent(context)
 
 
-def test_the_app_package_holds_code_and_no_runs_tests_or_documents() -> None:
-    names = zipfile.ZipFile(io.BytesIO(build_fab_from_disk(ROOT))).namelist()
-    assert {name.split("/")[0] for name in names} <= {"fbo_flower", "pyproject.toml", "LICENSE", ".info"}
-    assert {"fbo_flower/client_app.py", "fbo_flower/server_app.py", "fbo_flower/numerics/gp.py"} <= set(names)
+# the app bundle (FAB), which travels to every device
+
+
+@pytest.fixture(scope="module")
+def bundle() -> zipfile.ZipFile:
+    return zipfile.ZipFile(io.BytesIO(build_fab_from_disk(ROOT)))
+
+
+def test_the_bundle_holds_what_an_agent_and_a_server_need_and_nothing_else(bundle: zipfile.ZipFile) -> None:
+    files = {Path(name).parts for name in bundle.namelist()}
+    assert {parts[0] for parts in files} == {"fbo_flower", "pyproject.toml", "LICENSE", ".info"}
+    assert {parts[1] for parts in files if parts[0] == "fbo_flower"} == {
+        "__init__.py", "errors.py", "algorithms", "app", "clients", "models", "numerics", "reports", "secure",
+        "simulation", "space", "storage", "strategies", "study", "wire",
+    }  # fmt: skip
+    left_out = {"experiments", "attacks", "cli", "tests", "benchmarks", "docs", "examples", "runs"}
+    assert not left_out & {part for parts in files for part in parts[:2]}
+
+
+def test_every_module_of_the_package_that_the_bundle_imports_is_inside(bundle: zipfile.ZipFile) -> None:
+    inside = {name for name in bundle.namelist() if name.endswith(".py")}
+    missing = set()
+    for name in inside:
+        for node in ast.walk(ast.parse(bundle.read(name))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                modules = [str(node.module)]
+            for path in (m.replace(".", "/") for m in modules if m.split(".")[0] == "fbo_flower"):
+                if not {f"{path}.py", f"{path}/__init__.py"} & inside:
+                    missing.add(f"{name} imports {path}")
+    assert missing == set()
+
+
+def test_the_bundle_alone_runs_a_study(bundle: zipfile.ZipFile, tmp_path: Path) -> None:
+    bundle.extractall(tmp_path / "app")
+    code = """
+import json, sys
+import fbo_flower
+from flwr.app import Context, RecordDict
+from fbo_flower.app import client_app, server_app
+from fbo_flower.simulation.grids import InProcessGrid
+config = json.loads(sys.argv[1])
+grid = InProcessGrid(client_app.app, 2, run_config=config)
+server_app.app(grid, Context(1, 0, {}, RecordDict(), config))
+print(fbo_flower.__file__)
+"""
+    config = run_config(problem="gp-samples", num_rounds=2, out=str(tmp_path / "out"))
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(config)],
+        cwd=tmp_path / "app",
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "app")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(done.stdout.strip()) == tmp_path / "app" / "fbo_flower" / "__init__.py"
+    assert set(Study.load(tmp_path / "out").trials["agent"].tolist()) == {"0", "1"}
 
 
 @pytest.mark.e2e

@@ -112,6 +112,24 @@ def test_without_a_picture_simulate_still_succeeds(
     assert files(Path("x")) == [name for name in FILES if name != "report.png"]
 
 
+def test_without_matplotlib_an_experiment_says_what_to_install_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert run(["experiment", "families", "--quick", "--out", "x"]) == 2
+    assert "pip install 'fbo-flower[simulation]'" in capsys.readouterr().err
+    assert not Path("x").exists()
+
+
+@pytest.mark.parametrize("engine", ["ray", "flower"])
+def test_without_ray_its_engines_say_what_to_install(
+    engine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert run([*SMALL, "--engine", engine]) == 2
+    assert "pip install 'fbo-flower[simulation]'" in capsys.readouterr().err
+
+
 # bad input: one line that names the thing, the expectation and the value
 
 
@@ -137,7 +155,7 @@ def test_without_a_picture_simulate_still_succeeds(
         (["--problem-option", "nope=1"], ["digits-svm", "min_size", "nope"]),
         (["--compare", "ts", "--compare", "ts"], ["label", "ts twice"]),
         (["--compare", "ts 'open"], ["--compare", "ts 'open"]),
-        (["--compare", ""], ["--compare", "nothing"]),
+        (["--compare", ""], ["--compare", "an empty text"]),
         (["--out", "/dev/null/x"], ["out", "can be written", "/dev/null/x"]),
         (["--problem", "landmine-svm"], ["landmine_authors_split.npz", "FBO_FLOWER_DATA"]),
         (["--nope"], ["--nope"]),
@@ -171,7 +189,8 @@ def test_a_bug_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setattr(runner, "simulate", lambda *_, **__: 1 / 0)
     assert run([*SMALL, "-q"]) == 1
     assert capsys.readouterr().err == (
-        "error: unexpected ZeroDivisionError: division by zero (--debug shows where); nothing was written\n"
+        "error: unexpected ZeroDivisionError: division by zero (use --debug to see where); "
+        "nothing was written\n"
     )
 
 
@@ -189,7 +208,7 @@ def test_a_failure_of_the_second_algorithm_keeps_the_first(
     monkeypatch.setattr(runner, "simulate", fails_on_ts)
     assert run([*SMALL, "--compare", "ts", "--out", "x", "-q"]) == 1
     assert capsys.readouterr().err == (
-        "error: matrix: expected a positive definite one; x holds what was done: fts 3 rounds\n"
+        "error: matrix: expected a positive definite one; x holds the results so far: fts 3 rounds\n"
     )
     assert files(Path("x")) == FILES
     assert Study.load("x").trials == simulate("digits-svm", "fts", 3, 3, 5, "inline").trials
@@ -207,7 +226,7 @@ def test_an_interruption_keeps_complete_files_of_what_was_done(
     monkeypatch.setattr(Display, "advance", press_ctrl_c)
     assert run([*SMALL, "--compare", "ts", "--compare", "random", "--out", "x"]) == 130
     out, err = capsys.readouterr()
-    assert "interrupted; x holds what was done: fts 3 rounds, ts 2 rounds" in err
+    assert "interrupted; x holds the results so far: fts 3 rounds, ts 2 rounds" in err
     assert out == ""
     assert files(Path("x")) == FILES
     study = Study.load("x")

@@ -89,7 +89,7 @@ def test_a_node_of_another_app_is_found() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("digest", "f" * 64, "search space ffffffffffff, most have"),
+        ("digest", "f" * 64, "search space ffffffffffff, most nodes have"),
         ("version", "0.0.9", "fbo-flower 0.0.9, the server has"),
         ("flwr", "1.40.0", "flwr 1.40.0, the server has"),
         ("schema", 0, "message schema 0"),
@@ -122,7 +122,9 @@ def test_nodes_that_the_superlink_knows_but_that_are_not_there_are_found() -> No
 
 
 def test_another_version_at_the_command_line_is_found() -> None:
-    assert texts(report_of(), here="9.9") == {"server": f"fbo-flower {__version__}, here it is 9.9"}
+    assert texts(report_of(), here="9.9") == {
+        "server": f"runs fbo-flower {__version__}, this computer 9.9; install one version"
+    }
 
 
 def test_agents_beside_something_else_answer_by_their_action() -> None:

@@ -93,10 +93,10 @@ def test_every_setting_of_a_new_app_has_a_comment_and_is_used(app: Path) -> None
 
 def test_new_writes_nothing_into_a_directory_with_files(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("mine")
-    with pytest.raises(ConfigError, match="directory: expected a new or an empty one"):
+    with pytest.raises(ConfigError, match="directory: expected a new or an empty directory"):
         new_app(tmp_path, "my-app")
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
-    with pytest.raises(ConfigError, match="directory: expected a new or an empty one"):
+    with pytest.raises(ConfigError, match="directory: expected a new or an empty directory"):
         new_app(tmp_path / "notes", "my-app")
 
 
@@ -124,7 +124,7 @@ def test_a_name_that_flower_refuses_is_refused_with_one_that_works(
 
 @pytest.mark.parametrize("name", ["json", "numpy", "fbo-flower", "class"])
 def test_a_name_that_a_package_has_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="expected one that no Python package has"):
+    with pytest.raises(ConfigError, match="expected a name that is no Python package or keyword"):
         new_app(tmp_path / name)
 
 
@@ -139,4 +139,4 @@ def test_the_command_lists_the_files_and_says_what_to_do(
         assert str(tmp_path / "x" / name) in out
     assert 'publisher = "ward"' in (tmp_path / "x" / "pyproject.toml").read_text()
     assert run(["new", "x"]) == 2
-    assert "expected a new or an empty one" in capsys.readouterr().err
+    assert "expected a new or an empty directory" in capsys.readouterr().err

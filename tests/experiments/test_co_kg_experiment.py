@@ -1,4 +1,4 @@
-"""The Co-KG experiment end to end, in a size that takes seconds: every cell, every table, every picture."""
+"""The Co-KG experiment end to end, in a size that takes seconds: every job, every table, every picture."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = replace(cokg_cells.QUICK, num_rounds=2, num_network_rounds=2)
 
 def compute(directory, size) -> None:
     for cell in (cell for stage in cokg_cells.stages(size).values() for cell in stage):
-        np.savez(directory / "cells" / f"{cell.name}.npz", **cell.function(**cell.arguments))
+        np.savez(directory / "jobs" / f"{cell.name}.npz", **cell.function(**cell.arguments))
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +46,9 @@ def test_all_frameworks_and_all_parts_are_reported(directory):
 
 def test_a_run_that_was_stopped_is_reported_as_far_as_it_got(directory, tmp_path):
     partial = open_directory(tmp_path, cokg_cells.settings(SMALL))
-    for cell in (directory / "cells").iterdir():
+    for cell in (directory / "jobs").iterdir():
         if not cell.name.startswith(("private", "odd-1", "rosenbrock-1", "swept")):
-            shutil.copy(cell, partial / "cells")
+            shutil.copy(cell, partial / "jobs")
     text = cokg.report(partial, SMALL)[0].read_text(encoding="utf-8")
     assert "### f1, 2 seeds" in text
     assert "### rosenbrock, 2 seeds" not in text

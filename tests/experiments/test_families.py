@@ -1,4 +1,4 @@
-"""The experiments that compare many algorithms, in a size that takes seconds: cells, tables, pictures."""
+"""The experiments that compare many algorithms, in a size that takes seconds: jobs, tables, pictures."""
 
 import os
 
@@ -20,7 +20,7 @@ needs_data = pytest.mark.skipif("FBO_FLOWER_DATA" not in os.environ, reason="FBO
 
 def compute(cells, directory):
     for cell in cells:
-        np.savez(directory / "cells" / f"{cell.name}.npz", **cell.function(**cell.arguments))
+        np.savez(directory / "jobs" / f"{cell.name}.npz", **cell.function(**cell.arguments))
 
 
 def check_files(files, names):
@@ -32,9 +32,9 @@ def check_files(files, names):
 
 def test_families_give_every_algorithm_the_same_budget(tmp_path):
     directory = open_directory(tmp_path, {})
-    compute(families.cells({"f1": 2}, {}, 0, 10), directory)
+    compute(families.jobs({"f1": 2}, {}, 0, 10), directory)
     for label in families.ALGORITHMS:
-        with np.load(directory / "cells" / f"{families_report.job_name('f1', label, 0)}.npz") as cell:
+        with np.load(directory / "jobs" / f"{families_report.job_name('f1', label, 0)}.npz") as cell:
             assert cell["values"].shape == (2, 10)
             np.testing.assert_array_equal(cell["best"], np.maximum.accumulate(cell["values"], axis=1))
             assert (cell["best"] <= cell["optimum"][:, None] + 1e-12).all()
@@ -91,7 +91,7 @@ def test_messages_compare_all_variants_from_the_same_starting_points(tmp_path, m
     monkeypatch.setattr(fts_messages, "VARIANTS", few)
     directory = open_directory(tmp_path, {})
     size = fts_messages_report.Size(5, 4, 2)
-    for work in fts_messages.cells(directory, size, 0).values():
+    for work in fts_messages.jobs(directory, size, 0).values():
         compute(work, directory)
     compute(fts_messages.all_targets(directory, size, 0), directory)
     kinds = (tuple(fts_messages.VARIANTS), fts_messages.GENERAL, fts_messages.counts(4))
@@ -100,11 +100,9 @@ def test_messages_compare_all_variants_from_the_same_starting_points(tmp_path, m
     assert "| 50 | rgpe |" in text
     assert "| 1325 |" in text  # 50 * 53 / 2
     assert "All 4 fields as targets" in text
-    with np.load(directory / "cells" / "ts-0.npz") as alone:
+    with np.load(directory / "jobs" / "ts-0.npz") as alone:
         for variant in fts_messages.VARIANTS:
-            with np.load(
-                directory / "cells" / f"{fts_messages_report.job_name(variant, 100, 0)}.npz"
-            ) as cell:
+            with np.load(directory / "jobs" / f"{fts_messages_report.job_name(variant, 100, 0)}.npz") as cell:
                 np.testing.assert_array_equal(cell["curves"][:, 0], alone["curves"][:2, 0])
                 assert (np.diff(cell["seconds"], axis=1) > 0).all()
 
@@ -117,11 +115,11 @@ def test_related_and_unrelated_agents_are_told_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(fts_related, "ON_LANDMINE", ("ts", "fts learned"))
     directory = open_directory(tmp_path, {})
     for function in range(2):
-        compute(fts_related.cells(function, 5, 2, True), directory)
+        compute(fts_related.jobs(function, 5, 2, True), directory)
     files = fts_related_report.report(directory, 2, 2, 5, tuple(fts_related.VARIANTS), ("ts", "fts learned"))
     text = check_files(files, fts_related.VARIANTS)
     assert text.count("the related agents") == text.count("the unrelated agents") == 2
-    with np.load(directory / "cells" / "nothing-fts_learned-0.npz") as cell:
+    with np.load(directory / "jobs" / "nothing-fts_learned-0.npz") as cell:
         learned = cell["preferences"]
     assert learned.shape == (12, 12)
     np.testing.assert_allclose(learned.sum(axis=1), 1.0)

@@ -1,4 +1,4 @@
-"""The FTS experiments end to end, in a size that takes seconds: every cell, every table, every picture."""
+"""The FTS experiments end to end, in a size that takes seconds: every job, every table, every picture."""
 
 import os
 
@@ -15,13 +15,13 @@ needs_data = pytest.mark.skipif("FBO_FLOWER_DATA" not in os.environ, reason="FBO
 
 def compute(stages: list[list[Job]], directory) -> None:
     for cell in (cell for stage in stages for cell in stage):
-        np.savez(directory / "cells" / f"{cell.name}.npz", **cell.function(**cell.arguments))
+        np.savez(directory / "jobs" / f"{cell.name}.npz", **cell.function(**cell.arguments))
 
 
 @needs_data
 def test_landmine_compares_all_variants_from_the_same_starting_points(tmp_path):
     directory = open_directory(tmp_path, {})
-    compute(fts_landmine.cells(directory, 2, 1, 5, 2), directory)
+    compute(fts_landmine.jobs(directory, 2, 1, 5, 2), directory)
     files = fts_landmine.report(directory, 2, 1, 5, 2)
     for scale in fts_landmine.SCALES:
         found = {v: fts_landmine.curves(directory, "paper", scale, v, 2) for v in fts_landmine.VARIANTS}
@@ -64,7 +64,7 @@ def test_synthetic_measures_regret_of_the_target_alone(tmp_path, monkeypatch):
         },
     )
     directory = open_directory(tmp_path, {})
-    compute(fts_synthetic.cells(directory, 2, 2, 4), directory)
+    compute(fts_synthetic.jobs(directory, 2, 2, 4), directory)
     files = fts_synthetic.report(directory, 2, 2, 4)
     ts = fts_synthetic.curves(directory, 0.02, "ts", 2)
     assert ts.shape == (2, 2, 5)

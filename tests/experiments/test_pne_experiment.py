@@ -1,4 +1,4 @@
-"""The PF-PNE experiment: it runs, goes on where it stopped, and its tables say what the cells hold."""
+"""The PF-PNE experiment: it runs, goes on where it stopped, and its tables say what the jobs computed."""
 
 import os
 import subprocess
@@ -33,14 +33,14 @@ def test_regret_of_the_functions_is_known(name):
     assert cumulative[-1] == pytest.approx(regret[study.trials["agent"] == "0"].sum())
 
 
-def test_a_quick_run_writes_its_report_and_finds_its_cells_again(tmp_path, monkeypatch):
+def test_a_quick_run_writes_its_report_and_finds_its_results_again(tmp_path, monkeypatch):
     monkeypatch.delenv(DATA_VARIABLE, raising=False)
     seen = {}
     files = pne.run(tmp_path, True, 2, lambda stage, done, of: seen.__setitem__(stage, (done, of)))
     assert [file.name for file in files] == ["results.md", "regret.png", "communication.png"]
     assert all(done == of for done, of in seen.values())
     text = files[0].read_text()
-    assert "landmine data are not there" in text
+    assert "landmine data are missing" in text
     for name in (*pne_cells.FUNCTIONS, *pne_cells.ALGORITHMS, "fn-ucb", "peaks at .1, .12, .88"):
         assert name in text
     assert "nan" not in text
@@ -52,11 +52,11 @@ def test_a_quick_run_writes_its_report_and_finds_its_cells_again(tmp_path, monke
 @needs_data
 def test_landmine_regret_is_to_the_best_value_that_any_run_saw(tmp_path):
     size = pne_cells.Size(40, 80, num_fields=2, table_depth=3, num_field_seeds=1)
-    (tmp_path / "cells").mkdir()
+    (tmp_path / "jobs").mkdir()
     for cell in [
         c for name, work in pne_cells.stages(tmp_path, size).items() if "land" in name for c in work
     ]:
-        np.savez(tmp_path / "cells" / f"{cell.name}.npz", **cell.function(**cell.arguments))
+        np.savez(tmp_path / "jobs" / f"{cell.name}.npz", **cell.function(**cell.arguments))
     found = [s for t in (40, 80) for s in pne.settings(tmp_path, size, t, 0) if s.problem == "landmine-svm"]
     assert len(found) == 4
     for setting in found:

@@ -16,13 +16,13 @@ needs_data = pytest.mark.skipif("FBO_FLOWER_DATA" not in os.environ, reason="FBO
 
 def compute(cells, directory):
     for cell in cells:
-        np.savez(directory / "cells" / f"{cell.name}.npz", **cell.function(**cell.arguments))
+        np.savez(directory / "jobs" / f"{cell.name}.npz", **cell.function(**cell.arguments))
 
 
 @needs_data
 def test_differential_privacy_compares_all_noises_with_a_control(tmp_path):
     directory = open_directory(tmp_path, {})
-    compute(dp_fts.cells(1, 2, 2), directory)
+    compute(dp_fts.jobs(1, 2, 2), directory)
     results, picture = dp_fts.report(directory, 1, 2, 2)
     rows = {line.split(" | ")[0].strip("| "): line for line in results.read_text().splitlines()[2:]}
     assert set(dp_fts.VARIANTS) <= set(rows)
@@ -48,7 +48,7 @@ def test_fields_that_are_held_out_never_tune_before(tmp_path, monkeypatch):
 
     monkeypatch.setattr(warm_start.SomeFields, "true_value", record)
     directory = open_directory(tmp_path, {})
-    for group, cell in enumerate(warm_start.cells(2, 3, 2)):
+    for group, cell in enumerate(warm_start.jobs(2, 3, 2)):
         tuned.clear()
         compute([cell], directory)
         earlier = {field for fields, field in tuned if len(fields) == 3}

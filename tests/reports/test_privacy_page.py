@@ -34,7 +34,7 @@ def test_epsilon_is_what_the_releases_cost_and_its_limits_are_said() -> None:
     text = privacy_page(run("dp-fts", noise_multiplier=2.0, sampling_rate=1.0, **SMALL))
     epsilon = epsilon_of_releases(3, 1.0, 2.0, 1e-3)
     assert f"epsilon {epsilon:.3g} at delta 0.001 after 3 releases" in text
-    assert "trials that agents disclose beside it are not in it" in text
+    assert "it does not cover trials that agents disclose beside it" in text
     text = privacy_page(run("dp-fts", noise="local", noise_multiplier=2.0, sampling_rate=1.0, **SMALL))
     assert "local noise" in text
     assert "after 4 messages of one agent" in text

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.summary import (
-    Estimate,
+    AgentMean,
     SummaryRow,
     agent_curves,
     estimate,
@@ -80,7 +80,7 @@ def rows_of(study: Study, **options: Any) -> dict[str, SummaryRow]:
     return {row.algorithm: row for row in summarise(study, **options)}
 
 
-def check(found: Estimate, mean: float, stderr: float, num_agents: int) -> None:
+def check(found: AgentMean, mean: float, stderr: float, num_agents: int) -> None:
     np.testing.assert_allclose([found.mean, found.stderr], [mean, stderr])
     assert found.num_agents == num_agents
 
@@ -109,9 +109,9 @@ def test_one_agent_has_no_standard_error() -> None:
 
 
 def test_numbers_show_two_digits_of_their_error() -> None:
-    assert str(Estimate(0.91234, 0.0041, 20)) == "0.9123 ± 0.0041"
-    assert str(Estimate(-123.4, 17.0, 20)) == "-123 ± 17"
-    assert str(Estimate(0.5, 0.0, 20)) == "0.5000 ± 0.0000"
+    assert str(AgentMean(0.91234, 0.0041, 20)) == "0.9123 ± 0.0041"
+    assert str(AgentMean(-123.4, 17.0, 20)) == "-123 ± 17"
+    assert str(AgentMean(0.5, 0.0, 20)) == "0.5000 ± 0.0000"
 
 
 def test_differences_are_paired_by_agent() -> None:
@@ -152,7 +152,7 @@ def test_an_agent_that_stopped_keeps_its_incumbent_and_one_without_success_is_le
     np.testing.assert_array_equal(curves, [[1, 1, 1], [NAN, 3, 3], [NAN, NAN, NAN]])
     (row,) = summarise(study, checkpoints=(1,))
     check(row.checkpoints[1], 1.0, NAN, 1)
-    assert row.final == Estimate(2.0, 1.0, 2)
+    assert row.final == AgentMean(2.0, 1.0, 2)
     assert row.num_evaluations == (1, 3)
     assert row.failed_evaluations == 4
 

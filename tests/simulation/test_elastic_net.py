@@ -11,20 +11,22 @@ from sklearn.linear_model import LogisticRegression
 
 from fbo_flower.errors import NumericalError
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.elastic_net import TOLERANCE, Problem, logistic_regression, solve
+from fbo_flower.simulation.elastic_net import TOLERANCE, PenalisedLikelihood, logistic_regression, solve
 
 
-def problem(n: int, d: int, strength: float, mix: float, seed: int = 0, odds: float = 1.0) -> Problem:
+def problem(
+    n: int, d: int, strength: float, mix: float, seed: int = 0, odds: float = 1.0
+) -> PenalisedLikelihood:
     rng = generator(seed, "elastic-net")
     x = rng.normal(size=(n, d))
     y = (x[:, 0] - 0.5 * x[:, -1] + rng.normal(size=n) > 0.4).astype(float)
     y[:2] = 0.0, 1.0
     x = (x - x.mean(axis=0)) / x.std(axis=0)
     weights = np.where(y == 1, odds, 1.0)
-    return Problem(x, y, weights / weights.mean(), strength, mix)
+    return PenalisedLikelihood(x, y, weights / weights.mean(), strength, mix)
 
 
-def saga(p: Problem) -> tuple[np.ndarray, float]:
+def saga(p: PenalisedLikelihood) -> tuple[np.ndarray, float]:
     model = LogisticRegression(
         C=1 / (len(p.y) * p.strength), l1_ratio=p.mix, solver="saga", max_iter=200_000, tol=1e-9
     )
@@ -91,7 +93,7 @@ def test_a_penalty_above_every_gradient_leaves_the_base_rate() -> None:
 
 def test_separable_rows_under_the_weakest_penalty_converge() -> None:
     x = np.array([[-1.0, 0.5], [-0.8, -0.5], [0.8, 0.5], [1.0, -0.5]])
-    fit = solve(Problem(x, np.array([0.0, 0, 1, 1]), np.ones(4), 2**-10, 0.5))
+    fit = solve(PenalisedLikelihood(x, np.array([0.0, 0, 1, 1]), np.ones(4), 2**-10, 0.5))
     assert fit.residual <= TOLERANCE
     assert fit.coefficients[0] > 3
 

@@ -13,7 +13,7 @@ def fail(x: float) -> dict[str, np.ndarray]:
     raise RuntimeError(f"cell {x}")
 
 
-def test_cells_are_computed_once_and_found_again(tmp_path):
+def test_jobs_are_computed_once_and_found_again(tmp_path):
     directory = open_directory(tmp_path, {"a": 1})
     seen = []
     cells = [Job(f"c{i}", square, {"x": float(i)}) for i in range(3)]
@@ -25,12 +25,12 @@ def test_cells_are_computed_once_and_found_again(tmp_path):
     assert seen[-1] == (2, 2)
 
 
-def test_a_failing_cell_leaves_the_finished_ones(tmp_path):
+def test_a_failing_job_leaves_the_finished_ones(tmp_path):
     directory = open_directory(tmp_path, {})
     with pytest.raises(RuntimeError, match="cell 7"):
         run_jobs([Job("good", square, {"x": 3.0}), Job("bad", fail, {"x": 7})], directory, 1)
     assert load_job(directory, "good")["y"][0] == 9.0
-    assert not (directory / "cells" / "bad.npz").exists()
+    assert not (directory / "jobs" / "bad.npz").exists()
 
 
 def test_a_directory_of_other_settings_is_refused(tmp_path):
@@ -38,3 +38,13 @@ def test_a_directory_of_other_settings_is_refused(tmp_path):
     open_directory(tmp_path, {"starts": 2})
     with pytest.raises(ConfigError, match="same settings"):
         open_directory(tmp_path, {"starts": 8})
+
+
+def test_results_of_earlier_versions_are_found_in_their_folder(tmp_path):
+    (tmp_path / "cells").mkdir()
+    directory = open_directory(tmp_path, {"size": 1})
+    np.savez(tmp_path / "cells" / "old.npz", y=np.ones(1))
+    run_jobs([Job("old", fail, {"x": 7.0}), Job("new", square, {"x": 2.0})], directory, 1)
+    assert load_job(directory, "old")["y"][0] == 1.0
+    assert (tmp_path / "cells" / "new.npz").exists()
+    assert not (tmp_path / "jobs").exists()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Checkpoint, PriorKnowledge, RayEngine, simulate
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.runner import observations
 from fbo_flower.space import Categorical, Float, SearchSpace
@@ -147,16 +147,16 @@ def test_progress_is_reported():
 
 
 def test_prior_rounds_give_every_agent_observations_that_are_not_trials():
-    study = run("fts", 2, prior_rounds=6, prior_algorithm="random")
+    study = run("fts", 2, prior=PriorKnowledge(6, "random"))
     assert study.settings["runs"][0]["prior_trials"] == {"0": 8, "1": 8, "2": 8}
     assert len(study.trials) == 3 * 4
     assert study.trials.where(agent="0")["trial"].tolist() == [0, 1, 2, 3]
     assert not same_rows(study, run("fts", 2))
-    assert same_rows(study, run("fts", 2, prior_rounds=6, prior_algorithm="random"))
+    assert same_rows(study, run("fts", 2, prior=PriorKnowledge(6, "random")))
 
 
 def test_targets_start_from_nothing_and_the_others_only_answer():
-    study = run("fts", 4, options={"targets": ["1"]}, prior_rounds=6, prior_algorithm="random")
+    study = run("fts", 4, options={"targets": ["1"]}, prior=PriorKnowledge(6, "random"))
     (settings,) = study.settings["runs"]
     assert settings["prior_trials"] == {"0": 8, "2": 8}
     assert settings["target_agents"] == ["1"]
@@ -172,7 +172,8 @@ def test_prior_study_is_what_the_agents_hold():
         assert [Bowl().space.decode(p) for p in points] == rows["config"].tolist()
         np.testing.assert_array_equal(values, rows["value"])
     assert set(observations(before, Bowl(), without=("1",))) == {"0", "2"}
-    assert same_rows(run("fts", 3, prior=before), run("fts", 3, prior=held))
+    one, two = (run("fts", 3, prior=PriorKnowledge(observations=known)) for known in (before, held))
+    assert same_rows(one, two)
 
 
 def test_failed_trials_are_no_observations():
@@ -201,8 +202,6 @@ def test_failed_trials_are_no_observations():
         ({"num_rounds": 0}, "num_rounds"),
         ({"num_agents": 0}, "at least 1 agent"),
         ({"seed": -1}, "seed"),
-        ({"prior_rounds": -1}, "prior_rounds"),
-        ({"prior_rounds": 1, "prior_algorithm": "sgd"}, "random, ts, fts"),
         ({"fraction": 0}, "fraction"),
         ({"algorithm": "fts", "options": {"targets": ["77"]}}, "'77'"),
     ],
@@ -213,6 +212,22 @@ def test_unknown_names_and_settings_are_config_errors(settings, match):
     } | settings  # fmt: skip
     with pytest.raises(ConfigError, match=match):
         simulate(**given)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        (lambda: PriorKnowledge(rounds=-1), "prior rounds: expected an integer >= 0"),
+        (lambda: PriorKnowledge(rounds=1, algorithm="sgd"), "random, ts, fts"),
+        (lambda: PriorKnowledge(rounds=1, observations={}), "either rounds or observations"),
+        (lambda: Checkpoint(resume=True), "needs journals"),
+        (lambda: RayEngine(num_workers=0), "num_workers"),
+        (lambda: RayEngine(timeout=0.0), "timeout"),
+    ],
+)
+def test_groups_of_settings_check_themselves(settings, match):
+    with pytest.raises(ConfigError, match=match):
+        settings()
 
 
 def test_directory_that_cannot_be_written_is_found_before_anything_is_run(tmp_path):
@@ -283,7 +298,7 @@ def test_engines_are_equal_bit_for_bit():
     }
     inline = simulate(**settings, engine="inline")
     assert len(inline.trials) == 3 * 5
-    for engine in ("ray", "flower"):
+    for engine in (RayEngine(num_workers=2), "flower"):
         other = simulate(**settings, engine=engine)
         assert digest(inline) == digest(other)
         assert other.rounds["failures"].sum() == other.rounds["refused"].sum() == 0

@@ -23,7 +23,7 @@ class Context:
 def in_process(cells, directory, num_workers, on_job=None):
     """`run_jobs` without its processes, which take seconds to begin."""
     for cell in cells:
-        path = directory / "cells" / f"{cell.name}.npz"
+        path = directory / "jobs" / f"{cell.name}.npz"
         if not path.exists():
             np.savez(path, **cell.function(**cell.arguments))
 
@@ -100,7 +100,7 @@ def test_a_stopped_run_goes_on_and_gives_the_same_file(table, tmp_path, monkeypa
 
 
 def test_parts_of_another_table_are_refused(table, tmp_path):
-    (tmp_path / "t.npz.parts" / "cells").mkdir(parents=True)
+    (tmp_path / "t.npz.parts" / "jobs").mkdir(parents=True)
     (tmp_path / "t.npz.parts" / "experiment.json").write_text(json.dumps({"points": 7}))
     with pytest.raises(ConfigError, match="same settings"):
         tabulate(table[0], tmp_path / "t.npz", 150, 100, 1)

@@ -18,7 +18,7 @@ from fbo_flower.cli import main as cli
 from fbo_flower.cli.ledger import describe
 from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.errors import JournalError
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Checkpoint, simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage.ledger import Ledger, LedgerEntry, entries, read_ledger
@@ -157,13 +157,14 @@ def test_files_that_are_no_agents_journals_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database, but long enough to be looked at " * 50)
     with pytest.raises(JournalError, match="text"):
         read_ledger(tmp_path / "text.db")
-    simulate("gp-samples", "random", 2, 1, 0, "inline", journals=tmp_path / "run")
+    simulate("gp-samples", "random", 2, 1, 0, "inline", checkpoint=Checkpoint(tmp_path / "run"))
     with pytest.raises(JournalError, match="study journal"):
         read_ledger(tmp_path / "run" / "study.db")
 
 
 def test_the_command_says_in_words_what_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    simulate("gp-samples", "pf-pne", 2, 3, 0, "inline", options={"budget": 20}, journals=tmp_path)
+    kept = Checkpoint(tmp_path)
+    simulate("gp-samples", "pf-pne", 2, 3, 0, "inline", options={"budget": 20}, checkpoint=kept)
     assert cli.run(["ledger", str(tmp_path), "--rounds"]) == 0
     text = capsys.readouterr().out
     assert text.count("Agent ") == 2

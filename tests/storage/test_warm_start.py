@@ -14,7 +14,7 @@ from fbo_flower.algorithms.records import Federation
 from fbo_flower.cli import main as cli
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Checkpoint, PriorKnowledge, simulate
 from fbo_flower.simulation.grids import FIRST_NODE, Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage.warm_start import FOLDER, WarmStart
@@ -24,9 +24,10 @@ SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 SMALL = {"num_features": 12, "num_candidates": 32, "num_path_features": 16}
 
 
-def run(algorithm="fts", seed=0, num_rounds=4, agents=3, **settings):
-    options = {**SMALL, **settings.pop("options", {})}
-    return simulate("gp-samples", algorithm, agents, num_rounds, seed, "inline", options=options, **settings)
+def run(algorithm="fts", seed=0, num_rounds=4, agents=3, warm_start=None, **settings):
+    settings["options"] = {**SMALL, **settings.get("options", {})}
+    prior = PriorKnowledge(warm_start=warm_start)
+    return simulate("gp-samples", algorithm, agents, num_rounds, seed, "inline", prior=prior, **settings)
 
 
 def test_messages_are_kept_with_the_study_and_hold_no_observation(tmp_path):
@@ -103,7 +104,7 @@ def test_survivors_of_an_earlier_stage_1_save_its_pulls(tmp_path):
     first = simulate(**common, seed=0, options=options, out=tmp_path)
     kept = WarmStart.load(tmp_path, "pf-pne")
     assert set(kept.arrays) == {"shared.depth", "shared.index", "shared.mean", "shared.radius", "arity"}
-    warm = simulate(**common, seed=1, options=options, warm_start=tmp_path)
+    warm = simulate(**common, seed=1, options=options, prior=PriorKnowledge(warm_start=tmp_path))
     cold = simulate(**common, seed=1, options=options)
     assert len(first.rounds) == len(cold.rounds) > len(warm.rounds), "stage 1 is over before it begins"
     assert warm.trials["pulls"].sum() == cold.trials["pulls"].sum() == 600
@@ -133,7 +134,8 @@ def test_fed_pne_goes_on_below_the_deepest_survivors(tmp_path):
     common = {"problem": "garland", "algorithm": "fed-pne", "num_agents": 4, "engine": "inline"}
     simulate(**common, seed=0, options={"budget": 60}, out=tmp_path)
     shared = WarmStart.load(tmp_path, "fed-pne").arrays
-    simulate(**common, seed=0, options={"budget": 900}, out=tmp_path / "next", warm_start=tmp_path)
+    prior = PriorKnowledge(warm_start=tmp_path)
+    simulate(**common, seed=0, options={"budget": 900}, out=tmp_path / "next", prior=prior)
     after = WarmStart.load(tmp_path / "next", "fed-pne").arrays
     assert after["shared.depth"].max() > shared["shared.depth"].max()
     rows = len(shared["shared.index"])
@@ -165,7 +167,7 @@ def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(tmp_p
     with pytest.raises(ConfigError, match=r"frequencies: expected .*\(9, 1\)"):
         run(options={"num_features": 9}, warm_start=tmp_path)
     with pytest.raises(ConfigError, match="search space"):
-        simulate("f1", "fts", 2, 2, 0, "inline", options=SMALL, warm_start=tmp_path)
+        simulate("f1", "fts", 2, 2, 0, "inline", options=SMALL, prior=PriorKnowledge(warm_start=tmp_path))
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="none"):
         run(warm_start=tmp_path / "empty")
@@ -192,12 +194,12 @@ def test_a_file_without_pickles_is_all_that_is_read(tmp_path):
 def test_a_resumed_study_must_start_from_the_same_messages(tmp_path):
     run(out=tmp_path / "one")
     run(seed=5, out=tmp_path / "two")
-    settings = {"seed": 1, "journals": tmp_path / "journals"}
-    whole = run(warm_start=tmp_path / "one", **settings)
-    again = run(warm_start=tmp_path / "one", resume=True, **settings)
+    begin, resume = (Checkpoint(tmp_path / "journals", resume=resume) for resume in (False, True))
+    whole = run(seed=1, warm_start=tmp_path / "one", checkpoint=begin)
+    again = run(seed=1, warm_start=tmp_path / "one", checkpoint=resume)
     assert again.trials["value"].tolist() == whole.trials["value"].tolist()
     with pytest.raises(JournalError, match="warm_start"):
-        run(warm_start=tmp_path / "two", resume=True, **settings)
+        run(seed=1, warm_start=tmp_path / "two", checkpoint=resume)
 
 
 def test_the_command_keeps_messages_and_starts_from_them(tmp_path):

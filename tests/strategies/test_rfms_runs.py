@@ -14,7 +14,7 @@ from fbo_flower.clients.site_app import site_agent, site_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.models import pack, unpack
 from fbo_flower.reports.selection import selection_cells, selections
-from fbo_flower.simulation import make_problem, simulate
+from fbo_flower.simulation import PriorKnowledge, make_problem, simulate
 from fbo_flower.simulation.agents import problem_app
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import RFMS
@@ -338,7 +338,7 @@ def test_rfms_needs_sites_and_says_so():
     with pytest.raises(ConfigError, match="allow_models_with_data"):
         simulate("breast-cancer-5sites", "rfms", engine="inline", problem_options={"learner": "svm"})
     with pytest.raises(ConfigError, match="prior"):
-        simulate("breast-cancer-5sites", "rfms", engine="inline", prior_rounds=2)
+        simulate("breast-cancer-5sites", "rfms", engine="inline", prior=PriorKnowledge(rounds=2))
     with pytest.raises(ConfigError, match="query_budget=0"):
         simulate("breast-cancer-5sites", "rfms", engine="inline", site_options={"budget": 3})
 

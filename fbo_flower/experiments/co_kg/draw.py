@@ -1,4 +1,4 @@
-"""Pictures of the Co-KG experiment: differences to the optimum against evaluations."""
+"""Draw the Co-KG experiment: differences to the optimum against evaluations."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from fbo_flower.experiments.co_kg.runs import NUM_AGENTS, NUM_INITIAL
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.reports.styles import algorithm_style
-from fbo_flower.storage.files import atomic_file
 
 METRICS = {"recommended": "what the server would return", "best": "best configuration tried"}
-LOWEST = 1e-4  # differences below are drawn there: a logarithmic axis has no 0
+LOWEST = 1e-4  # smaller differences are drawn here, because a logarithmic axis has no 0
 COLOURS = {
     "co-kg": algorithm_style("co-kg").color,
     "co-ei": "#56B4E9", "co-es": "#CC79A7", "barycenter-qkg": "#D55E00",
@@ -29,14 +29,10 @@ def draw(panels: Mapping[str, Mapping[str, Mapping[str, Array]]], path: Path, *,
 
     Parameters
     ----------
-    panels : problem -> metric -> framework -> curves `(seeds, rounds)`; frameworks without a colour are left
-        out
+    panels : problem -> metric -> framework -> curves `(seeds, rounds)`; frameworks without a colour are not
+        drawn
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.0 * len(panels), 7.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure: Any = new_figure(5.0 * len(panels), 7.4)
     axes: Any = figure.subplots(len(METRICS), len(panels), squeeze=False, sharex="col")
     for column, (title, metrics) in enumerate(panels.items()):
         for row, (metric, meaning) in enumerate(METRICS.items()):
@@ -56,8 +52,7 @@ def draw(panels: Mapping[str, Mapping[str, Mapping[str, Array]]], path: Path, *,
         axes[-1, column].set_xlabel("evaluations of all agents")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=130)
+    save_figure(figure, path, 130)
 
 
 def _line(axis: Any, curves: Array, name: str, colour: str, logarithmic: bool) -> None:

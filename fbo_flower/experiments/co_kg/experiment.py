@@ -1,7 +1,7 @@
-"""Co-KG in the paper's settings, with all comparators and random search [Zhan2025, section IV].
+"""Run Co-KG in the paper's settings, with all comparators and random search [Zhan2025, section IV].
 
-Two metrics, both without noise: what the server would return (the paper's rule), and the best configuration
-that was tried, which the paper's curves look like.
+There are two metrics, both without noise: the value of the configuration that the server would return (the
+paper's rule), and that of the best configuration tried, which the paper's curves resemble.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fbo_flower.experiments.co_kg import draw as cokg_draw
 from fbo_flower.experiments.co_kg import tables, work
 from fbo_flower.experiments.co_kg.runs import MESH, NUM_AGENTS, NUM_INITIAL
 from fbo_flower.experiments.co_kg.work import QUICK, Size
-from fbo_flower.simulation.jobs import Arrays, has_cell, load_job, open_directory, run_jobs
+from fbo_flower.simulation.jobs import Arrays, has_result, load_job, open_directory, run_jobs
 from fbo_flower.storage.files import atomic_file
 
 DRAWN = ("f1", "rosenbrock, known noise", "rosenbrock, log")
@@ -28,25 +28,25 @@ def run(
     num_workers: int,
     on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
-    """Run what is missing and write `results.md` and two pictures; return the files.
+    """Run the jobs without a result, write `results.md` and two pictures, and return these files.
 
-    Without the California data that network is left out, and `results.md` says so.
+    If the California data are missing, that network is left out, and `results.md` says so.
 
     Parameters
     ----------
-    quick : `QUICK` instead of `Size()`; about half a minute of one core instead of more than an hour
+    quick : True: the size `QUICK`, half a minute on one core; False: `Size()`, more than an hour
     """
     size = QUICK if quick else Size()
     path = open_directory(directory, work.settings(size))
-    for stage, cells in work.stages(size).items():
-        run_jobs(cells, path, num_workers, partial(on_job, stage))
+    for stage, jobs in work.stages(size).items():
+        run_jobs(jobs, path, num_workers, partial(on_job, stage))
     return report(path, size)
 
 
 def report(directory: Path, size: Size) -> list[Path]:
-    """Write the tables and pictures from the cells; of a run that was stopped, as far as it got.
+    """Write the tables and pictures from the finished jobs, also if the run was stopped.
 
-    Of each part the first seeds count, up to the first that is missing; a part without two is left out.
+    Each part uses its seeds up to the first that is missing; a part with fewer than two seeds is left out.
     """
     runs = {
         s: _load(directory, (work.job_name(s, i) for i in range(work.num_seeds(size, s))))
@@ -69,7 +69,7 @@ def report(directory: Path, size: Size) -> list[Path]:
     text = [
         f"{NUM_AGENTS} agents, {NUM_INITIAL} points each, then {size.num_rounds} rounds with one "
         f"({size.num_network_rounds} for the networks); a mesh of {MESH} x {MESH} unless another "
-        "is named. `±` is the standard error over seeds, of the difference where one is given.\n",
+        "is stated. `±` is the standard error over seeds; for differences, that of the paired difference.\n",
         "## Functions\n",
         *(tables.function_table(s, r) for s, r in runs.items() if r),
         "## Acceptance\n",
@@ -78,7 +78,7 @@ def report(directory: Path, size: Size) -> list[Path]:
         *(tables.swept_table(s, runs[s], r, size) for s, r in swept.items() if r),
         "## Networks\n",
         *(tables.network_table(p, r) for p, r in networks.items() if r),
-        "" if work.has_california() else "The California data are not there; that network is left out.\n",
+        "" if work.has_california() else "The California data are missing; that network is left out.\n",
         "## Server time\n",
         tables.time_table({mesh: load_job(directory, f"time-{mesh}") for mesh in size.timed}),
         "## One odd agent\n",
@@ -93,5 +93,5 @@ def report(directory: Path, size: Size) -> list[Path]:
 
 
 def _load(directory: Path, names: Iterable[str]) -> list[Arrays]:
-    found = [load_job(directory, name) for name in takewhile(partial(has_cell, directory), names)]
+    found = [load_job(directory, name) for name in takewhile(partial(has_result, directory), names)]
     return found if len(found) > 1 else []

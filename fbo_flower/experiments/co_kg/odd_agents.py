@@ -1,4 +1,4 @@
-"""One of four agents of Co-KG is odd: started badly, noisy, sending noise, or lying about its warm-up."""
+"""Run Co-KG with one odd agent of four: it starts badly, is noisy, sends noise or lies in the warm-up."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from fbo_flower.strategies import CoKG
 
 ODD = 3  # the agent that is odd
 SOUND = ("0", "1", "2")
-CORNER = 0.15  # side of the square in which a bad start lies
-NOISY = 1.0  # s.d. of what a noisy agent observes; the others have .14, the function 1.1
-LIE = 100.0  # factor of the mean and deviation that a liar tells of its warm-up
+CORNER = 0.15  # side of the square from which a bad start is drawn
+NOISY = 1.0  # s.d. of a noisy agent's noise; the others have .14, the function 1.1
+LIE = 100.0  # factor by which a liar multiplies the mean and deviation of its warm-up
 KINDS = ("none", "started badly", "noisy", "sends noise", "lies in the warm-up")
 WEIGHTS = ("uniform", "reliability")
 
 
 class Cornered(TuningAgent):
-    """An agent whose warm-up lies in a corner."""
+    """An agent whose warm-up points lie in a corner."""
 
     def _evaluator(
         self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
@@ -56,11 +56,11 @@ class CorneredEvaluator(ObjectiveEvaluator):
 
 
 def odd_agents(seed: int, num_rounds: int, num_draws: int) -> Arrays:
-    """Run `f1` with one odd agent of each kind, by uniform weights and by reliability.
+    """Run `f1` with one odd agent of each kind, with uniform weights and with reliability weights.
 
     Returns
     -------
-    `kind, weights/recommended` : `(rounds,)`, difference of what the server would return
+    `kind, weights/recommended` : `(rounds,)`, difference of the configuration that the server would return
     `kind, weights/best` : `(rounds,)`, difference of the best configuration that the sound agents tried
     """
     logging.getLogger("flwr").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""What the parts of the Co-KG experiment share: the usual setting, and how a run is judged."""
+"""The usual setting of the Co-KG experiment, and the metrics of a run."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ NUM_AGENTS, MESH, NUM_INITIAL = 4, 20, 5
 def differences(
     study: Study, problem: Problem, num_rounds: int, agents: Sequence[str] | None = None
 ) -> tuple[Array, Array]:
-    """Return how far below the optimum, noise left out, a run is after every round; losses of a network.
+    """Return a run's noiseless differences to the optimum after every round; for a network, its losses.
 
     Parameters
     ----------
-    agents : whose trials count; None: everybody's
+    agents : the agents whose trials count; None: all
 
     Returns
     -------
-    recommended : `(num_rounds,)`, of what the server would return, NaN while it has nothing; for random
-        search, of the trial with the largest value
-    best : `(num_rounds,)`, of the best configuration that was tried until then
+    recommended : `(num_rounds,)`, of the configuration that the server would return, NaN if it has none; for
+        random search, of the trial with the largest value
+    best : `(num_rounds,)`, of the best configuration tried so far
     """
     optimum = problem.optimum(0) or 0.0
     known: dict[tuple[tuple[str, object], ...], float] = {}
@@ -35,7 +35,7 @@ def differences(
         key = tuple(sorted(config.items()))
         if key not in known:
             value = problem.true_value(config, 0)
-            assert value is not None  # of all problems of this experiment
+            assert value is not None  # all problems of this experiment know it
             known[key] = optimum - value
         return known[key]
 

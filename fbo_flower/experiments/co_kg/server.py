@@ -1,4 +1,4 @@
-"""What only the server of Co-KG sees: what it can reconstruct, and how long it works."""
+"""Measure what the server of Co-KG can reconstruct, and how long it computes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from fbo_flower.study.study import Study
 
 NOISE = (0.0, 0.1, 0.3, 1.0)  # mean_noise_stddev
 LENGTHSCALE = 0.2
-SKIPPED = 2  # rounds without a design: the warm-up, and the one in which agents choose for themselves
+SKIPPED = 2  # rounds without a design of the server: the warm-up and the agents' own choice
 
 
 class Watching(CoKG):
-    """A server that keeps what it is told."""
+    """A Co-KG server that records all reports."""
 
     def _tell(self, phase: Phase, server_round: int) -> None:
         super()._tell(phase, server_round)
@@ -38,15 +38,15 @@ class Watching(CoKG):
 
 
 def privacy(seed: int, num_rounds: int, num_draws: int) -> Arrays:
-    """Run `f1` with noise of each size on the reported means, and attack it.
+    """Run `f1` with each level of noise on the reported means, and attack the reports.
 
     Returns
     -------
     `noise/one`, `noise/run` : `(N,)`, error of the values that the server recovers from two reports, and from
         all of them, root mean square over an agent's trials after the
         first two rounds, in standard deviations of all its values
-    `noise/recommended` : difference of the best of the agents' recommendations at the end, as they tell it
-    `noise/best` : `(rounds,)`, difference of the best configuration that was tried
+    `noise/recommended` : difference of the best of the agents' recommendations at the end, by their reported
+    values `noise/best` : `(rounds,)`, difference of the best configuration tried so far
     """
     logging.getLogger("flwr").setLevel(logging.WARNING)
     problem = make_problem("f1", NUM_AGENTS, seed, {})
@@ -72,7 +72,7 @@ def privacy(seed: int, num_rounds: int, num_draws: int) -> Arrays:
 
 
 def _attack(study: Study, states: Sequence[CoKGState], agent: str) -> tuple[float, float]:
-    """Return the errors of an agent's values as the server recovers them, from two reports and from all."""
+    """Return the errors of an agent's values that the server recovers from two reports and from all."""
     setting = states[-1].setting
     assert setting is not None
     posteriors = [state.posteriors[agent] for state in states]
@@ -95,9 +95,9 @@ def _attack(study: Study, states: Sequence[CoKGState], agent: str) -> tuple[floa
 
 
 class TimedCoKG(algorithms.CoKG):
-    """Co-KG with a prior of lengthscale .2, whatever the warm-up said, whose server's half is timed."""
+    """Co-KG with a fixed prior of lengthscale .2, whose server is timed."""
 
-    spent: ClassVar[dict[tuple[str, int], float]] = {}  # of the one run at hand
+    spent: ClassVar[dict[tuple[str, int], float]] = {}  # of the current run
 
     def _settle(self, state: CoKGState, server_round: int) -> CoKGState:
         before, state = state.setting, super()._settle(state, server_round)
@@ -130,7 +130,7 @@ class TimedCoKG(algorithms.CoKG):
 
 
 class Timed(CoKG):
-    """The strategy of `TimedCoKG`."""
+    """The Flower strategy of `TimedCoKG`."""
 
     algorithm_class = TimedCoKG
 
@@ -141,7 +141,7 @@ def server_time(mesh: int, num_rounds: int, num_draws: int) -> Arrays:
     Returns
     -------
     `ask`, `tell` : `(num_rounds,)`, CPU seconds of the rounds with a design
-    `pivots` : their number
+    `pivots` : number of pivots
     """
     logging.getLogger("flwr").setLevel(logging.WARNING)
     problem = make_problem("f1", NUM_AGENTS, 0, {})

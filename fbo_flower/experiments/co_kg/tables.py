@@ -1,4 +1,4 @@
-"""The tables of the Co-KG experiment. Curves are `(seeds, rounds)`, in order of the seeds."""
+"""Write the tables of the Co-KG experiment. Curves are `(seeds, rounds)`, in order of the seeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fbo_flower.experiments.pne.experiment import table
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.jobs import Arrays
 
-PAPER = {  # final differences and losses that the paper states
+PAPER = {  # final differences and losses in the paper
     "f1": {"co-kg": 0.071, "co-es": 0.075, "co-ei": 0.144},
     "rosenbrock": {"co-kg": 0.046, "co-es": 0.125, "co-ei": 0.131},
     "breast-cancer-mlp": {
@@ -26,19 +26,23 @@ PAPER = {  # final differences and losses that the paper states
         "data-communication": 0.3238, "co-kg": 0.3252, "no-collaboration": 0.3277, "barycenter-qkg": 0.3266,
     },
 }  # fmt: skip
-PAPER_SECONDS = {10: 2.02, 20: 6.68, 30: 16.20}  # per round
+PAPER_SECONDS = {10: 2.02, 20: 6.68, 30: 16.20}  # the paper's seconds per round, by mesh
 EARLY = 10
-AIMS = {"f1": 0.02, "rosenbrock, log": 0.02, "rosenbrock, known noise": 0.12}  # of co-kg at the end
+AIMS = {
+    "f1": 0.02,
+    "rosenbrock, log": 0.02,
+    "rosenbrock, known noise": 0.12,
+}  # expected difference of co-kg at the end
 
 
 def spread(values: Array, signed: bool = False) -> str:
-    """Mean and standard error over seeds."""
+    """Return the mean and standard error over seeds as text."""
     mean = f"{values.mean():+.4f}" if signed else f"{values.mean():.4f}"
     return mean if len(values) < 2 else f"{mean} ± {_stderr(values):.4f}"
 
 
 def function_table(setting: str, runs: Sequence[Arrays]) -> str:
-    """Return both metrics of every framework on a function, early and at the end."""
+    """Return a table of both metrics of every framework on a function, early and at the end."""
     metrics = metrics_of(runs)
     recommended, best = metrics["recommended"], metrics["best"]
     last = recommended["co-kg"].shape[1] - 1
@@ -62,7 +66,7 @@ def function_table(setting: str, runs: Sequence[Arrays]) -> str:
 
 
 def acceptance(runs: Mapping[str, Sequence[Arrays]]) -> str:
-    """Return which of the expectations hold, by what the server returns at the end."""
+    """Return which expectations hold for the configuration that the server returns at the end."""
     final = {s: {n: c[:, -1] for n, c in metrics_of(r)["recommended"].items()} for s, r in runs.items()}
     rows = []
     for setting, most in AIMS.items():
@@ -93,11 +97,11 @@ def acceptance(runs: Mapping[str, Sequence[Arrays]]) -> str:
 
 
 def swept_table(setting: str, usual: Sequence[Arrays], runs: Sequence[Arrays], size: Size) -> str:
-    """Return both metrics at the end under other settings.
+    """Return a table of both metrics at the end under other settings.
 
     Parameters
     ----------
-    usual : runs of the usual setting, of which those with the same seeds count
+    usual : runs of the usual setting; those with the same seeds are compared
     """
     swept = metrics_of(runs)
     same = {m: {n: c[: len(runs)] for n, c in found.items()} for m, found in metrics_of(usual).items()}
@@ -121,7 +125,7 @@ def swept_table(setting: str, usual: Sequence[Arrays], runs: Sequence[Arrays], s
 
 
 def network_table(problem: str, runs: Sequence[Arrays]) -> str:
-    """Return losses of what was returned and of the best configuration tried, and those of the paper."""
+    """Return a table of the losses of the returned and of the best configuration, beside the paper's."""
     metrics = metrics_of(runs)
     recommended, best = metrics["recommended"], metrics["best"]
     rows = [
@@ -147,7 +151,7 @@ def network_table(problem: str, runs: Sequence[Arrays]) -> str:
 
 
 def time_table(runs: Mapping[int, Arrays]) -> str:
-    """Return CPU time of the server per round, and the paper's over it."""
+    """Return a table of the server's CPU time per round, and the paper's time divided by it."""
     rows = []
     for mesh, found in runs.items():
         total = 1e3 * (found["ask"] + found["tell"])
@@ -168,7 +172,7 @@ def time_table(runs: Mapping[int, Arrays]) -> str:
 
 
 def odd_table(runs: Sequence[Arrays]) -> str:
-    """Return how uniform weights and reliability bear one odd agent of four."""
+    """Return a table of how uniform weights and reliability weights cope with one odd agent of four."""
     rows = []
     for kind in cokg_odd.KINDS:
         row = [kind]
@@ -186,7 +190,7 @@ def odd_table(runs: Sequence[Arrays]) -> str:
 
 
 def private_table(runs: Sequence[Arrays]) -> str:
-    """Return the attack's error and the cost in regret for noise of each size."""
+    """Return a table of the attack's error and of the cost in regret for each level of noise."""
     rows = [
         [
             f"{noise:g}",
@@ -199,13 +203,13 @@ def private_table(runs: Sequence[Arrays]) -> str:
     ]
     head = ["mean_noise_stddev", "error from two reports", "error from the whole run"]
     head += ["returned at the end", "best tried, mean over rounds", "best tried at the end"]
-    return f"`f1`, {len(runs)} seeds. Errors in standard deviations of an agent's values.\n\n" + table(
+    return f"`f1`, {len(runs)} seeds. Errors are in standard deviations of an agent's values.\n\n" + table(
         head, rows
     )
 
 
 def metrics_of(runs: Sequence[Arrays]) -> dict[str, dict[str, Array]]:
-    """Return metric -> framework -> curves `(seeds, rounds)`, frameworks in the order of the cells."""
+    """Return metric -> framework -> curves `(seeds, rounds)`, frameworks in the order of the jobs."""
     names = [key.rsplit("/", 1) for key in runs[0]]
     found: dict[str, dict[str, Array]] = {metric: {} for metric in cokg_draw.METRICS}
     for name, metric in names:

@@ -1,7 +1,7 @@
-"""The work of the Co-KG experiment: its size, its frameworks and its cells.
+"""The work of the Co-KG experiment: its size, its frameworks and its jobs.
 
-A cell runs several frameworks on one problem with one seed, so that they are paired: the first points of all
-frameworks of Co-KG are the same.
+A job runs several frameworks on one problem with one seed. They are paired: all frameworks of Co-KG start
+from the same points.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FUNCTIONS: dict[str, tuple[str, Options]] = {
     "rosenbrock": ("rosenbrock", {}),
     "f1, known noise": ("f1", KNOWN),
 }
-FEWER = ("rosenbrock", "f1, known noise")  # where fewer frameworks run
+FEWER = ("rosenbrock", "f1, known noise")  # settings with fewer frameworks
 SWEPT = ("f1", "rosenbrock, log")
 SWEPT_FRAMEWORKS = ("co-kg", "data-communication")
 FEWER_FRAMEWORKS = ("co-kg", "barycenter-qkg", "no-collaboration", "data-communication", RANDOM)
@@ -54,18 +54,18 @@ NETWORK_FRAMEWORKS = (
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run.
+    """The size of the experiment.
 
     Parameters
     ----------
-    num_rounds, num_network_rounds : after the warm-up
-    num_f1_seeds, num_seeds : repetitions on `f1`, and on everything else in the first part
-    num_swept_seeds : of runs with other `beta`, mesh or number of agents
-    num_network_seeds, num_epochs : repetitions on the networks; epochs, None for the problem's own
-    num_odd_seeds, num_private_seeds : repetitions of the runs with an odd agent and of the attack
-    meshes, agents : other points per axis, other numbers of agents
-    timed : meshes whose server time is measured
-    num_draws : of the central acquisition
+    num_rounds, num_network_rounds : rounds after the warm-up
+    num_f1_seeds, num_seeds : repetitions on `f1`, and on the other functions in the first part
+    num_swept_seeds : repetitions with other `beta`, mesh or number of agents
+    num_network_seeds, num_epochs : repetitions on the networks; epochs, None: the problem's default
+    num_odd_seeds, num_private_seeds : repetitions of the runs with an odd agent, and of the attack
+    meshes, agents : other numbers of points per axis, other numbers of agents
+    timed : meshes for which the server is timed
+    num_draws : number of draws of the central acquisition
     """
 
     num_rounds: int = 30
@@ -87,13 +87,13 @@ QUICK = Size(3, 3, 2, 2, 2, 2, 1, 2, 2, (6,), (2,), (8,), 8)
 
 
 def settings(size: Size) -> dict[str, Any]:
-    """Return what the experiment's directory is known by, as JSON values."""
+    """Return the settings that identify the experiment's directory, as JSON values."""
     own = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(size).items()}
     return {"experiment": "co-kg", **own}
 
 
 def has_california() -> bool:
-    """Whether the data of `california-mlp` are there."""
+    """Return whether the data of `california-mlp` are available."""
     try:
         CaliforniaMLP(1, 0).check_data()
     except ConfigError:
@@ -102,22 +102,22 @@ def has_california() -> bool:
 
 
 def networks() -> tuple[str, ...]:
-    """Return the networks whose data are there."""
+    """Return the networks whose data are available."""
     return NETWORKS if has_california() else NETWORKS[:1]
 
 
 def num_seeds(size: Size, setting: str) -> int:
-    """Return how often a function is repeated."""
+    """Return the number of seeds of a function."""
     return size.num_f1_seeds if setting == "f1" else size.num_seeds
 
 
 def frameworks(setting: str) -> tuple[str, ...]:
-    """Return what is compared on a function."""
+    """Return the frameworks that are compared on a function."""
     return FEWER_FRAMEWORKS if setting in FEWER else tuple(FRAMEWORKS)
 
 
 def stages(size: Size) -> dict[str, list[Job]]:
-    """Return the work by stage, the functions first."""
+    """Return the jobs by stage, the functions first."""
     common = {"num_rounds": size.num_rounds, "num_draws": size.num_draws}
     functions = [
         Job(job_name(s, seed), run_function, {**common, "setting": s, "seed": seed})
@@ -164,25 +164,25 @@ def stages(size: Size) -> dict[str, list[Job]]:
 
 
 def job_name(setting: str, seed: int) -> str:
-    """Return the name of a cell's file."""
+    """Return the name of a job."""
     return f"{setting.replace(', ', '-').replace(' ', '-')}-{seed}"
 
 
 def swept_name(setting: str, seed: int) -> str:
-    """Return the name of a cell's file."""
+    """Return the name of a job."""
     return f"swept-{job_name(setting, seed)}"
 
 
 def swept_label(framework: str, what: str, value: object) -> str:
-    """Return under which name a swept cell keeps a run, as `co-kg, mesh 10`."""
+    """Return the name of a run in the result of a swept job, for example `co-kg, mesh 10`."""
     return f"{framework}, {what} {value}"
 
 
-# -- cells -------------------------------------------------------------------------------------
+# -- jobs --------------------------------------------------------------------------------------
 
 
 def run_function(setting: str, seed: int, num_rounds: int, num_draws: int) -> Arrays:
-    """Run every framework on a function; differences to its optimum as `name/recommended`, `name/best`."""
+    """Run all frameworks on a function; return differences as `name/recommended` and `name/best`."""
     problem, shared = FUNCTIONS[setting]
     found: Arrays = {}
     for name in frameworks(setting):
@@ -194,7 +194,7 @@ def run_function(setting: str, seed: int, num_rounds: int, num_draws: int) -> Ar
 def run_swept(
     setting: str, seed: int, num_rounds: int, num_draws: int, meshes: Sequence[int], agents: Sequence[int]
 ) -> Arrays:
-    """Run the other `beta` sequences, meshes and numbers of agents, one changed at a time."""
+    """Run other `beta` sequences, meshes and numbers of agents, changing one at a time."""
     problem, shared = FUNCTIONS[setting]
     shared = {**shared, "num_draws": num_draws}
     four = make_problem(problem, NUM_AGENTS, seed, {})
@@ -213,7 +213,7 @@ def run_swept(
 
 
 def run_network(problem: str, seed: int, num_rounds: int, num_draws: int, num_epochs: int | None) -> Arrays:
-    """Run the frameworks on a network, whose split of the rows depends on the seed; losses."""
+    """Run the frameworks on a network, whose split of rows depends on the seed; return losses."""
     options = {} if num_epochs is None else {"num_epochs": num_epochs}
     made = make_problem(problem, NUM_AGENTS, seed, options)
     found: Arrays = {}
@@ -229,9 +229,9 @@ def run_one(
 
     Returns
     -------
-    `label/recommended`, `label/best` : `(num_rounds + 1,)`, how far what the server would return after each
-        round, and the best configuration that was tried until then, are below the optimum, noise left out;
-        for networks, their losses. NaN after the first round, when nothing is recommended yet.
+    `label/recommended`, `label/best` : `(num_rounds + 1,)`, noiseless differences to the optimum, of the
+        configuration that the server would return after each round and of the best one tried so far; for
+        networks, their losses. NaN after the first round, which recommends nothing.
     """
     logging.getLogger("flwr").setLevel(logging.WARNING)
     rounds = num_rounds + 1

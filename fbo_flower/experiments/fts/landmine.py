@@ -1,8 +1,8 @@
-"""FTS on landmine detection, the paper's setting on all 29 fields [Dai2020, section 5.2].
+"""Run FTS on landmine detection, the paper's setting on all 29 fields [Dai2020, section 5.2].
 
-Each field in turn is the target: 3 random starting points, then 50 iterations; the other 28 hold 50
-observations of their own Thompson sampling and answer once. Every variant starts from the same
-points. A second part lets all 29 fields tune at once from nothing.
+Each field in turn is the target: 3 random starting points, then 50 iterations. The other 28 fields hold 50
+observations from Thompson sampling alone and send one message. Every variant starts from the same points. In
+a second part all 29 fields tune at once without earlier observations.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fbo_flower.experiments import compare
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.runner import simulate
+from fbo_flower.simulation.settings import PriorKnowledge
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.study.ranking import incumbents
 from fbo_flower.study.study import Study
@@ -33,12 +34,12 @@ SCALES = ("linear", "log")
 
 @dataclass(frozen=True)
 class Variant:
-    """One line of the table.
+    """One variant of an algorithm, a line of the table.
 
     Parameters
     ----------
     algorithm, options : as `simulate` takes them
-    local : needs no other agents, so all fields run in one study
+    local : whether agents tune alone, so that all fields run in one study
     """
 
     algorithm: str
@@ -73,7 +74,7 @@ FROM_NOTHING: dict[str, Variant] = {
     "control": Variant("fts", {"advice": "random"}),
     "control clip": Variant("fts", _CLIP | {"advice": "random"}),
 }
-HIDDEN = ("random", "ts repeating", "fts single 1-1/t^2")  # in the table, not in the picture
+HIDDEN = ("random", "ts repeating", "fts single 1-1/t^2")  # shown in the table, not in the picture
 BASELINES = {
     "fts portfolio clip": "ts clip",
     "control portfolio clip": "ts clip",
@@ -87,16 +88,16 @@ def run(
     num_workers: int,
     on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
-    """Run what is missing and write `results.md` and two pictures; return the files.
+    """Run the jobs without a result, write `results.md` and two pictures, and return these files.
 
     Parameters
     ----------
-    quick : 2 starts, 4 fields and 10 iterations instead of 8, 29 and 50; a minute instead of an hour
+    quick : True: 2 starts, 4 fields and 10 iterations, a minute; False: 8, 29 and 50, an hour
     """
     size = (2, 2, 10, 4) if quick else (8, 5, 50, NUM_FIELDS)
     names = ("num_starts", "num_seeds", "num_iterations", "num_fields")
     path = open_directory(directory, {"experiment": "fts-landmine", **dict(zip(names, size, strict=True))})
-    for stage, work in zip(("prior observations", "variants"), cells(path, *size), strict=True):
+    for stage, work in zip(("prior observations", "variants"), jobs(path, *size), strict=True):
         run_jobs(work, path, num_workers, partial(on_job, stage))
     return report(path, *size)
 
@@ -104,13 +105,13 @@ def run(
 def report(
     directory: Path, num_starts: int, num_seeds: int, num_iterations: int, num_fields: int
 ) -> list[Path]:
-    """Write the tables and pictures from the cells."""
+    """Write the tables and pictures from the finished jobs."""
     checkpoints = [t for t in compare.CHECKPOINTS if t <= num_iterations]
     text = [f"{num_fields} fields, {num_iterations} iterations after {NUM_INITIAL} starting points; AUC.\n"]
     files = []
     for part, variants, count, title in (
-        ("paper", VARIANTS, num_starts, "Others hold 50 observations, every field in turn is the target"),
-        ("nothing", FROM_NOTHING, num_seeds, "All fields at once, from nothing"),
+        ("paper", VARIANTS, num_starts, "Each field in turn is the target, the others hold 50 observations"),
+        ("nothing", FROM_NOTHING, num_seeds, "All fields at once, without earlier observations"),
     ):
         panels = {s: {v: curves(directory, part, s, v, count) for v in variants} for s in SCALES}
         for scale, panel in panels.items():
@@ -131,7 +132,7 @@ def report(
 
 
 def _against_ts(panel: Mapping[str, Array], checkpoints: list[int]) -> str:
-    """Return the differences to plain `ts` of the variants that the table pairs with another baseline."""
+    """Return a line with the differences to plain `ts` of variants that are paired with another baseline."""
     lines = [
         f"{name} - ts at {', '.join(map(str, checkpoints))}: "
         + ", ".join(str(compare.gain(panel[name], panel["ts"], t)) for t in checkpoints)
@@ -142,7 +143,7 @@ def _against_ts(panel: Mapping[str, Array], checkpoints: list[int]) -> str:
 
 
 def _published(panel: Mapping[str, Array], iteration: int) -> str:
-    """Return our figures on the six targets that the published code ran."""
+    """Return a line with our results on the six targets of the published code."""
     single, alone = panel["fts single"][:, :6], panel["ts"][:, :6]
     means = [compare.clustered(c[:, :, iteration]).mean for c in (single, alone)]
     return (
@@ -164,10 +165,10 @@ def _traffic(
     return found
 
 
-def cells(
+def jobs(
     directory: Path, num_starts: int, num_seeds: int, num_iterations: int, num_fields: int
 ) -> list[list[Job]]:
-    """Return the work in two stages: what the others observed before, then everything else."""
+    """Return the jobs in two stages: the other fields' earlier observations, then all runs."""
     common = {"num_iterations": num_iterations, "num_fields": num_fields}
     prior = [
         Job(f"prior-{scale}-{start}", observe, {"scale": scale, "start": start, "num_fields": num_fields})
@@ -198,21 +199,21 @@ def cells(
 
 
 def job_name(part: str, scale: str, variant: str, start: int) -> str:
-    """Return the name of a cell's file."""
+    """Return the name of a job."""
     return f"{part}-{scale}-{variant.replace(' ', '_').replace('/', '_')}-{start}"
 
 
 def curves(directory: Path, part: str, scale: str, variant: str, count: int) -> Array:
-    """Return best values so far: `(starts, fields, iterations + 1)`, the first after the starting points."""
+    """Return best values so far `(starts, fields, iterations + 1)`, beginning after the starting points."""
     names = [job_name(part, scale, variant, i) for i in range(count)]
     return np.stack([load_job(directory, name)["curves"] for name in names])
 
 
-# -- cells -------------------------------------------------------------------------------------
+# -- jobs --------------------------------------------------------------------------------------
 
 
 def observe(scale: str, start: int, num_fields: int) -> Arrays:
-    """Let every field tune for itself; return its 50 points and values."""
+    """Let every field tune alone; return its 50 points and values."""
     study = _simulate("ts", {}, scale, 10_000 + start, PRIOR_OBSERVATIONS - NUM_INITIAL + 1, num_fields)
     trials = study.trials
     points = np.array([_space(scale).encode(config) for config in trials["config"]])
@@ -248,7 +249,7 @@ def run_targets(
 
 
 def run_together(variant: str, scale: str, seed: int, num_iterations: int, num_fields: int) -> Arrays:
-    """Run one variant with all fields as targets at once, from nothing."""
+    """Run one variant with all fields as targets at once, without earlier observations."""
     chosen = FROM_NOTHING[variant]
     seed += 20_000
     study = _simulate(chosen.algorithm, chosen.options, scale, seed, num_iterations + 1, num_fields)
@@ -275,7 +276,7 @@ def _simulate(
         "inline",
         options={"num_initial": NUM_INITIAL, **options},
         problem_options={"scale": scale},
-        prior=prior,
+        prior=PriorKnowledge(observations=prior),
     )
 
 

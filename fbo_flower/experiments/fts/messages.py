@@ -1,10 +1,10 @@
-"""FTS, RGPE and TAF on landmine detection: what is sent, what it costs, what it brings [Dai2020, Figs. 2-5].
+"""Compare messages of FTS, RGPE and TAF on landmine detection: size, time and gain [Dai2020, Figs. 2-5].
 
 Fields 1 to 6 in turn are the target, as in the published figures, with messages of 50 to 200 features; with
-100 features all 29 are. The others hold 50 observations of their own Thompson sampling and answer once. A
-second part lets the others go on tuning, so that their observations grow (Fig. 4), a third measures time
-against the number of agents (Fig. 3d). Variants share targets and starting points.
-Seconds are CPU seconds of everything: server, target, and the others' answers.
+100 features all 29 fields are. The other fields hold 50 observations from Thompson sampling alone and send
+one message. In a second part the others continue to tune, so that their observations grow (Fig. 4). A third
+part measures time against the number of agents (Fig. 3d). Variants share targets and starting points. Seconds
+are CPU seconds of the server, the target and the other agents together.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from fbo_flower.experiments.fts.messages_report import ALL_TARGETS, NUM_FEATURES
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.runner import simulate
+from fbo_flower.simulation.settings import PriorKnowledge
 from fbo_flower.study.ranking import incumbents
 
 SCALE = "linear"
@@ -39,9 +40,9 @@ VARIANTS: dict[str, Variant] = {
     "taf seen": Variant("taf", _ONCE | {"improvement_over": "seen"}),
 }
 LOCAL = Variant("ts", local=True)
-ONE_SIZE = ("fts 1-1/sqrt(t)", "fts portfolio")  # with 100 features only
+ONE_SIZE = ("fts 1-1/sqrt(t)", "fts portfolio")  # these run with 100 features only
 GENERAL = ("fts 1-1/sqrt(t)",)
-COUNTS = (3, 6, 12, 20, 28)  # other agents
+COUNTS = (3, 6, 12, 20, 28)  # numbers of other agents
 
 
 def run(
@@ -50,14 +51,14 @@ def run(
     num_workers: int,
     on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
-    """Run what is missing and write `results.md` and two pictures; return the files.
+    """Run the jobs without a result, write `results.md` and two pictures, and return these files.
 
-    They are written anew after every start, so a run that is stopped has those of the starts that are done.
+    The files are rewritten after every start, so a stopped run leaves those of its finished starts.
 
     Parameters
     ----------
-    quick : 2 starts of 2 targets among 4 fields with 8 iterations; else 10 starts of 6 targets, of which the
-        first 3 then have all 29 fields as targets
+    quick : True: 2 starts, 2 targets among 4 fields, 8 iterations; False: 10 starts with 6 targets, and 3
+        starts with all 29 fields as targets
     """
     size = Size(8, 4, 2) if quick else Size(50, NUM_FIELDS, 6)
     num_starts, num_all_starts = (2, 1) if quick else (10, 3)
@@ -65,7 +66,7 @@ def run(
     kinds = (tuple(VARIANTS), GENERAL, counts(size.num_fields))
     files: list[Path] = []
     for start in range(num_starts):
-        for stage, work in cells(path, size, start).items():
+        for stage, work in jobs(path, size, start).items():
             run_jobs(work, path, num_workers, partial(on_job, f"{stage} {start}"))
         files = messages_report.report(path, size, start + 1, 0, *kinds)
     for start in range(num_all_starts):
@@ -76,12 +77,12 @@ def run(
 
 
 def counts(num_fields: int) -> tuple[int, ...]:
-    """Return the numbers of other agents whose time is measured."""
+    """Return the numbers of other agents for which time is measured."""
     return tuple(c for c in COUNTS if c < num_fields)
 
 
-def cells(directory: Path, size: Size, start: int) -> dict[str, list[Job]]:
-    """Return the work of one start, by stage."""
+def jobs(directory: Path, size: Size, start: int) -> dict[str, list[Job]]:
+    """Return the jobs of one start, by stage."""
     name = messages_report.job_name
     known = {"directory": str(directory), "start": start}
     common = {**known, "num_iterations": size.num_iterations, "num_fields": size.num_fields}
@@ -117,7 +118,7 @@ def cells(directory: Path, size: Size, start: int) -> dict[str, list[Job]]:
 
 
 def all_targets(directory: Path, size: Size, start: int) -> list[Job]:
-    """Return the work of one start with every field as a target."""
+    """Return the jobs of one start with every field as a target."""
     common = {"directory": str(directory), "start": start, "num_features": ALL_TARGETS}
     common |= {"num_iterations": size.num_iterations, "num_fields": size.num_fields}
     return [
@@ -130,11 +131,11 @@ def all_targets(directory: Path, size: Size, start: int) -> list[Job]:
     ]
 
 
-# -- cells -------------------------------------------------------------------------------------
+# -- jobs --------------------------------------------------------------------------------------
 
 
 def run_alone(start: int, directory: str, num_iterations: int, num_fields: int) -> Arrays:
-    """Run Thompson sampling of every field for itself."""
+    """Run Thompson sampling for every field alone."""
     curves, seconds, _ = _study(LOCAL, {}, start, num_iterations, num_fields, None, None)
     return {"curves": curves, "seconds": seconds / num_fields}
 
@@ -168,7 +169,7 @@ def run_targets(
 def run_growing(
     variant: str, start: int, num_targets: int, directory: str, num_iterations: int, num_fields: int
 ) -> Arrays:
-    """Run a target that begins with nothing among others that hold 50 observations and go on tuning."""
+    """Run a target without observations among others that hold 50 observations and continue to tune."""
     held = _held(directory, start, num_fields)
     options = {"communication": "every-round", "num_features": ALL_TARGETS}
     found = [
@@ -181,7 +182,7 @@ def run_growing(
 def run_few(
     variant: str, start: int, count: int, directory: str, num_iterations: int, num_fields: int
 ) -> Arrays:
-    """Run field 1 as the target among so many others."""
+    """Run field 1 as the target among `count` other fields."""
     held = _held(directory, start, num_fields)
     options = {"num_features": ALL_TARGETS, "targets": ("0",)}
     return _stacked([_study(VARIANTS[variant], options, start, num_iterations, count + 1, held, 0)])
@@ -207,9 +208,9 @@ def _study(
     held: Mapping[str, tuple[Array, Array]] | None,
     target: int | None,
 ) -> tuple[Array, Array, Array]:
-    """Return best values so far, CPU seconds so far `(T + 1,)`, and floats down and up `(2,)`; of one target.
+    """Return a target's best values and CPU seconds so far, each `(T + 1,)`, and floats down and up `(2,)`.
 
-    Without a target the best values are those of all fields.
+    If `target` is None, the best values are those of all fields.
     """
     logging.getLogger("flwr").setLevel(logging.WARNING)
     taken: list[float] = []
@@ -224,7 +225,9 @@ def _study(
         "inline",
         options={"num_initial": NUM_INITIAL, **variant.options, **options},
         problem_options={"scale": SCALE},
-        prior=None if held is None else {agent: held[agent] for agent in held if agent in agents},
+        prior=PriorKnowledge(
+            observations={agent: seen for agent, seen in (held or {}).items() if agent in agents}
+        ),
         on_round=lambda progress: taken.append(time.process_time() - begin),
     )
     names, best = incumbents(study.trials)

@@ -1,4 +1,4 @@
-"""Tables and pictures of `fts_messages`, with the published figures beside ours."""
+"""Write the tables and pictures of `fts.messages`, with the published results beside ours."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import numpy as np
 from fbo_flower.experiments import compare
 from fbo_flower.experiments.panels import panels
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import save_figure
 from fbo_flower.reports.styles import algorithm_style
-from fbo_flower.simulation.jobs import has_cell, load_job
+from fbo_flower.simulation.jobs import has_result, load_job
 from fbo_flower.storage.files import atomic_file
 
 NUM_FEATURES = (50, 100, 150, 200)
-ALL_TARGETS = 100  # features with which all fields are targets
+ALL_TARGETS = 100  # number of features for which all fields are targets
 # mean best AUC after 50 iterations over fields 1-6 and 5 starts, by the published code
 PUBLISHED = {
     "fts": (0.8194, 0.8270, 0.8260, 0.8247),
@@ -33,12 +34,12 @@ COLOURS = {name: algorithm_style(name).color for name in ("ts", "fts", "rgpe", "
 }
 
 
-TIMED = ("fts 1-1/sqrt(t)", "rgpe", "taf")  # against the number of agents
+TIMED = ("fts 1-1/sqrt(t)", "rgpe", "taf")  # timed against the number of agents
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much of the experiment is run, but for the number of starts: that may grow."""
+    """The size of the experiment, except the number of starts, which may grow."""
 
     num_iterations: int
     num_fields: int
@@ -46,12 +47,12 @@ class Size:
 
 
 def job_name(variant: str, num_features: int, start: int) -> str:
-    """Return the name of a cell's file."""
+    """Return the name of a job."""
     return f"{variant.replace(' ', '_').replace('/', '_')}-{num_features}-{start}"
 
 
 def floats_sent(variant: str, num_features: int) -> int:
-    """Return how many numbers an agent sends: one `omega`, or a posterior, and its best value."""
+    """Return how many numbers an agent sends: `omega`, or a posterior and its best value."""
     if variant.startswith("fts"):
         return num_features
     return num_features * (num_features + 3) // 2 + (variant == "taf")
@@ -66,11 +67,11 @@ def report(
     general: Sequence[str],
     counts: Sequence[int],
 ) -> list[Path]:
-    """Write `results.md`, `messages.png` and `targets.png` from the cells.
+    """Write `results.md`, `messages.png` and `targets.png` from the finished jobs.
 
     Parameters
     ----------
-    starts, all_starts : how many are done, with the first fields and with all fields as targets
+    starts, all_starts : number of finished starts with the first fields, and with all fields, as targets
     """
     targets, last = size.num_targets, size.num_iterations
 
@@ -81,7 +82,7 @@ def report(
     everybody = np.stack([load_job(directory, f"ts-{s}")["curves"] for s in range(starts)])
     alone = everybody[:, :targets]
     seconds = np.stack([load_job(directory, f"ts-{s}")["seconds"] for s in range(starts)])
-    known = {m: [v for v in variants if has_cell(directory, job_name(v, m, 0))] for m in NUM_FEATURES}
+    known = {m: [v for v in variants if has_result(directory, job_name(v, m, 0))] for m in NUM_FEATURES}
     text = [
         f"Fields 1-{targets} in turn the target, {starts} starts, {last} iterations, others hold 50 "
         "observations. AUC; s.e. over the targets; differences are paired by target and start. Published: 5 "
@@ -112,7 +113,7 @@ def report(
         names = [f"growing-{job_name(variant, ALL_TARGETS, s)}" for s in range(starts)]
         grown = np.stack([load_job(directory, name)["curves"] for name in names])
         both = {"ts": alone, f"{variant}, once": panel[variant], f"{variant}, growing": grown}
-        text.append(f"\n## The others go on tuning (Fig. 4), fields 1-{targets}\n")
+        text.append(f"\n## The others continue to tune (Fig. 4), fields 1-{targets}\n")
         text.append(
             "once: messages before the first iteration; growing: new ones before every iteration, from "
             "agents that have one observation more each time\n"
@@ -147,7 +148,7 @@ def _level(curves: Array, iteration: int) -> str:
 
 
 def _each_target(panel: Mapping[str, Array], last: int) -> str:
-    """Return best values after the last iteration target by target, s.e. over starts (Fig. 5)."""
+    """Return a table of the best values after the last iteration by target, s.e. over starts (Fig. 5)."""
     targets = panel["ts"].shape[1]
     lines = [f"\n## Target by target, M = {ALL_TARGETS}, best after {last} (Figs. 3a and 5)\n"]
     lines.append("| variant | " + " | ".join(f"field {k + 1}" for k in range(targets)) + " |")
@@ -161,7 +162,7 @@ def _each_target(panel: Mapping[str, Array], last: int) -> str:
 
 
 def _agents(directory: Path, starts: int, counts: Sequence[int]) -> tuple[str, dict[str, Array]]:
-    """Return CPU seconds against the number of other agents (Fig. 3d), as text and `(counts,)` each."""
+    """Return CPU seconds against the number of other agents (Fig. 3d), as text and as arrays `(counts,)`."""
     lines = ["\n## CPU seconds per run against the number of other agents (Fig. 3d), M = 100\n"]
     lines.append("| variant | " + " | ".join(str(c) for c in counts) + " |")
     lines.append("|" + "---|" * (len(counts) + 1))
@@ -211,7 +212,7 @@ def draw_messages(
         x, y = np.median(seconds, axis=(0, 1)), curves.mean(axis=(0, 1))
         middle.plot(x[-len(y) :], y, style, color=COLOURS[variant], linewidth=1.8)
     middle.set_xscale("log")
-    middle.set_xlabel("CPU seconds, others' answers included")
+    middle.set_xlabel("CPU seconds, including the others' messages")
     middle.set_ylabel("best AUC so far")
     middle.set_title("Fig. 3a, M = 100", loc="left", fontsize=11)
     for variant, (count, taken) in grows.items():
@@ -239,5 +240,4 @@ def draw_targets(panel: Mapping[str, Array], path: Path) -> None:
 
 def _save(figure: Any, axis: Any, path: Path) -> None:
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=8, frameon=False)
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=120)
+    save_figure(figure, path, 120)

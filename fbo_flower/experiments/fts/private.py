@@ -1,7 +1,7 @@
-"""What differential privacy costs on landmine detection: DP-FTS-DE at several noise levels.
+"""Measure what differential privacy costs on landmine detection: DP-FTS-DE at several noise levels.
 
-All 29 fields tune at once from nothing. Noise without bound is the control: its sums hold nothing of the
-agents' messages, so what it gains is gained by going elsewhere and not by federation.
+All 29 fields tune at once without earlier observations. The control has so much noise that its sums contain
+nothing of the agents' messages: what it gains comes from exploration and not from federation.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from fbo_flower.experiments import compare
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.reports.styles import algorithm_style
 from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.runner import simulate
@@ -25,7 +26,7 @@ from fbo_flower.study.ranking import incumbents
 
 NUM_FIELDS = 29
 NUM_INITIAL = 3
-CONTROL = 1e6  # noise multiplier at which nothing is left of the messages
+CONTROL = 1e6  # noise multiplier at which the messages are lost in noise
 NOISES = (0.0, 1.0, 2.0, 4.0, 8.0, CONTROL)
 _OURS: Mapping[str, Any] = {"num_regions": 4, "sampling_rate": 1.0}
 _DRAWS: Mapping[str, Any] = {
@@ -57,21 +58,21 @@ def run(
     num_workers: int,
     on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
-    """Run what is missing and write `results.md` and a picture; return the files.
+    """Run the jobs without a result, write `results.md` and a picture, and return these files.
 
     Parameters
     ----------
-    quick : 1 seed, 6 fields and 5 iterations instead of 6, 29 and 20
+    quick : True: 1 seed, 6 fields and 5 iterations; False: 6, 29 and 20
     """
     size = (1, 5, 6) if quick else (6, 20, NUM_FIELDS)
     names = ("num_seeds", "num_iterations", "num_fields")
     path = open_directory(directory, {"experiment": "dp-fts", **dict(zip(names, size, strict=True))})
-    run_jobs(cells(*size), path, num_workers, partial(on_job, "variants"))
+    run_jobs(jobs(*size), path, num_workers, partial(on_job, "variants"))
     return report(path, *size)
 
 
-def cells(num_seeds: int, num_iterations: int, num_fields: int) -> list[Job]:
-    """Return a cell per variant and seed."""
+def jobs(num_seeds: int, num_iterations: int, num_fields: int) -> list[Job]:
+    """Return one job per variant and seed."""
     return [
         Job(
             job_name(variant, seed),
@@ -84,7 +85,7 @@ def cells(num_seeds: int, num_iterations: int, num_fields: int) -> list[Job]:
 
 
 def job_name(variant: str, seed: int) -> str:
-    """Return the name of a cell's file."""
+    """Return the name of a job."""
     return f"{variant.replace(' ', '_')}-{seed}"
 
 
@@ -107,13 +108,13 @@ def run_variant(variant: str, seed: int, num_iterations: int, num_fields: int) -
 
 
 def report(directory: Path, num_seeds: int, num_iterations: int, num_fields: int) -> list[Path]:
-    """Write the table and the picture from the cells."""
+    """Write the table and the picture from the finished jobs."""
     found = {v: [load_job(directory, job_name(v, seed)) for seed in range(num_seeds)] for v in VARIANTS}
-    curves = {v: np.stack([cell["curves"] for cell in each]) for v, each in found.items()}
+    curves = {v: np.stack([result["curves"] for result in each]) for v, each in found.items()}
     epsilons = {v: float(each[0]["epsilon"][0]) for v, each in found.items()}
     checkpoints = [t for t in CHECKPOINTS if t <= num_iterations]
     lines = [
-        f"{num_fields} fields at once from nothing, linear scale, {num_seeds} seeds, {num_iterations} "
+        f"{num_fields} fields at once, linear scale, {num_seeds} seeds, {num_iterations} "
         f"iterations after {NUM_INITIAL} starting points; AUC. Differences are paired by field and seed, ± "
         "s.e. over fields.\n",
         "| variant | epsilon (delta 1e-3) | "
@@ -125,7 +126,7 @@ def report(directory: Path, num_seeds: int, num_iterations: int, num_fields: int
         gains = [str(compare.gain(mine, curves["ts"], t)) if name != "ts" else "-" for t in checkpoints]
         control = _control(name)
         over = "-" if control is None else str(_average_gain(mine, curves[control]))
-        down, up = np.mean([cell["bytes"] for cell in found[name]], axis=0) / 1000
+        down, up = np.mean([result["bytes"] for result in found[name]], axis=0) / 1000
         cells_ = [name, _epsilon(name, epsilons[name]), *gains, over, f"{down:.0f}, {up:.0f}"]
         lines.append("| " + " | ".join(cells_) + " |")
     results, picture = directory / "results.md", directory / "privacy-utility.png"
@@ -136,7 +137,7 @@ def report(directory: Path, num_seeds: int, num_iterations: int, num_fields: int
 
 
 def _control(name: str) -> str | None:
-    """Return the variant that shares everything but the agents' messages."""
+    """Return the control of a variant, which differs in the agents' messages only."""
     for prefix in ("dp-fts", "draws"):
         if name.startswith(prefix) and not name.endswith("control"):
             return noisy(prefix, CONTROL)
@@ -155,12 +156,8 @@ def _epsilon(name: str, epsilon: float) -> str:
 
 
 def draw(curves: Mapping[str, Array], epsilons: Mapping[str, float], path: Path) -> None:
-    """Draw the mean gain over the iterations against epsilon, with the lines of FTS and the control."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    """Draw the mean gain over the iterations against epsilon, and lines for FTS and the control."""
+    figure: Any = new_figure(6.4, 4.2)
     axis: Any = figure.subplots()
     for prefix, colour in (
         ("dp-fts", algorithm_style("dp-fts").color), ("draws", "#D55E00"), ("local", "#009E73"),
@@ -183,5 +180,4 @@ def draw(curves: Mapping[str, Array], epsilons: Mapping[str, float], path: Path)
     axis.set_ylabel("gain in best AUC over ts, mean over iterations")
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False, fontsize=8)
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=150)
+    save_figure(figure, path)

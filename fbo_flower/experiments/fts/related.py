@@ -1,8 +1,8 @@
-"""What messages of unrelated agents cost, and whether `P_N` finds them: half of the functions are unrelated.
+"""Measure what messages of unrelated agents cost, and whether `P_N` learns to ignore them.
 
-Twelve agents have smooth functions on the square: six are near one function, six have functions of their own.
-Either two agents of each half tune, from nothing, while the others hold 30 observations and answer once; or
-all tune at once from nothing. A last part lets the 29 landmine fields tune at once with learned `P_N`.
+Twelve agents have smooth functions on the square: six are close to one function, six are independent. Either
+two agents of each half tune while the others hold 30 observations and send one message, or all agents tune at
+once without earlier observations. In a last part the 29 landmine fields tune at once with learned `P_N`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.jobs import Arrays, Job, open_directory, run_jobs
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.simulation.runner import observations, prior_study, simulate
+from fbo_flower.simulation.settings import PriorKnowledge
 from fbo_flower.study.ranking import incumbents
 from fbo_flower.study.study import Study
 
@@ -54,14 +55,13 @@ def run(
     num_workers: int,
     on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
-    """Run what is missing and write `results.md` and two pictures; return the files.
+    """Run the jobs without a result, write `results.md` and two pictures, and return these files.
 
-    They are written anew after every set of functions: a run that is stopped has those of what is done.
+    The files are rewritten after every set of functions, so a stopped run leaves those of its finished sets.
 
     Parameters
     ----------
-    quick : 2 sets of functions and 6 iterations instead of 12 and 50; a landmine run beside each of the first
-        2 instead of 5
+    quick : True: 2 sets of functions, 6 iterations and 2 landmine runs; False: 12, 50 and 5
     """
     num_functions, num_landmine = (2, 2) if quick else (12, 5)
     num_iterations, num_fields = (6, 4) if quick else (50, 29)
@@ -69,15 +69,15 @@ def run(
     path = open_directory(directory, {"experiment": "fts-related", **size})
     files: list[Path] = []
     for function in range(num_functions):
-        work = cells(function, num_iterations, num_fields, function < num_landmine)
+        work = jobs(function, num_iterations, num_fields, function < num_landmine)
         run_jobs(work, path, num_workers, partial(on_job, f"functions {function}"))
         done = function + 1, min(function + 1, num_landmine)
         files = related_report.report(path, *done, num_iterations, tuple(VARIANTS), ON_LANDMINE)
     return files
 
 
-def cells(function: int, num_iterations: int, num_fields: int, with_landmine: bool) -> list[Job]:
-    """Return the work on one set of functions, and a landmine run beside it."""
+def jobs(function: int, num_iterations: int, num_fields: int, with_landmine: bool) -> list[Job]:
+    """Return the jobs of one set of functions, and of the landmine run with the same number."""
     functions = [
         Job(
             job_name(part, variant, function),
@@ -103,7 +103,7 @@ def cells(function: int, num_iterations: int, num_fields: int, with_landmine: bo
     return functions + landmine if with_landmine else functions
 
 
-# -- cells -------------------------------------------------------------------------------------
+# -- jobs --------------------------------------------------------------------------------------
 
 
 def run_function(part: str, variant: str, function: int, num_iterations: int) -> Arrays:
@@ -130,7 +130,7 @@ def run_function(part: str, variant: str, function: int, num_iterations: int) ->
 
 
 def run_landmine(variant: str, seed: int, num_iterations: int, num_fields: int) -> Arrays:
-    """Let all fields tune at once from nothing; return best values `(fields, iterations + 1)`."""
+    """Let all fields tune at once; return their best values `(fields, iterations + 1)`."""
     problem = make_problem("landmine-svm", num_fields, 0, {})
     algorithm, extra = VARIANTS[variant]
     options = {"num_initial": NUM_INITIAL, **extra}
@@ -145,9 +145,10 @@ def run_landmine(variant: str, seed: int, num_iterations: int, num_fields: int) 
 def preferences(
     problem: Problem, study: Study, options: Mapping[str, Any], seed: int, iteration: int
 ) -> Arrays:
-    """Return `P_N` of every agent, `(N, N)`, as the server has it after the last iteration.
+    """Return every agent's `P_N`, `(N, N)`, after the last iteration.
 
-    The agents' messages are drawn once more from what they observed, under the same options.
+    The server does not keep it, so the agents' messages are drawn again from their observations with the same
+    options.
     """
     algorithm = FTS(**FTS.known_options(options))
     count, space = problem.num_agents, problem.space
@@ -181,5 +182,5 @@ def _simulate(
     held: Mapping[str, tuple[Array, Array]] | None,
 ) -> Study:
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    rounds = num_iterations + 1
-    return simulate(problem, algorithm, None, rounds, seed, "inline", options=options, prior=held)
+    rounds, prior = num_iterations + 1, PriorKnowledge(observations=held)
+    return simulate(problem, algorithm, None, rounds, seed, "inline", options=options, prior=prior)

@@ -1,4 +1,4 @@
-"""Tables and pictures of `fts_related`."""
+"""Write the tables and pictures of `fts.related`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import numpy as np
 
 from fbo_flower.experiments import compare
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.simulation.jobs import load_job
 from fbo_flower.storage.files import atomic_file
 
 NUM_AGENTS = 12
 NUM_RELATED = 6  # agents 0-5
-TARGETS = (0, 1, 10, 11)  # of the part with observations from before
+TARGETS = (0, 1, 10, 11)  # of the part in which the others hold observations
 CHECKPOINTS = (3, 5, 10, 20, 50)
 PARTS = {"prior": "others hold 30 observations", "nothing": "all from nothing"}
 
 
 def job_name(part: str, variant: str, number: int) -> str:
-    """Return the name of a cell's file."""
+    """Return the name of a job."""
     return f"{part}-{variant.replace(' ', '_')}-{number}"
 
 
@@ -33,16 +34,16 @@ def report(
     variants: Sequence[str],
     on_landmine: Sequence[str],
 ) -> list[Path]:
-    """Write `results.md`, `related.png` and `preferences.png` from the cells.
+    """Write `results.md`, `related.png` and `preferences.png` from the finished jobs.
 
     Parameters
     ----------
-    count, num_landmine : sets of functions and landmine runs that are done
-    last : iterations
+    count, num_landmine : number of finished sets of functions and landmine runs
+    last : number of iterations
     """
     checkpoints = [t for t in CHECKPOINTS if t <= last]
     text = [
-        f"{count} sets of functions. Values are minus simple regret, noise left out: 0 is the optimum; s.e. "
+        f"{count} sets of functions. Values are minus simple regret without noise: 0 is the optimum; s.e. "
         'over the sets. "clearly worse": agents whose paired mean over the sets is below 0 by 2 s.e.\n'
     ]
     panels: dict[str, dict[str, Array]] = {}
@@ -72,7 +73,7 @@ def report(
 
 
 def stack(directory: Path, part: str, variant: str, count: int, key: str) -> Array:
-    """Return an array of every set of functions, `(sets, ...)`."""
+    """Return one array of all sets of functions, stacked as `(sets, ...)`."""
     return np.stack([load_job(directory, job_name(part, variant, i))[key] for i in range(count)])
 
 
@@ -101,7 +102,7 @@ def table(panel: Mapping[str, Array], checkpoints: Sequence[int]) -> str:
 
 
 def shares(matrices: Array) -> str:
-    """Return how much of the related agents' `P_N` goes to related agents, beside the uniform share."""
+    """Return a line with the share of the related agents' `P_N` that goes to related agents."""
     to_related = matrices[:, :NUM_RELATED, :NUM_RELATED].sum(axis=2).mean(axis=1)
     mean, stderr = to_related.mean(), to_related.std(ddof=1) / np.sqrt(len(to_related))
     uniform = (NUM_RELATED - 1) / (NUM_AGENTS - 1)
@@ -113,11 +114,7 @@ def shares(matrices: Array) -> str:
 
 def draw_preferences(functions: Array, fields: Array, path: Path) -> None:
     """Draw `P_N`, a row per target, on the functions (mean over the sets) and on landmine (one run)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure: Any = new_figure(11, 4.8)
     axes: Any = figure.subplots(1, 2)
     titles = ("functions: 0-5 related, 6-11 not", "landmine: fields 0-14 and 15-28 lie on two terrains")
     for axis, matrix, title in zip(axes, (functions, fields), titles, strict=True):
@@ -131,5 +128,4 @@ def draw_preferences(functions: Array, fields: Array, path: Path) -> None:
     if len(fields) > 15:
         axes[1].axhline(14.5, color="white", linewidth=1)
         axes[1].axvline(14.5, color="white", linewidth=1)
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=120)
+    save_figure(figure, path, 120)

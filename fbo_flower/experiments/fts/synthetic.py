@@ -1,8 +1,8 @@
-"""FTS on functions drawn from a Gaussian process, the paper's synthetic setting [Dai2020, App. D.1].
+"""Run FTS on functions drawn from a Gaussian process, the paper's synthetic setting [Dai2020, App. D.1].
 
-Agent 0 is the target; the other 49 hold `t_n` observations of their own Thompson sampling of functions
-that differ from the target's by `d_n` at every point. One random starting point; several functions
-and several starts for each.
+Agent 0 is the target. The other 49 agents hold `t_n` observations from Thompson sampling alone, of functions
+that differ from the target's by `d_n` at every point. There is one random starting point, and several
+functions with several starts each.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import numpy as np
 
 from fbo_flower.experiments.compare import clustered
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.simulation.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.simulation.runner import simulate
+from fbo_flower.simulation.settings import PriorKnowledge
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.study.study import Study
 
@@ -34,7 +36,7 @@ FASTER = ("1-1/t", "1-1/t^2")
 
 
 def variants() -> dict[str, dict[str, Any]]:
-    """Return label -> the options of FTS, with `t_n` under `observations`; `ts` has none."""
+    """Return label -> options of FTS, with `t_n` as `observations`; those of `ts` are empty."""
     found: dict[str, dict[str, Any]] = {"ts": {}}
     for observations in NUM_OBSERVATIONS:
         for num_features in NUM_FEATURES:
@@ -57,22 +59,22 @@ def run(
     num_workers: int,
     on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
-    """Run what is missing and write `results.md` and a picture; return the files.
+    """Run the jobs without a result, write `results.md` and a picture, and return these files.
 
     Parameters
     ----------
-    quick : 1 function, 1 start and 10 iterations instead of 5, 5 and 50
+    quick : True: 1 function, 1 start and 10 iterations; False: 5, 5 and 50
     """
     size = (1, 1, 10) if quick else (5, 5, 50)
     names = ("num_functions", "num_starts", "num_iterations")
     path = open_directory(directory, {"experiment": "fts-synthetic", **dict(zip(names, size, strict=True))})
-    for stage, work in zip(("prior observations", "variants"), cells(path, *size), strict=True):
+    for stage, work in zip(("prior observations", "variants"), jobs(path, *size), strict=True):
         run_jobs(work, path, num_workers, partial(on_job, stage))
     return report(path, *size)
 
 
 def report(directory: Path, num_functions: int, num_starts: int, num_iterations: int) -> list[Path]:
-    """Write the table and the picture from the cells."""
+    """Write the table and the picture from the finished jobs."""
     text = [f"Simple regret of the target, {num_functions} functions x {num_starts} starts, mean ± s.e.\n"]
     shown = [t for t in (0, 3, 5, 10, 20, 30, 50) if t <= num_iterations]
     panels = {d: {v: curves(directory, d, v, num_functions) for v in variants()} for d in DIFFERENCES}
@@ -98,9 +100,6 @@ def report(directory: Path, num_functions: int, num_starts: int, num_iterations:
 
 def draw_regret(panels: Mapping[float, Mapping[str, Array]], path: Path) -> None:
     """Draw mean simple regret against iterations, one panel per comparison of the paper's Fig. 1."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     near, far = DIFFERENCES
     shown = {
         f"d = {near:g}, t = {t}": (near, ["ts", *(f"fts t={t} M={m}" for m in NUM_FEATURES), "control t=100"])
@@ -108,8 +107,7 @@ def draw_regret(panels: Mapping[float, Mapping[str, Array]], path: Path) -> None
     }
     last = ["ts", "fts t=100 M=100", f"fts t=100 M=100 {FASTER[0]}", "fts t=100 portfolio", "control t=100"]
     shown[f"d = {far:g}, t = {NUM_OBSERVATIONS[-1]}"] = (far, last)
-    figure = Figure(figsize=(5.2 * len(shown), 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure: Any = new_figure(5.2 * len(shown), 4.2)
     axes: Any = figure.subplots(1, len(shown), sharey=True)
     colours = ["black", "#0072B2", "#D55E00", "#009E73", "#999999"]
     for axis, (title, (difference, names)) in zip(axes, shown.items(), strict=True):
@@ -123,12 +121,11 @@ def draw_regret(panels: Mapping[float, Mapping[str, Array]], path: Path) -> None
         axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("mean simple regret")
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=150)
+    save_figure(figure, path)
 
 
-def cells(directory: Path, num_functions: int, num_starts: int, num_iterations: int) -> list[list[Job]]:
-    """Return the work in two stages: what the others observed before, then everything else."""
+def jobs(directory: Path, num_functions: int, num_starts: int, num_iterations: int) -> list[list[Job]]:
+    """Return the jobs in two stages: the other agents' earlier observations, then all runs."""
     prior = [
         Job(f"prior-{difference}-{function}", observe, {"difference": difference, "function": function})
         for difference in DIFFERENCES
@@ -153,13 +150,13 @@ def cells(directory: Path, num_functions: int, num_starts: int, num_iterations: 
 
 
 def curves(directory: Path, difference: float, label: str, num_functions: int) -> Array:
-    """Return simple regret `(functions, starts, iterations + 1)`, the first after the starting point."""
+    """Return simple regret `(functions, starts, iterations + 1)`, beginning after the starting point."""
     found = [load_job(directory, f"run-{difference}-{function}") for function in range(num_functions)]
-    return np.stack([cell[label] for cell in found])
+    return np.stack([result[label] for result in found])
 
 
 def observe(difference: float, function: int) -> Arrays:
-    """Let every agent tune for itself; return its points and values in order."""
+    """Let every agent tune alone; return its points and values in order."""
     study = _simulate(
         "ts", {"num_initial": 1}, difference, function, 50_000 + function, max(NUM_OBSERVATIONS)
     )
@@ -174,7 +171,7 @@ def observe(difference: float, function: int) -> Arrays:
 def run_function(
     difference: float, function: int, num_starts: int, num_iterations: int, directory: str
 ) -> Arrays:
-    """Run every variant on one function; return simple regret `(starts, iterations + 1)` of each."""
+    """Run every variant on one function; return each one's simple regret `(starts, iterations + 1)`."""
     prior = load_job(Path(directory), f"prior-{difference}-{function}")
     rows: dict[str, list[Array]] = {label: [] for label in variants()}
     num_rounds = num_iterations + 1
@@ -185,7 +182,7 @@ def run_function(
             if label != "ts":
                 options |= {"communication": "once", "lengthscale": LENGTHSCALE, "targets": ("0",)}
             algorithm = "ts" if label == "ts" else "fts"
-            # coins of its own for every function: with five seeds alone a schedule may draw no message
+            # a different seed per function: with five seeds a schedule might never use a message
             seed = 1000 * function + start
             study = _simulate(algorithm, options, difference, function, seed, num_rounds, held)
             mine = study.regret.where(agent="0")
@@ -209,9 +206,8 @@ def _simulate(
     prior: Mapping[str, tuple[Array, Array]] | None = None,
 ) -> Study:
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    alone = algorithm == "ts" and prior is not None  # the target by itself
+    alone = algorithm == "ts" and prior is not None  # the target tunes alone
     problem_options = {"difference": difference, "function_seed": function}
     problem = make_problem("gp-samples", 1 if alone else NUM_AGENTS, seed, problem_options)
-    return simulate(
-        problem, algorithm, None, num_rounds, seed, "inline", options=options, prior=None if alone else prior
-    )
+    known = PriorKnowledge(observations=None if alone else prior)
+    return simulate(problem, algorithm, None, num_rounds, seed, "inline", options=options, prior=known)

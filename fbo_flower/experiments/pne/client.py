@@ -1,7 +1,7 @@
-"""What a run of an X-armed bandit is made of: a surface, clients with a purse, and a record.
+"""The parts of a run of an X-armed bandit: a surface, clients with a budget, and the record of the run.
 
-Client `m` draws its noise from `default_rng([seed, 2, m])` in the order of its pulls, so algorithms with
-one seed are paired. Regret counts the value at a cell's centre, without noise.
+Client `m` draws its noise from `default_rng([seed, 2, m])` in the order of its pulls, so algorithms with the
+same seed are paired. Regret uses the noiseless value at a cell's centre.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fbo_flower.simulation.problems.base import Problem
 from fbo_flower.simulation.problems.xarmed import XArmed
 
 MAX_DEPTH = 64  # rows of `BanditRun.pulls_per_depth`
-NOISE_CHUNK = 1 << 16  # draws held at once
+NOISE_CHUNK = 1 << 16  # noise draws in memory
 
 
 class Surface(Protocol):
-    """What the clients optimise, as a function of cells."""
+    """The clients' objectives, as functions of cells."""
 
     @property
     def num_clients(self) -> int: ...
@@ -66,12 +66,12 @@ class Shifted:
 
 @dataclass(frozen=True)
 class Tabulated:
-    """The surface of any problem over Float parameters: each point is evaluated once and kept.
+    """The surface of a problem over Float parameters; each point is evaluated once and its value kept.
 
     Parameters
     ----------
-    table : `(client, point as bytes) -> value`, changed in place; share it between runs
-    optima : `(M,)`; unknown to the problem, so the largest of a fine grid
+    table : `(client, point as bytes) -> value`, extended in place; runs may share it
+    optima : `(M,)`, the largest values on a fine grid, since the problem does not know its optima
     noise : half the range of uniform noise, added by the driver
     """
 
@@ -95,7 +95,7 @@ class Tabulated:
             if key not in self.table:
                 value = self.problem.true_value(self.problem.space.decode(point), client)
                 if value is None:
-                    raise ConfigError(f"{self.problem.name}: expected a problem without noise of its own")
+                    raise ConfigError(f"{self.problem.name}: expected a problem without noise")
                 self.table[key] = value
             out[row] = self.table[key]
         return out
@@ -106,16 +106,16 @@ class Tabulated:
 
 @dataclass(frozen=True)
 class BanditRun:
-    """What one algorithm did on one problem.
+    """The record of one algorithm on one problem.
 
     Attributes
     ----------
-    times : `(g,)`, numbers of pulls at which the regret was taken
-    regret : `(M, g)`, cumulative
+    times : `(g,)`, numbers of pulls at which regret was recorded
+    regret : `(M, g)`, cumulative regret
     simple : `(M,)`, regret of the recommended cell
-    pulls_per_depth : `(M, MAX_DEPTH)`; without a tree everything is in row 0
-    exchanged : `(rounds, 2)`, means and radii sent up and down, of all clients together; cells and counts
-        are integers and as many again
+    pulls_per_depth : `(M, MAX_DEPTH)`; without a tree all pulls are in row 0
+    exchanged : `(rounds, 2)`, means and radii sent up and down by all clients together; as many integers,
+        cells and counts, are sent in addition
     dropped : per client, depths and indices of the cells that it eliminated for good
     """
 
@@ -128,17 +128,17 @@ class BanditRun:
 
     @property
     def final(self) -> Array:
-        """Cumulative regret of each client, `(M,)`."""
+        """Return the final cumulative regret of each client, `(M,)`."""
         return np.asarray(self.regret[:, -1], dtype=np.float64)
 
     @property
     def rounds(self) -> int:
-        """Communication rounds."""
+        """Return the number of communication rounds."""
         return len(self.exchanged)
 
 
 class Client:
-    """One client's purse, noise and record of what it pulled."""
+    """One client: its remaining budget, its noise and the record of its pulls."""
 
     def __init__(self, surface: Surface, client: int, budget: int, seed: int, arity: int = 2) -> None:
         self.surface, self.client, self.budget, self.arity = surface, client, budget, arity
@@ -157,7 +157,7 @@ class Client:
         return self.surface.values(points, self.client)
 
     def pull(self, depth: int, index: IntArray, counts: IntArray) -> tuple[IntArray, Array]:
-        """Pull cells in their order, as far as the budget goes.
+        """Pull cells in order until the budget is spent.
 
         Returns
         -------
@@ -166,7 +166,7 @@ class Client:
         return self.pull_values(depth, self.cell_values(depth, index), counts)
 
     def pull_values(self, depth: int, values: Array, counts: IntArray) -> tuple[IntArray, Array]:
-        """As `pull`, of arms whose values `(n,)` are known to the driver."""
+        """Like `pull`, for arms whose values `(n,)` the driver knows."""
         before = np.cumsum(counts) - counts
         made = np.clip(self.left - before, 0, counts)
         spent = int(made.sum())
@@ -198,7 +198,7 @@ class Client:
         return made, total, squares
 
     def noise_sums(self, counts: IntArray) -> Array:
-        """Return the sums of the next `counts[j]` noises, one after the other; `(n,)`."""
+        """Return `(n,)` sums, the `j`-th of the next `counts[j]` noise draws."""
         sums = np.zeros(len(counts))
         total = int(counts.sum())
         if self.surface.noise == 0.0 or total == 0:
@@ -229,17 +229,17 @@ def lost(run: BanditRun, client: int, point: Array, arity: int = 2) -> int | Non
 
 
 def thinned(budget: int, num_points: int = 200) -> IntArray:
-    """Return the numbers of pulls at which curves are kept; the last is the budget."""
+    """Return the numbers of pulls at which curves are recorded; the last is the budget."""
     return np.unique(np.linspace(0, budget, num_points + 1).astype(np.int64))
 
 
 def finish(clients: list[Client], simple: Array, exchanged: Sequence[tuple[int, int]] = ()) -> BanditRun:
-    """Return the record of clients that spent their budget.
+    """Return the record of clients that have spent their budget.
 
     Parameters
     ----------
-    simple : `(M,)`, regret of what they recommend
-    exchanged : floats up and down in each round
+    simple : `(M,)`, regret of the recommended cells
+    exchanged : floats sent up and down in each round
     """
     times = thinned(clients[0].budget)
     return BanditRun(

@@ -1,4 +1,4 @@
-"""Pictures of the PF-PNE experiment: cumulative regret against pulls, floats exchanged against rounds."""
+"""Draw the PF-PNE experiment: cumulative regret against pulls, floats exchanged against rounds."""
 
 from __future__ import annotations
 
@@ -8,24 +8,30 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.experiments.panels import panels as grid
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import save_figure
 from fbo_flower.reports.styles import algorithm_style
 from fbo_flower.simulation.jobs import Arrays
-from fbo_flower.storage.files import atomic_file
 
 _NAMED = ("pf-pne", "fed-pne", "local-pne", "hct", "fed1-ucb")
 COLOURS = {name: algorithm_style(name).color for name in _NAMED} | {
     "racing": "#0072B2",
     "racing-local": "#CC79A7",
 }
-COMMUNICATING = {"fed-pne": ".-", "pf-pne": "o--", "fed1-ucb": ".-", "racing": "s-"}  # with their lines
+COMMUNICATING = {
+    "fed-pne": ".-",
+    "pf-pne": "o--",
+    "fed1-ucb": ".-",
+    "racing": "s-",
+}  # algorithm -> line style
 
-Panels = Mapping[str, Sequence[Arrays]]  # title -> what the cells of its seeds hold
+Panels = Mapping[str, Sequence[Arrays]]  # title -> results of the jobs of its seeds
 
 
 def regret(panels: Panels, path: Path) -> None:
     """Draw mean cumulative regret per client, bands ± 1 standard deviation over seeds, log scale."""
-    figure, axes = _figure(panels)
+    figure, axes = grid(len(panels), 3, 4.6, 3.5)
     for axis, (title, runs) in zip(axes, panels.items(), strict=True):
         for name, colour in COLOURS.items():
             times = runs[0][f"{name}/times"][1:]
@@ -41,7 +47,7 @@ def regret(panels: Panels, path: Path) -> None:
 
 def communication(panels: Panels, path: Path) -> None:
     """Draw floats exchanged by all clients so far against rounds, mean over seeds, log scales."""
-    figure, axes = _figure(panels)
+    figure, axes = grid(len(panels), 3, 4.6, 3.5)
     for axis, (title, runs) in zip(axes, panels.items(), strict=True):
         for name, line in COMMUNICATING.items():
             mean = padded([run[f"{name}/exchanged"].sum(axis=1).cumsum() for run in runs]).mean(axis=0)
@@ -58,14 +64,14 @@ def communication(panels: Panels, path: Path) -> None:
 
 
 def band(curves: Array) -> tuple[Array, Array, Array]:
-    """Return mean and mean ± 1 standard deviation over seeds `(R, g)`; one seed has no band."""
+    """Return the mean over seeds `(R, g)` and mean ± 1 standard deviation; one seed has no band."""
     mean = curves.mean(axis=0)
     stddev = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros_like(mean)
     return mean, np.maximum(mean - stddev, 1e-3), mean + stddev
 
 
 def padded(curves: Sequence[Array]) -> Array:
-    """Return curves of different lengths as rows; the short ones stay at their last value.
+    """Return curves of different lengths as rows; short curves repeat their last value.
 
     >>> padded([np.array([1.0, 2.0]), np.array([3.0])]).tolist()
     [[1.0, 2.0], [3.0, 3.0]]
@@ -74,20 +80,6 @@ def padded(curves: Sequence[Array]) -> Array:
     return np.array(
         [np.pad(c, (0, longest - len(c)), "edge") if len(c) else np.zeros(longest) for c in curves]
     )
-
-
-def _figure(panels: Panels) -> tuple[Any, list[Any]]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    columns = min(3, len(panels))
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.5 * rows + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes: list[Any] = list(figure.subplots(rows, columns, squeeze=False).ravel())
-    for unused in axes[len(panels) :]:
-        unused.set_visible(False)
-    return figure, axes[: len(panels)]
 
 
 def _finish(axis: Any, title: str) -> None:
@@ -100,5 +92,4 @@ def _finish(axis: Any, title: str) -> None:
 def _save(figure: Any, axes: Sequence[Any], path: Path) -> None:
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=130)
+    save_figure(figure, path, 130)

@@ -1,7 +1,7 @@
-"""PF-PNE and its comparators: cumulative regret on five shifted functions and on landmine detection.
+"""Run PF-PNE and its comparators: cumulative regret on five shifted functions and on landmine detection.
 
-Ten clients, uniform noise on [-.1, .1], shifts of three sizes [Li2024 states none of them], all in
-the plain driver of `pne_reference`; algorithms with one seed draw the same noise.
+There are ten clients, uniform noise on [-.1, .1] and shifts of three sizes; [Li2024] states none of these.
+All runs use the plain driver in `pne.reference`; algorithms with the same seed draw the same noise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation.jobs import Arrays, load_job, open_directory, run_jobs
 from fbo_flower.storage.files import atomic_file
 
-SHOWN_DEPTHS = 10  # deeper ones are added up
+SHOWN_DEPTHS = 10  # deeper cells are summed up
 SHOWN_STDDEV = 0.05
 
 
@@ -44,29 +44,29 @@ def run(
     num_workers: int,
     on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
-    """Run what is missing and write `results.md` and two pictures; return the files.
+    """Run the jobs without a result, write `results.md` and two pictures, and return these files.
 
-    Without the landmine data that part is left out, and `results.md` says so.
+    If the landmine data are missing, that part is left out, and `results.md` says so.
 
     Parameters
     ----------
-    quick : `QUICK` instead of `Size()`; under a minute instead of about an hour
+    quick : True: the size `QUICK`, under a minute; False: `Size()`, about an hour
     """
     size = QUICK if quick else Size()
     path = open_directory(directory, {"experiment": "pne", **asdict(size), "stddevs": list(size.stddevs)})
-    for stage, cells in work.stages(path, size).items():
-        run_jobs(cells, path, num_workers, partial(on_job, stage))
+    for stage, jobs in work.stages(path, size).items():
+        run_jobs(jobs, path, num_workers, partial(on_job, stage))
     return report(path, size)
 
 
 def report(directory: Path, size: Size) -> list[Path]:
-    """Write the tables and pictures from the cells."""
+    """Write the tables and pictures from the finished jobs."""
     text = [
         f"10 clients, noise U(-.1, .1); seeds from {work.FIRST_SEED}. Means over clients and seeds; "
-        "`±` is the standard deviation over seeds, and where a difference is given its standard error.\n"
+        "`±` is the standard deviation over seeds, for differences, the standard error.\n"
     ]
     if not work.has_landmine():
-        text.append("The landmine data are not there; that problem is left out.\n")
+        text.append("The landmine data are missing; that problem is left out.\n")
     pictures: list[Path] = []
     for budget, count in ((size.budget, size.num_seeds), (size.long_budget, size.num_long_seeds)):
         found = settings(directory, size, budget, count)
@@ -86,7 +86,7 @@ def report(directory: Path, size: Size) -> list[Path]:
 
 
 def settings(directory: Path, size: Size, budget: int, num_seeds: int) -> list[RegretSetting]:
-    """Return all problems at one budget, with what their cells hold."""
+    """Return all problems at one budget, with the results of their jobs."""
     found = [
         RegretSetting(
             problem,
@@ -108,13 +108,13 @@ def settings(directory: Path, size: Size, budget: int, num_seeds: int) -> list[R
 
 
 def spread(values: Array, digits: int = 0) -> str:
-    """Mean and standard deviation over seeds."""
+    """Return the mean and standard deviation over seeds as text."""
     mean = f"{values.mean():.{digits}f}"
     return mean if len(values) < 2 else f"{mean} ± {values.std(ddof=1):.{digits}f}"
 
 
 def paired(values: Array, baseline: Array) -> str:
-    """Mean difference and its standard error over paired seeds."""
+    """Return the mean difference over paired seeds and its standard error as text."""
     difference = values - baseline
     if len(difference) < 2:
         return f"{difference.mean():+.0f}"
@@ -129,7 +129,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def depth_table(found: Sequence[RegretSetting]) -> str:
-    """Return mean evaluations per client and depth, of the algorithms that have a tree."""
+    """Return a table of mean evaluations per client and depth, for algorithms that have a tree."""
     rows = []
     for setting in found:
         for name in ALGORITHMS:
@@ -167,7 +167,7 @@ def _tables(found: Sequence[RegretSetting]) -> list[str]:
         table([*first, *(f"{a} - {b}" for a, b in pairs), "clients with racing < hct"], differences),
         "### Simple regret of the recommendation\n",
         table([*first, *ALGORITHMS], simple),
-        "### Floats exchanged by all clients, in so many rounds\n",
+        "### Floats exchanged by all clients, and number of rounds\n",
         table([*first, *federated], floats),
     ]
 
@@ -227,7 +227,7 @@ def _limits(directory: Path, size: Size) -> list[str]:
 
 
 def _landmine(directory: Path, size: Size, budget: int) -> list[RegretSetting]:
-    """Return the landmine settings; the optimum of a field is the best value that table or any run saw."""
+    """Return the landmine settings; a field's optimum is the best value in the table or in any run."""
     cells = {
         (t, noise): _load(
             directory, (work.landmine_name(t, noise, s) for s in work.landmine_seeds(size, noise))
@@ -247,7 +247,7 @@ def _landmine(directory: Path, size: Size, budget: int) -> list[RegretSetting]:
 
 
 def _with_optimum(run: Arrays, excess: Array) -> Arrays:
-    """Return a run's records with optima that are higher by `excess (M,)`."""
+    """Return a run's records recomputed for optima that are higher by `excess (M,)`."""
     found = dict(run)
     for name in ALGORITHMS:
         times = run[f"{name}/times"]

@@ -1,4 +1,4 @@
-"""What PF-PNE guarantees and where it fails, measured: lost optima, clients that differ, optima off centre.
+"""Measure what PF-PNE guarantees and where it fails: lost optima, differing clients, optima off centre.
 
 A client has lost its optimum when it eliminated the cell that contains it. The smoothness that excludes
 this, for all `x, y` with a common cell of depth `h`, is [Li2024, Assumption 2]
@@ -25,19 +25,19 @@ from fbo_flower.simulation.jobs import Arrays
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.simulation.problems.xarmed import Garland, XArmed, shifts
 
-MOVED = 0.137  # by how much optima leave the middle of the cube, in every dimension
+MOVED = 0.137  # distance of the optima from the middle of the cube, in every dimension
 SHARP_GAP, SHARP_BUDGET = 0.02, 4000
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """`1 - slope |x - peak|^power` on `[0, 1]`, one peak per client, and a plateau that all share.
+    """`1 - slope |x - peak|^power` on `[0, 1]`, one peak per client, and a second hill shared by all.
 
     Parameters
     ----------
-    peaks : `(M,)`, where the clients' optima are
+    peaks : `(M,)`, positions of the clients' optima
     noise : half the range of uniform noise
-    plateau : height of a second hill around .8; below 0: there is none
+    plateau : height of a second hill around .8; below 0: no such hill
     """
 
     peaks: tuple[float, ...]
@@ -76,11 +76,11 @@ APART_GAP = 0.26
 
 
 def smooth_enough(surface: Peaks, nu: float, rho: float) -> bool:
-    """Whether all pairs of 1024 points satisfy the assumption, for every client and the mean objective."""
+    """Return whether all pairs of 1024 points satisfy the assumption, for each client and for the mean."""
     size = 1024
     x = (np.arange(size)[:, np.newaxis] + 0.5) / size
     functions = [surface.values(x, m) for m in range(surface.num_clients)]
-    depth = np.zeros((size, size), dtype=int)  # of the smallest cell with both points
+    depth = np.zeros((size, size), dtype=int)  # depth of the smallest cell that has both points
     for h in range(1, 11):
         index = partition.locate(x, h)
         depth[index[:, np.newaxis] == index] = h
@@ -106,7 +106,7 @@ def lost_clients(surface: Peaks, seeds: Iterable[int], rho: float) -> int:
 
 
 def lost_sharp(first_seed: int, num_seeds: int, rho: float) -> Arrays:
-    """Count clients that lose a sharp peak beside a wide hill; `smooth` 1 where the assumption holds."""
+    """Count the clients that lose a sharp peak beside a wide hill; `smooth` is 1 if the assumption holds."""
     count = lost_clients(SHARP, range(first_seed, first_seed + num_seeds), rho)
     clients = num_seeds * SHARP.num_clients
     return {
@@ -128,7 +128,7 @@ def lost_garland(budget: int, seed: int, rho: float) -> Arrays:
 
 
 def apart(budget: int, seed: int) -> Arrays:
-    """Run clients whose optima lie in different cells; regret of each, `(3,)`."""
+    """Run clients whose optima lie in different cells; return each one's regret, `(3,)`."""
     true = elimination.transition_depth(1.0, 0.5, APART_GAP)
     paper = elimination.transition_depth(1.0, 0.5, 0.01)
     return {
@@ -141,7 +141,7 @@ def apart(budget: int, seed: int) -> Arrays:
 
 
 def moved(problem: str, budget: int, seed: int) -> Arrays:
-    """Run a function whose optimum is not near the cube's centre; regret of each client."""
+    """Run a function whose optimum is not near the cube's centre; return each client's regret."""
     chosen = make_problem(problem, None, seed)
     assert isinstance(chosen, XArmed)
     algorithms = reference.algorithms()

@@ -1,7 +1,7 @@
 """Federated X-armed bandits without Flower: every algorithm on one problem, all clients in one process.
 
-A plain driver around `fbo_flower.numerics`: what the experiments on regret run, and what the algorithms that
-speak Flower must reproduce.
+A plain driver around `fbo_flower.numerics`. The experiments on regret use it, and the algorithms that run on
+Flower must reproduce its results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fbo_flower.numerics.bandits.racing_search import RacingSearch
 
 @dataclass
 class _Level:
-    """A client's statistics of one depth."""
+    """A client's statistics of the cells at one depth."""
 
     index: IntArray
     count: IntArray
@@ -35,7 +35,7 @@ class _Level:
 
 @dataclass(frozen=True)
 class _Shared:
-    """What the server tells of one depth: survivors with their merged statistics."""
+    """What the server sends about one depth: the surviving cells with their merged statistics."""
 
     index: IntArray
     mean: Array
@@ -67,7 +67,7 @@ def pne(
 def _stage_one(
     clients: list[Client], levels: list[dict[int, _Level]], transition: int, constants: Constants
 ) -> tuple[dict[int, _Shared], list[tuple[int, int]]]:
-    """Eliminate together down to depth `transition`; stop with the budget."""
+    """Eliminate cells together down to depth `transition`, or until the budget is spent."""
     surface, arity, num_clients = clients[0].surface, clients[0].arity, len(clients)
     deepest = min(transition, partition.max_depth(surface.dimension, arity))
     active = np.zeros(1, dtype=np.int64)
@@ -97,7 +97,7 @@ def _stage_two(
     constants: Constants,
     transition: int,
 ) -> float:
-    """Eliminate alone from the root, with the shared survivors protected; return the simple regret."""
+    """Eliminate cells alone from the root, but keep the shared survivors; return the simple regret."""
     active = np.zeros(1, dtype=np.int64)
     deepest = partition.max_depth(client.surface.dimension, client.arity)
     nothing = _Shared(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
@@ -128,7 +128,7 @@ def _stage_two(
 
 
 def _merge_levels(level: _Level, own: IntArray, count: IntArray, total: Array) -> _Level:
-    """Return `level` with the cells `own` replaced or added, ascending."""
+    """Return `level` with the cells of `own` replaced or added, in ascending order."""
     rest = ~elimination.contains(own, level.index)
     index = np.concatenate([level.index[rest], own])
     order = np.argsort(index)
@@ -142,7 +142,7 @@ def _merge_levels(level: _Level, own: IntArray, count: IntArray, total: Array) -
 def _simple_regret(
     client: Client, levels: dict[int, _Level], shared: dict[int, _Shared], constants: Constants
 ) -> float:
-    """Regret of the cell with the best lower bound; merged statistics where the cell is a shared survivor."""
+    """Return the regret of the cell with the best lower bound; shared survivors use merged statistics."""
     best, regret = -np.inf, np.nan
     for depth in sorted(levels):
         level = levels[depth]
@@ -163,7 +163,7 @@ def _simple_regret(
 
 
 def local_hct(surface: Surface, budget: int, seed: int, options: hct.HCTOptions | None = None) -> BanditRun:
-    """Run HCT at every client alone; it recommends the best lower bound, as the others do."""
+    """Run HCT at every client alone; like the others, it recommends the cell with the best lower bound."""
     options = options or hct.HCTOptions(surface.dimension)
     clients = [Client(surface, m, budget, seed, options.arity) for m in range(surface.num_clients)]
     simple = np.array([_search(client, budget, options) for client in clients])
@@ -201,7 +201,7 @@ def racing_pne(
     options: RacingOptions | None = None,
     share: bool = True,
 ) -> BanditRun:
-    """Run the racing variant; without `share`, stage 1 ends after the first cells and teaches nothing."""
+    """Run the racing variant; without `share`, stage 1 ends after the first cells and shares nothing."""
     options = options or RacingOptions(surface.dimension)
     clients = [Client(surface, m, budget, seed, options.arity) for m in range(surface.num_clients)]
     gathering = racing.Gathering(options, budget)
@@ -230,7 +230,7 @@ def racing_pne(
             for c, n, y, y2 in zip(clients, count, total, squares, strict=True)
         ]
     )
-    if share:  # what stage 1 found goes down with its last round
+    if share:  # the last round of stage 1 also sends its results down
         exchanged[-1] = (exchanged[-1][0], 2 * shared.cells.size * len(clients))
     return finish(clients, simple, exchanged)
 
@@ -238,7 +238,7 @@ def racing_pne(
 def _race(
     client: Client, budget: int, shared: racing.StageOneResult, count: Array, total: Array, squares: Array
 ) -> float:
-    if not (shared.num_clients > 1).any():  # alone: the merged means are of others
+    if not (shared.num_clients > 1).any():  # no cell was shared: the merged means come from others
         shared = replace(shared, num_clients=(count > 0).astype(np.int64), mean=total / np.maximum(1, count))
     search = RacingSearch(budget, shared, count.astype(np.int64), total, squares)
     while search.left > 0:
@@ -279,7 +279,7 @@ def fed1_ucb(surface: Surface, budget: int, seed: int, noise_stddev: float = 1.0
 
 
 def fn_ucb(surface: Surface, budget: int, seed: int, options: ucb.NeuralOptions | None = None) -> BanditRun:
-    """Run FN-UCB: neural features and networks averaged between clients. A round takes a millisecond."""
+    """Run FN-UCB: neural features, and networks that are averaged over the clients."""
     options = options or ucb.NeuralOptions()
     arms = ucb.random_arms(surface.dimension, np.random.default_rng([seed, 3]))
     clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]

@@ -1,4 +1,4 @@
-"""The work of the PF-PNE experiment: its size and its cells."""
+"""The work of the PF-PNE experiment: its size and its jobs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fbo_flower.simulation.problems.xarmed import XArmed
 
 FUNCTIONS = ("garland", "double-sine", "himmelblau", "ackley", "rastrigin-10d")
 NEURAL = ("garland", "himmelblau")
-CENTRED = ("double-sine", "ackley", "rastrigin-10d")  # optimum in the middle of the cube but for the shift
+CENTRED = ("double-sine", "ackley", "rastrigin-10d")  # optimum in the middle of the cube, before the shift
 ALGORITHMS = (
     "pf-pne", "pf-pne ceil", "fed-pne", "local-pne", "hct", "fed1-ucb", "racing", "racing-local",
 )  # fmt: skip
-FIRST_SEED = 200  # below: used while the racing variant was designed
+FIRST_SEED = 200  # smaller seeds were used to design the racing variant
 CHECKED_RHO = {"holds": 2**-0.25, "fails": 0.5}
 GARLAND_RHO = (0.5, 0.7)
 LANDMINE_NOISE = (0.1, 0.0)  # half the range
@@ -33,16 +33,16 @@ LANDMINE_NOISE = (0.1, 0.0)  # half the range
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run.
+    """The size of the experiment.
 
     Parameters
     ----------
     budget, long_budget : `T`
-    num_seeds, num_long_seeds : repetitions of each
-    stddevs : of the shifts
-    neural_budget, num_neural_seeds : of the runs with FN-UCB
-    num_fields, table_depth, num_field_seeds : landmine fields, depths that are tabulated, repetitions
-    num_check_seeds : of the count of lost optima
+    num_seeds, num_long_seeds : repetitions with each budget
+    stddevs : standard deviations of the shifts
+    neural_budget, num_neural_seeds : budget and repetitions of the runs with FN-UCB
+    num_fields, table_depth, num_field_seeds : landmine fields, tabulated depths, repetitions
+    num_check_seeds : repetitions of the count of lost optima
     """
 
     budget: int = 20_000
@@ -62,7 +62,7 @@ QUICK = Size(500, 1000, 2, 2, (0.05,), 20, 1, 2, 5, 1, 2)
 
 
 def has_landmine() -> bool:
-    """Whether the landmine data are there."""
+    """Return whether the landmine data are available."""
     try:
         LandmineSVM(1, 0).check_data()
     except ConfigError:
@@ -71,7 +71,7 @@ def has_landmine() -> bool:
 
 
 def stages(directory: Path, size: Size) -> dict[str, list[Job]]:
-    """Return the work by stage; the table of the landmine problem comes before its runs."""
+    """Return the jobs by stage; the landmine problem is tabulated before its runs."""
     neural = [
         Job(f"neural-{p}-{s}", neural_run, {"problem": p, "budget": size.neural_budget, "seed": s})
         for p in NEURAL
@@ -103,17 +103,17 @@ def stages(directory: Path, size: Size) -> dict[str, list[Job]]:
 
 
 def seeds(count: int) -> range:
-    """Return the seeds of a report, never used before."""
+    """Return the seeds of a report, which were not used in development."""
     return range(FIRST_SEED, FIRST_SEED + count)
 
 
 def landmine_seeds(size: Size, noise: float) -> range:
-    """Return the seeds of the landmine runs: without noise a second one would only repeat the first."""
+    """Return the seeds of the landmine runs; without noise there is one, since others would repeat it."""
     return seeds(size.num_field_seeds if noise else 1)
 
 
 def functions(budget: int, num_seeds: int, stddevs: tuple[float, ...]) -> list[Job]:
-    """Return the cells of the five functions."""
+    """Return the jobs of the five functions."""
     return [
         Job(
             function_name(p, stddev, budget, s),
@@ -127,7 +127,7 @@ def functions(budget: int, num_seeds: int, stddevs: tuple[float, ...]) -> list[J
 
 
 def limits(size: Size) -> list[Job]:
-    """Return the cells of `pne_checks`."""
+    """Return the jobs of `pne.guarantees`."""
     count = {"first_seed": FIRST_SEED, "num_seeds": size.num_check_seeds}
     sharp = [Job(f"sharp-{k}", checks.lost_sharp, {**count, "rho": rho}) for k, rho in CHECKED_RHO.items()]
     long = {"budget": size.long_budget}
@@ -147,16 +147,16 @@ def limits(size: Size) -> list[Job]:
 
 
 def function_name(problem: str, stddev: float, budget: int, seed: int) -> str:
-    """Return the name of a cell's file."""
+    """Return the name of a job."""
     return f"{problem}-{stddev}-{budget}-{seed}"
 
 
 def landmine_name(budget: int, noise: float, seed: int) -> str:
-    """Return the name of a cell's file."""
+    """Return the name of a job."""
     return f"landmine-{noise}-{budget}-{seed}"
 
 
-# -- cells -------------------------------------------------------------------------------------
+# -- jobs --------------------------------------------------------------------------------------
 
 
 def function_run(problem: str, stddev: float, budget: int, seed: int) -> Arrays:
@@ -165,12 +165,12 @@ def function_run(problem: str, stddev: float, budget: int, seed: int) -> Arrays:
 
 
 def neural_run(problem: str, budget: int, seed: int) -> Arrays:
-    """Run FN-UCB, with the others at its budget."""
+    """Run FN-UCB, and the others with its budget."""
     return records(_compare(_surface(problem, 0.05, seed), budget, seed, (*ALGORITHMS, "fn-ucb")))
 
 
 def tabulate(field: int, depth: int) -> Arrays:
-    """Evaluate a landmine field at all centres of depths 0 to `depth`, one depth after the other."""
+    """Evaluate a landmine field at the centres of all cells of depths 0 to `depth`, depth by depth."""
     problem = LandmineSVM(field + 1, 0)
     points = np.concatenate([_centres(h) for h in range(depth + 1)])
     values = [problem.true_value(problem.space.decode(point), field) for point in points]
@@ -180,7 +180,7 @@ def tabulate(field: int, depth: int) -> Arrays:
 def landmine_run(directory: str, num_fields: int, depth: int, budget: int, noise: float, seed: int) -> Arrays:
     """Run all algorithms but FN-UCB on the landmine fields.
 
-    `excess` is by how much a run's best value exceeds the optimum that the table knows, `(M,)`.
+    The array `excess (M,)` says by how much a run's best values exceed the optima in the table.
     """
     known = _landmine(directory, num_fields, depth)
     surface = Tabulated(known.problem, known.optima, noise, known.table)
@@ -192,7 +192,7 @@ def landmine_run(directory: str, num_fields: int, depth: int, budget: int, noise
 
 
 def records(runs: Mapping[str, BanditRun]) -> Arrays:
-    """Return what the report needs, as `name/what`: curves are means over the clients."""
+    """Return the arrays that the report needs, as `name/what`; curves are means over the clients."""
     found: Arrays = {}
     for name, run_ in runs.items():
         found |= {
@@ -219,7 +219,7 @@ def _surface(problem: str, stddev: float, seed: int) -> Shifted:
 
 @lru_cache(maxsize=1)
 def _landmine(directory: str, num_fields: int, depth: int) -> Tabulated:
-    """Return the tabulated fields; a process adds to the table what its runs ask for."""
+    """Return the tabulated fields; each process adds the points that its runs evaluate."""
     tables = [load_job(Path(directory), f"table-{m}")["values"] for m in range(num_fields)]
     surface = Tabulated(LandmineSVM(num_fields, 0), np.array([values.max() for values in tables]))
     keys = [point.tobytes() for h in range(depth + 1) for point in _centres(h)]

@@ -1,9 +1,9 @@
-"""Criteria by which a server of RFMS may choose the one configuration to ship, from what it was told.
+"""Criteria by which the server of RFMS can choose the configuration to ship from the losses it received.
 
-Notation: `n` configurations, `J_l (n,)` at the openbox, `J_i (n,)` at curator `i`. A criterion returns `n`
-values, of which the least is chosen (of equal ones the first). "mean", "max" and "guarded max" are the
-algorithm's own `ship`. None looks at the lockbox. Those called balanced suppose a scorer that
-weighs both classes alike at the curators; the others need nothing that the paper's protocol does not send.
+Notation: `n` configurations, losses `J_l (n,)` at the openbox and `J_i (n,)` at curator `i`. A criterion
+returns `n` values, and the configuration with the smallest value is chosen (the first of equal ones). "mean",
+"max" and "guarded max" are options `ship` of the algorithm. No criterion uses the lockbox. Criteria called
+balanced need curators that weight both classes equally; the others need only what the paper's protocol sends.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from fbo_flower.numerics.surrogates.transforms import standardise
 
 @dataclass(frozen=True)
 class ServerView:
-    """What a run ended with.
+    """What the server knows at the end of a run.
 
     Parameters
     ----------
-    features : `(n, F)`
+    features : `(n, F)`, features of the configurations
     local : `(n,)`, `J_l`
     curators : `(n, C)`, `J_i`
-    balanced : `(n, C)`, the curators' mean loss over both classes
-    rows : `(1 + C,)`, how many rows answered, the openbox first
+    balanced : `(n, C)`, the curators' losses with both classes weighted equally
+    rows : `(1 + C,)`, number of rows behind each loss, the openbox first
     """
 
     features: Array
@@ -59,7 +59,7 @@ class ServerView:
 def shrunken(features: Array, losses: Array) -> Array:
     """Return the posterior mean of losses `(n,)` at the points where they were measured.
 
-    A Gaussian process with fitted noise takes part of a lucky loss for noise.
+    A Gaussian process with fitted noise attributes part of a small loss to luck.
     """
     if np.ptp(losses) <= 1e-12:
         return losses
@@ -70,9 +70,9 @@ def shrunken(features: Array, losses: Array) -> Array:
 
 
 def one_standard_error(seen: ServerView) -> Array:
-    """Largest loss at any site, among configurations whose mean is within a standard error of the best.
+    """Return the largest loss at any site, for configurations whose mean is close to the best mean.
 
-    The error is that of a share of all rows that answered.
+    Close means within one standard error, computed for a proportion of all rows.
     """
     mean, num_rows = seen.mean, seen.rows.sum()
     best = mean.min()
@@ -81,16 +81,16 @@ def one_standard_error(seen: ServerView) -> Array:
 
 
 def guarded_max(seen: ServerView) -> Array:
-    """Largest loss at any site, if some configuration is better than guessing at every site; else the mean.
+    """Return the largest loss at any site if a configuration beats guessing at every site; else the mean.
 
-    Where none is, the worst site is beyond help, and what suits it least badly says nothing of others.
+    If none does, no configuration helps the worst site, and its losses say little about other sites.
     """
     worst = seen.sites.max(axis=1)
     return worst if worst.min() < GUESSING else seen.mean
 
 
 def regret(seen: ServerView) -> Array:
-    """Largest excess over the best configuration of a site."""
+    """Return the largest excess over any site's best configuration."""
     sites = seen.sites
     return np.asarray((sites - sites.min(axis=0)).max(axis=1))
 

@@ -1,4 +1,4 @@
-"""Pictures of the replays of RFMS: who has the larger volume, and one run with its front."""
+"""Draw the replays of RFMS: which method has the larger volume, and one run with its front."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fbo_flower.experiments.rfms.report import win_shares
 from fbo_flower.experiments.rfms.tables import Key
 from fbo_flower.numerics.acquisition.pareto import non_dominated
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.reports.selection import PROTOCOLS
-from fbo_flower.storage.files import atomic_file
 
 NAMES = tuple(METHODS)
 EXAMPLES = ("lso", "rand_mo", "fmo")
@@ -23,7 +23,7 @@ EXAMPLES = ("lso", "rand_mo", "fmo")
 
 def wins(path: Path, outcomes: Sequence[Outcomes]) -> Path:
     """Draw both protocols' win matrices: how often the row's method has the larger volume."""
-    figure = _figure(9.6, 4.6)
+    figure: Any = new_figure(9.6, 4.6)
     axes: Any = figure.subplots(1, len(PROTOCOLS), sharey=True)
     for protocol, axis in enumerate(axes):
         share, _ = win_shares(outcomes, protocol)
@@ -39,21 +39,21 @@ def wins(path: Path, outcomes: Sequence[Outcomes]) -> Path:
         axis.spines[:].set_visible(False)
     axes[0].set_ylabel("the larger volume has")
     figure.colorbar(image, ax=list(axes), label="share of replications, ties half", shrink=0.8)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def front(path: Path, setting: ReplaySetting, key: Key, chosen: Indices) -> Path:
-    """Draw what three methods evaluated near the front in `(J_l, J_r)`, and the whole table's front.
+    """Draw the front of the table in `(J_l, J_r)`, and what three methods evaluated near it.
 
     Parameters
     ----------
-    chosen : `(M, num_trials)`, by method
+    chosen : `(M, num_trials)`, evaluated configurations by method
     """
     losses = _losses(setting)
     known = np.flatnonzero(np.isfinite(losses).all(axis=1))
     edge = table_front(setting)
     span = np.maximum(np.ptp(edge, axis=0), 0.02)
-    figure = _figure(4.2 * len(EXAMPLES), 3.9)
+    figure: Any = new_figure(4.2 * len(EXAMPLES), 3.9)
     axes: Any = figure.subplots(1, len(EXAMPLES), sharex=True, sharey=True)
     for axis, name in zip(axes, EXAMPLES, strict=True):
         taken = chosen[NAMES.index(name)]
@@ -75,7 +75,7 @@ def front(path: Path, setting: ReplaySetting, key: Key, chosen: Indices) -> Path
     options = ", ".join(str(value) for value in key.options.values())
     title = f"{key.problem}, {options}, seed {key.seed}: openbox {setting.openbox}, lockbox {setting.lockbox}"
     figure.suptitle(title, fontsize=11, x=0.01, ha="left")
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def table_front(setting: ReplaySetting) -> Array:
@@ -93,18 +93,3 @@ def _stairs(axis: Any, losses: Any, **style: Any) -> None:
     best = losses[non_dominated(losses)]
     best = best[np.argsort(best[:, 0])]
     axis.step(best[:, 0], best[:, 1], where="post", linewidth=1.4, **style)
-
-
-def _figure(width: float, height: float) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _save(figure: Any, path: Path) -> Path:
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png", dpi=150)
-    return path

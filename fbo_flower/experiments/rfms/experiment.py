@@ -1,7 +1,7 @@
-"""RFMS in the paper's setting, replayed on tables: all pairs of openbox and lockbox, 20 + 40 configurations.
+"""Replay RFMS in the paper's setting on tables: all pairs of openbox and lockbox, 20 + 40 configurations.
 
-Tables are computed first (`rfms_tables`), then every method is replayed on them (`rfms_replay`), then
-the runs are measured (`rfms_outcomes`). What is reported is what is there.
+The tables are computed first (`rfms.tables`), then every method is replayed on them (`rfms.replay`), then the
+runs are measured (`rfms.outcomes`). The report covers all finished outcomes.
 
 [Sun2019] Sun et al. High dimensional restrictive federated model selection with multi-objective Bayesian
 optimization over shifted distributions. IntelliSys 2019, sections 4 and 5.
@@ -25,7 +25,7 @@ from fbo_flower.experiments.rfms import tables as rfms_tables
 from fbo_flower.experiments.rfms.outcomes import CHOICES, Outcomes
 from fbo_flower.experiments.rfms.replay import ReplaySetting, Size, job_name
 from fbo_flower.experiments.rfms.tables import Key
-from fbo_flower.simulation.jobs import has_cell, load_job, open_directory, run_jobs
+from fbo_flower.simulation.jobs import has_result, load_job, open_directory, run_jobs
 
 SMALL: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("heart-4sites", {}),
@@ -34,22 +34,24 @@ SMALL: tuple[tuple[str, Mapping[str, Any]], ...] = (
 LARGE: tuple[tuple[str, Mapping[str, Any]], ...] = tuple(
     (name, {"split": s}) for name in ("semeion-5sites", "madelon-5sites") for s in ("drc", "srs")
 )
-FORESTED = SMALL[:1]  # a forest's table takes a quarter of an hour
-WIDE = tuple(("gravier-5sites", {"split": s}) for s in ("drc", "srs"))  # an elastic net on it takes long
-SEEDS = {"elastic-net": range(3), "svm": range(2)}  # of the small data sets; the large have seed 0
-WEIGHTED_SEEDS = {"elastic-net": range(5), "svm": range(1)}  # searched at random only
-NUM_DRAWS = 10  # random searches on a table with a class weight, and on its partner without
+FORESTED = SMALL[:1]  # the table of a forest takes a quarter of an hour
+WIDE = tuple(
+    ("gravier-5sites", {"split": s}) for s in ("drc", "srs")
+)  # an elastic net on these data takes long
+SEEDS = {"elastic-net": range(3), "svm": range(2)}  # of the small data sets; the large ones have seed 0
+WEIGHTED_SEEDS = {"elastic-net": range(5), "svm": range(1)}  # for random search only
+NUM_DRAWS = 10  # random searches on a table with class weights, and on the one without
 
 
 @dataclass(frozen=True)
 class ExperimentPlan:
-    """What is computed.
+    """The tables and replays that the experiment computes.
 
     Parameters
     ----------
-    keys : the tables that all methods are replayed on
-    weighted : tables with a weight of the positive class among the parameters
-    num_replications : on each table at least, with every lockbox equally many
+    keys : the tables on which all methods are replayed
+    weighted : tables whose parameters include a weight of the positive class
+    num_replications : smallest number of replications on each table; every lockbox gets equally many
     """
 
     keys: tuple[Key, ...]
@@ -58,13 +60,13 @@ class ExperimentPlan:
     size: Size
 
     def repeats(self, key: Key) -> range:
-        """Return the repeats on a table; in each, every other site is the lockbox once."""
+        """Return the number of repeats on a table; in each repeat every other site is the lockbox once."""
         num_lockboxes = rfms_tables.problem_of(key).num_agents - 1
         return range(math.ceil(self.num_replications / num_lockboxes))
 
 
 def full_plan() -> ExperimentPlan:
-    """Return two or three hours of work: up to three seeds of the small data sets, one of the large."""
+    """Return two or three hours of work: up to three seeds of the small data sets, one of the large ones."""
     jobs = [(job, seed, name) for name, seeds in SEEDS.items() for job in SMALL for seed in seeds]
     jobs += [(job, 0, name) for name in SEEDS for job in LARGE] + [(job, 0, "svm") for job in WIDE]
     jobs += [(job, 0, "forest") for job in FORESTED]
@@ -103,7 +105,7 @@ def run(
     num_workers: int,
     on_job: Callable[[str, int, int], None],
 ) -> list[Path]:
-    """Run what is missing and write `results.md` and pictures; return the files."""
+    """Run the jobs without a result, write `results.md` and pictures, and return these files."""
     path = open_directory(directory, {"experiment": "rfms", "quick": quick})
     plan = quick_plan() if quick else full_plan()
     tables, replays, outcomes = directories(path, plan.size)
@@ -111,25 +113,25 @@ def run(
     rfms_tables.run(tables, keys, num_workers, partial(on_job, "tables"), plan.size.num_configs)
     pairs = sorted(((k, r) for k in plan.keys for r in plan.repeats(k)), key=lambda pair: pair[1])
     work = {
-        "replays": [c for k, r in pairs for c in rfms_replay.cells(tables, k, [r], plan.size)],
-        "outcomes": [c for k, r in pairs for c in rfms_outcomes.cells(tables, replays, k, [r], plan.size)],
+        "replays": [c for k, r in pairs for c in rfms_replay.jobs(tables, k, [r], plan.size)],
+        "outcomes": [c for k, r in pairs for c in rfms_outcomes.jobs(tables, replays, k, [r], plan.size)],
         "random search": [
             rfms_outcomes.random_cell(tables, k, NUM_DRAWS, plan.size) for k in paired(plan.weighted)
         ],
     }
-    for stage, cells in work.items():
+    for stage, jobs in work.items():
         place = replays if stage == "replays" else outcomes
-        run_jobs(cells, place, num_workers, partial(on_job, stage))
+        run_jobs(jobs, place, num_workers, partial(on_job, stage))
     return report(path, plan)
 
 
 def paired(weighted: Iterable[Key]) -> list[Key]:
-    """Return tables with a class weight and those of the same rows without."""
+    """Return the tables with a class weight, each paired with the table of the same rows without."""
     return [k for key in weighted for k in (key, rfms_report.unweighted(key))]
 
 
 def directories(path: Path, size: Size) -> tuple[Path, Path, Path]:
-    """Return where tables, replays and outcomes are kept."""
+    """Return the directories of tables, replays and outcomes."""
     played = {"fitter": rfms_replay.together.__name__, **asdict(size)}
     replays = open_directory(path / "replays", {"experiment": "rfms-replays", **played})
     measured = {"experiment": "rfms-outcomes", "choices": CHOICES, **played}
@@ -137,17 +139,17 @@ def directories(path: Path, size: Size) -> tuple[Path, Path, Path]:
 
 
 def report(path: Path, plan: ExperimentPlan) -> list[Path]:
-    """Write tables and pictures of all outcomes that are there."""
+    """Write tables and pictures of all finished outcomes."""
     tables, replays, outcomes = directories(path, plan.size)
     plain = available(outcomes, plan)
     names = [key.name for key in paired(plan.weighted)]
-    draws = {n: load_job(outcomes, f"{n}-random") for n in names if has_cell(outcomes, f"{n}-random")}
+    draws = {n: load_job(outcomes, f"{n}-random") for n in names if has_result(outcomes, f"{n}-random")}
     results = rfms_report.write(path / "results.md", plain, draws, plan.weighted)
     shown = [o for o in plain if not rfms_report.is_forest(o.key)]
     wins = rfms_draw.wins(path / "wins.png", shown)
     examples = [(o.key, _example(tables, o.key, plan.size)) for o in shown]
     key, setting = max(examples, key=lambda example: len(rfms_draw.table_front(example[1])))
-    chosen = rfms_replay.load(replays, key, 0)[0]  # of the first lockbox
+    chosen = rfms_replay.load(replays, key, 0)[0]  # with the first lockbox
     return [results, wins, rfms_draw.front(path / "front.png", setting, key, chosen)]
 
 
@@ -158,10 +160,10 @@ def _example(tables: Path, key: Key, size: Size) -> ReplaySetting:
 
 
 def available(directory: Path, plan: ExperimentPlan) -> list[Outcomes]:
-    """Return the outcomes that are there, of every table with one replication or more."""
+    """Return the finished outcomes of every table that has at least one replication."""
     found = []
     for key in plan.keys:
-        there = [r for r in plan.repeats(key) if has_cell(directory, job_name(key, r))]
+        there = [r for r in plan.repeats(key) if has_result(directory, job_name(key, r))]
         if there:
             found.append(rfms_outcomes.load(directory, key, there))
     return found

@@ -1,7 +1,7 @@
-"""What replays of RFMS came to: dominated volumes, and the lockbox's loss of what is shipped.
+"""Measure replays of RFMS: dominated volumes, and the shipped configuration's loss at the lockbox.
 
-Volumes are those of `simulation.selection`: (openbox outbag, curators' outbag, lockbox) against (1, 1, 1),
-for the paper's protocol and the fair one. The lockbox's loss is that on all its rows.
+Volumes are those of `reports.selection`: (openbox outbag, curators' outbag, lockbox) against (1, 1, 1), for
+the paper's protocol and the fair one. The loss at the lockbox is that on all its rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fbo_flower.reports.fronts import hypervolume, non_dominated
 from fbo_flower.simulation.jobs import Arrays, Job, load_job
 
 REFERENCE = np.ones(3)
-OWN, CHANCE, HINDSIGHT = "own", "any", "best of the run"  # beside the criteria
+OWN, CHANCE, HINDSIGHT = "own", "any", "best of the run"  # in addition to the criteria
 CHOICES = (OWN, *CRITERIA, CHANCE, HINDSIGHT)
 HONEST = ("mean", "lockbox's inbag")  # choices measured on the lockbox's outbag
 
@@ -45,8 +45,8 @@ class Outcomes:
     ----------
     key : the table
     volumes : `(L, R, M, 2)`, under the paper's protocol and the fair one
-    losses : `(L, R, M, C)`, the lockbox's, by `CHOICES`
-    honest : `(L, R, M, 2)`, on the lockbox's outbag, by `HONEST`
+    losses : `(L, R, M, C)`, losses at the lockbox, by `CHOICES`
+    honest : `(L, R, M, 2)`, losses on the lockbox's outbag, by `HONEST`
     """
 
     key: Key
@@ -55,14 +55,14 @@ class Outcomes:
     honest: Array
 
 
-def cells(tables: Path, replays: Path, key: Key, replications: Iterable[int], size: Size) -> list[Job]:
-    """Return the outcomes of one table's replays, which must be in `replays`, a cell a replication."""
+def jobs(tables: Path, replays: Path, key: Key, replications: Iterable[int], size: Size) -> list[Job]:
+    """Return one job per replication that measures a table's replays, which must be in `replays`."""
     arguments = {"tables": str(tables), "replays": str(replays), "key": key, "size": size}
     return [Job(job_name(key, r), measure, {**arguments, "replication": r}) for r in replications]
 
 
 def measure(tables: str, replays: str, key: Key, size: Size, replication: int) -> Arrays:
-    """Measure one replication on one table; see `Outcomes`, without its R."""
+    """Measure one replication on one table; return the arrays of `Outcomes` without the axis R."""
     table = load_table(tables, key, size.num_configs)
     chosen = load_replay(Path(replays), key, replication)
     space, boxes = problem_of(key).space, lockboxes(table, key.openbox)
@@ -79,7 +79,7 @@ def measure(tables: str, replays: str, key: Key, size: Size, replication: int) -
 
 
 def random_cell(tables: Path, key: Key, num_draws: int, size: Size) -> Job:
-    """Return what random search on one table ships, which is cheap: many draws and no surrogate."""
+    """Return the job that measures many random searches on one table, which need no surrogate."""
     arguments = {"tables": str(tables), "key": key, "num_draws": num_draws, "size": size}
     return Job(f"{key.name}-random", draw, arguments)
 
@@ -102,7 +102,7 @@ def draw(tables: str, key: Key, num_draws: int, size: Size) -> Arrays:
 
 
 def load(directory: Path, key: Key, replications: Sequence[int]) -> Outcomes:
-    """Return the outcomes of a table whose cells are all there."""
+    """Return the outcomes of a table whose jobs are all finished."""
     parts = [load_job(directory, job_name(key, r)) for r in replications]
     volumes, losses, honest = (
         np.stack([p[name] for p in parts], axis=1) for name in ("volumes", "losses", "honest")
@@ -111,7 +111,7 @@ def load(directory: Path, key: Key, replications: Sequence[int]) -> Outcomes:
 
 
 def final_losses(setting: ReplaySetting, models: Sequence[int]) -> Array:
-    """Return (openbox outbag, curators' outbag, lockbox) of models, `(k, 3)`, as the finish measures them."""
+    """Return (openbox outbag, curators' outbag, lockbox) of models, `(k, 3)`, as at the end of a run."""
     table, index = setting.table, list(models)
     rows = table.rows[setting.curators, OUTBAG].sum()
     wrong = table.wrong[index][:, setting.curators, OUTBAG].sum(axis=(1, 2))
@@ -120,7 +120,7 @@ def final_losses(setting: ReplaySetting, models: Sequence[int]) -> Array:
 
 
 def dominated(setting: ReplaySetting, method: Method, taken: Indices) -> tuple[float, float]:
-    """Return the volumes of what a run reports under the paper's protocol and the fair one."""
+    """Return a run's volumes under the paper's protocol and under the fair one."""
     state = setting.state([int(i) for i in taken])
     best = shipped(state, "own", method)
     front = [int(taken[trial]) for trial in state.front()]
@@ -135,11 +135,11 @@ def dominated(setting: ReplaySetting, method: Method, taken: Indices) -> tuple[f
 
 
 def seen(setting: ReplaySetting, taken: Indices) -> ServerView:
-    """Return what the server was told of configurations `taken`, none of which failed."""
+    """Return what the server knows of the configurations `taken`, none of which failed."""
     table = setting.table
     curators = setting.curators
     rows = table.rows[:, INBAG]
-    with np.errstate(invalid="ignore", divide="ignore"):  # a curator may have one class only
+    with np.errstate(invalid="ignore", divide="ignore"):  # a curator may have a single class
         shares = table.wrong[taken][:, curators, INBAG] / rows[curators]
     balanced = np.nanmean(shares, axis=2)
     answered = rows[[setting.openbox, *curators]].sum(axis=1)
@@ -149,7 +149,7 @@ def seen(setting: ReplaySetting, taken: Indices) -> ServerView:
 
 
 def chosen_losses(setting: ReplaySetting, method: Method, taken: Indices) -> tuple[Array, Array]:
-    """Return the lockbox's loss of what each of `CHOICES` ships, and of `HONEST` on its outbag."""
+    """Return the loss at the lockbox of each choice in `CHOICES`, and of `HONEST` on its outbag."""
     table, box = setting.table, setting.lockbox
     done = taken[np.isfinite(table.local[taken])]
     if len(done) == 0:

@@ -1,12 +1,12 @@
-"""Methods of RFMS on a table: the algorithm's own proposals, among tabulated configurations not yet taken.
+"""Replay the methods of RFMS on a table, with the tabulated losses as the sites' answers.
 
-A replay holds the algorithm's state as the server would, with the table's losses for the sites' answers.
-Observations, acquisition, front and the choice of what is shipped are the algorithm's; only the maximisation
-of the acquisition is over the table's points instead of the cube. The initial configurations are the same for
-all methods of a replication but random search, which draws its own.
+A replay keeps the algorithm's state as the server does. Observations, acquisition, front and the choice of
+the shipped configuration are the algorithm's code; only the acquisition is maximised over the table's points
+that have not been taken instead of the cube. All methods of a replication start from the same configurations,
+except random search, which draws others.
 
-All replays of a table go in step, so that their surrogates can be fitted together (`gp_many`), which takes
-less than half of the time. Fitted one by one, they are those of the algorithm to the last bit.
+All replays of a table advance together, so that their surrogates can be fitted in one batch (`gp_many`),
+which takes less than half of the time. Fitted one by one, they equal the algorithm's surrogates bit for bit.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ReplaySetting:
 
     @property
     def curators(self) -> list[int]:
-        """Return the sites that are neither."""
+        """Return the sites that are neither openbox nor lockbox."""
         return [k for k in range(self.table.wrong.shape[1]) if k not in (self.openbox, self.lockbox)]
 
     @cached_property
@@ -76,7 +76,7 @@ class ReplaySetting:
         return np.asarray(self.space.features(self.table.points))
 
     def state(self, chosen: Sequence[int]) -> RFMSState:
-        """Return what the server knows after these configurations."""
+        """Return the server's state after these configurations."""
         curators = tuple(map(str, self.curators))
         empty = self.table.points[:0]
         state = RFMSState(self.space, str(self.openbox), curators, (str(self.lockbox),), empty)
@@ -85,7 +85,7 @@ class ReplaySetting:
         return state
 
     def judge(self, state: RFMSState, index: int) -> RFMSState:
-        """Return the state after one more configuration."""
+        """Return the state after one more configuration is judged."""
         local, inbag = self.answers
         rows = self.table.rows[:, INBAG].sum(axis=-1)
         number = len(state.trials)
@@ -110,8 +110,8 @@ class ReplayRun:
 
     Parameters
     ----------
-    start : the initial configurations; "rand_mo" draws its own
-    seed, keys : of the generators, one per trial
+    start : the initial configurations; "rand_mo" draws others
+    seed, keys : seed and keys of the generators, one per trial
     """
 
     setting: ReplaySetting
@@ -121,7 +121,7 @@ class ReplayRun:
     keys: tuple[str | int, ...]
 
     def plan(self, chosen: Indices, rng: np.random.Generator) -> ProposalPlan | None:
-        """Return what is to be fitted after some configurations; None as long as all have failed."""
+        """Return the surrogates to fit after the configurations so far; None if all have failed."""
         losses, failed = self.setting.told
         kept, losses = self.method.observed(losses[chosen], failed[chosen])
         return self.method.plan(self.setting.features[chosen][kept], losses, rng) if kept.any() else None
@@ -131,13 +131,13 @@ Fitter = Callable[[Sequence[ProposalPlan]], list[list[Hyperparameters]]]
 
 
 def one_by_one(plans: Sequence[ProposalPlan]) -> list[list[Hyperparameters]]:
-    """Fit the surrogates of every plan as the algorithm does."""
+    """Fit the surrogates of all plans one by one, as the algorithm does."""
     rng = generator(0, "one start, nothing is drawn")
     return [[gp.fit(plan.x, y, KERNEL, rng).hyperparameters for y in plan.targets] for plan in plans]
 
 
 def together(plans: Sequence[ProposalPlan]) -> list[list[Hyperparameters]]:
-    """Fit the surrogates of all plans in step: those with equally many points are one batch."""
+    """Fit the surrogates of all plans together; those with equally many points form a batch."""
     found: list[list[Hyperparameters]] = [[] for _ in plans]
     for size in sorted({plan.x.shape for plan in plans}):
         places = [(i, y) for i, plan in enumerate(plans) if plan.x.shape == size for y in plan.targets]
@@ -154,7 +154,7 @@ def replay(runs: Sequence[ReplayRun], num_trials: int, fitter: Fitter = together
 
     Parameters
     ----------
-    runs : with equally many initial configurations, but for "rand_mo"
+    runs : replays with equally many initial configurations, except "rand_mo"
     """
     chosen = [np.zeros(num_trials, dtype=np.intp) for _ in runs]
     searches = []
@@ -178,31 +178,31 @@ def replay(runs: Sequence[ReplayRun], num_trials: int, fitter: Fitter = together
     return chosen
 
 
-# -- cells -------------------------------------------------------------------------------------
+# -- jobs --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Size:
-    """How long replays are: `num_initial` configurations, `num_trials` in all, on tables of `num_configs`."""
+    """The size of replays: `num_initial` of `num_trials` configurations, on tables of `num_configs`."""
 
     num_initial: int = 20
     num_trials: int = 60
     num_configs: int = NUM_CONFIGS
 
 
-def cells(directory: str | os.PathLike[str], key: Key, replications: Iterable[int], size: Size) -> list[Job]:
-    """Return the replays on one table, which must be in `directory`, a cell a replication."""
+def jobs(directory: str | os.PathLike[str], key: Key, replications: Iterable[int], size: Size) -> list[Job]:
+    """Return one job per replication on one table, which must be in `directory`."""
     arguments = {"directory": str(directory), "key": key, "size": size}
     return [Job(job_name(key, r), replay_table, {**arguments, "replication": r}) for r in replications]
 
 
 def job_name(key: Key, replication: int) -> str:
-    """Return the name of a cell's file."""
+    """Return the name of a job."""
     return f"{key.name}-replication={replication}"
 
 
 def replay_table(directory: str, key: Key, size: Size, replication: int) -> Arrays:
-    """Replay all methods with every lockbox; return `chosen (L, M, num_trials)`, indices."""
+    """Replay all methods with every lockbox; return the evaluated indices, `chosen (L, M, num_trials)`."""
     table = load_table(directory, key, size.num_configs)
     space = problem_of(key).space
     boxes = lockboxes(table, key.openbox)
@@ -213,7 +213,7 @@ def replay_table(directory: str, key: Key, size: Size, replication: int) -> Arra
         (b, m): ReplayRun(setting, method, start, key.seed, (key.name, name, replication, setting.lockbox))
         for b, setting in enumerate(settings)
         for m, (name, method) in enumerate(METHODS.items())
-        if b == 0 or method.name not in ("lso", "rand_mo")  # the same without the curators
+        if b == 0 or method.name not in ("lso", "rand_mo")  # these do not depend on the lockbox
     }
     with single_thread():
         found = dict(zip(runs, replay(list(runs.values()), size.num_trials), strict=True))
@@ -222,10 +222,10 @@ def replay_table(directory: str, key: Key, size: Size, replication: int) -> Arra
 
 
 def load(directory: Path, key: Key, replication: int) -> npt.NDArray[np.intp]:
-    """Return `chosen (L, M, num_trials)` of a replication that was computed."""
+    """Return `chosen (L, M, num_trials)` of a finished replication."""
     return load_job(directory, job_name(key, replication))["chosen"].astype(np.intp)
 
 
 def lockboxes(table: LossTable, openbox: int) -> list[int]:
-    """Return the sites that may be the lockbox."""
+    """Return the sites that can be the lockbox."""
     return [k for k in range(table.wrong.shape[1]) if k != openbox]

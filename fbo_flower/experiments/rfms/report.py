@@ -1,7 +1,7 @@
-"""The tables of the replays of RFMS, as Markdown; every standard error is over tables.
+"""Write the tables of the replays of RFMS as Markdown; every standard error is over tables.
 
-A table's replications and lockboxes share its losses, so they are one mean; tables of one seed share their
-rows, which these errors do not count.
+The replications and lockboxes of a table share its losses, so they count as one mean. Tables with the same
+seed share rows, which the standard errors ignore.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fbo_flower.simulation.jobs import Arrays
 from fbo_flower.storage.files import atomic_file
 
 NAMES = tuple(METHODS)
-COMPARED = ("fmo", "ehvi", "rand_mo")  # whose own choice is the mean of both losses
-SHOWN = ("mean", "max", "guarded max")  # with and without a class weight
+COMPARED = ("fmo", "ehvi", "rand_mo")  # methods that choose by the mean of both losses
+SHOWN = ("mean", "max", "guarded max")  # criteria shown with and without a class weight
 
 
 def write(
     path: Path, everything: Sequence[Outcomes], draws: Mapping[str, Arrays], weighted: Iterable[Key]
 ) -> Path:
-    """Write all tables, forests by themselves; see `class_weight` for `draws` and `weighted`."""
+    """Write all tables, with forests apart; see `class_weight` for `draws` and `weighted`."""
     forests = [o for o in everything if is_forest(o.key)]
     plain = [o for o in everything if not is_forest(o.key)]
     parts = [
@@ -38,7 +38,7 @@ def write(
         volumes(plain),
         "## Wins\n",
         *(wins(plain, i) for i in range(len(PROTOCOLS))),
-        "## Lockbox's loss of the configuration that is shipped, by openbox\n",
+        "## Loss of the shipped configuration at the lockbox, by openbox\n",
         by_openbox(plain),
         "## Criteria\n",
         "Methods " + ", ".join(COMPARED) + " pooled; differences to `mean`.\n",
@@ -70,7 +70,7 @@ def is_forest(key: Key) -> bool:
 
 
 def counted(outcomes: Sequence[Outcomes]) -> str:
-    """Return how many replications these are."""
+    """Return a line that counts replications and tables."""
     count = sum(o.volumes.shape[0] * o.volumes.shape[1] for o in outcomes)
     return (
         f"{count} replications per method on {len(outcomes)} tables; means ± standard errors over tables.\n"
@@ -81,25 +81,25 @@ Value = Callable[[Outcomes], Array]
 
 
 def pick(field: str, methods: int | Sequence[int], column: int) -> Value:
-    """Return what takes a method's values, `(L, R)` or `(L, R, k)`, from the array `field` of outcomes."""
+    """Return a function that takes a method's values, `(L, R)` or `(L, R, k)`, from `field` of outcomes."""
     return lambda outcomes: np.asarray(getattr(outcomes, field)[..., methods, column])
 
 
 def estimate(outcomes: Iterable[Outcomes], value: Value, minus: Value | None = None) -> Estimate:
-    """Return mean and standard error of the tables' means of a value, or of a paired difference."""
+    """Return the mean and standard error over tables of a value, or of a paired difference."""
     means = [(value(o) - (minus(o) if minus else 0.0)).mean() for o in outcomes]
     return clustered(np.array([means]))
 
 
 def source(key: Key) -> str:
-    """Return what a table's rows are: data set and split."""
+    """Return the source of a table's rows: data set and split."""
     return " ".join(
         [key.problem.rsplit("-", 1)[0], *([key.options["split"]] if "split" in key.options else [])]
     )
 
 
 def sources(outcomes: Iterable[Outcomes]) -> dict[str, list[Outcomes]]:
-    """Return the outcomes by data set and split."""
+    """Return the outcomes grouped by data set and split."""
     found: dict[str, list[Outcomes]] = {}
     for o in outcomes:
         found.setdefault(source(o.key), []).append(o)
@@ -107,7 +107,7 @@ def sources(outcomes: Iterable[Outcomes]) -> dict[str, list[Outcomes]]:
 
 
 def volumes(outcomes: Sequence[Outcomes]) -> str:
-    """Return mean volumes by protocol, and by data set under the paper's."""
+    """Return a table of mean volumes by protocol, and by data set under the paper's protocol."""
     groups = sources(outcomes)
     head = ["method", "paper", "paper - lso", "fair", "fair - lso", *(f"paper: {name}" for name in groups)]
     rows = []
@@ -131,7 +131,7 @@ def win_shares(outcomes: Sequence[Outcomes], protocol: int) -> tuple[Array, Arra
 
 
 def wins(outcomes: Sequence[Outcomes], protocol: int) -> str:
-    """Return how often the row's method has the larger volume than the column's."""
+    """Return a table of how often the row's method has a larger volume than the column's."""
     share, stderr = win_shares(outcomes, protocol)
     rows = [
         [name, *("-" if i == j else f"{share[i, j]:.2f} ± {stderr[i, j]:.2f}" for j in range(len(NAMES)))]
@@ -141,7 +141,7 @@ def wins(outcomes: Sequence[Outcomes], protocol: int) -> str:
 
 
 def by_openbox(outcomes: Sequence[Outcomes]) -> str:
-    """Return what every method ships by its own criterion, an openbox a row and all at the end."""
+    """Return a table of the loss that every method ships by its own criterion, a row per openbox."""
     groups: dict[str, list[Outcomes]] = {}
     for o in outcomes:
         groups.setdefault(f"{source(o.key)}, {o.key.openbox}", []).append(o)
@@ -155,7 +155,7 @@ def by_openbox(outcomes: Sequence[Outcomes]) -> str:
 
 
 def criteria(outcomes: Sequence[Outcomes]) -> str:
-    """Return the losses by criterion: development (seed 0), confirmation (the others), and by data set."""
+    """Return tables of losses by criterion: development (seed 0), confirmation (others), by data set."""
     groups = sources(outcomes)
     parts = {
         "seed 0": [o for o in outcomes if o.key.seed == 0],
@@ -178,7 +178,7 @@ def criteria(outcomes: Sequence[Outcomes]) -> str:
 
 
 def honest(outcomes: Sequence[Outcomes]) -> str:
-    """Return what is left to gain: a choice by four fifths of the lockbox, measured on the rest."""
+    """Return a table of the possible gain: choose by 4/5 of the lockbox's rows, measure on the rest."""
     rows = []
     for name, group in [*sources(outcomes).items(), ("all", list(outcomes))]:
         by_mean, by_lockbox = (pick("honest", COMPARED_INDEX, i) for i in (0, 1))
@@ -189,12 +189,12 @@ def honest(outcomes: Sequence[Outcomes]) -> str:
 
 
 def class_weight(draws: Mapping[str, Arrays], weighted: Iterable[Key]) -> str:
-    """Return what random search ships with the weight and without, paired by table.
+    """Return a table of the loss that random search ships with and without the weight, paired by table.
 
     Parameters
     ----------
-    draws : by name of the table, see `rfms_outcomes.draw`
-    weighted : the tables with the weight; one that is missing in `draws`, or whose partner is, is left out
+    draws : table name -> result of `rfms.outcomes.draw`
+    weighted : the tables with the weight; a table is left out if it or its partner is missing in `draws`
     """
     groups: dict[str, list[Pair]] = {}
     for key, pair in _pairs(draws, weighted):
@@ -213,7 +213,7 @@ def class_weight(draws: Mapping[str, Arrays], weighted: Iterable[Key]) -> str:
 
 
 def guarded_by_seed(draws: Mapping[str, Arrays], weighted: Iterable[Key]) -> str:
-    """Return the gain of the weight and the guard together, by data set and seed."""
+    """Return a table of the gain of weight and guard together, by data set and seed."""
     found = [(key, pair) for key, pair in _pairs(draws, weighted) if key.options["learner"] == "elastic-net"]
     seeds = {
         "0": [0],
@@ -242,7 +242,7 @@ def _pairs(draws: Mapping[str, Arrays], weighted: Iterable[Key]) -> list[tuple[K
 
 
 def _shipped(pairs: Sequence[Pair], which: int, choice: str) -> Array:
-    """Return the mean loss of a choice on every table, `(T,)`: with the weight (0) or without (1)."""
+    """Return the mean loss of a choice on every table, `(T,)`, with the weight (0) or without it (1)."""
     return np.array([pair[which]["losses"][..., CHOICES.index(choice)].mean() for pair in pairs])
 
 
@@ -252,7 +252,7 @@ def unweighted(key: Key) -> Key:
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table."""
+    """Return rows as a Markdown table."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 

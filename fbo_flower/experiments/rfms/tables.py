@@ -1,10 +1,11 @@
-"""Every configuration of a design, evaluated once for each openbox: what all methods of RFMS are replayed on.
+"""Tables of losses: every configuration of a design, evaluated once for each openbox.
 
-A table belongs to a problem with its options, a seed (of the sites and their bags) and an openbox. It holds
-the cross-validated losses at the openbox and how many rows of each class every site's bags get wrong, so that
-each choice of lockbox, and criteria other than the paper's, can be read from it. Models are fitted as
-`SiteObjective` fits them, but rows are completed and standardised once a table and not once a configuration,
-and for a support vector machine so are the distances between rows.
+All methods of RFMS are replayed on these tables. A table belongs to a problem with its options, a seed (of
+the sites and their bags) and an openbox. It holds the cross-validated losses at the openbox, and how many
+rows of each class the models misclassify in every site's bags. So it serves every choice of lockbox and
+criteria other than the paper's. Models are fitted as in `SiteObjective`, but rows are imputed and
+standardised, and for support vector machines their distances computed, once per table instead of once per
+configuration.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ INBAG, OUTBAG = 0, 1
 
 @dataclass(frozen=True)
 class Key:
-    """Which table.
+    """The identity of a table.
 
     Parameters
     ----------
     problem, seed, openbox : as `make_problem` takes them
-    options : of the problem, without its roles
+    options : options of the problem, without its roles
     """
 
     problem: str
@@ -52,21 +53,21 @@ class Key:
 
     @property
     def name(self) -> str:
-        """Return what its files are called."""
+        """Return the name of the table's files."""
         options = "-".join(f"{name}={value}" for name, value in sorted(self.options.items()))
         return f"{self.problem}-{options}-seed={self.seed}-openbox={self.openbox}"
 
 
 @dataclass(frozen=True)
 class LossTable:
-    """Losses of n configurations; S sites, F folds. A configuration that failed is NaN throughout.
+    """Losses of n configurations at S sites, with F folds; NaN for a configuration that failed.
 
     Parameters
     ----------
     points : `(n, D)`, in the unit cube of the problem's space
-    fold_losses : `(n, F)`, at the openbox
+    fold_losses : `(n, F)`, losses at the openbox
     wrong : `(n, S, 2, 2)`, misclassified rows by site, bag (inbag, outbag) and class
-    rows : `(S, 2, 2)`, how many there are
+    rows : `(S, 2, 2)`, number of rows by site, bag and class
     """
 
     points: Array
@@ -76,26 +77,26 @@ class LossTable:
 
     @property
     def local(self) -> Array:
-        """`J_l`, `(n,)`: the cross-validated loss at the openbox."""
+        """Return `J_l (n,)`, the cross-validated loss at the openbox."""
         return np.asarray(self.fold_losses.mean(axis=1))
 
     @property
     def inbag(self) -> Array:
-        """Loss on every site's inbag, `(n, S)`: what curators answer."""
+        """Return the loss on every site's inbag, `(n, S)`, which curators answer."""
         return self._rate(self.wrong[:, :, INBAG], self.rows[:, INBAG])
 
     @property
     def outbag(self) -> Array:
-        """Loss on every site's outbag, `(n, S)`."""
+        """Return the loss on every site's outbag, `(n, S)`."""
         return self._rate(self.wrong[:, :, OUTBAG], self.rows[:, OUTBAG])
 
     @property
     def lockbox(self) -> Array:
-        """Loss on all rows of every site, `(n, S)`: what a lockbox answers."""
+        """Return the loss on all rows of every site, `(n, S)`, which a lockbox answers."""
         return self._rate(self.wrong.sum(axis=2), self.rows.sum(axis=1))
 
     def remote(self, curators: Sequence[int]) -> Array:
-        """`J_r`, `(n,)`: the curators' losses, weighted by their rows."""
+        """Return `J_r (n,)`, the curators' losses, weighted by their rows."""
         sites = list(curators)
         wrong = self.wrong[:, sites, INBAG].sum(axis=(1, 2))
         return np.asarray(wrong / self.rows[sites, INBAG].sum())
@@ -111,7 +112,7 @@ def keys(
     options: Mapping[str, Any] | None = None,
     openboxes: Iterable[int] | None = None,
 ) -> list[Key]:
-    """Return the tables of a problem for every openbox that has two classes to train on."""
+    """Return the tables of a problem, one for each openbox that has rows of two classes."""
     found = []
     for seed in seeds:
         chosen = _problem(problem, seed, options or {})
@@ -127,14 +128,14 @@ def run(
     on_job: Callable[[int, int], None] | None = None,
     num_configs: int = NUM_CONFIGS,
 ) -> Path:
-    """Compute what is missing of the tables, one after the other; return the directory."""
+    """Compute the missing parts of the tables, table by table; return the directory."""
     path = open_directory(directory, {"experiment": "rfms-tables", "num_configs": num_configs})
-    run_jobs([cell for key in tables for cell in cells(key, num_configs)], path, num_workers, on_job)
+    run_jobs([job for key in tables for job in jobs(key, num_configs)], path, num_workers, on_job)
     return path
 
 
-def cells(key: Key, num_configs: int = NUM_CONFIGS) -> list[Job]:
-    """Return a table as cells of `CHUNK` configurations."""
+def jobs(key: Key, num_configs: int = NUM_CONFIGS) -> list[Job]:
+    """Return the jobs of a table, each with `CHUNK` configurations."""
     starts = range(0, num_configs, CHUNK)
     return [
         Job(
@@ -155,8 +156,8 @@ def cells(key: Key, num_configs: int = NUM_CONFIGS) -> list[Job]:
 
 
 def load_table(directory: str | os.PathLike[str], key: Key, num_configs: int = NUM_CONFIGS) -> LossTable:
-    """Return a table whose cells are all there."""
-    parts = [load_job(Path(directory), cell.name) for cell in cells(key, num_configs)]
+    """Return a table whose jobs are all finished."""
+    parts = [load_job(Path(directory), cell.name) for cell in jobs(key, num_configs)]
     columns = {
         name: np.concatenate([part[name] for part in parts]) for name in ("points", "fold_losses", "wrong")
     }
@@ -173,7 +174,7 @@ def design(space: SearchSpace, num_configs: int) -> Array:
     return space.snap(sobol(num_configs, space.dimension, generator(0, "rfms-tables")))
 
 
-# -- a cell ------------------------------------------------------------------------------------
+# -- a job -------------------------------------------------------------------------------------
 
 
 def tabulate(
@@ -188,7 +189,7 @@ def tabulate(
     """Evaluate configurations `start .. stop - 1` of the design with one openbox."""
     with single_thread():
         import sklearn.linear_model
-        import sklearn.svm  # noqa: F401  # they bring libraries of their own
+        import sklearn.svm  # noqa: F401  # load libraries that are limited below
 
         limit_new_libraries()
         chosen = _problem(problem, seed, options)
@@ -204,7 +205,7 @@ def tabulate(
             try:
                 losses[i] = [_fold_loss(classifier, config, train, test) for train, test in folds]
                 model = classifier(config).fit(*whole)
-            except (ValueError, ArithmeticError):  # a fit that fails costs this configuration
+            except (ValueError, ArithmeticError):  # this configuration counts as failed
                 losses[i] = np.nan
                 continue
             wrong[i] = [[_counts(bag.y[model.predict(bag.x) != bag.y]) for bag in site] for site in bags]
@@ -220,7 +221,7 @@ def _problem(name: str, seed: int, options: Mapping[str, Any]) -> SitesProblem:
 def _prepared(
     problem: SitesProblem, openbox: int
 ) -> tuple[list[tuple[Bag, Bag]], Bag, list[tuple[Bag, Bag]]]:
-    """Return the folds, the openbox's inbag and every site's bags, prepared on what a model may see."""
+    """Return the folds, the openbox's inbag and all sites' bags, prepared by the rows a model may see."""
     x, y = problem.site(openbox).inbag
     folds = []
     for train, test in splits(y, NUM_FOLDS, problem.seed):
@@ -233,7 +234,7 @@ def _prepared(
 
 
 def _preparation(problem: SitesProblem, x: Array) -> Callable[[Array], Array]:
-    """Return what rows become before a classifier trained on `x` sees them."""
+    """Return the function that prepares rows for a classifier trained on `x`."""
     from sklearn.metrics.pairwise import euclidean_distances
 
     fitted = prepare(x)
@@ -245,7 +246,7 @@ def _preparation(problem: SitesProblem, x: Array) -> Callable[[Array], Array]:
 
 @dataclass(frozen=True)
 class _OnDistances:
-    """A support vector machine on squared distances to its training rows."""
+    """A support vector machine that takes squared distances to its training rows."""
 
     machine: Any
 

@@ -85,14 +85,14 @@ def make_problem(
     Parameters
     ----------
     name : a key of `PROBLEMS`, or "table:FILE" with a file made by `fbo-flower tabulate`
-    num_agents : None for the problem's own number; fewer than the data has means the first ones
-    seed : of what the problem draws once (splits, functions)
+    num_agents : None: the problem's default; with fewer agents than the data has, the first ones take part
+    seed : seed of what the problem draws once (splits, functions)
     options : see `PROBLEMS[name].options()`
 
     Raises
     ------
     ConfigError
-        If there is no such problem or option, or an option cannot be used.
+        If the problem or an option is unknown, or the value of an option is out of bounds.
     """
     if name.startswith(PREFIX):
         return table_problem(name.removeprefix(PREFIX), num_agents, seed, options or {})

@@ -1,7 +1,7 @@
-"""What a benchmark problem is: one objective per agent, over one search space, to be maximised.
+"""The base class of benchmark problems: one objective per agent over one search space, to be maximised.
 
-A problem is a frozen dataclass whose fields are its options. It therefore travels to worker processes as a
-few numbers, is hashable, and serves as the key of the per-process caches that hold each agent's data.
+A problem is a frozen dataclass whose fields are its options. So it is hashable, it
+can be sent to worker processes as a few numbers, and it can be the key of the caches that hold agents' data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Config = Mapping[str, object]
 
 
 class EvaluationContext(Protocol):
-    """What an evaluation is told besides the configuration: whose data, and the randomness to use."""
+    """The second argument of an objective: whose data to use, and the random generator."""
 
     @property
     def partition(self) -> int: ...
@@ -37,10 +37,10 @@ class Problem(ABC):
     Attributes
     ----------
     num_agents : the agents that take part are `0 .. num_agents - 1`
-    seed : of everything the problem draws once: splits, functions, orders
+    seed : seed of everything the problem draws once: splits, functions, orders
     name, metric : as printed in tables and figures
-    default_agents : `num_agents` when nobody says otherwise
-    max_agents : the most that the data can serve; None: any number
+    default_agents : default of `num_agents`
+    max_agents : largest number of agents that the data allow; None: any number
     """
 
     num_agents: int
@@ -71,7 +71,7 @@ class Problem(ABC):
     @property
     @abstractmethod
     def space(self) -> SearchSpace:
-        """What is tuned."""
+        """The search space of the hyperparameters to tune."""
 
     @abstractmethod
     def __call__(self, config: Config, context: EvaluationContext) -> float:
@@ -79,34 +79,34 @@ class Problem(ABC):
 
     @abstractmethod
     def true_value(self, config: Config, partition: int) -> float | None:
-        """Return the value without noise, or None where it is unknown.
+        """Return the value without noise, or None if it is unknown.
 
-        Where the objective is deterministic, this costs an evaluation.
+        For a deterministic objective this takes as long as an evaluation.
         """
 
     def optimum(self, partition: int) -> float | None:
-        """Return the largest `true_value` of this agent, or None where it is unknown."""
+        """Return the largest `true_value` of this agent, or None if it is unknown."""
         self.check_partition(partition)
         return None
 
     def check_data(self) -> None:
-        """Raise ConfigError, saying how to get them, if data that are not in the package are missing."""
+        """Raise ConfigError if data files are missing; the error says how to get them."""
         return
 
     def role(self, partition: int) -> str:
-        """Return the agent's role, for algorithms whose agents have one; "" means none."""
+        """Return the agent's role, for algorithms with roles; "" means none."""
         self.check_partition(partition)
         return ""
 
     def check_partition(self, partition: int) -> None:
-        """Raise ConfigError unless `partition` is one of the agents."""
+        """Raise ConfigError if `partition` is not the number of an agent."""
         if not 0 <= partition < self.num_agents:
             raise ConfigError(
                 f"{self.name}: partition: expected 0 <= partition < {self.num_agents}, got {partition}"
             )
 
     def expect(self, option: str, holds: bool, expected: str) -> None:
-        """Raise ConfigError, naming `option` and its value, unless `holds`."""
+        """Raise ConfigError that names `option` and its value if `holds` is false."""
         if not holds:
             raise ConfigError(f"{self.name}: {option}: expected {expected}, got {getattr(self, option)!r}")
 
@@ -125,7 +125,7 @@ def number(config: Config, name: str) -> float:
 
 
 def _is_instance(value: object, hint: Any) -> bool:
-    """Whether an option fits its annotation: a class, a Literal or a union of classes."""
+    """Return whether a value matches an annotation, which is a class, a Literal or a union of classes."""
     if get_origin(hint) is Literal:
         return any(type(value) is type(choice) and value == choice for choice in get_args(hint))
     allowed = get_args(hint) or (hint,)

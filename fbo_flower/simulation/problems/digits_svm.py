@@ -1,8 +1,7 @@
-"""Tune an RBF support vector machine on handwritten digits that no two agents see alike.
+"""Tune an RBF support vector machine on handwritten digits, distributed over the agents with label skew.
 
-The 1797 digits of scikit-learn are spread over the agents with label skew: each agent has its own mix of
-classes and its own number of rows. Pixels are scaled to `[0, 1]` by the known ink maximum, so nothing is
-estimated across agents.
+The 1797 digits come from scikit-learn. Each agent has a different mix of classes and a different number of
+rows. Pixels are divided by their known maximum, so no statistic is computed across agents.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ class DigitsSVM(Problem):
 
     Attributes
     ----------
-    concentration : of the Dirichlet law of the label skew; small is more skewed
-    min_size : rows every agent has at least; more than ten, so that some class has a row to validate on
-    train_fraction : of each agent's rows, class by class; the others validate
+    concentration : concentration of the Dirichlet distribution of the classes; smaller means more skew
+    min_size : smallest number of rows of an agent; above ten, so that a class has a row for validation
+    train_fraction : share of each agent's rows, class by class, that train; the others validate
     """
 
     concentration: float = 0.5
@@ -61,7 +60,7 @@ class DigitsSVM(Problem):
         return self.true_value(config, context.partition)
 
     def true_value(self, config: Config, partition: int) -> float:
-        from sklearn.svm import SVC  # a second to import: only who evaluates pays
+        from sklearn.svm import SVC  # takes a second to import, so only evaluations import it
 
         self.check_partition(partition)
         agent = _agent(self, partition)

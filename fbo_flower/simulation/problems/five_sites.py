@@ -1,8 +1,9 @@
-"""Five sites made of one data set, as the paper's semi-simulation does [Sun2019, section 4.3].
+"""Data sets that are split into five sites, as in the paper's semi-simulation [Sun2019, section 4.3].
 
 The paper's OpenML and GEO data are replaced: Wisconsin breast cancer (bundled with scikit-learn), madelon,
 Friedman's `fri_c4` with 100 features (500 of 1000 rows, for the paper's ratio of features to rows), semeion
-digits told by parity as in `gina_agnostic`, and a single cohort of gene expression (Gravier et al. 2010).
+digits classified by parity as in `gina_agnostic`, and a single cohort of gene expression (Gravier et al.
+2010).
 
 References
 ----------
@@ -37,9 +38,9 @@ class FiveSites(SitesProblem):
 
     Attributes
     ----------
-    split : "drc", by clusters, a shift of features and prevalence; or "srs", at random
-    variance : share kept by the principal components that "drc" clusters on; the paper's are .1 and .5
-    label : which array of the file tells the classes
+    split : "drc": by clusters, so that features and prevalence differ between sites; "srs": at random
+    variance : share of variance that the principal components for "drc" keep; the paper uses .1 and .5
+    label : name of the file's array that holds the classes
     """
 
     split: Literal["drc", "srs"] = "drc"
@@ -52,7 +53,7 @@ class FiveSites(SitesProblem):
         self.expect("variance", 0 < self.variance < 1, "a number between 0 and 1")
 
     def data(self, path: str) -> Bag:
-        """Return all rows, before they are split."""
+        """Return all rows, before the split into sites."""
         return _stored(path, self.label)
 
     def rows(self, path: str) -> tuple[Bag, ...]:
@@ -142,8 +143,8 @@ def _split(problem: type[FiveSites], seed: int, split: str, variance: float, pat
     if split == "srs":
         parts: list[NDArray[np.intp]] = stratified_random(y, NUM_SITES, rng)
     else:
-        with single_thread():  # the last bits of the components would move rows between clusters
-            import sklearn.mixture  # noqa: F401  # it brings libraries of its own
+        with single_thread():  # rounding that depends on threads would move rows between clusters
+            import sklearn.mixture  # noqa: F401  # loads libraries that the next line limits
 
             limit_new_libraries()
             parts = clustered(x, y, NUM_SITES, variance, rng)

@@ -1,11 +1,11 @@
 """Maximise samples of a Gaussian process: the synthetic experiments of [Dai2020], with known optima.
 
 The target (agent 0) has a sample scaled to `[0, 1]`; every other agent has the target plus an offset of at
-most `difference` at every point, or a sample of its own.
+most `difference` at every point, or an independent sample.
 
 Samples are drawn by circulant embedding [Dietrich1997]: on a regular grid, padded until the kernel has died
-out, the covariance matrix is circulant, so its square root is a multiplication in Fourier space. Exact to
-rounding, and not subject to the number of BLAS threads as a Cholesky factor would be.
+out, the covariance matrix is circulant, so its square root is a multiplication in Fourier space. This is
+exact to rounding and, unlike a Cholesky factor, does not depend on the number of BLAS threads.
 
 References
 ----------
@@ -45,14 +45,15 @@ class GPSamples(Problem):
     Attributes
     ----------
     difference : `d_n`, the largest distance between a related agent's function and the target's
-    offset : "sign": `+d_n` or `-d_n` at each grid point by a coin, the paper's; "smooth": another sample of
-        the process, scaled so that its largest absolute value is `d_n`
+    offset : "sign": `+d_n` or `-d_n` at random at each grid point, as in the paper; "smooth": another sample
+        of the process, scaled so that its largest absolute value is `d_n`
     unrelated_fraction : share of the agents other than the target, counted from the last one, whose functions
         are independent samples
-    noise_variance : of an observation, `sigma^2`
-    lengthscale : of the squared-exponential kernel; .2 or so makes smooth functions in two dimensions
+    noise_variance : variance `sigma^2` of the noise of an observation
+    lengthscale : lengthscale of the squared-exponential kernel; about .2 gives smooth functions in 2-D
     dimension : 1 (1000 points) or 2 (50 x 50 points)
-    function_seed : of the functions; None: the problem's `seed`. Fix it to repeat one function over seeds
+    function_seed : seed of the functions; None: the problem's `seed`. Set it to use one function for many
+        seeds
     """
 
     difference: float = 0.02
@@ -96,12 +97,12 @@ class GPSamples(Problem):
         return float(self.values(partition).max())
 
     def is_related(self, partition: int) -> bool:
-        """Whether the agent's function is the target's plus an offset, rather than independent of it."""
+        """Return whether the agent's function is the target's plus an offset, not an independent sample."""
         num_unrelated = round(self.unrelated_fraction * (self.num_agents - 1))
         return partition < self.num_agents - num_unrelated
 
     def values(self, partition: int) -> NDArray[np.float64]:
-        """Return the agent's function on the grid, `(1000,)` or `(50, 50)`; not to be written to."""
+        """Return the agent's function on the grid, `(1000,)` or `(50, 50)`, read-only."""
         self.check_partition(partition)
         return _values(self, partition)
 
@@ -113,11 +114,11 @@ def sample_on_grid(
 
     Parameters
     ----------
-    size : grid points per axis, ends included
+    size : grid points per axis, including both ends
 
     Returns
     -------
-    `dimension` axes of `size`
+    An array with `dimension` axes of length `size`
     """
     spacing = 1.0 / (size - 1)
     period = 2 * math.ceil(max(1.0, NEGLIGIBLE * lengthscale) / spacing)
@@ -156,7 +157,7 @@ def _scaled_sample(problem: GPSamples, partition: int) -> NDArray[np.float64]:
 
 
 def _offset(problem: GPSamples, partition: int) -> NDArray[np.float64]:
-    """Return the direction of the offset, of largest absolute value 1."""
+    """Return the offset, scaled so that its largest absolute value is 1."""
     rng = generator(_function_seed(problem), problem.name, "offset", partition)
     size = GRID_SIZES[problem.dimension]
     if problem.offset == "sign":

@@ -1,8 +1,8 @@
-"""Tell heart disease in four hospitals: sites with a shift that nobody made.
+"""Detect heart disease in four hospitals: sites whose distributions differ by nature.
 
 Cleveland, Hungary, Switzerland and the veterans' hospital of Long Beach recorded the same features of
-920 patients; 46, 36, 94 and 75 % of them are ill. Nine features are used, chest pain one-hot. Left out are
-`slope`, `ca` and `thal`, which three of the hospitals hardly recorded and which flatter Cleveland, and
+920 patients; 46, 36, 94 and 75 % of them are ill. Nine features are used, chest pain one-hot. We leave
+out `slope`, `ca` and `thal`, which three of the hospitals hardly recorded and which favour Cleveland, and
 `restecg`, whose three codes the hospitals used differently (1 is 1 % at Cleveland, 47 % at Long Beach).
 A cholesterol or a blood pressure of 0 is a missing value; Switzerland recorded no cholesterol at all.
 
@@ -77,6 +77,6 @@ def _features(patient: dict[str, str]) -> list[float]:
 
 
 def _cell(text: str, zero_is_missing: bool = False) -> float:
-    """Return a number, NaN where it is missing."""
+    """Return the number in a cell of the table, NaN if it is missing."""
     value = float(text) if text else math.nan
     return math.nan if zero_is_missing and value == 0 else value

@@ -2,8 +2,8 @@
 
 The first real experiment of the federated Thompson sampling paper: 29 fields on two terrains, nine radar
 features, about 6 % mines. Each field is halved once, class by class; the score is the area under the ROC
-curve on the second half, from `SVC.decision_function` (probabilities would add noise of their own and can
-flip the order).
+curve on the second half, from `SVC.decision_function` (probabilities would add noise and can change
+the order).
 
 References
 ----------
@@ -36,7 +36,7 @@ class LandmineSVM(Problem):
 
     Attributes
     ----------
-    scale : of both axes; "linear" is the paper's
+    scale : scale of both axes; the paper uses "linear"
     """
 
     scale: Literal["linear", "log"] = "linear"
@@ -57,7 +57,7 @@ class LandmineSVM(Problem):
         return self.true_value(config, context.partition)
 
     def true_value(self, config: Config, partition: int) -> float:
-        from sklearn.svm import SVC  # a second to import: only who evaluates pays
+        from sklearn.svm import SVC  # takes a second to import, so only evaluations import it
 
         self.check_partition(partition)
         field = _fields(str(data_file(LANDMINE_FILE)))[partition]

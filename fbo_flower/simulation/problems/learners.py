@@ -1,15 +1,15 @@
 """The built-in learners of restrictive federated model selection, with the paper's spaces [Sun2019, Table 3].
 
-Every model is a pipeline of median imputer, scaler and classifier, all fitted on the openbox: also where
-it has no missing cell, because a curator may have some. A column that is empty or constant at the openbox
-says nothing there and would reach the classifier unscaled elsewhere: it is dropped. A fitted model consists
-of classes of scikit-learn only.
+Every model is a pipeline of median imputer, scaler and classifier, all fitted on the openbox. The imputer is
+fitted even if the openbox has no missing value, because a curator may have some. A column that is empty or
+constant at the openbox is dropped: it carries no information there and could not be scaled elsewhere. A
+fitted model consists of classes of scikit-learn only.
 
-Conventions, where the paper's R packages and scikit-learn differ:
+How options of the paper's R packages become options of scikit-learn:
 
 - glmnet's objective is a *mean* loss plus `lambda` times the penalty, scikit-learn's `C` times a *sum* of
-  losses plus the penalty: `C = 1 / (n lambda)`, where `n` is the number of rows of the fit at hand. A fold's
-  `C` is therefore larger than the final fit's, for the same `lambda`.
+  losses plus the penalty: `C = 1 / (n lambda)`, where `n` is the number of rows that are fitted. For the same
+  `lambda`, the `C` of a fold is therefore larger than that of the final fit.
 - kernlab's `sigma` is scikit-learn's `gamma`: `exp(-sigma |x - x'|^2)`. Features are standardised here.
 - ranger does not split a node of `min.node.size` rows or fewer: `min_samples_split` is one more. It draws
   `sample_fraction * n` rows with replacement.
@@ -31,21 +31,21 @@ from fbo_flower.simulation.elastic_net import logistic_regression
 from fbo_flower.simulation.problems.base import Config, number
 from fbo_flower.space.space import Float, Int, Parameter, SearchSpace
 
-MAX_TREES = 500  # the paper's is 5000: a model of 114 MB where there are 500 features
+MAX_TREES = 500  # the paper uses 5000, a model of 114 MB with 500 features
 MIN_TREES = 100
 MAX_ODDS = 2.0**4
-FOREST_SEED = 0  # a configuration gives the same forest wherever and whenever it is trained
+FOREST_SEED = 0  # so that a configuration always gives the same forest
 
 
 @dataclass(frozen=True)
 class Learner:
-    """A family of classifiers and what of it is tuned.
+    """A family of classifiers and its search space.
 
     Parameters
     ----------
-    space : the paper's, and `odds` if class weights are tuned
-    make_classifier : `make_classifier(config)` returns what is to be fitted on complete, standardised rows;
-        its `fit` returns the fitted classifier
+    space : the paper's search space, with `odds` if class weights are tuned
+    make_classifier : `make_classifier(config)` returns an unfitted classifier for complete, standardised
+        rows; its `fit` returns the fitted classifier
     carries_rows : whether a fitted model holds rows of its training data
     """
 
@@ -60,7 +60,7 @@ class Learner:
 
 @dataclass(frozen=True)
 class Recipe:
-    """An unfitted pipeline whose `fit` returns the fitted one."""
+    """An unfitted pipeline whose `fit` returns a fitted pipeline."""
 
     classifier: Any
 
@@ -74,7 +74,7 @@ class Recipe:
 
 
 def prepare(x: Any) -> Any:
-    """Return what makes rows `(n, d)` complete and standardised, a pipeline fitted to `x`."""
+    """Return a pipeline, fitted to `x`, that imputes and standardises rows `(n, d)`."""
     from sklearn.feature_selection import VarianceThreshold
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import Pipeline
@@ -90,13 +90,13 @@ def prepare(x: Any) -> Any:
 
 
 def make_learner(name: str, class_weight: bool = False, max_trees: int = MAX_TREES) -> Learner:
-    """Return a learner: "elastic-net", "svm" or "forest".
+    """Return the learner "elastic-net", "svm" or "forest".
 
     Parameters
     ----------
-    class_weight : tune the weight of a positive row against a negative one too, from 1/16 to 16; the labels
-        must be 0 and 1
-    max_trees : of a forest; the paper's is 5000
+    class_weight : also tune the weight of a positive row relative to a negative row, from 1/16 to 16; the
+        labels must be 0 and 1
+    max_trees : largest number of trees of a forest; the paper uses 5000
 
     Raises
     ------
@@ -134,7 +134,7 @@ def elastic_net(config: Config) -> ElasticNet:
 
 
 def svm(config: Config) -> Any:
-    """Return the classifier of a configuration; its support vectors are rows of the training data."""
+    """Return an SVM with this configuration; once fitted, it holds training rows as support vectors."""
     from sklearn.svm import SVC
 
     return SVC(C=number(config, "C"), gamma=number(config, "sigma"), class_weight=_class_weight(config))
@@ -142,7 +142,7 @@ def svm(config: Config) -> Any:
 
 @dataclass(frozen=True)
 class Forest:
-    """A random forest whose trees see a share of the rows; `unfitted` is all else about it."""
+    """A random forest whose trees see a share of the rows; `unfitted` holds its other options."""
 
     unfitted: Any
     sample_fraction: float

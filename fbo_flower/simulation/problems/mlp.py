@@ -1,10 +1,10 @@
 """Tune a small neural network on data that all agents share [Zhan2025, Sec. IV-C].
 
 The paper tunes learning rate and hidden width of a 3-layer network (input, one hidden layer, output) and says
-that its agents maximise one identical black box without noise. So here all agents have the same rows, split
-once into training and validation, and by default the same first weights and order of rows: an evaluation is a
-function of the configuration. Ranges, optimiser, epochs and sizes are not in the paper; they are chosen so
-that an evaluation takes some tens of milliseconds.
+that its agents maximise one identical black box without noise. Therefore all agents have the same rows,
+split once into training and validation, and by default the same initial weights and order of rows, so that
+the loss depends on the configuration only. The paper does not give ranges, optimiser, epochs and sizes; we
+chose them so that an evaluation takes some tens of milliseconds.
 
 References
 ----------
@@ -44,13 +44,13 @@ CALIFORNIA_COLUMNS = (
 
 @dataclass(frozen=True)
 class SharedNetwork(Problem):
-    """Validation loss of a network with one hidden layer, turned over; the same for all agents.
+    """Minus the validation loss of a network with one hidden layer; the same for all agents.
 
     Attributes
     ----------
     num_epochs : passes over the training rows
     batch_size : rows per step
-    noisy : draw first weights and order of rows anew in each evaluation, as training in earnest would
+    noisy : draw new initial weights and a new order of rows in each evaluation, as is usual in training
     """
 
     num_epochs: int = 20
@@ -72,7 +72,7 @@ class SharedNetwork(Problem):
 
     @abstractmethod
     def rows(self) -> tuple[Rows, Rows]:
-        """Return the rows to train and to validate on."""
+        """Return the training rows and the validation rows."""
 
     def __call__(self, config: Config, context: EvaluationContext) -> float:
         self.check_partition(context.partition)
@@ -93,11 +93,11 @@ class SharedNetwork(Problem):
 
 @dataclass(frozen=True)
 class BreastCancerMLP(SharedNetwork):
-    """Minus log loss of a network that tells malign from benign tumours (Wisconsin, in scikit-learn).
+    """Minus log loss of a network that separates malignant from benign tumours (Wisconsin, in scikit-learn).
 
     Attributes
     ----------
-    train_fraction : of the 569 rows, class by class; the others validate
+    train_fraction : share of the 569 rows, class by class, that train; the others validate
     """
 
     train_fraction: float = 0.7
@@ -117,13 +117,13 @@ class BreastCancerMLP(SharedNetwork):
 class CaliforniaMLP(SharedNetwork):
     """Minus squared error of a network that predicts house values in California, in (100 000 dollars)^2.
 
-    The file's columns are totals of a district, not averages per household: rooms, bedrooms, population and
-    households are used as logarithms, everything is standardised by the training rows.
+    The file's columns are totals of a district, not averages per household. We take logarithms of rooms,
+    bedrooms, population and households, and standardise all columns by the training rows.
 
     Attributes
     ----------
-    num_rows : districts drawn from the 20 640
-    train_fraction : of these; the others validate
+    num_rows : number of districts, drawn from the 20 640
+    train_fraction : share of these that train; the others validate
     """
 
     num_rows: int = 2000

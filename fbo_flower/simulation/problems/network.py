@@ -1,8 +1,8 @@
-"""A network with one hidden layer, trained by Adam: small enough to be an objective that is asked for often.
+"""A network with one hidden layer, trained by Adam and fast enough to be evaluated many times.
 
-Shapes: `n` rows, `d` features, `h` hidden units. The weights start from draws for the widest network, of
-which a narrower one takes the first columns, and every width sees the rows in the same order: the loss is
-then as smooth in the width as it can be.
+Shapes: `n` rows, `d` features, `h` hidden units. The initial weights are drawn for the widest network;
+a narrower network takes the first columns. Every width sees the rows in the same order. This makes the loss
+as smooth in the width as possible.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Training:
-    """How a network is trained, apart from what is tuned.
+    """The fixed settings of training, which are not tuned.
 
     Attributes
     ----------
-    classify : targets are 0 or 1 and the loss is the log loss; else they are numbers and it is the squared
-        error
+    classify : True: targets are 0 or 1, and the loss is the log loss; False: targets are numbers, and the
+        loss is the squared error
     num_epochs : passes over the rows
-    batch_size : rows per step; the last step of an epoch takes what is left
-    max_width : widest network
+    batch_size : rows per step; the last step of an epoch takes the remaining rows
+    max_width : largest number of hidden units
     """
 
     classify: bool
@@ -55,9 +55,9 @@ def validation_loss(
 
     Parameters
     ----------
-    learning_rate : of Adam, positive
-    width : `h`, hidden units with the positive part as activation
-    rng : draws the first weights and the order of the rows
+    learning_rate : learning rate of Adam, positive
+    width : `h`, the number of hidden units; the activation is ReLU
+    rng : draws the initial weights and the order of the rows
     """
     dimension, widest = train.x.shape[1], training.max_width
     scale = np.sqrt(2.0 / dimension)  # He et al. 2015
@@ -93,7 +93,7 @@ def loss(output: Array, y: Array, classify: bool) -> float:
 
 
 def _gradient(weights: Array, x: Array, y: Array, width: int, classify: bool) -> Array:
-    """Return the gradient of the mean loss in all weights, by back-propagation."""
+    """Return the gradient of the mean loss with respect to all weights, by back-propagation."""
     hidden, bias, out, offset = _split(weights, x.shape[1], width)
     active = np.maximum(x @ hidden + bias, 0.0)
     output = active @ out + offset

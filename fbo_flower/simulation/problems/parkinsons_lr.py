@@ -1,16 +1,16 @@
-"""Tune a logistic regression that tells a patient's worse recordings from the milder ones.
+"""Tune a logistic regression that separates a patient's severe recordings from the mild ones.
 
-A stand-in for the activity-recognition experiments of [Dai2020], whose data are not to be had: the same
-three hyperparameters of a logistic regression per person. 42 people with Parkinson's disease, about 140
-voice recordings each; 16 voice measures and the time of the recording are the features.
+It replaces the activity-recognition experiments of [Dai2020], whose data are not available, with the same
+three hyperparameters of a logistic regression per person. 42 people with Parkinson's disease, about 140 voice
+recordings each; 16 voice measures and the time of the recording are the features.
 
-A recording is *severe* when its UPDRS score exceeds the median of the same subject (or reaches it, where
-that halves the recordings better: some scores stay at their maximum for months). A threshold shared by
-all subjects was tried first: at the best one only 15 of the 42 subjects have more than 5 % of both classes,
-because a person's score moves by a few points in half a year while people differ by forty.
+A recording is *severe* if its UPDRS score exceeds the subject's median, or reaches it if that gives more
+equal halves (some scores stay at their maximum for months). A threshold shared by all subjects does not work:
+with the best one only 15 of the 42 subjects have more than 5 % of both classes, because a person's score
+changes by a few points in half a year while people differ by forty.
 
-The regression takes steps along the mean gradient of a mini-batch. `SGDClassifier.partial_fit` would step
-once per row whatever the size of the batch, which would make `batch_size` a parameter without effect.
+The regression takes steps along the mean gradient of a mini-batch. `SGDClassifier.partial_fit` would
+take one step per row for every batch size, so that `batch_size` would have no effect.
 
 References
 ----------
@@ -51,10 +51,10 @@ class ParkinsonsLR(Problem):
 
     Attributes
     ----------
-    target : the score whose median separates severe from mild
+    target : name of the score whose median separates severe from mild
     num_epochs : passes over the training rows
-    train_fraction : of each subject's rows, class by class; the others validate
-    noisy : draw the order of the rows anew in each evaluation, as training in earnest would
+    train_fraction : share of each subject's rows, class by class, that train; the others validate
+    noisy : draw a new order of the rows in each evaluation, as is usual in training
     """
 
     target: Literal["total_UPDRS", "motor_UPDRS"] = "total_UPDRS"
@@ -115,15 +115,15 @@ def fit_logistic_regression(
     num_epochs: int,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.float64], float]:
-    """Descend `mean_i log(1 + exp(-s_i (w^T x_i + b))) + l2 / 2 ||w||^2`, `s_i = 2 y_i - 1`, in mini-batches.
+    """Minimise `mean_i log(1 + exp(-s_i (w^T x_i + b))) + l2 / 2 ||w||^2`, `s_i = 2 y_i - 1`, in batches.
 
     Parameters
     ----------
     x : `(n, d)`
     y : `(n,)`, 0 or 1
-    batch_size : rows per step; the last step of an epoch takes what is left
-    learning_rate : constant
-    rng : draws the order of the rows, anew in each epoch
+    batch_size : rows per step; the last step of an epoch takes the remaining rows
+    learning_rate : constant step size
+    rng : draws a new order of the rows in each epoch
 
     Returns
     -------
@@ -151,7 +151,7 @@ class _Subject(NamedTuple):
 
 @lru_cache(maxsize=2)
 def _recordings(path: str) -> tuple[tuple[str, ...], NDArray[np.float64], list[NDArray[np.intp]]]:
-    """Read the column names, the table and the rows of each subject."""
+    """Return the column names, the table and the rows of each subject."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         columns = tuple(next(lines).strip().split(","))
         table = np.loadtxt(lines, delimiter=",", ndmin=2)

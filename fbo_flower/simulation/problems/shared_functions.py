@@ -25,11 +25,11 @@ F1_MODE = 0.26335752395784057
 
 @dataclass(frozen=True)
 class SharedFunction(Problem):
-    """A function on the unit square that all agents evaluate, each with noise of its own.
+    """A function on the unit square that all agents evaluate, with independent noise.
 
     Attributes
     ----------
-    noise_variance : of an observation, `sigma^2`; 0: deterministic
+    noise_variance : variance `sigma^2` of the noise of an observation; 0: deterministic
     """
 
     noise_variance: float = 0.02
@@ -48,7 +48,7 @@ class SharedFunction(Problem):
     @staticmethod
     @abstractmethod
     def function(x1: float, x2: float) -> float:
-        """Return the value, larger is better."""
+        """Return the function's value; larger is better."""
 
     def __call__(self, config: Config, context: EvaluationContext) -> float:
         noise = math.sqrt(self.noise_variance) * float(context.rng.standard_normal())
@@ -74,7 +74,7 @@ class F1(SharedFunction):
 
 
 class Rosenbrock(SharedFunction):
-    """`-(1 - x1)^2 - 100 (x2 - x1^2)^2`, Rosenbrock's loss turned over: maximum 0 in the corner (1, 1)."""
+    """`-(1 - x1)^2 - 100 (x2 - x1^2)^2`, minus Rosenbrock's loss: maximum 0 in the corner (1, 1)."""
 
     name: ClassVar[str] = "rosenbrock"
 

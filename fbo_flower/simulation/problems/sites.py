@@ -1,8 +1,8 @@
-"""What the problems of restrictive federated model selection share: sites, roles, bags and learners.
+"""The base class of problems for restrictive federated model selection: sites, roles, bags and learners.
 
 The sites are the agents. One is the openbox, one the lockbox, the others are curators; an algorithm without
-roles sees agents that each tune a learner on their own rows. 80 % of a site's rows, class by class, are its
-inbag, the others its outbag; neither depends on the roles, so that results for all roles can be compared.
+roles sees agents that each tune a learner on their own rows. 80 % of a site's rows, class by class, are
+its inbag, the others its outbag. Neither depends on the roles, so that results for all roles can be compared.
 
 References
 ----------
@@ -40,10 +40,10 @@ class SitesProblem(Problem):
 
     Attributes
     ----------
-    learner : what is tuned
-    openbox, lockbox : the sites with these roles; all others are curators
-    class_weight : tune the weight of the positive class too
-    max_trees : of a forest; the paper's is 5000
+    learner : the learner whose hyperparameters are tuned
+    openbox, lockbox : numbers of the sites with these roles; all others are curators
+    class_weight : also tune the weight of the positive class
+    max_trees : largest number of trees of a forest; the paper uses 5000
     """
 
     learner: Literal["elastic-net", "svm", "forest"] = "elastic-net"
@@ -53,7 +53,7 @@ class SitesProblem(Problem):
     max_trees: int = MAX_TREES
 
     metric: ClassVar[str] = "cross-validated accuracy"
-    file: ClassVar[str] = ""  # of the data, if they are not in scikit-learn
+    file: ClassVar[str] = ""  # name of the data file; "": the data are in scikit-learn
     default_agents: ClassVar[int] = 5
     max_agents: ClassVar[int | None] = 5
 
@@ -70,11 +70,11 @@ class SitesProblem(Problem):
 
     @abstractmethod
     def rows(self, path: str) -> tuple[Bag, ...]:
-        """Return all rows of every site: features `(n, d)`, NaN where missing, and labels 0 or 1.
+        """Return all rows of every site: features `(n, d)`, NaN for missing values, and labels 0 or 1.
 
         Parameters
         ----------
-        path : of `file`, or ""
+        path : path of `file`, or ""
         """
 
     def role(self, partition: int) -> str:
@@ -83,7 +83,7 @@ class SitesProblem(Problem):
         return {self.openbox: OPENBOX, self.lockbox: LOCKBOX}.get(partition, CURATOR)
 
     def check_data(self) -> None:
-        """Raise ConfigError unless the data are there and models can be trained at the openbox."""
+        """Raise ConfigError if the data are missing or the openbox cannot train models on its rows."""
         counts = np.bincount(self.site(self.openbox).inbag.y, minlength=2)
         if counts.min() < 2:
             usable = [k for k in range(self.default_agents) if self.can_train(k)]
@@ -102,7 +102,7 @@ class SitesProblem(Problem):
         return _site(self, partition, str(data_file(self.file)) if self.file else "")
 
     def site_objective(self) -> SiteObjective:
-        """Return what trains and judges models on the rows of the site `context.partition`."""
+        """Return the objective that trains and judges models on the rows of the site `context.partition`."""
         return _site_objective(self)
 
     @property
@@ -110,7 +110,7 @@ class SitesProblem(Problem):
         return self.make_learner().space
 
     def make_learner(self) -> Learner:
-        """Return the learner of the options."""
+        """Return the learner that the options describe."""
         return _learner(self.learner, self.class_weight, self.max_trees)
 
     def __call__(self, config: Config, context: EvaluationContext) -> float:
@@ -145,6 +145,6 @@ def _site(problem: SitesProblem, partition: int, path: str) -> SiteData:
 
 
 def bag(x: NDArray[np.float64], y: NDArray[np.intp]) -> Bag:
-    """Return rows that nobody can write to: they are shared by all evaluations of a process."""
+    """Return read-only rows, because all evaluations of a process share them."""
     x.flags.writeable = y.flags.writeable = False
     return Bag(x, y)

@@ -1,8 +1,8 @@
-"""A problem read from a file of values: hundreds of studies in the time of one on the real objective.
+"""A problem read from a file of values: hundreds of studies on it take as long as one on the real objective.
 
-`fbo-flower tabulate` makes such files (`simulation.tabulate`); `docs/tables.md` describes the format. Between
-the tabulated points values are interpolated, so a table is a problem of its own, near the one it was made of:
-the file says how near.
+`fbo-flower tabulate` makes such files (`simulation.tabulate`); `docs/tables.md` describes the format. Values
+between the tabulated points are interpolated, so a table is only close to the problem from which it was made;
+the file holds held-out points that measure how close.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ FORMAT = "fbo-flower table 1"
 
 @dataclass(frozen=True)
 class TableData:
-    """What a file holds.
+    """The content of a table file.
 
     Parameters
     ----------
     header : format, problem, problem_options, seed, metric, version
     space : the search space
     surfaces : one per agent
-    checks : of each agent, points `(k, D)` that are not in the table, and the real objective there `(k,)`
+    checks : for each agent, held-out points `(k, D)` and the real objective's values there `(k,)`
     """
 
     header: Mapping[str, Any]
@@ -47,11 +47,11 @@ class TableData:
 
 @dataclass(frozen=True)
 class TableProblem(Problem):
-    """The tabulated objectives of another problem; deterministic, the optima are known.
+    """The tabulated objectives of another problem; deterministic, with known optima.
 
     Attributes
     ----------
-    file : made by `fbo-flower tabulate`
+    file : path of a file made by `fbo-flower tabulate`
     """
 
     file: str = field(default="")
@@ -66,13 +66,13 @@ class TableProblem(Problem):
         most = len(data.surfaces)
         if self.num_agents > most:
             raise ConfigError(f"{self.file}: expected at most {most} agents, got {self.num_agents}")
-        # what tables and pictures print is the file's, not the class's
+        # tables and pictures print the name and the metric of the file
         object.__setattr__(self, "name", f"{PREFIX}{self.file}")
         object.__setattr__(self, "metric", str(data.header["metric"]))
 
     @property
     def data(self) -> TableData:
-        """The content of the file; read once per process."""
+        """Return the content of the file, which is read once per process."""
         return read_table(self.file)
 
     @property
@@ -95,7 +95,7 @@ class TableProblem(Problem):
 def table_problem(
     file: str, num_agents: int | None, seed: int, options: Mapping[str, object]
 ) -> TableProblem:
-    """Return the problem in a file, with all its agents unless `num_agents` says fewer."""
+    """Return the problem in a file, with its first `num_agents` agents; None: all."""
     if options:
         raise ConfigError(f"{PREFIX}{file}: expected no options; got {', '.join(options)}")
     count = len(read_table(file).surfaces) if num_agents is None else num_agents
@@ -103,7 +103,7 @@ def table_problem(
 
 
 def read_table(file: str) -> TableData:
-    """Read a file; ConfigError if it is not a table. A file that changes is read again."""
+    """Return the content of a file; ConfigError if it is no table. A file that has changed is read again."""
     path = Path(file)
     try:
         return _read(str(path.resolve()), path.stat().st_mtime_ns)

@@ -1,8 +1,8 @@
 """Functions of the X-armed bandit literature, shifted per agent, with bounded noise and exact optima.
 
-Conventions [Li2024 leaves them open]: points `u` of the unit cube, `x = low + (high - low) u`. Agent `m` has
-`f_m(u) = f(clip(u - s_m, 0, 1))`, shifts `s = stddev * default_rng([seed, 1]).standard_normal((M, D))`. Its
-optimum `f_m*` is the maximum over what a point of the cube can reach, the box
+[Li2024] leaves these conventions open: a point `u` of the unit cube is `x = low + (high - low) u`. Agent `m`
+has `f_m(u) = f(clip(u - s_m, 0, 1))`, shifts `s = stddev * default_rng([seed, 1]).standard_normal((M, D))`.
+Its optimum `f_m*` is the maximum over the points that it can reach, the box
 `[clip(-s_m, 0, 1), clip(1 - s_m, 0, 1)]`. Noise is uniform on `[-noise, noise]`, one draw per pull.
 
 References
@@ -27,18 +27,18 @@ from fbo_flower.space.space import Float, SearchSpace
 
 _Function = Callable[[Array], Array]
 
-E1, E2 = -math.log2(0.3), -math.log2(0.8)  # of the lower and the upper envelope of DoubleSine
+E1, E2 = -math.log2(0.3), -math.log2(0.8)  # exponents of the lower and the upper envelope of DoubleSine
 ACKLEY_RANGE = abs(20 * math.exp(-0.2 * math.sqrt(0.5)) + math.exp(-1) - 20 - math.e)
 HIMMELBLAU_RANGE = 890.0
 
 
 @dataclass(frozen=True)
 class XArmed(Problem):
-    """A function on the unit cube, shifted by an agent's own vector.
+    """A function on the unit cube, shifted by a different vector for each agent.
 
     Attributes
     ----------
-    shift_stddev : of the shifts, in units of the cube; 0: one objective for all
+    shift_stddev : standard deviation of the shifts, in units of the cube; 0: one objective for all agents
     noise : half the range of the uniform noise; 0: deterministic
     """
 
@@ -63,18 +63,18 @@ class XArmed(Problem):
     @classmethod
     @abstractmethod
     def function(cls, x: Array) -> Array:
-        """Return `f(x)`, `(n,)`, at points `(n, D)` of the function's own domain."""
+        """Return `f(x)`, `(n,)`, at points `(n, D)` of the function's domain."""
 
     @classmethod
     @abstractmethod
     def reachable_maximum(cls, low: Array, high: Array) -> float:
-        """Return the maximum over a box of the own domain, `low, high (D,)`, to 1e-9."""
+        """Return the maximum over a box `low, high (D,)` of the function's domain, to 1e-9."""
 
     def __call__(self, config: Config, context: EvaluationContext) -> float:
         return float(self.repeated(config, context, 1)[0])
 
     def repeated(self, config: Config, context: EvaluationContext, repeats: int) -> Array:
-        """Evaluate `config` many times, `(repeats,)`; the same draws as one evaluation after the other."""
+        """Evaluate `config` many times, `(repeats,)`; draws the same noise as single evaluations."""
         noise = context.rng.uniform(-self.noise, self.noise, repeats)
         return self.true_value(config, context.partition) + noise
 
@@ -157,7 +157,7 @@ class Himmelblau(XArmed):
 
 
 class Ackley(XArmed):
-    """Ackley's function on `[-1, 1]^2`, turned over: a cone of value 1 at 0, 0 at (1, 1) / 2."""
+    """Ackley's function on `[-1, 1]^2`, negated and scaled: a cone of value 1 at 0, and 0 at (1, 1) / 2."""
 
     name: ClassVar[str] = "ackley"
     dimension: ClassVar[int] = 2
@@ -178,7 +178,7 @@ class Ackley(XArmed):
 
 
 class Rastrigin10D(XArmed):
-    """Rastrigin's function on `[-1, 1]^10`, turned over: 1 at 0, local maxima next to every integer."""
+    """Rastrigin's function on `[-1, 1]^10`, negated, scaled: 1 at 0, local maxima next to every integer."""
 
     name: ClassVar[str] = "rastrigin-10d"
     dimension: ClassVar[int] = 10
@@ -191,7 +191,7 @@ class Rastrigin10D(XArmed):
 
     @classmethod
     def reachable_maximum(cls, low: Array, high: Array) -> float:
-        total = 0.0  # a sum over dimensions is maximised one by one
+        total = 0.0  # the function is a sum over dimensions: maximise each alone
         for a, b in zip(low, high, strict=True):
             zero = np.zeros(1) if a <= 0 <= b else np.empty(0)
             total += _best_with_refinement(lambda x: _rastrigin_term(x[:, 0]), float(a), float(b), zero)
@@ -230,7 +230,7 @@ def _optimum(problem: XArmed, partition: int) -> float:
 
 
 def _best_with_refinement(function: _Function, a: float, b: float, candidates: Array) -> float:
-    """Return the maximum over `[a, b]`: the best of `candidates`, the ends and a grid that closes in."""
+    """Return the maximum over `[a, b]` of `candidates`, the ends and a grid refined around its best."""
     best = -math.inf
     for _ in range(12):  # a thousand points each time: the interval shrinks by 500
         x = np.unique(np.concatenate([np.linspace(a, b, 1001), candidates, [a, b]]))
@@ -245,7 +245,7 @@ def _best_with_refinement(function: _Function, a: float, b: float, candidates: A
 
 
 def _best_by_closing_in(function: _Function, low: Array, high: Array) -> float:
-    """Return the maximum over a box: grids that close in on the best points of a first grid."""
+    """Return the maximum over a box by refining grids around the best points of a first grid."""
     spacing = (high - low) / 40
     points = _grid(low, high, 41)
     values = function(points)
