@@ -8,14 +8,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from waiting import LIMIT, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +58,7 @@ def flwr_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlwrRun]:
     def flwr(*arguments: str, cwd: Path = home) -> str:
         command = [str(scripts / "flwr"), *arguments]
         done = subprocess.run(
-            command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=180, check=False
+            command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=2 * LIMIT, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -90,11 +89,13 @@ def flwr_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlwrRun]:
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
+    def answers() -> bool:
+        if process.poll() is not None:
+            raise RuntimeError(f"the SuperLink ended with status {process.returncode}")
         try:
-            with urllib.request.urlopen(url, timeout=1):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    raise RuntimeError(f"the SuperLink does not answer at {url}")
+            with urllib.request.urlopen(url, timeout=10):
+                return True
+        except OSError:
+            return False
+
+    wait_until(answers, f"the SuperLink to answer at {url}")
