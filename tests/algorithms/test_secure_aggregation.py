@@ -158,7 +158,8 @@ def test_sums_that_never_come_end_the_study_instead_of_asking_for_ever():
     assert run("fed-pne", least=7).settings["runs"][0]["status"] == "finished"  # six agents
 
 
-def test_engine_ray_comes_to_the_same():
+@pytest.mark.ray
+def test_engine_ray_comes_to_the_same(ray_cluster):
     found = [
         simulate("himmelblau", "fed-pne", 4, engine=e, options={"budget": 40, "secure_sums": 3}, seed=2)
         for e in ("inline", "ray")

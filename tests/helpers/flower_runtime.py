@@ -10,11 +10,14 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from waiting import LIMIT, wait_until
+
+from fbo_flower.simulation.ray_grid import ray_running
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,6 +89,18 @@ def flwr_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlwrRun]:
             superlink.wait(20)
         except subprocess.TimeoutExpired:
             superlink.kill()
+
+
+@pytest.fixture(scope="session")
+def _ray_stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def ray_cluster(_ray_stack: ExitStack) -> None:
+    """Keep Ray up for all tests of this process; some, of Flower's own engine, end it."""
+    _ray_stack.enter_context(ray_running())
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:

@@ -15,7 +15,7 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = LIMI
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"expected {what} within {seconds:g} s")
-        time.sleep(0.02)
+        time.sleep(0.01)
 
 
 class Clock:

@@ -274,7 +274,7 @@ def digest(study):
 
 
 @pytest.mark.ray
-def test_engines_are_equal_bit_for_bit():
+def test_engines_are_equal_bit_for_bit(ray_cluster):
     settings = {
         "problem": make_problem("gp-samples", 3, 0, {"dimension": 2, "lengthscale": 0.2}),
         "algorithm": "fts",
