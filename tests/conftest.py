@@ -5,13 +5,20 @@ import os
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # read once, when flwr is imported
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
+import amounts
 import pytest
 from flower_runtime import _ray_stack, flwr_run, ray_cluster  # noqa: F401  # fixtures for all tests
 from hypothesis import settings
 
 # the machine may be busy with other work, and a failure must repeat
 settings.register_profile("fbo-flower", deadline=None, derandomize=True)
-settings.load_profile("fbo-flower")
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=40)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Repeat less if the slow tests are left out; here, before any test is imported."""
+    amounts.THOROUGH = "not slow" not in config.option.markexpr
+    settings.load_profile("fbo-flower" if amounts.THOROUGH else "quick")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -357,6 +357,7 @@ def test_an_app_of_ones_own_takes_its_role_from_the_operator():
         RFMS(num_agents=5, seed=3, wait_seconds=0.0, **SMALL).start(InProcessGrid(app, 5), None)
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_flowers_engine_gives_the_same_models(tmp_path):
     studies = [

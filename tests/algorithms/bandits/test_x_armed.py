@@ -7,7 +7,7 @@ import pytest
 
 from fbo_flower.cli.main import run as command
 from fbo_flower.clients import client_app
-from fbo_flower.clients.evaluation_cache import FirstValues
+from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.reports.summary import summarise, to_markdown
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.data import DATA_VARIABLE
@@ -71,15 +71,15 @@ def test_a_noisy_objective_whose_values_are_reused_has_one_value_per_point():
     assert study.run("local-pne")["evaluations"] == {"0": len(calls)}
 
 
-def test_first_values_survive_a_notebook():
-    first = FirstValues()
+def test_what_was_evaluated_survives_a_state():
+    cache = EvaluationCache()
     points = np.random.default_rng(0).random((3, 2))
     for k, point in enumerate(points):
-        first.repeat(point, 2, lambda k=k: (np.array([float(k)]), ""))
-    again = FirstValues.read(first.arrays(2))
-    assert again == first
+        cache.repeat(point, 2, lambda k=k: (np.array([float(k)]), ""))
+    again = EvaluationCache.read(cache.arrays(2))
+    assert again == cache
     assert again.repeat(points[1], 3, lambda: pytest.fail("evaluated again"))[0].tolist() == [1.0] * 3
-    assert FirstValues.read(FirstValues().arrays(2)) == FirstValues()
+    assert EvaluationCache.read(EvaluationCache().arrays(2)) == EvaluationCache()
 
 
 @needs_data
