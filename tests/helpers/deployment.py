@@ -163,7 +163,7 @@ class Deployment:
         def listens() -> bool:
             if process.poll() is not None:
                 raise RuntimeError(f"nobody listens on port {port}; exit status {process.returncode}")
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=10):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=LIMIT):
                 return True
             return False
 

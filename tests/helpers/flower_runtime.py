@@ -86,7 +86,7 @@ def flwr_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlwrRun]:
     finally:
         superlink.terminate()
         try:
-            superlink.wait(20)
+            superlink.wait(60)
         except subprocess.TimeoutExpired:
             superlink.kill()
 
@@ -108,7 +108,7 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is not None:
             raise RuntimeError(f"the SuperLink ended with status {process.returncode}")
         try:
-            with urllib.request.urlopen(url, timeout=10):
+            with urllib.request.urlopen(url, timeout=LIMIT):
                 return True
         except OSError:
             return False

@@ -4,7 +4,7 @@ import threading
 import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
-from waiting import Clock
+from waiting import LIMIT, Clock
 
 from fbo_flower.strategies.send_and_receive import Stopped, send_and_receive
 
@@ -41,7 +41,7 @@ def messages(count):
     ]
 
 
-def run(grid, count=3, timeout=5.0, quorum=None, stop=None):
+def run(grid, count=3, timeout=LIMIT, quorum=None, stop=None):
     return send_and_receive(grid, messages(count), timeout, stop or threading.Event(), quorum)
 
 
