@@ -11,10 +11,10 @@ export FBO_FLOWER_DATA
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test kill check e2e bench clean
+.PHONY: help demo install test test-all kill check e2e bench clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.installed  ## tune an SVM with 20 simulated agents, federated and alone; table and picture
 	@$(BIN)/fbo-flower simulate --problem digits-svm --agents 20 --rounds 25 --algorithm fts \
@@ -22,8 +22,11 @@ demo: $(VENV)/.installed  ## tune an SVM with 20 simulated agents, federated and
 
 install: $(VENV)/.installed-dev  ## make .venv with everything that development needs
 
-test: $(VENV)/.installed-dev  ## run the whole test suite, in JOBS processes (2)
-	@$(BIN)/python -m pytest -n $(JOBS)
+test: $(VENV)/.installed-dev  ## test every behaviour, in JOBS processes (2)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+test-all: $(VENV)/.installed-dev  ## the same with the slow tests: more examples, seeds and variants
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not deployment and not kill'
 
 kill: $(VENV)/.installed-dev  ## kill server and agents at every write of their journals; minutes
 	@$(BIN)/python -m pytest -m kill -s tests/kill

@@ -5,9 +5,26 @@ import os
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # read once, when flwr is imported
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
-from flower_runtime import flwr_run  # noqa: F401  # a fixture, one SuperLink for all tests
+import amounts
+import pytest
+from flower_runtime import _ray_stack, flwr_run, ray_cluster  # noqa: F401  # fixtures for all tests
 from hypothesis import settings
 
 # the machine may be busy with other work, and a failure must repeat
 settings.register_profile("fbo-flower", deadline=None, derandomize=True)
-settings.load_profile("fbo-flower")
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=40)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Repeat less if the slow tests are left out; here, before any test is imported."""
+    amounts.THOROUGH = "not slow" not in config.option.markexpr
+    settings.load_profile("fbo-flower" if amounts.THOROUGH else "quick")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give all tests that share one SuperLink, or one Ray, to one process of pytest-xdist."""
+    for item in items:
+        for fixture in ("flwr_run", "ray_cluster"):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(fixture))

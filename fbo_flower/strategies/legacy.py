@@ -83,6 +83,7 @@ class _TuneFirst(Strategy):
         self._next: Strategy | None = None
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
+        client_manager.all()  # Flower looks for clients now, and not only every 5 seconds
         client_manager.wait_for(1, timeout=int(self._wait_seconds))
         proxies = list(client_manager.all().values())
         grid = getattr(proxies[0], "grid", None) if proxies else None

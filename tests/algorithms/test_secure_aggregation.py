@@ -140,7 +140,7 @@ def test_a_liar_spoils_the_sums_of_its_group_alone(case, change):
     assert study.trials.where(agent="5")["pulls"].sum() == undisturbed.trials.where(agent="5")["pulls"].sum()
 
 
-@pytest.mark.parametrize("case", ["fed-pne", "dp-fts"])
+@pytest.mark.parametrize("case", [pytest.param("fed-pne", marks=pytest.mark.slow), "dp-fts"])
 def test_half_of_the_agents_that_never_answer_cost_rounds_and_not_the_study(case):
     faults = {i: Fault("raising", rounds=range(2, 99)) for i in range(5)}
     study = run(case, num_agents=10, faults=faults)
@@ -158,7 +158,8 @@ def test_sums_that_never_come_end_the_study_instead_of_asking_for_ever():
     assert run("fed-pne", least=7).settings["runs"][0]["status"] == "finished"  # six agents
 
 
-def test_engine_ray_comes_to_the_same():
+@pytest.mark.ray
+def test_engine_ray_comes_to_the_same(ray_cluster):
     found = [
         simulate("himmelblau", "fed-pne", 4, engine=e, options={"budget": 40, "secure_sums": 3}, seed=2)
         for e in ("inline", "ray")

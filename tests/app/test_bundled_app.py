@@ -234,6 +234,7 @@ def test_flwr_run_gives_the_trials_of_simulate_bit_for_bit(flwr_run: FlwrRun, tm
         assert (tmp_path / "runtime" / name).read_bytes() == (tmp_path / "inline" / name).read_bytes()
 
 
+@pytest.mark.slow  # as a new app's run that fails, in tests/e2e
 @pytest.mark.e2e
 @pytest.mark.ray
 def test_flwr_run_fails_with_a_reason(flwr_run: FlwrRun) -> None:

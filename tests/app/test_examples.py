@@ -66,6 +66,7 @@ def test_the_objective_scores_each_nodes_own_data(
     assert values["0"] != values["1"]
 
 
+@pytest.mark.slow  # its functions are run in this process above, other apps on Flower's runtime
 @pytest.mark.e2e
 @pytest.mark.ray
 def test_the_app_runs_on_flowers_runtime(flwr_run: FlwrRun, tmp_path: Path) -> None:

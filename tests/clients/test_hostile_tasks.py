@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from amounts import examples
 from flwr.app import Context, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -127,7 +128,7 @@ def test_whatever_a_task_says_the_agent_stays_inside_its_search_space(
 ) -> None:
     asked, evaluated = 0, 0
 
-    @settings(max_examples=600 if "secure_sums" in options else 40)
+    @settings(max_examples=examples(600, 200) if "secure_sums" in options else 40)
     @given(tasks(name, options))
     def hostile(task: Task) -> None:
         nonlocal asked, evaluated

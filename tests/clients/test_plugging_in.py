@@ -196,7 +196,7 @@ def test_a_legacy_grid_shows_the_run_and_the_nodes_of_the_grid_within() -> None:
     assert list(grid.get_node_ids()) == within.get_node_ids()
     assert grid.run.run_id == within.run.run_id
     query = grid.create_message(RecordDict({"config": ConfigRecord()}), "query", 1001, "0")
-    (reply,) = grid.send_and_receive([query], timeout=1)
+    (reply,) = grid.send_and_receive([query])
     assert reply.content["config"]["agent"] == "0"
     assert reply.content["config"]["digest"] == SPACE.digest
 

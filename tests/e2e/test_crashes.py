@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 from deployment import Deployment, nodes
+from waiting import LIMIT
 
 from fbo_flower.study import Study
 
 pytestmark = [pytest.mark.e2e, pytest.mark.deployment]
 APP = Path(__file__).parent / "slow_app"
-SECONDS = 3
+SECONDS = 3  # of an evaluation, long enough to be killed in
+CONNECTED = "SuperNode ID"  # in the log of a SuperNode that was admitted
 
 
 @pytest.fixture
@@ -41,16 +43,19 @@ def start_node(deployment: Deployment, number: int) -> None:
 def restart_node(deployment: Deployment, number: int) -> None:
     """Start a node as systemd does: again and again until the SuperLink has missed the first."""
 
+    name = f"node-{number}"
+    before = deployment.log(name).count(CONNECTED)
+
     def stays() -> bool:
         start_node(deployment, number)
-        process = deployment.processes[f"node-{number}"]
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            return True
-        return False
+        process = deployment.processes[name]
+        deployment.wait_until(
+            lambda: process.poll() is not None or deployment.log(name).count(CONNECTED) > before,
+            f"{name} to connect or to be refused",
+        )
+        return process.poll() is None
 
-    deployment.wait_until(stays, 180, every=2)
+    deployment.wait_until(stays, f"{name} to be admitted again")
 
 
 def submit(deployment: Deployment, **changes: object) -> str:
@@ -65,7 +70,9 @@ def status(deployment: Deployment, run_id: str) -> str:
 
 
 def finished(deployment: Deployment, run_id: str) -> None:
-    deployment.wait_until(lambda: status(deployment, run_id).startswith("finished"), 400, every=2)
+    deployment.wait_until(
+        lambda: status(deployment, run_id).startswith("finished"), "the run to end", 2 * LIMIT
+    )
     log = deployment.flwr("log", run_id, "tests", "--show")
     assert status(deployment, run_id) == "finished:completed", log
 
@@ -111,7 +118,7 @@ def test_a_supernode_that_is_killed_in_mid_evaluation_goes_on_where_it_was(
     deployment: Deployment, tmp_path: Path
 ) -> None:
     run_id = submit(deployment, num_rounds=5, out=str(tmp_path / "out"))
-    deployment.wait_until(lambda: len(traces(deployment, 1)) == 3)  # the second evaluation has begun
+    deployment.wait_until(lambda: len(traces(deployment, 1)) == 3, "the second evaluation to begin")
     deployment.kill("node-1")
     assert [words[0] for words in traces(deployment, 1)] == ["begin", "end", "begin"]
     restart_node(deployment, 1)
@@ -129,7 +136,9 @@ def test_a_superlink_that_is_killed_is_resumed_from_the_journal_of_its_study(
 ) -> None:
     journal = {"journal": str(tmp_path / "study.db"), "out": str(tmp_path / "out"), "num_rounds": 3}
     submit(deployment, **journal)
-    deployment.wait_until(lambda: any(words[:2] == ["begin", "3"] for words in traces(deployment, 2)))
+    deployment.wait_until(
+        lambda: any(words[:2] == ["begin", "3"] for words in traces(deployment, 2)), "the fourth evaluation"
+    )
     deployment.kill("superlink")
     deployment.start_superlink()
     run_id = submit(deployment, **journal)

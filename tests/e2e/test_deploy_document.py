@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from deployment import SCRIPTS, Deployment, free_ports
 from flower_runtime import ROOT
+from waiting import LIMIT
 
 from fbo_flower.study import Study
 
@@ -101,7 +102,7 @@ def test_the_commands_make_the_federation(deployment: Deployment) -> None:
             env=deployment.environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=2 * LIMIT,
             check=False,
         )
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}\n{deployment.home}"
@@ -121,7 +122,7 @@ def test_the_commands_make_the_federation(deployment: Deployment) -> None:
         if name == "superlink":
             deployment.wait_for_port(ports["8000"], process)
         else:
-            deployment.wait_until(lambda: "SuperNode ID" in deployment.log(name))
+            deployment.wait_until(lambda: "SuperNode ID" in deployment.log(name), f"{name} to connect")
 
     for block in blocks():
         kind, _, name = block.tag.partition("=")
@@ -132,7 +133,7 @@ def test_the_commands_make_the_federation(deployment: Deployment) -> None:
             continue
         if kind == "stop":
             deployment.processes[name].terminate()
-            deployment.processes.pop(name).wait(30)
+            deployment.processes.pop(name).wait(LIMIT)
         outputs += shell(block.text)
 
     study = Study.load(root / "study")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from deployment import Deployment, nodes
 from flower_runtime import ROOT
+from waiting import LIMIT
 
 from fbo_flower.simulation import simulate
 from fbo_flower.study import Study
@@ -71,7 +72,7 @@ def test_a_federation_with_tls_and_known_nodes_gives_the_trials_of_the_run_in_pr
 def test_an_unregistered_node_is_refused(secure: Deployment) -> None:
     secure.make_key("stranger")
     process = secure.start_supernode(3, nodes(4)[3], key="stranger", name="stranger")
-    assert process.wait(60) == 1
+    assert process.wait(LIMIT) == 1
     assert "Failed to activate SuperNode" in secure.log("stranger")
 
 
@@ -79,12 +80,12 @@ def test_an_unregistered_node_is_refused(secure: Deployment) -> None:
 def test_a_node_without_a_key_is_refused(secure: Deployment) -> None:
     command = ["flower-supernode", "--root-certificates", "ca.crt", "--superlink", f"127.0.0.1:{secure.port}"]
     process = secure.start("keyless", *command, "--port", str(secure.node_ports[4]))
-    assert process.wait(60) == 1
+    assert process.wait(LIMIT) == 1
 
 
 @pytest.mark.deployment
 def test_plain_text_is_refused(secure: Deployment, tmp_path: Path) -> None:
-    with socket.create_connection(("127.0.0.1", secure.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", secure.port), timeout=LIMIT) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answer = connection.recv(1000)
     assert not answer.startswith(b"HTTP/1.1 200"), answer
@@ -100,12 +101,12 @@ def test_plain_text_is_refused(secure: Deployment, tmp_path: Path) -> None:
 def test_a_certificate_of_another_authority_is_refused(secure: Deployment) -> None:
     trusting = ssl.create_default_context(cafile=secure.home / "ca.crt")
     with (
-        socket.create_connection(("127.0.0.1", secure.port), timeout=10) as connection,
+        socket.create_connection(("127.0.0.1", secure.port), timeout=LIMIT) as connection,
         trusting.wrap_socket(connection, server_hostname="127.0.0.1") as wrapped,
     ):
         assert wrapped.version() in {"TLSv1.2", "TLSv1.3"}
     with (
-        socket.create_connection(("127.0.0.1", secure.port), timeout=10) as connection,
+        socket.create_connection(("127.0.0.1", secure.port), timeout=LIMIT) as connection,
         pytest.raises(ssl.SSLCertVerificationError),
     ):
         ssl.create_default_context().wrap_socket(connection, server_hostname="127.0.0.1")

@@ -19,7 +19,8 @@ def compute(stages: list[list[Job]], directory) -> None:
 
 
 @needs_data
-def test_landmine_compares_all_variants_from_the_same_starting_points(tmp_path):
+def test_landmine_compares_all_variants_from_the_same_starting_points(tmp_path, monkeypatch):
+    monkeypatch.setattr(fts_landmine, "PRIOR_OBSERVATIONS", 8)
     directory = open_directory(tmp_path, {})
     compute(fts_landmine.jobs(directory, 2, 1, 5, 2), directory)
     files = fts_landmine.report(directory, 2, 1, 5, 2)

@@ -33,6 +33,7 @@ def test_regret_of_the_functions_is_known(name):
     assert cumulative[-1] == pytest.approx(regret[study.trials["agent"] == "0"].sum())
 
 
+@pytest.mark.slow
 def test_a_quick_run_writes_its_report_and_finds_its_results_again(tmp_path, monkeypatch):
     monkeypatch.delenv(DATA_VARIABLE, raising=False)
     seen = {}

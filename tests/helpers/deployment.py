@@ -13,12 +13,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from flower_runtime import ROOT, FlowerRun
+from waiting import LIMIT, wait_until
 
 SCRIPTS = Path(sys.executable).parent
 
@@ -145,7 +145,7 @@ class Deployment:
         process = self.processes.pop(name)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(20)
+        process.wait(LIMIT)
 
     def make_key(self, name: str) -> Path:
         """Make a key pair for a SuperNode and return its public half."""
@@ -157,21 +157,22 @@ class Deployment:
         """Return what a process has written."""
         return (self.home / f"{name}.log").read_text(errors="replace")
 
-    def wait_for_port(self, port: int, process: subprocess.Popen[bytes], seconds: float = 60) -> None:
+    def wait_for_port(self, port: int, process: subprocess.Popen[bytes]) -> None:
         """Wait until somebody listens."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+
+        def listens() -> bool:
             if process.poll() is not None:
-                break
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                return
-            time.sleep(0.1)
-        raise RuntimeError(f"nobody listens on port {port}; exit status {process.poll()}")
+                raise RuntimeError(f"nobody listens on port {port}; exit status {process.returncode}")
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=LIMIT):
+                return True
+            return False
+
+        wait_until(listens, f"somebody to listen on port {port}")
 
     # -- Flower's command line -----------------------------------------------------------------
 
     def command(
-        self, *words: str, timeout: float = 300, extra: Mapping[str, str] | None = None
+        self, *words: str, timeout: float = 2 * LIMIT, extra: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a program beside this Python and return what it did, whatever it did."""
         return subprocess.run(
@@ -184,7 +185,7 @@ class Deployment:
             check=False,
         )
 
-    def flwr(self, *words: str, timeout: float = 300) -> str:
+    def flwr(self, *words: str, timeout: float = 2 * LIMIT) -> str:
         """Run `flwr` and return its output; it has to succeed."""
         done = self.command("flwr", *words, timeout=timeout)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -199,20 +200,15 @@ class Deployment:
         runs = json.loads(self.flwr("list", "tests", "--format", "json"))["runs"]
         return runs[0] if runs else {}
 
-    def run(self, directory: Path, run_config: str, timeout: float = 300) -> FlowerRun:
+    def run(self, directory: Path, run_config: str, timeout: float = 2 * LIMIT) -> FlowerRun:
         """Run an app to its end."""
         output = self.flwr("run", str(directory), "tests", "--stream", "-c", run_config, timeout=timeout)
         newest = self.newest_run()
         return FlowerRun(output, newest["status"], newest["status-details"])
 
-    def wait_until(self, condition: object, seconds: float = 120, every: float = 0.2) -> None:
+    def wait_until(self, condition: Callable[[], object], what: str, seconds: float = LIMIT) -> None:
         """Wait for something to become true."""
-        assert callable(condition)
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not within {seconds:g} s; logs in {self.home}")
-            time.sleep(every)
+        wait_until(condition, f"{what} (logs in {self.home})", seconds)
 
 
 def nodes(number: int, extra: Sequence[Mapping[str, object]] = ()) -> list[dict[str, object]]:

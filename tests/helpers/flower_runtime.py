@@ -8,14 +8,16 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from waiting import LIMIT, wait_until
+
+from fbo_flower.simulation.ray_grid import ray_running
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +61,7 @@ def flwr_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlwrRun]:
     def flwr(*arguments: str, cwd: Path = home) -> str:
         command = [str(scripts / "flwr"), *arguments]
         done = subprocess.run(
-            command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=180, check=False
+            command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=2 * LIMIT, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -84,17 +86,31 @@ def flwr_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlwrRun]:
     finally:
         superlink.terminate()
         try:
-            superlink.wait(20)
+            superlink.wait(60)
         except subprocess.TimeoutExpired:
             superlink.kill()
 
 
+@pytest.fixture(scope="session")
+def _ray_stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def ray_cluster(_ray_stack: ExitStack) -> None:
+    """Keep Ray up for all tests of this process; some, of Flower's own engine, end it."""
+    _ray_stack.enter_context(ray_running())
+
+
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
+    def answers() -> bool:
+        if process.poll() is not None:
+            raise RuntimeError(f"the SuperLink ended with status {process.returncode}")
         try:
-            with urllib.request.urlopen(url, timeout=1):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    raise RuntimeError(f"the SuperLink does not answer at {url}")
+            with urllib.request.urlopen(url, timeout=LIMIT):
+                return True
+        except OSError:
+            return False
+
+    wait_until(answers, f"the SuperLink to answer at {url}")

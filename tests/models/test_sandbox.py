@@ -15,6 +15,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.svm import SVC, SVR
+from waiting import wait_until
 
 from fbo_flower.errors import ConfigError, ModelError
 from fbo_flower.models import Limits, pack, predict, sandbox, worker
@@ -23,7 +24,6 @@ BOOT = sandbox.BOOT.rsplit(";", 1)[0]
 UNCHECKED = (
     f"{BOOT}; from fbo_flower.models import schema; schema.check_tree = lambda **all: None; worker.main()"
 )
-QUICK = {"seconds": 60.0}
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def answering(header, content=b"", sizes=None):
 def test_an_answer_that_is_none_is_an_error(pool, boot, match):
     pool(boot)
     with pytest.raises(ModelError, match=match):
-        predict(pack(tree()), X, Limits(seconds=20))
+        predict(pack(tree()), X)
 
 
 def test_predictions_that_are_not_finite_are_refused():
@@ -309,21 +309,21 @@ import os; os._exit(0)  # without any clean-up
         text=True,
         check=True,
     )
-    pid, gone = int(done.stdout), threading.Event()
-    for _ in range(100):
+    pid = int(done.stdout)
+
+    def gone():
         try:
             os.kill(pid, 0)
-        except ProcessLookupError:
-            gone.set()
-            break
-        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-            if file.read().split()[2] == "Z":  # ended, and nobody has asked
-                gone.set()
-                break
-        threading.Event().wait(0.1)
-    if not gone.is_set():
+            with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+                return file.read().split()[2] == "Z"  # ended, and nobody has asked
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+
+    try:
+        wait_until(gone, "the child to end")
+    except TimeoutError:
         os.kill(pid, signal.SIGKILL)
-    assert gone.is_set()
+        raise
 
 
 def test_the_callers_own_mistakes_are_named():

@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
+from waiting import LIMIT
 
 from fbo_flower.numerics.threads import single_thread
 
@@ -61,12 +62,12 @@ def test_blas_stays_limited_until_the_last_thread_has_left():
     def other():
         with single_thread():
             inside.set()
-            leave.wait(5.0)
+            leave.wait(LIMIT)
 
     with threadpool_limits(2, user_api="blas"):
         worker = threading.Thread(target=other)
         worker.start()
-        inside.wait(5.0)
+        assert inside.wait(LIMIT)
         with single_thread():
             pass
         blas = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]

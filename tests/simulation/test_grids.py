@@ -1,9 +1,9 @@
-import time
-
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
+from waiting import LIMIT, Clock
 
+from fbo_flower.simulation import grids
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 
 
@@ -126,24 +126,29 @@ def test_malformed_reply_is_changed_after_the_work_is_done():
     assert one.contexts[1002].state["count"]["n"] == 1
 
 
-def test_slow_node_answers_later():
-    one = grid({1: Fault("slow", seconds=0.2)})
+def test_slow_node_answers_later(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(grids, "time", clock)
+    one = grid({1: Fault("slow", seconds=60.0)})
     ids = send(one)
     assert len(answers(one, ids)) == 2
-    time.sleep(0.25)
+    clock.now += 59.0
+    assert not answers(one, ids)
+    clock.now += 1.0
     assert list(answers(one, ids)) == [ids[1]]
 
 
-def test_send_and_receive_waits_for_the_slow_but_not_for_the_silent():
-    one = grid({0: Fault("silent"), 1: Fault("slow", seconds=0.1)})
+def test_send_and_receive_waits_for_the_slow_but_not_for_the_silent(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(grids, "time", clock)
+    one = grid({0: Fault("silent"), 1: Fault("slow", seconds=3.0)})
     messages = [
         one.create_message(RecordDict({"c": ConfigRecord({"i": i})}), MessageType.TRAIN, node, "1")
         for i, node in enumerate(one.contexts)
     ]
-    started = time.monotonic()
-    replies = one.send_and_receive(messages, timeout=30)
+    replies = one.send_and_receive(messages, timeout=LIMIT)
     assert len(replies) == 2
-    assert 0.1 <= time.monotonic() - started < 10
+    assert clock.now == pytest.approx(3.0, abs=0.01), "until the slow one has answered, and no longer"
 
 
 @pytest.mark.parametrize("kind", ["down", "silent", "raising", "malformed", "slow"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
+from waiting import wait_until
 
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.simulation.ray_actors import ActorDied, Answers, BatchFailed
@@ -86,13 +86,13 @@ def dispatching(actors: PlantedActors, num_nodes: int) -> Iterator[tuple[Dispatc
 
 def answers(dispatcher: Dispatcher, items: list[Any]) -> dict[str, Message]:
     waiting, found = {i for i, _, _ in items}, {}
-    deadline = time.monotonic() + 30
-    while waiting and time.monotonic() < deadline:
-        for reply in dispatcher.pull(waiting):
+
+    def all_there() -> bool:
+        for reply in dispatcher.pull(waiting - found.keys()):
             found[reply.metadata.reply_to_message_id] = reply
-        waiting -= found.keys()
-        time.sleep(0.001)
-    assert not waiting
+        return waiting == found.keys()
+
+    wait_until(all_there, "all answers")
     return found
 
 
@@ -148,8 +148,7 @@ def test_replies_that_nobody_asks_for_are_dropped_from_the_oldest_on() -> None:
             for message_id, message, _ in items:
                 message.metadata.__dict__["_message_id"] = f"{turn}.{message_id}"
             dispatcher.push([(f"{turn}.{i}", message, context) for i, message, context in items])
-            while dispatcher._owed:
-                time.sleep(0.001)
+            wait_until(lambda: not dispatcher._owed, "all answers")
         assert len(dispatcher._replies) <= UNCLAIMED * 3 + 3
         assert len(dispatcher.pull([f"29.{i}" for i, _, _ in items])) == 3
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
+from waiting import LIMIT, wait_until
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.simulation import ray_batches
 from fbo_flower.simulation.ray_grid import RayGrid
 
 pytestmark = pytest.mark.ray
+HOUR = 3600.0
 
 
 def app() -> ClientApp:
@@ -27,9 +32,11 @@ def app() -> ClientApp:
         if asked["do"] == "raise":
             raise RuntimeError("planted")
         if asked["do"] == "hang":
-            time.sleep(600)
-        if asked["do"] == "sleep":
-            time.sleep(0.05)
+            time.sleep(10**6)
+        if asked["do"] == "meet":  # a message in the other process
+            Path(asked["where"], str(os.getpid())).touch()
+            while len(os.listdir(asked["where"])) < 2:
+                time.sleep(0.01)
         count = context.state.get("count", ConfigRecord({"n": 0}))["n"] + 1
         context.state["count"] = ConfigRecord({"n": count})
         answer = {
@@ -44,31 +51,38 @@ def app() -> ClientApp:
 
 
 @pytest.fixture(scope="module")
-def grid():
-    with RayGrid(app(), 40, num_workers=2, timeout=1.0) as grid:
+def grid(ray_cluster: None) -> Iterator[RayGrid]:
+    with RayGrid(app(), 40, num_workers=2, timeout=HOUR) as grid:
         yield grid
 
 
-def ask(grid: RayGrid, what: dict[int, str] | None = None, default: str = "echo") -> dict[int, Message]:
-    """Send one message to each node, and return partition -> reply."""
-    nodes = list(grid.contexts)
+def ask(
+    grid: RayGrid,
+    what: dict[int, str] | None = None,
+    default: str = "echo",
+    where: str = "",
+    meanwhile: Callable[[], object] = lambda: None,
+) -> dict[int, Message]:
+    """Send one message to each node, and return partition -> reply; `meanwhile` is called between looks."""
     messages = [
         grid.create_message(
-            RecordDict({"c": ConfigRecord({"do": (what or {}).get(i, default)})}),
+            RecordDict({"c": ConfigRecord({"do": (what or {}).get(i, default), "where": where})}),
             MessageType.TRAIN,
             node,
             "1",
         )
-        for i, node in enumerate(nodes)
+        for i, node in enumerate(grid.contexts)
     ]
     ids = grid.push_messages(messages)
     replies: dict[str, Message] = {}
-    deadline = time.monotonic() + 120
-    while len(replies) < len(ids):
-        assert time.monotonic() < deadline, f"{len(replies)} of {len(ids)} replies"
+
+    def all_there() -> bool:
         for reply in grid.pull_messages([i for i in ids if i not in replies]):
             replies[reply.metadata.reply_to_message_id] = reply
-        time.sleep(0.01)
+        meanwhile()
+        return len(replies) == len(ids)
+
+    wait_until(all_there, f"{len(ids)} replies")
     return {i: replies[message_id] for i, message_id in enumerate(ids)}
 
 
@@ -85,11 +99,10 @@ def test_every_node_answers_with_its_own_context_on_one_thread(grid: RayGrid) ->
     assert os.getpid() not in {r.content["c"]["process"] for r in replies.values()}
 
 
-def test_all_workers_are_busy_when_messages_are_slow(grid: RayGrid) -> None:
-    replies = ask(grid, default="sleep")
-    share = [r.content["c"]["process"] for r in replies.values()]
-    assert len(set(share)) == 2
-    assert min(share.count(p) for p in set(share)) >= 10
+def test_all_workers_are_busy_at_the_same_time(grid: RayGrid, tmp_path: Path) -> None:
+    replies = ask(grid, default="meet", where=str(tmp_path))  # no message ends before both have begun one
+    assert {str(r.content["c"]["process"]) for r in replies.values()} == set(os.listdir(tmp_path))
+    assert len(os.listdir(tmp_path)) == 2
 
 
 def test_a_message_that_kills_its_worker_is_answered_by_an_error_and_no_other_is_lost(grid: RayGrid) -> None:
@@ -109,9 +122,33 @@ def test_a_failing_client_app_answers_with_an_error(grid: RayGrid) -> None:
     assert "RuntimeError: planted" in replies[3].error.reason
 
 
-def test_a_message_that_never_ends_is_given_up_and_the_others_go_on(grid: RayGrid) -> None:
-    replies = ask(grid, {11: "hang"})
+class HourGlass:
+    """The time of the machine, and the hours by which a test has turned it on."""
+
+    def __init__(self) -> None:
+        self.turned = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.turned
+
+
+def test_a_message_that_never_ends_is_given_up_and_the_others_go_on(
+    grid: RayGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours, dispatcher, hanging = HourGlass(), grid._dispatcher, list(grid.contexts)[11]
+    monkeypatch.setattr(ray_batches, "time", hours)
+
+    def turn_when_only_its_worker_is_busy() -> None:
+        under_way = list(dispatcher._in_flight.values())
+        stuck = {b.actor for b in under_way if hanging in [m.metadata.dst_node_id for _, m, _ in b.items]}
+        waiting = dispatcher._queue or dispatcher._suspects
+        if stuck and not waiting and {batch.actor for batch in under_way} == stuck:
+            hours.turned += 100 * HOUR
+
+    replies = ask(grid, {11: "hang"}, meanwhile=turn_when_only_its_worker_is_busy)
     assert {i for i, r in replies.items() if r.has_error()} == {11}
+    assert "no answer within 3600 s" in replies[11].error.reason
+    assert hours.turned > 0, "nothing was given up before its time"
     assert not any(r.has_error() for r in ask(grid).values())
 
 
@@ -121,7 +158,7 @@ def test_sends_and_receives_in_one_call(grid: RayGrid) -> None:
     messages = [
         grid.create_message(c, MessageType.TRAIN, node, "1") for c, node in zip(content, nodes, strict=True)
     ]
-    assert len(grid.send_and_receive(messages, timeout=60)) == 5
+    assert len(grid.send_and_receive(messages, timeout=LIMIT)) == 5
 
 
 def test_closing_ends_the_dispatcher_and_may_be_repeated(grid: RayGrid) -> None:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from waiting import LIMIT
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Checkpoint, PriorKnowledge, RayEngine, simulate
@@ -276,7 +277,7 @@ def test_number_of_blas_threads_does_not_change_the_trials():
     for threads in ("1", "4"):
         env = {**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
         done = subprocess.run(
-            [sys.executable, "-c", CODE], env=env, capture_output=True, text=True, timeout=120, check=True
+            [sys.executable, "-c", CODE], env=env, capture_output=True, text=True, timeout=LIMIT, check=True
         )
         found.add(done.stdout.strip())
     assert len(found) == 1
@@ -288,7 +289,7 @@ def digest(study):
 
 
 @pytest.mark.ray
-def test_engines_are_equal_bit_for_bit():
+def test_engines_are_equal_bit_for_bit(ray_cluster):
     settings = {
         "problem": make_problem("gp-samples", 3, 0, {"dimension": 2, "lengthscale": 0.2}),
         "algorithm": "fts",

@@ -9,24 +9,17 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import Clock
 
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.errors import JournalError
+from fbo_flower.storage import store
 from fbo_flower.storage.agent_journal import AgentJournal, Evaluation, task_key
 from fbo_flower.storage.study_journal import Event, StudyJournal
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def evaluation(trial: int, value: float = 0.5, **rest: object) -> Evaluation:
@@ -129,9 +122,11 @@ def test_a_journal_of_a_later_version_is_refused(tmp_path: Path) -> None:
         AgentJournal(tmp_path / "a.db", "7")
 
 
-def test_a_second_process_waits_and_then_names_the_holder(tmp_path: Path) -> None:
+def test_a_second_process_waits_and_then_names_the_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = f"""
-        import sys, time
+        import sys
         from fbo_flower.storage.agent_journal import AgentJournal
         journal = AgentJournal({str(tmp_path / "a.db")!r}, "7")
         print("open", flush=True)
@@ -149,13 +144,19 @@ def test_a_second_process_waits_and_then_names_the_holder(tmp_path: Path) -> Non
         assert holder.stdout is not None
         assert holder.stdin is not None
         assert holder.stdout.readline() == "open\n"
-        start = time.monotonic()
+        clock = Clock()
+        monkeypatch.setattr(store, "time", clock)
         with pytest.raises(JournalError, match=f"process {holder.pid} holds it"):
-            AgentJournal(tmp_path / "a.db", "7", wait_seconds=0.2)
-        assert time.monotonic() - start >= 0.2
-        print(file=holder.stdin, flush=True)
-        assert holder.stdout.readline() == "closed\n"
-        AgentJournal(tmp_path / "a.db", "7", wait_seconds=0.2).close()
+            AgentJournal(tmp_path / "a.db", "7", wait_seconds=60.0)
+        assert clock.now == pytest.approx(60.0, abs=0.1)
+
+        def let_go(seconds: float) -> None:
+            print(file=holder.stdin, flush=True)
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "closed\n"
+
+        monkeypatch.setattr(clock, "sleep", let_go)  # the holder is done while the second one waits
+        AgentJournal(tmp_path / "a.db", "7", wait_seconds=60.0).close()
 
 
 def test_what_was_committed_survives_a_kill(tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_what_was_committed_survives_a_kill(tmp_path: Path) -> None:
         journal.commit()
         journal.append("s", "t", Evaluation(5, np.zeros(2), 5.0))
         print("ready", flush=True)
-        import time; time.sleep(60)
+        import signal; signal.pause()
     """
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True
@@ -176,7 +177,7 @@ def test_what_was_committed_survives_a_kill(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         os.kill(process.pid, signal.SIGKILL)
-    with AgentJournal(tmp_path / "a.db", "7", wait_seconds=1) as journal:
+    with AgentJournal(tmp_path / "a.db", "7") as journal:
         assert [e.trial for e in journal.evaluations("s", "t")] == [0, 1, 2, 3, 4]
 
 

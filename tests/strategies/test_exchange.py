@@ -1,9 +1,10 @@
+import importlib
 import threading
-import time
 
 import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
+from waiting import LIMIT, Clock
 
 from fbo_flower.strategies.send_and_receive import Stopped, send_and_receive
 
@@ -40,7 +41,7 @@ def messages(count):
     ]
 
 
-def run(grid, count=3, timeout=5.0, quorum=None, stop=None):
+def run(grid, count=3, timeout=LIMIT, quorum=None, stop=None):
     return send_and_receive(grid, messages(count), timeout, stop or threading.Event(), quorum)
 
 
@@ -55,10 +56,35 @@ def test_replies_that_nobody_asked_for_and_second_ones_are_dropped():
     assert grid.looks[1] == ["m0", "m2"], "only what is still missing is asked for"
 
 
-def test_time_out_returns_what_came():
-    started = time.monotonic()
-    assert sorted(run(FakeGrid([[1]]), timeout=0.1)) == [1]
-    assert 0.1 <= time.monotonic() - started < 2
+class Patient(threading.Event):
+    """Waits on a clock of its own, which stands for the module's `time`."""
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.clock = Clock()
+        monkeypatch.setattr(importlib.import_module(send_and_receive.__module__), "time", self.clock)
+
+    def wait(self, timeout=None):
+        self.clock.now += timeout
+        return self.is_set()
+
+
+def test_time_out_returns_what_came(monkeypatch):
+    stop, grid = Patient(monkeypatch), FakeGrid([[1]])
+    assert sorted(run(grid, timeout=60.0, stop=stop)) == [1]
+    assert stop.clock.now == pytest.approx(60.0), "neither earlier nor later"
+    assert len(grid.looks) > 60, "it looks several times a second"
+
+
+def test_a_reply_just_before_the_end_is_taken_and_one_after_it_is_not(monkeypatch):
+    stop = Patient(monkeypatch)
+
+    class Late(FakeGrid):
+        def pull_messages(self, message_ids):
+            self.replies = [[0]] * (stop.clock.now >= 59) + [[1]] * (stop.clock.now > 60)
+            return super().pull_messages(message_ids)
+
+    assert sorted(run(Late([]), timeout=60.0, stop=stop)) == [0]
 
 
 def test_no_time_at_all_is_one_look():
@@ -84,9 +110,12 @@ def test_nothing_that_could_be_sent_returns_at_once():
 
 
 def test_stop_is_heard_while_waiting():
-    stop = threading.Event()
-    threading.Timer(0.1, stop.set).start()
-    started = time.monotonic()
+    class Pressed(threading.Event):
+        def wait(self, timeout=None):
+            self.set()  # while the exchange waits, and in no other way
+            return True
+
+    grid = FakeGrid([[1]])
     with pytest.raises(Stopped):
-        run(FakeGrid([[1]]), timeout=60, stop=stop)
-    assert time.monotonic() - started < 5
+        run(grid, timeout=60, stop=Pressed())
+    assert len(grid.looks) == 1

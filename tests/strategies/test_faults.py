@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hostile import mutate
+from waiting import LATE
 
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.grids import Fault, InProcessGrid
@@ -74,7 +75,7 @@ FAULTS = {
     "down": (Fault("down", rounds=[3, 4]), False, None),
     "silent": (Fault("silent", rounds=[3, 4]), False, "failures"),
     "raising": (Fault("raising", rounds=[3, 4]), False, "failures"),
-    "slow": (Fault("slow", rounds=[3, 4], seconds=0.5), True, "failures"),
+    "slow": (Fault("slow", rounds=[3, 4], seconds=LATE), True, "failures"),
     "malformed": (Fault("malformed", rounds=[3, 4], change=spoil), True, "refused"),
     "malformed names": (Fault("malformed", rounds=[3, 4], change=spoil_arrays), True, "refused"),
     "empty": (Fault("malformed", rounds=[3, 4], change=empty), True, "refused"),

@@ -11,6 +11,7 @@ import pytest
 from flwr.app import Array as FlowerArray
 from flwr.app import RecordDict
 from hostile import npy
+from waiting import LATE
 
 from fbo_flower.clients import client_app
 from fbo_flower.reports.summary import summarise, to_markdown
@@ -241,7 +242,7 @@ def test_replies_that_come_twice_and_in_any_order_count_once() -> None:
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (Fault("slow", [ROUND], seconds=1.0), "late"),
+        (Fault("slow", [ROUND], seconds=LATE), "late"),
         (Fault("silent", [ROUND]), "late"),
         (Fault("raising", [ROUND]), "error"),
     ],
@@ -265,7 +266,7 @@ def test_refusals_of_the_last_exchange_count_in_the_last_round() -> None:
 
 def test_a_round_closes_with_its_quorum_and_latecomers_join_the_next() -> None:
     app = client_app(hill, SPACE, seed=3, disclose="trials")
-    grid = InProcessGrid(app, 3, faults={LIAR: Fault("slow", [2, 3], seconds=0.3)})
+    grid = InProcessGrid(app, 3, faults={LIAR: Fault("slow", [2, 3], seconds=LATE)})
     study = RandomSearch(num_agents=3, seed=3, quorum=0.6, round_timeout=30.0).start(grid, NUM_ROUNDS)
     assert study.rounds["replies"].tolist() == [3, 2, 2, 3, 3]
     assert study.rounds["reasons"].tolist() == ["", "late:1", "late:1", "", ""]

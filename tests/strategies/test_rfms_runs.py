@@ -8,6 +8,7 @@ import crafted_models
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord
+from waiting import LATE
 
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.site_app import site_agent, site_app
@@ -268,7 +269,7 @@ def test_a_curator_that_is_away_is_left_out_and_comes_back(kind, answered, undis
 
 
 def test_a_curator_that_is_late_still_enters_the_buffer(undisturbed):
-    study, _, _ = run(problem(), {2: Fault("slow", rounds=[2, 3], seconds=1.0)})
+    study, _, _ = run(problem(), {2: Fault("slow", rounds=[2, 3], seconds=LATE)})
     assert study.rounds["failures"].tolist() == [0, 1, 1, 0, 0]
     for column in ("local_loss", "remote_loss", "on_front", "shipped"):
         np.testing.assert_array_equal(study.models[column], undisturbed[0].models[column])
@@ -276,7 +277,7 @@ def test_a_curator_that_is_late_still_enters_the_buffer(undisturbed):
 
 @pytest.mark.parametrize("kind", ["silent", "raising", "slow"])
 def test_an_openbox_that_is_away_gets_the_same_configuration_again(kind, undisturbed):
-    study, _, _ = run(problem(), {OPENBOX: Fault(kind, rounds=[2, 3], seconds=0.5)})
+    study, _, _ = run(problem(), {OPENBOX: Fault(kind, rounds=[2, 3], seconds=LATE)})
     assert study.models["config"].tolist() == undisturbed[0].models["config"].tolist()
     np.testing.assert_array_equal(study.models["local_loss"], undisturbed[0].models["local_loss"])
     assert study.models["round"].tolist() == [1, 4, 5, 6, 7]
@@ -356,6 +357,7 @@ def test_an_app_of_ones_own_takes_its_role_from_the_operator():
         RFMS(num_agents=5, seed=3, wait_seconds=0.0, **SMALL).start(InProcessGrid(app, 5), None)
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_flowers_engine_gives_the_same_models(tmp_path):
     studies = [

@@ -71,13 +71,13 @@ def test_a_noisy_objective_whose_values_are_reused_has_one_value_per_point():
     assert study.run("local-pne")["evaluations"] == {"0": len(calls)}
 
 
-def test_first_values_survive_a_notebook():
-    first = EvaluationCache()
+def test_what_was_evaluated_survives_a_state():
+    cache = EvaluationCache()
     points = np.random.default_rng(0).random((3, 2))
     for k, point in enumerate(points):
-        first.repeat(point, 2, lambda k=k: (np.array([float(k)]), ""))
-    again = EvaluationCache.read(first.arrays(2))
-    assert again == first
+        cache.repeat(point, 2, lambda k=k: (np.array([float(k)]), ""))
+    again = EvaluationCache.read(cache.arrays(2))
+    assert again == cache
     assert again.repeat(points[1], 3, lambda: pytest.fail("evaluated again"))[0].tolist() == [1.0] * 3
     assert EvaluationCache.read(EvaluationCache().arrays(2)) == EvaluationCache()
 

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from amounts import slow
 from contract import MIXED, SQUARE, AlgorithmContract, Run, same
 from scipy import stats
 
@@ -15,6 +16,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.privacy import epsilon_of_releases
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
+from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation import simulate
 
 SMALL = {"num_candidates": 64, "num_path_features": 32, "num_features": 12}
@@ -25,17 +27,39 @@ VARIANTS = {
 }
 
 
-class Contract(AlgorithmContract):
+WHOLE = ("regions-draw", "local")
+# what an option could break; the whole contract is for the defaults, and in slow tests for WHOLE
+SHORT = (
+    "test_same_seed_gives_the_same_run_and_another_seed_another",
+    "test_order_of_replies_does_not_matter",
+    "test_driver_and_grid_agree_to_the_last_bit",
+    "test_options_survive_json",
+    "test_lost_reports_are_asked_for_again_and_nothing_is_done_twice",
+)
+
+
+class TestContract(AlgorithmContract):
     options: dict
+
+    @pytest.fixture(autouse=True, params=["central", *(pytest.param(name, marks=slow) for name in WHOLE)])
+    def variant(self, request):
+        self.choose(request.param)
+
+    def choose(self, variant):
+        self.options = VARIANTS[variant]
 
     def make(self):
         return DPFTS(**SMALL, **self.options)
 
 
-for _name, _options in VARIANTS.items():
-    _class = "TestContract" + _name.title().replace("-", "")
-    globals()[_class] = type(_class, (Contract,), {"options": _options})
-del _class
+@pytest.mark.parametrize("test", SHORT)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_keeps_what_its_options_could_break(variant, test):
+    contract = TestContract()
+    contract.choose(variant)
+    with single_thread():
+        getattr(contract, test)()
+
 
 AGENTS = tuple(str(i) for i in range(8))
 

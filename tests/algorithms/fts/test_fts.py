@@ -2,6 +2,7 @@ import functools
 
 import numpy as np
 import pytest
+from amounts import slow
 from contract import SQUARE, AlgorithmContract, Run, hills, same
 from scipy import stats
 
@@ -24,6 +25,7 @@ from fbo_flower.numerics.optim.maximise import maximise
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.numerics.surrogates.transforms import standardise
+from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space import Float, SearchSpace
 
 SMALL = {"num_candidates": 64, "num_path_features": 32, "num_features": 24}
@@ -42,18 +44,40 @@ VARIANTS = {
 }
 
 
-class Contract(AlgorithmContract):
+WHOLE = ("mixture-once", "targets", "federated-lengthscale", "learned")  # what they send or keep differs
+# what an option could break; the whole contract is for the defaults, and in slow tests for WHOLE
+SHORT = (
+    "test_same_seed_gives_the_same_run_and_another_seed_another",
+    "test_order_of_replies_does_not_matter",
+    "test_driver_and_grid_agree_to_the_last_bit",
+    "test_options_survive_json",
+    "test_lost_reports_are_asked_for_again_and_nothing_is_done_twice",
+)
+
+
+class TestContract(AlgorithmContract):
     options: dict
+
+    @pytest.fixture(autouse=True, params=["single", *(pytest.param(name, marks=slow) for name in WHOLE)])
+    def variant(self, request):
+        self.choose(request.param)
+
+    def choose(self, variant):
+        self.options = VARIANTS[variant]
+        self.smallest = 3 if "targets" in self.options else 1  # "2" must be there
 
     def make(self):
         return FTS(**SMALL, **self.options)
 
 
-for _name, _options in VARIANTS.items():
-    _class = "TestContract" + _name.title().replace("-", "")
-    _smallest = 3 if "targets" in _options else 1  # "2" must be there
-    globals()[_class] = type(_class, (Contract,), {"options": _options, "smallest": _smallest})
-del _class
+@pytest.mark.parametrize("test", SHORT)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_keeps_what_its_options_could_break(variant, test):
+    contract = TestContract()
+    contract.choose(variant)
+    with single_thread():
+        getattr(contract, test)()
+
 
 AGENTS = tuple(str(i) for i in range(8))
 

@@ -154,8 +154,9 @@ def test_principal_coordinates_keep_distances():
     assert bures.distance(*inner) == pytest.approx(dense, rel=1e-6)
 
 
-def test_the_barycenter_by_pivots_is_the_dense_one():
-    points, h = mesh(12), hyperparameters()
+@pytest.mark.parametrize("side", [6, pytest.param(12, marks=pytest.mark.slow)])
+def test_the_barycenter_by_pivots_is_the_dense_one(side):
+    points, h = mesh(side), hyperparameters()
     chosen = pivots.choose_pivots(points, h, 1e-10)
     principal, at = pivots.principal(chosen, 1e-10), points[chosen.index]
     beliefs = [posterior(points, h, seed=seed) for seed in range(4)]

@@ -1,0 +1,13 @@
+"""How much a test repeats: `make test-all` repeats it in full, `make test` a part of that."""
+
+from __future__ import annotations
+
+import pytest
+
+THOROUGH = False  # set by conftest.py before any test is imported
+slow = pytest.mark.slow
+
+
+def examples(number: int, fewer: int | None = None) -> int:
+    """Return `number` if the slow tests run too, else `fewer`, or a quarter."""
+    return number if THOROUGH else max(1, number // 4) if fewer is None else fewer
