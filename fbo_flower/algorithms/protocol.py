@@ -3,7 +3,7 @@
 An algorithm object holds its options and nothing else. State goes in and comes out, so replay, resume and
 equality between engines need no code of their own. The server calls `init` once, then `ask` and `tell` in
 every half-round. An agent runs one `session` per task, evaluates what the session asks for, then calls
-`summarise` for what it sends back. `run_task` in `session.py` is the only place that drives a session.
+`summarise` for what it sends back. `run_task.run_task` is the only function that drives a session.
 
 What only some algorithms can do (secure sums, warm starts, privacy accounting, trained models, results of
 the server) stands in `capabilities.py` as small protocols, checked with `isinstance`.

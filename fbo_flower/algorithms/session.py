@@ -1,32 +1,20 @@
-"""The agent's work on one task: a session asks for evaluations, `run_task` has them made and reports.
+"""The agent's work on one task as a conversation: a session asks for evaluations and is told their outcomes.
 
 A session is a generator. It reads from top to bottom like the paper's algorithm, yields what it needs, and is
-sent what came of it; its return value is the agent's state after the task. Today it yields `Query` (evaluate
-these points). A driver that advances many agents together may answer further kinds of request, stacked,
-without a change to the sessions that do not use them.
+sent the result; its return value is the agent's state after the task. Today it yields `Query` (evaluate these
+points). A driver that advances many agents together may answer further kinds of request, stacked over
+agents, without a change to the sessions that do not use them. `run_task.py` drives a session for one agent.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Generator
+from typing import Protocol
 
 import numpy as np
 
-from fbo_flower.algorithms.outcomes import joined, num_succeeded
-from fbo_flower.algorithms.records import (
-    AgentState,
-    AnyArray,
-    Outcome,
-    Query,
-    Report,
-    Task,
-)
-
-if TYPE_CHECKING:
-    from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.records import AgentState, Outcome, Query, Task
 
 Session = Generator[Query, Outcome, AgentState]
 
@@ -37,9 +25,6 @@ class Draws(Protocol):
     def __call__(self, purpose: str, *keys: int) -> np.random.Generator:
         """Return the generator of a purpose."""
         ...
-
-
-Evaluate = Callable[[Query, int], Outcome]  # a query and the id of its first trial -> what came of it
 
 
 class Stepwise:
@@ -64,61 +49,3 @@ class Stepwise:
                 return agent_state
             outcome = yield query
             agent_state = self.learn(task, agent_state, outcome, draws("learn", trial))
-
-
-@dataclass(frozen=True)
-class TaskResult:
-    """What an agent has after a task.
-
-    Parameters
-    ----------
-    agent_state : what it remembers
-    report : what it sends
-    outcome : its evaluations of the task, a row per point
-    """
-
-    agent_state: AgentState
-    report: Report
-    outcome: Outcome
-
-
-def run_task(
-    algorithm: Algorithm[Any],
-    task: Task,
-    agent_state: AgentState,
-    evaluate: Evaluate,
-    draws: Draws,
-    extra: Callable[[], Mapping[str, AnyArray]] = dict,
-) -> TaskResult:
-    """Do a task: drive its session, have everything evaluated that it asks for, and write the report.
-
-    The agent, the contract tests, the experiments and all engines call this function; nothing else drives a
-    session. It changes nothing but through `evaluate`.
-
-    Parameters
-    ----------
-    task : verified, addressed to this agent
-    evaluate : `evaluate(query, first_trial)` returns the outcome of a query
-    draws : the task's generators of random numbers
-    extra : called after the last evaluation; returns arrays that the agent's state shall hold as well, such
-        as those of an evaluation cache
-    """
-    if task.num_trials and task.trial > agent_state.next_trial:
-        agent_state = agent_state.skip_to(task.trial)
-    session = algorithm.session(task, agent_state, draws)
-    outcomes: list[Outcome] = []
-    while True:
-        try:
-            query = session.send(outcomes[-1]) if outcomes else next(session)
-        except StopIteration as stop:
-            agent_state = stop.value
-            break
-        first_trial = outcomes[-1].end if outcomes else agent_state.next_trial
-        outcomes.append(evaluate(query, first_trial))
-    agent_state = agent_state.write(**extra())
-    payload = algorithm.summarise(task, agent_state, draws("summarise", task.trial, task.num_trials))
-    known = agent_state.history.select(task.trial, task.end)
-    outcome = known if len(known.trials) or not outcomes else joined(outcomes)
-    num_failed = int(np.sum(outcome.pulls)) - num_succeeded(outcome) if task.num_trials else 0
-    report = Report(task.trial, task.num_trials, num_failed, payload.arrays, payload.values)
-    return TaskResult(agent_state, report, outcome)

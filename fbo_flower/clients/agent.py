@@ -32,7 +32,7 @@ from fbo_flower.algorithms.capabilities import (
 )
 from fbo_flower.algorithms.outcomes import seen_by
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Phase, Scalar, Task
-from fbo_flower.algorithms.session import TaskResult, run_task
+from fbo_flower.algorithms.run_task import TaskResult, run_task
 from fbo_flower.clients.agent_state_io import (
     agent_state_from_bytes,
     agent_state_to_bytes,

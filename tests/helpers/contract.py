@@ -32,7 +32,7 @@ from fbo_flower.algorithms.records import (
     Task,
     natural_key,
 )
-from fbo_flower.algorithms.session import run_task
+from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.clients import client_app
 from fbo_flower.clients.objective import ObjectiveContext, evaluate
 from fbo_flower.errors import ObjectiveError

@@ -101,16 +101,16 @@ class FNUCB(Bandit[FNState]):
     name: ClassVar[str] = "fn-ucb"
 
     budget: int = 1_000
-    width: int = 20
-    regulariser: float = 0.1
-    nu_a: float = 0.1
-    nu_b: float = 0.1
-    mix_from: int = 3
-    mix_until: int = 703
-    train_steps: int = 30
-    learning_rate: float = 0.01
-    train_until: int = 2000
-    threshold: float = 0.0
+    width: int = ucb.NeuralOptions.width
+    regulariser: float = ucb.NeuralOptions.regulariser
+    nu_a: float = ucb.NeuralOptions.nu_a
+    nu_b: float = ucb.NeuralOptions.nu_b
+    mix_from: int = ucb.NeuralOptions.mix_from
+    mix_until: int = ucb.NeuralOptions.mix_until
+    train_steps: int = ucb.NeuralOptions.train_steps
+    learning_rate: float = ucb.NeuralOptions.learning_rate
+    train_until: int = ucb.NeuralOptions.train_until
+    threshold: float = ucb.NeuralOptions.threshold
     arms_seed: int | None = None
 
     def __post_init__(self) -> None:

@@ -1,0 +1,74 @@
+"""Do one task at one agent: drive its session, have everything evaluated, and write the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fbo_flower.algorithms.outcomes import joined, num_succeeded
+from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.records import AgentState, AnyArray, Outcome, Query, Report, Task
+from fbo_flower.algorithms.session import Draws
+
+Evaluate = Callable[[Query, int], Outcome]  # a query and the id of its first trial -> its outcome
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What an agent has after a task.
+
+    Parameters
+    ----------
+    agent_state : what it remembers
+    report : what it sends
+    outcome : its evaluations of the task, a row per point
+    """
+
+    agent_state: AgentState
+    report: Report
+    outcome: Outcome
+
+
+def run_task(
+    algorithm: Algorithm[Any],
+    task: Task,
+    agent_state: AgentState,
+    evaluate: Evaluate,
+    draws: Draws,
+    extra: Callable[[], Mapping[str, AnyArray]] = dict,
+) -> TaskResult:
+    """Do a task: drive its session, have everything evaluated that it asks for, and write the report.
+
+    The agent, the contract tests, the experiments and all engines call this function; nothing else drives a
+    session. It changes nothing but through `evaluate`.
+
+    Parameters
+    ----------
+    task : verified, addressed to this agent
+    evaluate : `evaluate(query, first_trial)` returns the outcome of a query
+    draws : the task's generators of random numbers
+    extra : called after the last evaluation; returns arrays that the agent's state shall hold as well, such
+        as those of an evaluation cache
+    """
+    if task.num_trials and task.trial > agent_state.next_trial:
+        agent_state = agent_state.skip_to(task.trial)
+    session = algorithm.session(task, agent_state, draws)
+    outcomes: list[Outcome] = []
+    while True:
+        try:
+            query = session.send(outcomes[-1]) if outcomes else next(session)
+        except StopIteration as stop:
+            agent_state = stop.value
+            break
+        first_trial = outcomes[-1].end if outcomes else agent_state.next_trial
+        outcomes.append(evaluate(query, first_trial))
+    agent_state = agent_state.write(**extra())
+    payload = algorithm.summarise(task, agent_state, draws("summarise", task.trial, task.num_trials))
+    known = agent_state.history.select(task.trial, task.end)
+    outcome = known if len(known.trials) or not outcomes else joined(outcomes)
+    num_failed = int(np.sum(outcome.pulls)) - num_succeeded(outcome) if task.num_trials else 0
+    report = Report(task.trial, task.num_trials, num_failed, payload.arrays, payload.values)
+    return TaskResult(agent_state, report, outcome)
