@@ -10,18 +10,23 @@ apart).
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
+import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
 
+Values = list[Any] | npt.NDArray[np.int64] | npt.NDArray[np.float64]
 Layout = dict[str, Any]  # column -> kind, or for a config column: parameter -> kind
 COLUMN_KINDS = ("text", "integer", "real", "boolean", "config")
+CHUNK = 50_000  # rows that are held as text at a time
 
 
 class _Absent:
@@ -34,6 +39,59 @@ ABSENT: Any = _Absent()
 def write_rows(file: IO[str], rows: Iterable[Iterable[str]]) -> None:
     """Write rows of cells as CSV lines that end in a newline."""
     csv.writer(_UnixLines(file)).writerows(rows)  # its own lineterminator="\n" leaves a bare "\r" unquoted
+
+
+def read_columns(file: IO[str], num_columns: int) -> Iterator[list[list[str]]]:
+    """Yield the cells of up to `CHUNK` rows at a time, one list per CSV column.
+
+    Rows without quotes are split at the commas, several times faster than by the CSV reader; other rows go
+    through the reader.
+
+    Parameters
+    ----------
+    file : opened with `newline=""`, positioned behind the header
+    num_columns : cells that every row must have
+
+    Raises
+    ------
+    ConfigError
+        If a row has another number of cells; the message names the row, counted from 0.
+    csv.Error
+        If quotes are not closed.
+    """
+    num_rows = 0
+    while lines := list(itertools.islice(file, CHUNK)):
+        text = "".join(lines)
+        if _is_plain(text, lines, num_columns):
+            cells = text.removesuffix("\n").replace("\n", ",").split(",")
+            columns = [cells[start::num_columns] for start in range(num_columns)]
+            num_rows += len(lines)
+        else:
+            rows = _parsed_rows(lines, file)
+            for number, row in enumerate(rows, start=num_rows):
+                if len(row) != num_columns:
+                    raise ConfigError(f"row {number}: expected {num_columns} cells, got {len(row)}")
+            columns = [list(column) for column in zip(*rows, strict=True)]
+            num_rows += len(rows)
+        yield columns
+
+
+def _is_plain(text: str, lines: list[str], num_columns: int) -> bool:
+    """Return whether every line is a row of `num_columns` cells without quotes."""
+    if '"' in text or "\r" in text or "\n" in lines:  # an empty line has no cell at all
+        return False
+    return set(map(operator.methodcaller("count", ","), lines)) == {num_columns - 1}
+
+
+def _parsed_rows(lines: list[str], file: Iterator[str]) -> list[list[str]]:
+    """Return the rows that start in `lines`; the last one may go on in `file`, inside quotes."""
+    reader = csv.reader(itertools.chain(lines, file), strict=True)
+    rows = []
+    for row in reader:
+        rows.append(row)
+        if reader.line_num >= len(lines):
+            break
+    return rows
 
 
 class _UnixLines:
@@ -72,7 +130,7 @@ def encode_column(
     return kind, [list(map(_WRITERS[kind], values))]
 
 
-def decode_column(name: str, kind: Any, cells: Iterator[Sequence[str]], num_rows: int) -> list[Any]:
+def decode_column(name: str, kind: Any, cells: Iterator[Sequence[str]], num_rows: int) -> Values:
     """Return the values of a column, which takes its CSV columns from `cells`.
 
     Parameters
@@ -88,7 +146,7 @@ def decode_column(name: str, kind: Any, cells: Iterator[Sequence[str]], num_rows
     if isinstance(kind, str):
         return _decode(name, kind, next(cells))
     parameters = [_decode(f"{name}.{p}", k, next(cells), True) for p, k in kind.items()]
-    return join_parameters(list(kind), parameters, num_rows)
+    return _join_parameters(list(kind), parameters, num_rows)
 
 
 def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[str, str], list[Sequence[str]]]:
@@ -97,7 +155,7 @@ def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[st
         raise ConfigError(f"column {column!r}: expected parameter names that are text, got {names}")
     layout: dict[str, str] = {}
     cells: list[Sequence[str]] = []
-    for name, values in split_parameters(configs, sorted(names)):
+    for name, values in _split_parameters(configs, sorted(names)):
         types = set(map(type, values)) - {_Absent}
         if not types <= set(_SCALARS):
             found = ", ".join(sorted(type_.__name__ for type_ in types - set(_SCALARS)))
@@ -111,7 +169,7 @@ def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[st
     return layout, cells
 
 
-def split_parameters(
+def _split_parameters(
     configs: Sequence[Mapping[str, Any]], names: Iterable[str]
 ) -> Iterator[tuple[str, list[Any]]]:
     """Return each parameter's values, `ABSENT` where a configuration does not have it."""
@@ -122,29 +180,34 @@ def split_parameters(
         yield name, values
 
 
-def join_parameters(names: list[str], parameters: list[list[Any]], num_rows: int) -> list[dict[str, Any]]:
-    """Undo `split_parameters`."""
+def _join_parameters(names: list[str], parameters: Sequence[Values], num_rows: int) -> list[dict[str, Any]]:
+    """Undo `_split_parameters`."""
     if not names:
         return [{} for _ in range(num_rows)]
     if not any(ABSENT in values for values in parameters):
-        return [dict(zip(names, row, strict=True)) for row in zip(*parameters, strict=True)]
+        return list(map(dict, map(zip, itertools.repeat(names), zip(*parameters, strict=True))))
     return [
         {name: value for name, value in zip(names, row, strict=True) if value is not ABSENT}
         for row in zip(*parameters, strict=True)
     ]
 
 
-def _decode(name: str, kind: Any, cells: Sequence[str], may_be_absent: bool = False) -> list[Any]:
+def _decode(name: str, kind: Any, cells: Sequence[str], may_be_absent: bool = False) -> Values:
+    """Return one CSV column as values: numbers as an array, or a list if some may be absent."""
     if not isinstance(kind, str) or kind not in _READERS:
         raise ConfigError(f"column {name!r}: expected a kind among {', '.join(_READERS)}, got {kind!r}")
     read = _READERS[kind]
     try:
         if may_be_absent:
-            return [read(cell) if cell else ABSENT for cell in cells]
-        if kind == "real":
-            return [float(cell) if cell else math.nan for cell in cells]
+            if "" in cells:
+                return [read(cell) if cell else ABSENT for cell in cells]
+        elif kind == "integer":
+            return np.fromiter(map(int, cells), dtype=np.int64, count=len(cells))
+        elif kind == "real":
+            numbers = [cell or "nan" for cell in cells] if "" in cells else cells
+            return np.fromiter(map(float, numbers), dtype=np.float64, count=len(cells))
         return list(map(read, cells))
-    except (ValueError, RecursionError) as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         raise ConfigError(f"column {name!r}: expected {kind} cells ({error})") from error
 
 

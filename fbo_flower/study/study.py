@@ -11,7 +11,6 @@ directory of plain files::
     regret.csv    cumulative and simple regret by evaluations, where the optimum is known
     models.csv    one row per model, where one site trains and others judge: losses, who is on the front
     judgements.csv    one row per model and site that judged it
-    *.columns     tables of many rows once more, in a form that is read fast; they may be deleted
 
 Equal studies are saved as the same bytes. Everything is maximised; a failed trial has the value NaN and says
 why.

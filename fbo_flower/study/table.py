@@ -17,7 +17,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,11 @@ from fbo_flower.storage.files import atomic_file
 from fbo_flower.study.csv_cells import (
     COLUMN_KINDS,
     Layout,
+    Values,
     decode_column,
     encode_column,
     header_of,
+    read_columns,
     write_rows,
 )
 
@@ -44,7 +46,6 @@ _TYPES: dict[str, Any] = {
     "config": Mapping,
 }
 _DTYPES: dict[str, Any] = {"integer": np.int64, "real": np.float64, "boolean": np.bool_}
-_CHUNK = 50_000  # rows that are held as text at a time
 
 
 class Table:
@@ -194,7 +195,7 @@ class Table:
         limit = csv.field_size_limit(sys.maxsize)  # a failure may carry a long traceback; the limit is global
         try:
             with open(path, encoding="utf-8", errors="surrogatepass", newline="") as file:
-                return cls._read(csv.reader(file, strict=True), layout)
+                return cls._read(file, layout)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
         except (ValueError, OverflowError, csv.Error) as error:  # ConfigError is a ValueError
@@ -203,8 +204,8 @@ class Table:
             csv.field_size_limit(limit)
 
     @classmethod
-    def _read(cls, reader: Iterator[list[str]], layout: Mapping[str, Any] | None) -> Table:
-        header = next(reader, None)
+    def _read(cls, file: IO[str], layout: Mapping[str, Any] | None) -> Table:
+        header = next(csv.reader(file, strict=True), None)
         if layout is None:
             layout = dict.fromkeys(header or [], "text")
         expected = header_of(layout)
@@ -213,17 +214,12 @@ class Table:
         kinds: dict[str, Any] = {
             name: kind if isinstance(kind, str) else "config" for name, kind in layout.items()
         }
-        values: dict[str, list[Any]] = {name: [] for name in layout}
-        num_rows = 0
-        while chunk := list(itertools.islice(reader, _CHUNK)):
-            for number, row in enumerate(chunk, start=num_rows):
-                if len(row) != len(header):
-                    raise ConfigError(f"row {number}: expected {len(header)} cells, got {len(row)}")
-            cells = zip(*chunk, strict=True)
+        blocks: dict[str, list[Values]] = {name: [] for name in layout}
+        for columns in read_columns(file, len(expected)):
+            cells, num_rows = iter(columns), len(columns[0]) if columns else 0
             for name, kind in layout.items():
-                values[name] += decode_column(name, kind, cells, len(chunk))
-            num_rows += len(chunk)
-        return cls(values, kinds)
+                blocks[name].append(decode_column(name, kind, cells, num_rows))
+        return cls({name: _joined(values) for name, values in blocks.items()}, kinds)
 
     def _encoded(self) -> tuple[Layout, list[str], list[Sequence[str]]]:
         """Layout, CSV header and columns of cells."""
@@ -268,6 +264,12 @@ def _column(name: str, values: npt.ArrayLike | Sequence[Any], kind: Kind | None)
     return kind, column
 
 
+def _joined(blocks: Sequence[Values]) -> Column | list[Any]:
+    if blocks and isinstance(blocks[0], np.ndarray):
+        return np.concatenate(blocks)
+    return list(itertools.chain.from_iterable(blocks))
+
+
 def _as_array(values: Any) -> Column:
     values = list(values)
     types = set(map(type, values))
@@ -277,9 +279,7 @@ def _as_array(values: Any) -> Column:
 
 
 def _objects(values: list[Any]) -> Column:
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def _kind_of(types: set[type]) -> Kind:
