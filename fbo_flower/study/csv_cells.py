@@ -1,10 +1,10 @@
-"""Text cells for the columns of a table, and back, without loss.
+"""Convert the columns of a table to text cells of a CSV file and back, without loss.
 
-A layout says how a CSV file spells its columns: column -> kind, or for a `config` column parameter -> kind.
-A `config` column becomes one CSV column `<column>.<parameter>` per parameter, in sorted order; an empty cell
-is an absent parameter. Parameters have kinds as well: `integer`, `real`, `boolean` or `text` if all their
-values are of that type, else `json` (each cell is a JSON scalar, so that `1` and `"1"`, `""` and absent stay
-apart).
+A layout maps each column to its kind; for a `config` column it maps each parameter to its kind. A `config`
+column becomes one CSV column `<column>.<parameter>` per parameter, in sorted order; an empty cell means that
+the configuration does not have the parameter. The kind of a parameter is `integer`, `real`, `boolean` or
+`text` if all its values have that type. Otherwise it is `json`: each cell is a JSON scalar, so that `1`,
+`"1"`, `""` and an absent value stay different.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHUNK = 50_000  # rows that are held as text at a time
 
 
 class _Absent:
-    """A parameter that a configuration does not have; `None` is a value."""
+    """Marks a parameter that a configuration does not have (`None` is a legal value)."""
 
 
 ABSENT: Any = _Absent()
@@ -95,7 +95,7 @@ def _parsed_rows(lines: list[str], file: Iterator[str]) -> list[list[str]]:
 
 
 class _UnixLines:
-    """A file in which rows end in a newline although the CSV writer ends them in two characters."""
+    """A file wrapper that ends each row of the CSV writer in a newline alone, without carriage return."""
 
     def __init__(self, file: IO[str]) -> None:
         self._write = file.write
@@ -105,7 +105,7 @@ class _UnixLines:
 
 
 def header_of(layout: Mapping[str, Any]) -> list[str]:
-    """CSV columns of a layout, which may come from a file that anybody wrote."""
+    """Return the CSV header of a layout; ConfigError if the layout, which may be untrusted, is invalid."""
     header = []
     for name, kind in layout.items():
         if isinstance(kind, Mapping):
@@ -122,7 +122,7 @@ def header_of(layout: Mapping[str, Any]) -> list[str]:
 def encode_column(
     name: str, kind: str, values: list[Any]
 ) -> tuple[str | dict[str, str], list[Sequence[str]]]:
-    """Return the layout of a column and its cells, one sequence per CSV column."""
+    """Return the layout of a column and its text cells, one sequence per CSV column."""
     if kind == "config":
         return _encode_configs(name, values)
     if kind == "real":
@@ -131,17 +131,17 @@ def encode_column(
 
 
 def decode_column(name: str, kind: Any, cells: Iterator[Sequence[str]], num_rows: int) -> Values:
-    """Return the values of a column, which takes its CSV columns from `cells`.
+    """Return the values of one column, taking as many CSV columns from `cells` as it needs.
 
     Parameters
     ----------
-    kind : of the column; for a config column parameter -> kind
-    cells : CSV columns from the first of this column on, each of length `num_rows`
+    kind : kind of the column; for a config column a mapping from parameter to kind
+    cells : the remaining CSV columns, each of length `num_rows`, beginning with this column's first
 
     Raises
     ------
     ConfigError
-        If a cell is not of its kind, or there is no such kind; the message names the column.
+        If a cell does not parse as its kind, or the kind is unknown; the message names the column.
     """
     if isinstance(kind, str):
         return _decode(name, kind, next(cells))
@@ -172,7 +172,7 @@ def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[st
 def _split_parameters(
     configs: Sequence[Mapping[str, Any]], names: Iterable[str]
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Return each parameter's values, `ABSENT` where a configuration does not have it."""
+    """Yield (parameter, its value in each configuration); `ABSENT` where a configuration lacks it."""
     for name in names:
         values = [config.get(name, ABSENT) for config in configs]
         if any(issubclass(type_, np.generic) for type_ in set(map(type, values))):
@@ -181,7 +181,7 @@ def _split_parameters(
 
 
 def _join_parameters(names: list[str], parameters: Sequence[Values], num_rows: int) -> list[dict[str, Any]]:
-    """Undo `_split_parameters`."""
+    """Return one configuration per row: the inverse of `_split_parameters`."""
     if not names:
         return [{} for _ in range(num_rows)]
     if not any(ABSENT in values for values in parameters):
@@ -193,7 +193,7 @@ def _join_parameters(names: list[str], parameters: Sequence[Values], num_rows: i
 
 
 def _decode(name: str, kind: Any, cells: Sequence[str], may_be_absent: bool = False) -> Values:
-    """Return one CSV column as values: numbers as an array, or a list if some may be absent."""
+    """Return the values of one CSV column: an array for numbers, a list for all else and for parameters."""
     if not isinstance(kind, str) or kind not in _READERS:
         raise ConfigError(f"column {name!r}: expected a kind among {', '.join(_READERS)}, got {kind!r}")
     read = _READERS[kind]
@@ -239,7 +239,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     "json": json.JSONEncoder(ensure_ascii=False).encode,
 }
 _READERS: dict[str, Callable[[str], Any]] = {
-    "text": sys.intern,  # few distinct values, many rows
+    "text": sys.intern,  # stores equal texts once: few distinct values in many rows
     "integer": int,
     "real": float,
     "boolean": _read_boolean,

@@ -1,4 +1,4 @@
-"""A study's directory: tables as CSV, settings and recommendations as JSON.
+"""Write and read a study's directory: tables as CSV, settings and recommendations as JSON.
 
 `study.json` is written last and records the kinds and lengths of the tables, so a directory with a valid
 `study.json` is complete.
@@ -29,14 +29,14 @@ _OPTIONAL = ("regret", "models", "judgements")  # written only if they have rows
 
 
 def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[str, Table]) -> None:
-    """Write a study's files; each appears whole or not.
+    """Write a study's files; each file is replaced as a whole or, if writing fails, not at all.
 
     Parameters
     ----------
-    directory : made if need be
+    directory : created if it does not exist
     settings : plain JSON
-    tables : `trials`, `rounds`, `regret`, `models`, `judgements` and `recommendations`; no file for one of
-        the inner three without rows
+    tables : `trials`, `rounds`, `regret`, `models`, `judgements` and `recommendations`; empty tables of
+        `regret`, `models` and `judgements` get no file
 
     Raises
     ------
@@ -55,22 +55,24 @@ def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[st
         config = dict(sorted(row["config"].items()))
         best.setdefault(row["algorithm"], {})[row["agent"]] = {"value": row["value"], "config": config}
     _write_json(directory / "best.json", best)
-    _write_json(directory / "study.json", {**settings, "tables": layouts})  # last: it vouches for the rest
+    _write_json(
+        directory / "study.json", {**settings, "tables": layouts}
+    )  # last: marks the directory as complete
 
 
 def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
-    """Read what `write_study` wrote.
+    """Return the settings and the tables of a study's directory.
 
     Returns
     -------
-    settings : of this schema, otherwise as they are in the file; a study of schema 1 is brought up to date
-    tables : `trials`, `rounds`, `recommendations`, and the others if they were written
+    settings : as in the file; a study of schema 1 is converted to the current schema
+    tables : `trials`, `rounds`, `recommendations`, and each of the others that has a file
 
     Raises
     ------
     ConfigError
-        If a file is missing, malformed, of another schema or not of this study. The message names the file,
-        except where it is about an entry of `study.json`.
+        If a file is missing, malformed, of another schema or does not match `study.json`. The message names
+        the file or the entry of `study.json`.
     """
     settings = _read_json(directory / "study.json")
     check_schema(settings, READABLE)

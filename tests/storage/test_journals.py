@@ -132,7 +132,7 @@ def test_a_journal_of_a_later_version_is_refused(tmp_path: Path) -> None:
 def test_a_second_process_waits_and_then_names_the_holder(tmp_path: Path) -> None:
     code = f"""
         import sys, time
-        from fbo_flower.journal.agent_journal import AgentJournal
+        from fbo_flower.storage.agent_journal import AgentJournal
         journal = AgentJournal({str(tmp_path / "a.db")!r}, "7")
         print("open", flush=True)
         sys.stdin.readline()
@@ -161,7 +161,7 @@ def test_a_second_process_waits_and_then_names_the_holder(tmp_path: Path) -> Non
 def test_what_was_committed_survives_a_kill(tmp_path: Path) -> None:
     code = f"""
         import numpy as np
-        from fbo_flower.journal.agent_journal import AgentJournal, Evaluation
+        from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
         journal = AgentJournal({str(tmp_path / "a.db")!r}, "7")
         for trial in range(5):
             journal.append("s", "t", Evaluation(trial, np.zeros(2), float(trial)))

@@ -431,7 +431,7 @@ def test_two_runs_of_one_algorithm_merge_under_two_labels(study: Study, tmp_path
         ({"runs": [{}]}, r"runs\[0\].algorithm: expected a str"),
         ({"runs": [{"algorithm": "ts", "status": "fine"}]}, "status: expected one of"),
         ({"runs": [{"algorithm": "ts"}, {"algorithm": "ts"}]}, "different labels"),
-        ({"tables": {}}, "belongs to the study"),
+        ({"tables": {}}, "reserved for the study"),
         ({"options": object()}, "expected plain JSON"),
     ],
 )
