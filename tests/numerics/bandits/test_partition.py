@@ -97,7 +97,7 @@ def test_one_call_for_many_cells_equals_one_for_each():
 
 def test_another_process_grows_the_same_tree():
     code = (
-        "import numpy as np; from fbo_flower.numerics import partition as p;"
+        "import numpy as np; from fbo_flower.numerics.bandits import partition as p;"
         "print(p.centre(45, np.arange(1, 2**45, 2**41 + 3), 3).tobytes().hex())"
     )
     runs = {
