@@ -1,7 +1,7 @@
 """Federated black-box optimisation on Flower.
 
-Agents that hold data they cannot share tune hyperparameters together; what the chosen algorithm's
-paper lets travel, travels, everything else stays.
+Agents tune hyperparameters together without sharing their data. An algorithm sends only the messages that
+its paper describes; `docs/privacy.md` says what each message can reveal.
 """
 
 from fbo_flower.space.parameters import Categorical, Float, Int, Ordinal

@@ -5,12 +5,12 @@
     FBOError
     ├── ConfigError      a setting, an option or a search space is wrong; nothing was started
     ├── WireError        a message is malformed, of another version or not for this study
-    │   └── ModelError   a model that came over the wire is refused, or failed in its sandbox
+    │   └── ModelError   a received model was refused, or failed in its sandbox
     ├── NumericalError   a matrix or an iteration failed beyond repair
     ├── ObjectiveError   an evaluation of the user's objective failed
     └── JournalError     a journal is in use, damaged, of another version or of another study
 
-Each message names the thing, what was expected and what came, in one line.
+Each message names the object, what was expected and what came, in one line.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ class FBOError(Exception):
 
 
 class ConfigError(FBOError, ValueError):
-    """A setting, an option or a search space cannot be used."""
+    """A setting, an option or a search space is invalid."""
 
 
 class WireError(FBOError, ValueError):
-    """What came over the wire cannot be trusted or understood.
+    """A received message is malformed, inconsistent or not for this study.
 
     Parameters
     ----------
-    message : names the thing, the expectation and the value
-    reason : one word, by which a study counts what was refused: "schema", "study", "agent", "space", "phase",
-        "round", "trial", "num-trials" and "num-failed" for that entry of a message, "content", "size",
-        "encoding", "names", "dtype", "shape", "not-finite", "bounds", "values" and "disclosed" for its form,
-        "covariance" and "report" for a content that makes no sense
+    message : names the object, what was expected and what came
+    reason : one word by which a study counts refused messages: "schema", "study", "agent", "space", "phase",
+        "round", "trial", "num-trials" and "num-failed" for that entry of a message; "content", "size",
+        "encoding", "names", "dtype", "shape", "not-finite", "bounds", "values" and "disclosed" if the form of
+        an entry is wrong, "covariance" and "report" if its content is inconsistent
     """
 
     def __init__(self, message: str, reason: str = "report") -> None:
@@ -42,7 +42,7 @@ class WireError(FBOError, ValueError):
 
 
 class ModelError(WireError):
-    """A model that came over the wire is refused, or did not predict within its limits."""
+    """A received model was refused, or did not predict within its limits."""
 
 
 class NumericalError(FBOError, ArithmeticError):
@@ -50,8 +50,8 @@ class NumericalError(FBOError, ArithmeticError):
 
 
 class ObjectiveError(FBOError, RuntimeError):
-    """An objective raised, or returned something that is not a finite number."""
+    """The user's objective raised an exception or returned something other than a finite number."""
 
 
 class JournalError(FBOError, OSError):
-    """A journal cannot be used."""
+    """A journal file is in use by another process, damaged, or belongs to something else."""

@@ -1,4 +1,4 @@
-"""Models on the wire: packed without pickle, read with suspicion, run in a process of their own."""
+"""Send fitted models without pickle, check received ones, and let them predict in a sandboxed process."""
 
 from fbo_flower.models.limits import Limits
 from fbo_flower.models.packing import pack, unpack

@@ -1,8 +1,9 @@
-"""The zip archive of a model, read with suspicion: its parts as bytes, or an error before they are inflated.
+"""Read the zip archive of a model from an untrusted sender, and write archives.
 
-An archive in skops' format is `schema.json` and arrays in `npy` files. What is declared is checked first, and
-only as much is inflated as was declared. Readers that come later get a new archive written from the checked
-parts, so that nothing they might read otherwise (a second directory, a length that lies) reaches them.
+An archive in skops' format consists of `schema.json` and arrays in `npy` files. The declared sizes are
+checked first, and never more than the declared size is decompressed. `skops.io` later reads a new archive
+written from the checked parts, so ambiguities of the received one (a second directory, a false length) do not
+reach it.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ AnyArray = npt.NDArray[np.generic]
 
 SCHEMA = "schema.json"
 ARRAY_NAME = re.compile(r"[0-9]{1,20}\.npy")
-MAX_HEADER = 4096  # characters of an npy header; that of a tree's nodes has 330
+MAX_HEADER = 4096  # largest npy header in characters; that of a tree's nodes has 330
 MAX_DIMENSIONS = 8
-EPOCH = (1980, 1, 1, 0, 0, 0)  # of every entry: equal models are equal bytes
-ENCRYPTED = 0x1
+EPOCH = (1980, 1, 1, 0, 0, 0)  # time of every entry, so that equal models give equal bytes
+ENCRYPTED = 0x1  # flag bit of an encrypted entry
 
 
 def read_archive(data: bytes, limits: Limits) -> dict[str, bytes]:
-    """Return the parts of an archive by name.
+    """Return the parts of an archive: name -> decompressed bytes.
 
     Raises
     ------
     ModelError
-        If it is no zip archive, holds anything but a schema and arrays, or is larger than the limits.
+        If it is not a zip archive, holds anything but a schema and arrays, or exceeds the limits.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -47,12 +48,12 @@ def read_archive(data: bytes, limits: Limits) -> dict[str, bytes]:
             return {entry.filename: _inflate(archive, entry) for entry in entries}
     except ModelError:
         raise
-    except Exception as error:  # whatever zipfile's parsers raise: BadZipFile, struct.error, zlib.error
+    except Exception as error:  # zipfile's parsers raise BadZipFile, struct.error, zlib.error and others
         raise ModelError(f"archive: expected a zip archive of a model ({reason(error)})") from error
 
 
 def write_archive(parts: Mapping[str, bytes], level: int) -> bytes:
-    """Return an archive of parts, deflated at a level from 1 to 9 or stored at level 0."""
+    """Return a zip archive of the parts, compressed at level 1 to 9 or uncompressed at level 0."""
     buffer = io.BytesIO()
     method = zipfile.ZIP_DEFLATED if level else zipfile.ZIP_STORED
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -62,26 +63,26 @@ def write_archive(parts: Mapping[str, bytes], level: int) -> bytes:
 
 
 def read_array(name: str, data: bytes) -> AnyArray:
-    """Return the array of an npy file of numbers, truth values or texts; never an object, never a pickle.
+    """Return the array in an npy file of numbers, booleans or texts; objects and pickles are refused.
 
     Raises
     ------
     ModelError
-        If it is no such file, or its length is not what its header says.
+        If it is not such a file, or its length does not match its header.
     """
     try:
         shape, fortran, dtype, offset = _header(data[: npy.MAGIC_LEN + 4 + MAX_HEADER])
         expected = math.prod(shape) * dtype.itemsize
         if len(data) - offset != expected:
             raise ValueError(f"{len(data) - offset} bytes for {expected}")
-    except Exception as error:  # a header is parsed as a literal and may fail in many ways
+    except Exception as error:  # the header is parsed as a Python literal, which can raise many exceptions
         raise ModelError(f"{name}: expected an array without objects ({reason(error)})") from error
     flat = np.frombuffer(data, dtype, math.prod(shape), offset)
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
 def reason(error: BaseException) -> str:
-    """Return an error as one short line."""
+    """Return an exception as one short line, for an error message."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
 
@@ -106,14 +107,14 @@ def _check_directory(entries: Sequence[zipfile.ZipInfo], num_bytes: int, limits:
 
 def _inflate(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
     with archive.open(entry) as file:
-        content = file.read(entry.file_size + 1)  # inflates no more than it returns
+        content = file.read(entry.file_size + 1)  # decompresses no more than it returns
     if len(content) != entry.file_size:
         raise ModelError(f"{entry.filename}: expected {entry.file_size} bytes, got {len(content)}")
     return content
 
 
 def _header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return shape, Fortran order, dtype and length of an npy file's header."""
+    """Return shape, Fortran order and dtype from an npy file's header, and the header's length."""
     version = npy.read_magic(io.BytesIO(start))
     if version != (1, 0):
         raise ValueError(f"npy version {version}")
@@ -121,7 +122,7 @@ def _header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     return *_parsed(start[npy.MAGIC_LEN : offset]), offset
 
 
-@functools.lru_cache(maxsize=256)  # a forest has few different ones
+@functools.lru_cache(maxsize=256)  # the arrays of a forest have few different headers
 def _parsed(text: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     shape, fortran, dtype = npy.read_array_header_1_0(io.BytesIO(text), max_header_size=MAX_HEADER)
     if len(shape) > MAX_DIMENSIONS or any(type(length) is not int or length < 0 for length in shape):

@@ -1,8 +1,8 @@
-"""Checks on a model once it is loaded: what scikit-learn believes of its estimators must be so.
+"""Check that the attributes of a loaded model are consistent, as scikit-learn's own code assumes.
 
-Predictions of the trusted types run in NumPy, which checks its bounds, but for two: trees, whose arrays were
-checked before they were built, and libsvm. Both rely on numbers of features and classes that are attributes
-like others and are compared here.
+Predictions of the trusted types run in NumPy, which checks array bounds, with two exceptions: trees (their
+arrays were checked before the trees were built) and libsvm. Both rely on numbers of features and classes that
+are ordinary attributes, so a sender can set them to anything. This module compares them with the arrays.
 """
 
 from __future__ import annotations
@@ -14,16 +14,21 @@ import numpy as np
 
 from fbo_flower.errors import ModelError
 
-KERNELS = ("linear", "poly", "rbf", "sigmoid")  # "precomputed" and functions would index or call
+KERNELS = (
+    "linear",
+    "poly",
+    "rbf",
+    "sigmoid",
+)  # not "precomputed" (indexes by row) and not functions (would be called)
 
 
 def check_model(model: Any) -> None:
-    """Refuse a model whose parts do not fit each other; parts are made to predict in one thread.
+    """Raise ModelError if parts of a model are inconsistent; set all parts to predict in one thread.
 
     Raises
     ------
     ModelError
-        With the part and what is wrong.
+        If a part is inconsistent; the message names it.
     """
     if not callable(getattr(model, "predict", None)):
         raise ModelError(f"model: expected an estimator that predicts, got {type(model).__name__}")
@@ -40,7 +45,7 @@ def num_features(model: Any) -> int:
 
 
 def estimators(model: Any) -> Iterator[Any]:
-    """Every estimator that a model holds, itself first, each once."""
+    """Yield the model itself and every estimator in it, each once."""
     from sklearn.base import BaseEstimator
 
     for part in parts(model):
@@ -49,7 +54,7 @@ def estimators(model: Any) -> Iterator[Any]:
 
 
 def parts(model: Any) -> Iterator[Any]:
-    """Every object that can be reached through attributes of estimators and through containers."""
+    """Yield every object reachable through estimators' attributes and through containers, each once."""
     seen: set[int] = set()
     todo = [model]
     while todo:
@@ -62,7 +67,7 @@ def parts(model: Any) -> Iterator[Any]:
 
 
 def children(part: Any) -> list[tuple[str, Any]]:
-    """Return what a part holds: attributes of an estimator, items of a container, by name."""
+    """Return the (name, value) pairs in a part: attributes of an estimator or items of a container."""
     from sklearn.base import BaseEstimator
 
     if isinstance(part, BaseEstimator):
@@ -84,7 +89,7 @@ def _check_part(part: Any) -> None:
     name, attributes = type(part).__name__, vars(part)
     parameters = type(part)._get_param_names()
     hidden = [key for key in attributes if hasattr(type(part), key) and key not in parameters]
-    if hidden:  # e.g. `_impl`, which tells libsvm how to read its arrays
+    if hidden:  # e.g. `_impl`, from which libsvm decides how to read its arrays
         raise ModelError(f"{name}: expected no attribute of the class's own, got {hidden[0][:40]}")
     if "n_jobs" in attributes:
         part.n_jobs = None
@@ -119,7 +124,7 @@ def _check_linear(name: str, part: Any) -> None:
 
 
 def _check_libsvm(name: str, part: Any) -> None:
-    """What `libsvm.predict` is given must have the shapes that it was compiled for."""
+    """Raise ModelError unless the arrays have the shapes and types that `libsvm.predict` assumes."""
     if part.kernel not in KERNELS or part._sparse is not False:
         raise ModelError(f"{name}: expected a dense model and one of {', '.join(KERNELS)}")
     classifier = hasattr(type(part), "predict_proba")  # SVC and NuSVC

@@ -1,4 +1,4 @@
-"""How much a model may weigh, and how much its predictions may cost."""
+"""Limits on the size of a received model and on the time and memory of its predictions."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from fbo_flower.errors import ConfigError
 
 MIB = 2**20
-FREE_RATIO = 8 * MIB  # below it a good ratio harms nobody: a schema alone deflates fifty-fold
+FREE_RATIO = 8 * MIB  # the ratio limit applies above this size: a small schema alone compresses fifty-fold
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a site grants to a model that came from elsewhere; set by the site's operator.
+    """Limits that a site's operator sets for models received from other sites.
 
-    A forest of 500 trees on 600 rows is 0.8 MB on the wire and 8 MB inflated, one of 5000 trees on 2000 rows
-    some ten times as much.
+    For scale: a forest of 500 trees on 600 rows takes 0.8 MB on the wire and 8 MB decompressed; one of 5000
+    trees on 2000 rows takes about ten times as much.
 
     Parameters
     ----------
-    max_bytes : on the wire
-    max_inflated : of all parts together, inflated
-    max_ratio : inflated over sent, for what inflates to more than 8 MiB
-    max_entries : files in the archive
-    seconds : for loading and predicting, of the wall clock and of the processor
-    memory_bytes : that loading and predicting may take beyond the worker's own (Linux; elsewhere unlimited)
+    max_bytes : largest size on the wire
+    max_inflated : largest decompressed size of all parts together
+    max_ratio : largest ratio of decompressed to sent size, for models above 8 MiB decompressed
+    max_entries : largest number of files in the archive
+    seconds : wall-clock and processor time for loading and predicting
+    memory_bytes : memory for loading and predicting beyond the worker's own (on Linux; elsewhere unlimited)
     """
 
     max_bytes: int = 32 * MIB
@@ -46,5 +46,5 @@ class Limits:
                 raise ConfigError(f"{name}: expected a positive number, got {value!r}")
 
     def inflated(self, num_bytes: int) -> int:
-        """Bytes that an archive of `num_bytes` may inflate to."""
+        """Return the largest decompressed size allowed for an archive of `num_bytes`."""
         return min(self.max_inflated, max(FREE_RATIO, int(self.max_ratio * num_bytes)))

@@ -1,8 +1,9 @@
-"""A fitted model as an array of bytes, and back.
+"""Convert a fitted model to an array of bytes and back, without pickle.
 
-The bytes are an archive in skops' format, which `skops.io.load` reads, but written anew: without the
-addresses in memory by which skops tells objects apart, without the time of day, equal arrays once. So the
-same model is the same bytes whenever it is packed, and an object that is shared comes back as equal copies.
+The bytes are an archive in skops' format that `skops.io.load` can read, rewritten to a canonical form:
+without the memory addresses that skops uses as ids, without timestamps, and with equal arrays stored once. So
+packing the same model always gives the same bytes. An object that a model references twice is unpacked as two
+equal copies.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def pack(model: Any, max_bytes: int = Limits.max_bytes, level: int = DEFLATE_LEV
 
     Parameters
     ----------
-    model : a fitted estimator of scikit-learn or a pipeline of such
-    max_bytes : what the sites accept, see `Limits`
-    level : of the compression, 1 to 9
+    model : a fitted scikit-learn estimator or pipeline
+    max_bytes : largest size that the sites accept, see `Limits`
+    level : compression level, 1 to 9
 
     Raises
     ------
@@ -44,7 +45,7 @@ def pack(model: Any, max_bytes: int = Limits.max_bytes, level: int = DEFLATE_LEV
 
     try:
         parts = _canonical(skops.io.dumps(model))
-    except Exception as error:  # skops runs the estimator's own code
+    except Exception as error:  # skops calls the estimator's own code, which may raise anything
         raise ObjectiveError(f"{type(model).__name__}: cannot be packed ({reason(error)})") from error
     packed = write_archive(parts, level)
     if len(packed) > max_bytes:
@@ -58,23 +59,22 @@ def pack(model: Any, max_bytes: int = Limits.max_bytes, level: int = DEFLATE_LEV
 def unpack(
     payload: npt.NDArray[Any], trusted: Sequence[str] | None = None, limits: Limits | None = None
 ) -> Any:
-    """Return the model in an array of bytes, once all that can be checked has been.
+    """Check an array of bytes and return the model in it.
 
-    A model that passes is of known types and cannot make scikit-learn leave its arrays as far as its trees
-    and support vectors go. What it predicts, and what time and memory that takes, is for the sandbox to
-    bound.
+    The model consists of trusted types only, and its trees and support vectors cannot make scikit-learn read
+    outside of their arrays. The sandbox bounds the time and memory of its predictions.
 
     Parameters
     ----------
     payload : `(n,)` uint8
-    trusted : full names of types beyond `ESTIMATORS` ("sklearn.neural_network...."): the operator's decision,
-        never taken from a message
-    limits : of size; the defaults if None
+    trusted : full names of types to accept beyond `ESTIMATORS` ("sklearn.neural_network...."). The operator
+        decides; never take them from a message
+    limits : size limits; the defaults if None
 
     Raises
     ------
     ModelError
-        If anything is refused.
+        If a check fails or the model cannot be loaded.
     """
     limits, extra = limits or Limits(), check_trusted(trusted)
     parts = read_archive(payload_bytes(payload, limits), limits)
@@ -89,15 +89,13 @@ def unpack(
         check_model(model)
     except ModelError:
         raise
-    except (
-        Exception
-    ) as error:  # attributes may be anything, and any of scikit-learn's code may stumble over them
+    except Exception as error:  # attributes are untrusted and may make any of scikit-learn's code raise
         raise ModelError(f"model: cannot be loaded ({reason(error)})") from error
     return model
 
 
 def payload_bytes(payload: npt.NDArray[Any], limits: Limits) -> bytes:
-    """Return the bytes of a payload of an allowed size."""
+    """Return a payload as bytes; ModelError if it is not an array of bytes of an allowed size."""
     if not isinstance(payload, np.ndarray) or payload.dtype != np.uint8 or payload.ndim != 1:
         shape = getattr(payload, "shape", type(payload).__name__)
         raise ModelError(f"model: expected bytes (n,) uint8, got {shape} {getattr(payload, 'dtype', '')}")
@@ -107,14 +105,14 @@ def payload_bytes(payload: npt.NDArray[Any], limits: Limits) -> bytes:
 
 
 def check_trusted(trusted: Sequence[str] | None) -> frozenset[str]:
-    """Return the operator's own list."""
+    """Return the operator's trusted types as a set; ModelError if they are not full names."""
     if isinstance(trusted, str) or not all(isinstance(name, str) and "." in name for name in trusted or ()):
         raise ModelError(f"trusted: expected full names of types, got {str(trusted)[:80]!r}")
     return frozenset(trusted or ())
 
 
 def _check_version(caught: Sequence[warnings.WarningMessage]) -> None:
-    """A model of another minor version may load and predict something else."""
+    """Raise ModelError if the model was saved by another minor version, as its predictions may differ."""
     for warning in caught:
         theirs = getattr(warning.message, "original_sklearn_version", None)
         if theirs is not None:
@@ -130,7 +128,7 @@ def _check_version(caught: Sequence[warnings.WarningMessage]) -> None:
 
 
 def _canonical(data: bytes) -> dict[str, bytes]:
-    """Return the parts of a skops archive, without ids, its arrays numbered as they appear, each once."""
+    """Return the parts of a skops archive without ids, equal arrays once, numbered in order of use."""
     parts = read_archive(data, _EVERYTHING)
     root = json.loads(parts[SCHEMA])
     files: dict[bytes, str] = {}
@@ -150,7 +148,7 @@ def _canonical(data: bytes) -> dict[str, bytes]:
 
 
 def _without_padding(data: bytes) -> bytes:
-    """Zeros in the gaps of an array of records, a tree's nodes, which may hold whatever was in memory."""
+    """Return an npy file whose records (a tree's nodes) have zeros in their padding bytes."""
     array: npt.NDArray[Any] = read_array("array", data)
     if array.dtype.names is None:
         return data

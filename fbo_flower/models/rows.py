@@ -1,9 +1,9 @@
-"""Which parts of a model are rows of the data it was trained on.
+"""Find the parts of a model that are rows of its training data.
 
-A support vector is a patient. So are the neighbours of a neighbours' model, the inducing points of a
-Gaussian process, the centroid of a class with one member. Single cells travel more widely: a tree's
-thresholds lie half way between two values, a quantile transformer and an encoder keep values as they are;
-those are not reported.
+Some models contain training rows, for example patients' records: the support vectors of an SVM, the stored
+data of a nearest-neighbour model or a Gaussian process, the centroid of a class with one member. Single
+values are not reported, although many models contain them: a tree's threshold lies half way between two
+values of a feature, and quantile transformers and encoders store values unchanged.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from fbo_flower.models.consistency import children
 Array = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
-# attributes of scikit-learn's estimators that hold training rows (or, KDTree and BallTree, are made of them)
+# attributes and types of scikit-learn that hold training rows
 ROW_ATTRIBUTES = frozenset(
     [".support_vectors_", "._fit_X", ".X_train_", ".X_fit_", ".X_", ".X_thresholds_", "._BaseLibSVM__Xfit"]
 )
 ROW_TYPES = frozenset({"KDTree", "BallTree", "KDTree32", "BallTree32", "KDTree64", "BallTree64"})
-TOLERANCE = 1e-6  # of a column's largest value: wide enough for float32
+TOLERANCE = 1e-6  # relative to a column's largest value; wide enough for float32
 
 
 def carries_rows(model: Any, rows: Any = None) -> list[str]:
-    """Name the parts of a fitted model that hold training rows, e.g. `.steps[2][1].support_vectors_`.
+    """Return the names of the parts that hold training rows, e.g. `.steps[2][1].support_vectors_`.
 
-    Parts are known by their name. With `rows` every array of the model is also compared with the rows
-    themselves and with what the steps of its pipelines make of them; rows whose numbers are all the same are
-    no evidence. Short rows of few distinct values may be found by chance: the operator decides.
+    Known attributes and types are found by name. If `rows` is given, every array of the model is also
+    compared with the rows and with their transformations by the steps of its pipelines. Rows whose numbers
+    are all equal are ignored. Short rows of few distinct values may match by chance, so the operator decides
+    what to do with a finding.
 
     Parameters
     ----------
     model : a fitted estimator
-    rows : `(n, d)`, what it was trained on, as `fit` was given it
+    rows : `(n, d)`, the training data as passed to `fit`
     """
     stages = (
         [] if rows is None else [stage for stage in map(_numbers, _stages(model, rows)) if stage is not None]
@@ -64,7 +65,7 @@ def _named_parts(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _stages(model: Any, rows: Any) -> Iterator[Any]:
-    """The rows as every step of every pipeline sees them."""
+    """Yield the rows as transformed for each step of each pipeline in the model."""
     from sklearn.compose import TransformedTargetRegressor
     from sklearn.pipeline import FeatureUnion, Pipeline
 
@@ -101,7 +102,7 @@ def _dense(part: Any) -> Any:
 
 
 def _numbers(rows: Any) -> Array | None:
-    """Rows as float64 `(n, d)`, missing ones as 0; None if they are not numbers."""
+    """Return rows as float64 `(n, d)`, with 0 for missing values; None if they are not numbers."""
     try:
         numbers = np.asarray(_dense(rows), dtype=np.float64)
     except (TypeError, ValueError):
@@ -110,7 +111,7 @@ def _numbers(rows: Any) -> Array | None:
 
 
 def _holds(part: Any, rows: Array) -> bool:
-    """Whether an array has one of the rows, as a row or, transposed, as a column."""
+    """Return whether a part is an array that contains one of `rows`, as a row or as a column."""
     array: AnyArray = _dense(part)
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.ndim < 2 or not array.size:
         return False
@@ -123,9 +124,10 @@ def _holds(part: Any, rows: Array) -> bool:
 
 
 def _equal_rows(candidates: Array, rows: Array) -> BoolArray:
-    """Which `candidates (m, d)` equal one of `rows (n, d)` to the tolerance, `(m,)`.
+    """Return which `candidates (m, d)` equal one of `rows (n, d)` within the tolerance: `(m,)`.
 
-    Both are put on a line by one and the same uneven direction; equal rows are neighbours there.
+    Rows and candidates are projected on one direction and sorted. A candidate is compared only with its two
+    neighbours among the rows, because equal rows have equal projections.
     """
     scale = np.abs(rows).max(axis=0)
     scale[scale == 0] = 1.0

@@ -1,10 +1,10 @@
-"""Predictions of a model that came from elsewhere, made where it can do no harm.
+"""Predict with received models in a separate process with limits on time and memory.
 
-A child process loads the model and predicts, with limits on time and memory; it inherits no environment but
-what Python needs, runs BLAS in one thread and is not a copy of this process. It stays for the next model:
-the first costs a second or two, later ones milliseconds. If it dies or hangs, that is an error of this one
-model and the next gets a new child. The child is a bound on accidents and on crafted models, not a jail: it
-can read what this user can read.
+A child process loads the model and predicts. It is started fresh (not forked), inherits only the environment
+variables that Python needs, and runs BLAS in one thread. It is reused: the first request takes a second or
+two, later ones milliseconds. If the child crashes or exceeds the time limit, the request raises ModelError
+and the next request starts a new child. The child contains accidents and limits crafted models, but it is not
+a security jail: it can read every file that this user can read.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from fbo_flower.models.limits import Limits
 from fbo_flower.models.packing import Payload, check_trusted, payload_bytes
 
 START_SECONDS = 120.0  # for a child to import scikit-learn on a busy machine
-MAX_LOSSES = 20  # children lost one after the other, then no more are started
+MAX_LOSSES = 20  # consecutive lost children after which no more are started
 MAX_HEADER = 65_536
-MAX_WIDTH = 1000  # columns of an answer, or classes
-MAX_TEXT = 1024  # bytes of a label
+MAX_WIDTH = 1000  # largest number of columns of an answer, or of classes
+MAX_TEXT = 1024  # largest size of a label in bytes
 BOOT = "import sys; sys.path[:] = sys.argv[1:]; from fbo_flower.models import worker; worker.main()"
 KEPT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TZ")
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -49,21 +49,21 @@ def predict(
     method: str = "predict",
     in_process: bool = False,
 ) -> AnyArray:
-    """Return what a packed model says of `x (n, d)`.
+    """Return the predictions of a packed model for the rows `x (n, d)`.
 
     Parameters
     ----------
-    payload : from `pack`, over the wire
-    x : numbers, with NaN where a value is missing
-    limits : the operator's; the defaults if None
-    trusted : types beyond the built-in list, the operator's
+    payload : packed model, as returned by `pack`
+    x : numbers, with NaN for missing values
+    limits : the operator's limits; the defaults if None
+    trusted : full names of types that the operator trusts beyond the built-in list
     method : "predict", "predict_proba", "decision_function", or "classes_" for the classes of a classifier
-    in_process : True runs the same checks here and spares the child, its limits and its safety: for
-        simulations, where the models are one's own
+    in_process : True predicts in this process, with the same checks but without the child's limits and
+        isolation; for simulations, which create all models themselves
 
     Returns
     -------
-    `(n,)` or `(n, k)`, numbers or texts; classes `(k,)`
+    `(n,)` or `(n, k)`, numbers or texts; classes are `(k,)`
 
     Raises
     ------
@@ -89,7 +89,7 @@ def predict(
 
 
 def _checked(result: AnyArray, method: str, num_rows: int) -> AnyArray:
-    """What comes back is as foreign as what was sent."""
+    """Return the result if its type, shape and values are plausible: the child's answer is untrusted too."""
     fits = result.dtype.kind in "biufU" and (result.dtype.kind != "U" or result.dtype.itemsize <= MAX_TEXT)
     if method == "classes_":
         fits = fits and result.ndim == 1 and len(result) <= MAX_WIDTH
@@ -106,7 +106,7 @@ def _checked(result: AnyArray, method: str, num_rows: int) -> AnyArray:
 
 
 class Child:
-    """One worker process and the pipes to it."""
+    """One worker process and its pipes."""
 
     def __init__(self, boot: str = BOOT) -> None:
         path = [os.path.abspath(entry) for entry in sys.path if entry]
@@ -118,7 +118,7 @@ class Child:
             stderr=subprocess.PIPE,
             env=environment | dict.fromkeys(THREADS, "1"),
             cwd=os.path.abspath(os.sep),
-            start_new_session=True,  # a Ctrl-C at the terminal is for the parent
+            start_new_session=True,  # so that Ctrl-C at the terminal reaches only the parent
         )
         self.owner = os.getpid()
         header, _ = self._exchange(b"", 0, START_SECONDS, "starting")
@@ -127,7 +127,7 @@ class Child:
             raise ModelError("worker: expected it to be ready, got something else")
 
     def ask(self, header: dict[str, Any], payload: bytes, x: AnyArray) -> AnyArray:
-        """Return the worker's answer to one request; ModelError if there is none."""
+        """Send one request and return the predictions; ModelError if the worker refuses or fails."""
         text, rows, seconds = json.dumps(header).encode(), worker.dump_array(x), header["limits"]["seconds"]
         request = worker.REQUEST.pack(len(text), len(payload), len(rows)) + text + payload + rows
         most = MAX_HEADER + MAX_WIDTH * max(8 * len(x), MAX_TEXT)
@@ -142,7 +142,7 @@ class Child:
         return read_array("predictions", content)
 
     def kill(self) -> None:
-        """End the process and close the pipes; harmless when it has ended."""
+        """Kill the process and close its pipes; does nothing if it has already ended."""
         with suppress(OSError):
             self.process.kill()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
@@ -154,13 +154,13 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it may be asked again, by this process."""
+        """Whether the process runs and belongs to this process (not to the parent of a fork)."""
         return self.owner == os.getpid() and self.process.poll() is None
 
     def _exchange(
         self, request: bytes, most: int, seconds: float, doing: str
     ) -> tuple[dict[str, Any], bytes]:
-        """Send a request and read the answer; after `seconds` the child is killed, which ends any wait."""
+        """Send a request and return the answer; a timer kills the child after `seconds`."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         expired = threading.Event()
@@ -187,7 +187,7 @@ class Child:
             reason = f"took longer than {seconds:g} s" if expired.is_set() else self._ending()
             self.kill()
             raise ModelError(f"model: the worker {reason} while {doing}") from error
-        except (ValueError, RecursionError) as error:  # ModelError is one of these
+        except (ValueError, RecursionError) as error:  # ModelError is a ValueError
             self.kill()
             raise error if isinstance(error, ModelError) else ModelError("worker: expected JSON") from error
         finally:
@@ -208,16 +208,16 @@ class Child:
 
 
 class Pool:
-    """The one child of this process, replaced when it is lost."""
+    """Holds the one child of this process and replaces it when it is lost."""
 
     def __init__(self, boot: str = BOOT) -> None:
         self.boot = boot
         self.lock = threading.Lock()
         self.child: Child | None = None
-        self.num_lost = 0  # since the last answer
+        self.num_lost = 0  # children lost since the last answer
 
     def ask(self, header: dict[str, Any], payload: bytes, x: AnyArray) -> AnyArray:
-        """As `Child.ask`, starting a child where there is none."""
+        """Return the answer of `Child.ask`; start a child first if none is alive."""
         with self.lock:
             if self.child is None or not self.child.alive:
                 if self.num_lost >= MAX_LOSSES:
@@ -232,7 +232,7 @@ class Pool:
             return answer
 
     def close(self) -> None:
-        """End the child, if it is ours: a fork must leave its parent's alone."""
+        """Kill the child, unless this process is a fork and the child belongs to its parent."""
         if self.child is not None and self.child.owner == os.getpid():
             self.child.kill()
         self.child = None

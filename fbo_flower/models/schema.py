@@ -1,9 +1,9 @@
-"""What `schema.json` may say: known loaders, known types, arrays that exist, trees that end.
+"""Check the `schema.json` of a model: known loaders, trusted types, existing arrays, valid trees.
 
-skops trusts every public estimator of scikit-learn and NumPy's functions, among them brute-force neighbours,
-which carry their training rows, and transformers that call what they were given. Here nothing is trusted
-that is not on a list: for each kind of node in the schema, the types that it may build. The site's operator
-extends the list for objects; nobody else does.
+skops trusts every public estimator of scikit-learn and NumPy's functions. Among them are nearest-neighbour
+models, which contain their training rows, and transformers that call a function they are given. This module
+accepts only listed types: for each kind of node in the schema, the types that it may build. Only the site's
+operator can extend the list.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fbo_flower.models.archive import SCHEMA, AnyArray, read_array, reason
 from fbo_flower.models.trees import check_tree
 from fbo_flower.models.trusted import ESTIMATORS, NUMBERS, PRIMITIVES
 
-MAX_DEPTH = 100  # of nodes within nodes; a pipeline of forests has 20
-OLDEST_PROTOCOL = 2  # of skops; the loaders of earlier ones are older code
+MAX_DEPTH = 100  # nesting depth of nodes; a pipeline of forests has 20
+OLDEST_PROTOCOL = 2  # of skops; earlier protocols would run older loaders
 
 Node = dict[str, Any]
 
-# loader -> the types that it may build; loaders that are not here are refused
+# loader -> the types that it may build; other loaders are refused
 BUILDS: dict[str, frozenset[str]] = {
     "DictNode": frozenset({"builtins.dict"}),
     "ListNode": frozenset({"builtins.list"}),
@@ -36,20 +36,27 @@ BUILDS: dict[str, frozenset[str]] = {
     "ObjectNode": ESTIMATORS,
     "TreeNode": frozenset({"sklearn.tree._tree.Tree"}),
 }
-EXTENDED = ("ObjectNode", "TypeNode", "FunctionNode", "LossNode", "RandomStateNode")  # by the operator
+EXTENDED = (
+    "ObjectNode",
+    "TypeNode",
+    "FunctionNode",
+    "LossNode",
+    "RandomStateNode",
+)  # the operator may trust further types for these
 
 
 @dataclass
 class Walk:
-    """The nodes of a schema, one after the other, and what was learned on the way.
+    """State of the walk over the nodes of a schema.
 
     Attributes
     ----------
     parts : the files of the archive
-    trusted : types beyond our own
-    num_bytes : of all arrays that nodes ask for, one that is asked for twice counted twice
-    arrays : those that were asked for, by file
-    names : of all types
+    trusted : types that the operator trusts beyond the built-in list
+    max_bytes : limit on `num_bytes`
+    num_bytes : size of all arrays that nodes refer to; an array counts each time
+    arrays : the arrays referred to so far, by file
+    names : full names of all types found so far
     """
 
     parts: Mapping[str, bytes]
@@ -60,20 +67,20 @@ class Walk:
     names: set[str] = field(default_factory=set)
 
     def visit(self, node: object) -> Iterator[Node]:
-        """Check one node by itself; yield its children."""
+        """Check one node and yield its children."""
         if not isinstance(node, dict):
             raise ModelError(f"{SCHEMA}: expected a node, got {type(node).__name__}")
         loader, name = _text(node, "__loader__"), f"{_text(node, '__module__')}.{_text(node, '__class__')}"
         own = name in BUILDS.get(loader, ())
         if not own and not (loader in EXTENDED and name in self.trusted):
             raise ModelError(f"model: expected trusted types only, got {name[:120]} ({loader[:40]})")
-        if "__id__" in node:  # skops would build another node with this id in its place
+        if "__id__" in node:  # skops would build the node with this id instead
             raise ModelError(f"{SCHEMA}: expected nodes without ids, as `pack` writes them")
         self.names.add(name)
         yield from _CHILDREN[loader](self, node)
 
     def array(self, node: Node) -> AnyArray:
-        """Return the array that a node asks for."""
+        """Return the array that a node refers to."""
         if node.get("type") != "numpy":
             raise ModelError(f"{SCHEMA}: expected an array of numbers, got {str(node.get('type'))[:40]!r}")
         name = _text(node, "file")
@@ -84,29 +91,29 @@ class Walk:
         return self.arrays[name]
 
     def count(self, num_bytes: int) -> None:
-        """Add to what will be loaded."""
+        """Add to the size of the arrays to load; ModelError above `max_bytes`."""
         self.num_bytes += num_bytes
         if self.num_bytes > self.max_bytes:
             raise ModelError(f"model: expected up to {self.max_bytes} bytes in arrays, got more")
 
 
 def check_schema(parts: Mapping[str, bytes], trusted: frozenset[str], max_bytes: int) -> set[str]:
-    """Refuse a model whose schema names anything untrusted, or whose arrays are not what they should be.
+    """Check the schema and the arrays of a model, and return the names of its types.
 
     Parameters
     ----------
-    parts : as from `read_archive`
-    trusted : full names of types that the operator trusts beside the built-in list
-    max_bytes : of all arrays
+    parts : as returned by `read_archive`
+    trusted : full names of types that the operator trusts beyond the built-in list
+    max_bytes : largest total size of the arrays
 
     Returns
     -------
-    The names of the types in it, all trusted.
+    The full names of all types in the model; all of them are trusted.
 
     Raises
     ------
     ModelError
-        With what was found.
+        If the schema names an untrusted type or an array is invalid; the message names it.
     """
     try:
         root = json.loads(parts[SCHEMA])
@@ -129,7 +136,7 @@ def check_schema(parts: Mapping[str, bytes], trusted: frozenset[str], max_bytes:
 
 
 def scalar(node: object) -> object:
-    """Return the value of a node that holds a text, a number, a truth value or nothing."""
+    """Return the value of a JSON node: a text, number, boolean or None."""
     if not isinstance(node, dict) or node.get("__loader__") != "JsonNode":
         raise ModelError(f"{SCHEMA}: expected a plain value")
     try:
@@ -150,7 +157,7 @@ def _of_dict(walk: Walk, node: Node) -> Iterator[Node]:
         raise ModelError(f"{SCHEMA}: expected the items of a dict")
     keys = _child(node, "key_types")
     if keys.get("__loader__") != "ListNode" or len(_items(keys)) != len(content):
-        raise ModelError(f"{SCHEMA}: expected a type of every key")  # skops drops what has none
+        raise ModelError(f"{SCHEMA}: expected a type of every key")  # skops drops items without one
     if any(key.get("__loader__") != "TypeNode" for key in _items(keys)):
         raise ModelError(f"{SCHEMA}: expected types of keys")
     yield from content.values()
@@ -175,7 +182,7 @@ def _of_json(walk: Walk, node: Node) -> Iterator[Node]:
 
 
 def _of_array(walk: Walk, node: Node) -> Iterator[Node]:
-    if node.get("type") == "json":  # an array of objects: its items are nodes
+    if node.get("type") == "json":  # an object array: its items are nodes
         yield from _of_list(walk, node)
         yield _child(node, "shape")
     else:

@@ -1,7 +1,8 @@
-"""Ranges of a decision tree's arrays.
+"""Check the index ranges in a decision tree's arrays.
 
-scikit-learn walks a tree in C and believes every index: a wild child or feature reads foreign memory or ends
-the process. In a tree that scikit-learn grew or pruned, children come after their parent, so a walk ends.
+scikit-learn walks a tree in C without checking indices: an invalid child or feature would read foreign memory
+or crash the process. In a tree that scikit-learn grew or pruned, children come after their parent; checking
+this order also guarantees that a walk ends.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ def check_tree(
     nodes: npt.NDArray[Any],
     values: AnyArray,
 ) -> None:
-    """Refuse a tree on which scikit-learn's walk would leave its arrays or not end.
+    """Raise ModelError if scikit-learn's walk through the tree would leave its arrays or not end.
 
     Parameters
     ----------
     num_features, num_outputs, max_depth, node_count : positive integers; `max_depth` may be 0
-    num_classes : `(num_outputs,)`, at least 1 each; 1 in regression
-    nodes : `(node_count,)`, of scikit-learn's own type
+    num_classes : `(num_outputs,)`, at least 1 each; 1 for regression
+    nodes : `(node_count,)`, of scikit-learn's node dtype
     values : `(node_count, num_outputs, max(num_classes))`, finite
 
     Raises
     ------
     ModelError
-        With the first thing that is wrong.
+        At the first inconsistency; the message describes it.
     """
     for name, value, least in (
         ("features", num_features, 1),
@@ -80,7 +81,7 @@ def _check_nodes(nodes: npt.NDArray[Any], num_features: int) -> None:
     feature, threshold = nodes["feature"][~leaf], nodes["threshold"][~leaf]
     if ((feature < 0) | (feature >= num_features)).any():
         raise ModelError(f"tree: expected features below {num_features}, got {int(np.max(np.abs(feature)))}")
-    if np.isnan(threshold).any():  # infinite ones part missing values from the rest
+    if np.isnan(threshold).any():  # infinite thresholds are legal: they separate missing values
         raise ModelError("tree: expected thresholds that are numbers, got NaN")
     if (nodes["missing_go_to_left"][~leaf] > 1).any():
         raise ModelError("tree: expected missing_go_to_left of 0 or 1")

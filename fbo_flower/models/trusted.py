@@ -1,9 +1,9 @@
-"""The types that a model may hold: estimators that predict with NumPy, libsvm or trees, and plain values.
+"""The types that a received model may contain: estimators on NumPy, libsvm or trees, and plain values.
 
-Left out on purpose: neighbours, kernel ridge and Gaussian processes (they are their training rows),
-stochastic gradient descent, boosting and networks (their losses, random states and predictors are more code
-than can be checked here), whatever calls a function that came with it. An operator who needs one of these
-names it.
+Excluded on purpose: nearest neighbours, kernel ridge and Gaussian processes, which contain their training
+rows; stochastic gradient descent, boosting and neural networks, whose losses, random states and predictors
+are too much code to check here; and estimators that call a function sent with the model. An operator who
+needs one of these adds it to the trusted types by name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ESTIMATORS = frozenset().union(
     _names("preprocessing._polynomial", "PolynomialFeatures"),
     _names(
         "preprocessing._function_transformer", "FunctionTransformer"
-    ),  # without a function: they are refused
+    ),  # usable without a function only: functions are refused
     _names("feature_selection._variance_threshold", "VarianceThreshold"),
     _names("decomposition._pca", "PCA"),
     _names("decomposition._truncated_svd", "TruncatedSVD"),

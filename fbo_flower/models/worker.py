@@ -1,9 +1,8 @@
-"""The child process in which models of others are loaded and predict; started by `sandbox`, never by hand.
+"""The worker process that loads received models and predicts with them; started by `sandbox` only.
 
-On its standard input comes one request after the other: the lengths of three parts, then a header as JSON,
-the model, and the rows as an npy file. On its standard output goes one answer each: the lengths of two
-parts, then a header as JSON and the predictions as an npy file. Nothing is pickled. Whatever a model prints
-goes nowhere.
+It reads requests from standard input: the lengths of three parts, then a JSON header, the model, and the rows
+as an npy file. For each it writes one answer to standard output: the lengths of two parts, then a JSON header
+and the predictions as an npy file. Nothing is pickled. Output that a model prints is discarded.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ OUT_OF_MEMORY = "memory"
 def run(
     payload: npt.NDArray[Any], x: AnyArray, method: str, trusted: Sequence[str] | None, limits: Limits
 ) -> AnyArray:
-    """Load a model and return what it says of `x (n, d)`; ModelError for whatever goes wrong.
+    """Load a model and return its answer for `x (n, d)`; every failure raises ModelError.
 
     Parameters
     ----------
-    method : one of `METHODS`; "classes_" gives the classes of a classifier and looks at no row
+    method : one of `METHODS`; "classes_" returns the classes of a classifier and ignores the rows
     """
     model = _unpacked(payload_bytes(payload, limits), tuple(trusted or ()), limits)
     try:
@@ -61,26 +60,26 @@ def run(
         return result
     except (MemoryError, ModelError):
         raise
-    except Exception as error:  # the model's attributes are what somebody sent
+    except Exception as error:  # the model's attributes are untrusted, so any exception may come
         raise ModelError(f"model: {method} failed ({reason(error)})") from error
 
 
-@functools.lru_cache(maxsize=1)  # the next question is often about the same model
+@functools.lru_cache(maxsize=1)  # consecutive requests are often about the same model
 def _unpacked(data: bytes, trusted: tuple[str, ...], limits: Limits) -> Any:
     return unpack(np.frombuffer(data, dtype=np.uint8), trusted, limits)
 
 
 def dump_array(array: AnyArray) -> bytes:
-    """Return an array of numbers or texts as an npy file."""
+    """Return an array of numbers or texts as the bytes of an npy file."""
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
 
 
 def main() -> None:
-    """Answer requests until the standard input ends."""
+    """Answer requests until standard input ends."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    for name in PRELOADED:  # the seconds that every later request is spared
+    for name in PRELOADED:  # import once, before the first request
         importlib.import_module(name)
     base_memory = _virtual_memory()
     _limit_once()
@@ -97,7 +96,7 @@ def main() -> None:
             result = _answer(json.loads(header), payload, rows, base_memory)
         except MemoryError:
             _send(answers, {"failed": OUT_OF_MEMORY})
-            return  # what is left of the heap is no place for the next model
+            return  # end: the heap may be nearly full, and the next model needs a fresh process
         except ModelError as error:
             _send(answers, {"refused": str(error)})
         else:
@@ -117,7 +116,7 @@ def _answer(header: dict[str, Any], payload: bytes, rows: bytes, base_memory: in
 def _read(stream: IO[bytes], length: int) -> bytes:
     content = stream.read(length)
     if len(content) != length:
-        sys.exit(0)  # the parent has gone
+        sys.exit(0)  # the parent process has ended
     return content
 
 
@@ -128,7 +127,7 @@ def _send(stream: IO[bytes], header: dict[str, Any], content: bytes = b"") -> No
 
 
 def _limit_once() -> None:
-    """No files written, no memory dumped, few files open; where the system has no such limits, nothing."""
+    """Forbid written files and core dumps and limit open files, if the system supports it."""
     try:
         import resource
     except ImportError:
@@ -139,7 +138,7 @@ def _limit_once() -> None:
 
 
 def _limit_request(limits: Limits, base_memory: int | None) -> None:
-    """Seconds of the processor and bytes of memory for this request, counted from where the process is."""
+    """Set the processor time and memory that this request may use beyond what the process has used."""
     try:
         import resource
     except ImportError:
@@ -155,7 +154,7 @@ def _limit_request(limits: Limits, base_memory: int | None) -> None:
 
 
 def _virtual_memory() -> int | None:
-    """Bytes of this process's address space; None where the system does not say."""
+    """Return the size of this process's address space in bytes; None if the system does not report it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")

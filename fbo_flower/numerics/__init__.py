@@ -1,1 +1,1 @@
-"""Functions of arrays: no state, no Flower. Float64 throughout; points are rows."""
+"""Pure functions of arrays, independent of Flower. All reals are float64; points are rows."""

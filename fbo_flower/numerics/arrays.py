@@ -1,4 +1,4 @@
-"""The array types that every module of this package means."""
+"""Array types shared by the modules of this package."""
 
 from __future__ import annotations
 

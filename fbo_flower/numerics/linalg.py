@@ -1,8 +1,8 @@
-"""Cholesky factors with the jitter they needed, on LAPACK directly.
+"""Cholesky factors, with jitter where needed, through LAPACK; and the BFGS update.
 
-For matrices of a few dozen rows the checks of `scipy.linalg` cost more than the work, hence `potrf`, `potrs`,
-`potri` and `trtrs`. SciPy is imported at the first factorisation. Notation: `A = L L^T`, `L` lower
-triangular.
+For matrices of a few dozen rows the checks of `scipy.linalg` cost more than the computation, so LAPACK's
+`potrf`, `potrs`, `potri` and `trtrs` are called directly. SciPy is imported at the first factorisation.
+Notation: `A = L L^T`, `L` lower triangular.
 """
 
 from __future__ import annotations
@@ -19,67 +19,68 @@ from fbo_flower.numerics.threads import limit_new_libraries
 
 Array = npt.NDArray[np.float64]
 
-JITTERS = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)  # times the mean of the diagonal
+JITTERS = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)  # tried in turn, times the mean diagonal entry
 
 
 @functools.cache
-def _lapack() -> ModuleType:
-    from scipy.linalg import lapack
+def lapack() -> ModuleType:
+    """Return `scipy.linalg.lapack`, imported at the first call."""
+    from scipy.linalg import lapack as module
 
     limit_new_libraries()
-    return lapack
+    return module
 
 
 @dataclass(frozen=True)
 class Factor:
-    """`L` with `L L^T = A + jitter I`.
+    """The Cholesky factor `L` with `L L^T = A + jitter I`.
 
     Attributes
     ----------
     lower : `(n, n)`, zeros above the diagonal
-    jitter : what was added to the diagonal, 0 for a well-conditioned matrix
+    jitter : number added to the diagonal; 0 for a well-conditioned matrix
     """
 
     lower: Array
     jitter: float
 
     def solve(self, b: Array) -> Array:
-        """`A^-1 b` for `b` of shape `(n,)` or `(n, k)`."""
+        """Return `A^-1 b` for `b` of shape `(n,)` or `(n, k)`."""
         if b.size == 0:
             return np.zeros_like(b)
-        solution: Array = _lapack().dpotrs(self.lower, b, lower=1)[0]
+        solution: Array = lapack().dpotrs(self.lower, b, lower=1)[0]
         return solution
 
     def solve_lower(self, b: Array) -> Array:
-        """`L^-1 b` for `b` of shape `(n,)` or `(n, k)`; its squared norm is `b^T A^-1 b`."""
+        """Return `L^-1 b` for `b` of shape `(n,)` or `(n, k)`; its squared norm is `b^T A^-1 b`."""
         return self._solve_triangular(b, transpose=0)
 
     def solve_upper(self, b: Array) -> Array:
-        """`L^-T b` for `b` of shape `(n,)` or `(n, k)`; turns `N(0, I)` into `N(0, A^-1)`."""
+        """Return `L^-T b` for `b` of shape `(n,)` or `(n, k)`; maps draws of `N(0, I)` to `N(0, A^-1)`."""
         return self._solve_triangular(b, transpose=1)
 
     def inverse(self) -> Array:
-        """`A^-1 (n, n)`, symmetric to the last bit."""
+        """Return `A^-1 (n, n)`, symmetric to the last bit."""
         if self.lower.size == 0:
             return self.lower.copy()
-        lower: Array = _lapack().dpotri(self.lower, lower=1)[0]
+        lower: Array = lapack().dpotri(self.lower, lower=1)[0]
         inverse = lower + lower.T  # potri leaves the zeros above the diagonal
         inverse.flat[:: len(inverse) + 1] = lower.diagonal()
         return inverse
 
     def log_determinant(self) -> float:
-        """`log |A|`."""
-        return 2.0 * float(np.log(self.lower.diagonal()).sum())
+        """Return `log |A|`."""
+        return 2.0 * float(np.log(self.lower.diagonal()).sum())  # 2 sum_i log L_ii
 
     def _solve_triangular(self, b: Array, transpose: int) -> Array:
         if b.size == 0:
             return np.zeros_like(b)
-        solution: Array = _lapack().dtrtrs(self.lower, b, lower=1, trans=transpose)[0]
+        solution: Array = lapack().dtrtrs(self.lower, b, lower=1, trans=transpose)[0]
         return solution
 
 
 def cholesky(matrix: Array) -> Factor:
-    """Factorise a symmetric positive definite matrix, with the smallest jitter that works.
+    """Factorise a symmetric positive definite matrix with the smallest jitter that succeeds.
 
     Parameters
     ----------
@@ -102,10 +103,31 @@ def cholesky(matrix: Array) -> Factor:
     for relative in JITTERS:
         jitter = relative * scale
         attempt = matrix if jitter == 0.0 else matrix + jitter * np.eye(n)
-        lower, info = _lapack().dpotrf(attempt.T, lower=1, clean=1)  # C order transposed is LAPACK's
+        lower, info = lapack().dpotrf(attempt.T, lower=1, clean=1)  # C order transposed is LAPACK's
         if info == 0:
             return Factor(lower, jitter)
     raise NumericalError(
         f"cholesky: a ({n}, {n}) matrix with mean diagonal {scale:.3g} is not positive definite "
         f"even with jitter {JITTERS[-1] * scale:.3g}; try a larger noise variance"
     )
+
+
+def bfgs_update(h: Array, step: Array, change: Array, curvature: Array) -> Array:
+    """Return the BFGS updates of inverse Hessian approximations [Nocedal & Wright 2006, Eq. 6.17].
+
+    `H + (s^T y + y^T H y) s s^T / (s^T y)^2 - (H y s^T + s y^T H) / (s^T y)`, for every matrix by itself.
+
+    Parameters
+    ----------
+    h : `(b, D, D)`, the `H`, symmetric
+    step, change : `(b, D)`, the steps `s` and the changes `y` of the gradient of the minimised function
+    curvature : `(b,)`, the products `s^T y`, positive
+    """
+    hy = (h @ change[:, :, None])[:, :, 0]
+    s = step / curvature[:, None]
+    factor = curvature + (change * hy).sum(axis=1)
+    cross = hy[:, :, None] * s[:, None, :]
+    updated: Array = (
+        h + factor[:, None, None] * s[:, :, None] * s[:, None, :] - cross - cross.transpose(0, 2, 1)
+    )
+    return updated

@@ -1,8 +1,7 @@
-"""One BLAS and OpenMP thread, so that equal input gives equal bits on machines of one type.
+"""Limit BLAS and OpenMP to one thread, so that equal input gives equal bits on machines of one type.
 
-From about `n = 100` on, matrix products and factorisations depend on the number of threads in their last
-bits. The limit belongs to the process (BLAS) or to the thread (OpenMP), so it is kept here, once, and not by
-the functions that compute.
+From about `n = 100` on, the last bits of matrix products and factorisations depend on the number of threads.
+The limit is a property of the process (BLAS) or of the thread (OpenMP), so this module manages it centrally.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from contextlib import contextmanager
 
 from threadpoolctl import LibController, ThreadpoolController
 
-# Modules that bring a BLAS or an OpenMP runtime of their own: after one of them is imported the libraries are
-# listed anew.
-_BRINGERS = (
+# Modules that load a BLAS or OpenMP runtime of their own: after one of them is imported, the libraries are
+# listed again.
+_LOADING_MODULES = (
     "numpy.linalg",
     "scipy.linalg",
     "scipy.optimize",
@@ -32,25 +31,25 @@ _BRINGERS = (
 
 
 class _Limit:
-    """The libraries of this process, their own numbers of threads, and who is inside the limit."""
+    """State of the limit: the libraries, their original thread counts, and the number of active blocks."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.seen: tuple[str, ...] = ()
         self.libraries: list[LibController] = []
         self.num_inside = 0
-        self.process_before: dict[str, int] = {}  # by file; restored when the last thread leaves
+        self.process_before: dict[str, int] = {}  # file -> threads, restored after the last block
         self.local = threading.local()  # .depth, .thread_before: OpenMP and MKL count per thread
 
     def list_libraries(self) -> list[LibController]:
-        seen = tuple(name for name in _BRINGERS if name in sys.modules)
+        seen = tuple(name for name in _LOADING_MODULES if name in sys.modules)
         if seen != self.seen:
             self.libraries = list(ThreadpoolController().lib_controllers)
             self.seen = seen
         return self.libraries
 
     def apply(self) -> None:
-        """Limit every library that is not limited yet, and remember what it had."""
+        """Limit every library that is not limited yet, and store its thread count."""
         for library in self.list_libraries():
             before = self.local.thread_before if _is_per_thread(library) else self.process_before
             if library.filepath not in before:
@@ -77,7 +76,7 @@ def _set_num_threads(library: LibController, num_threads: int) -> None:
 
 
 def _release(library: LibController) -> None:
-    """Threadpoolctl 3.8 lets one thread limit OpenBLAS and silently ignores all others: take over."""
+    """Make this thread the one whose limits count: threadpoolctl 3.8 ignores all threads but the first."""
     clear = getattr(library, "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)
@@ -88,9 +87,9 @@ _LIMIT = _Limit()
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """Run the block with one BLAS thread and one OpenMP thread; inside itself it costs nothing.
+    """Run the block with one BLAS thread and one OpenMP thread; nested blocks cost nothing.
 
-    What belongs to the process stays limited until the last thread of the process has left its block.
+    Process-wide libraries stay limited until the last thread of the process has left its block.
     """
     local = _LIMIT.local
     depth: int = getattr(local, "depth", 0)
@@ -113,7 +112,7 @@ def single_thread() -> Iterator[None]:
 
 
 def limit_new_libraries() -> None:
-    """Bring libraries loaded since the limit was set under it: to call after lazily importing a BLAS."""
+    """Apply the current limit to newly loaded libraries; call this after lazily importing a BLAS."""
     if getattr(_LIMIT.local, "depth", 0) > 0:
         with _LIMIT.lock:
             _LIMIT.apply()

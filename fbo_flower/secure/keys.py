@@ -1,8 +1,8 @@
-"""Keys, boxes and masks, from Flower's primitives where they are sound.
+"""Keys, sealed boxes and masks for secure sums, built on Flower's cryptographic primitives.
 
-Flower's `generate_shared_key`, `encrypt`, `create_shares` and their counterparts are used as they are. Its
-`pseudo_rand_gen` is not: it folds its seed to 32 bits and feeds a Mersenne Twister, so that whoever holds
-a masked vector can try all masks; masks come from ChaCha20 here. `docs/adr/` has the reasons.
+Flower's `generate_shared_key`, `encrypt`, `create_shares` and their inverses are used unchanged. Its
+`pseudo_rand_gen` is not used, because it reduces the seed to 32 bits and feeds a Mersenne Twister: anyone
+with a masked vector could try all masks. Masks here come from ChaCha20. `docs/adr/` has the reasons.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt, 
 from fbo_flower.errors import WireError
 from fbo_flower.secure.fixed_point import Words
 
-CURVE = ec.SECP384R1()  # Flower's
+CURVE = ec.SECP384R1()  # the curve Flower uses
 PRIVATE_BYTES, PUBLIC_BYTES, SEED_BYTES = 48, 49, 32
 
 
 def new_private_key() -> bytes:
-    """Return a private key, `PRIVATE_BYTES` long."""
+    """Return a new random private key of `PRIVATE_BYTES` bytes."""
     return ec.generate_private_key(CURVE).private_numbers().private_value.to_bytes(PRIVATE_BYTES)
 
 
 def public_key(private: bytes) -> bytes:
-    """Return the public key of a private one, `PUBLIC_BYTES` long."""
+    """Return the public key of a private key: `PUBLIC_BYTES` bytes."""
     key = ec.derive_private_key(int.from_bytes(private), CURVE).public_key()
     return key.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
 
 
 def is_public_key(data: bytes) -> bool:
-    """Return whether these bytes are a point of the curve."""
+    """Return whether these bytes encode a point of the curve."""
     try:
         ec.EllipticCurvePublicKey.from_encoded_point(CURVE, data)
     except ValueError:
@@ -49,7 +49,7 @@ def is_public_key(data: bytes) -> bool:
 
 
 def agree(private: bytes, public: bytes) -> bytes:
-    """Return the key that two agents share; both get the same. WireError if `public` is no key."""
+    """Return the key that two agents share (both compute the same); WireError if `public` is not a key."""
     own = ec.derive_private_key(int.from_bytes(private), CURVE)
     try:
         return generate_shared_key(own, ec.EllipticCurvePublicKey.from_encoded_point(CURVE, public))
@@ -58,28 +58,28 @@ def agree(private: bytes, public: bytes) -> bytes:
 
 
 def derive(key: bytes, purpose: bytes, label: bytes) -> bytes:
-    """Return `SEED_BYTES` that nobody can tell without the key, others for every purpose and label."""
+    """Return `SEED_BYTES` pseudorandom bytes for a purpose and label; unpredictable without the key."""
     return hmac.digest(key, purpose + b"\0" + label, "sha256")
 
 
 def expand(seed: bytes, size: int) -> Words:
-    """Return a mask `(size, 2)` from a seed."""
+    """Return the mask `(size, 2)` that a seed generates with ChaCha20."""
     stream = Cipher(algorithms.ChaCha20(seed, bytes(16)), mode=None).encryptor().update(bytes(16 * size))
     return np.frombuffer(stream, dtype="<u8").reshape(size, 2).astype(np.uint64)
 
 
 def commit(seed: bytes) -> bytes:
-    """Return what binds its sender to a seed without telling it."""
+    """Return a commitment to a seed: its hash, which does not reveal the seed."""
     return hashlib.sha256(b"fbo-flower secure sum" + seed).digest()
 
 
 def seal(key: bytes, content: bytes) -> bytes:
-    """Return content that only the holders of a derived key can read or change."""
+    """Return the content encrypted and authenticated with a derived key."""
     return encrypt(_fernet(key), content)
 
 
 def unseal(key: bytes, box: bytes) -> bytes:
-    """Undo `seal`; WireError if it was not made with this key."""
+    """Return the content of a sealed box; WireError if it was not sealed with this key."""
     try:
         return decrypt(_fernet(key), box)
     except InvalidToken as error:
@@ -87,12 +87,12 @@ def unseal(key: bytes, box: bytes) -> bytes:
 
 
 def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
-    """Return shares of a secret, any `threshold` of which bring it back."""
+    """Return `number` shares of a secret; any `threshold` of them recover it."""
     return create_shares(secret, threshold, number)
 
 
 def join(shares: Sequence[bytes]) -> bytes | None:
-    """Return the secret behind `threshold` shares; None if they do not fit together."""
+    """Return the secret recovered from `threshold` shares; None if the shares are inconsistent."""
     try:
         return combine_shares(list(shares))
     except (ValueError, IndexError):

@@ -1,7 +1,7 @@
-"""One secure sum: what an agent sends, what it reveals, and how the server takes the masks off.
+"""One secure sum: an agent masks its numbers, neighbours reveal seeds, the server removes the masks.
 
-Notation: an agent has `d` neighbours, in the order in which the server names them; `t` of them can bring back
-its own mask. The sum of `size` numbers has a label that is used once.
+Notation: an agent has `d` neighbours, in the order in which the server lists them; the shares of any `t` of
+them recover the agent's private mask. Each sum is of `size` numbers and has a label that is used only once.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from fbo_flower.secure import fixed_point, keys
 from fbo_flower.secure.fixed_point import Words
 
 Bytes = npt.NDArray[np.uint8]
-_TRIES = 200  # combinations of shares, where some are wrong
-_SHARE_BYTES = 52  # of a seed: an index and three blocks, padded
-BOX_BYTES = 164  # of a sealed share
+_TRIES = 200  # combinations of shares to try if some shares are wrong
+_SHARE_BYTES = 52  # size of a share of a seed: an index and three blocks, padded
+BOX_BYTES = 164  # size of a sealed share
 
 
 def neighbours(group: Sequence[str], degree: int) -> dict[str, tuple[str, ...]]:
-    """Return agent -> its neighbours: the nearest on a circle, all others where they are few enough.
+    """Return agent -> its neighbours: the `degree` nearest on a circle, or all others in a small group.
 
     Parameters
     ----------
-    group : in the order of the circle, drawn at random
-    degree : `d`, even
+    group : agents in the order of the circle, which the caller draws at random
+    degree : `d`, an even number
     """
     size = len(group)
     if size - 1 <= degree:
@@ -40,24 +40,24 @@ def neighbours(group: Sequence[str], degree: int) -> dict[str, tuple[str, ...]]:
 
 
 def degree(least: int) -> int:
-    """Return `d` for sums of at least so many agents, where there are enough."""
+    """Return the number of neighbours `d` for sums of at least `least` agents."""
     return 2 * least
 
 
 def threshold(num_neighbours: int) -> int:
-    """Return `t`: more than half, so that nobody's own mask and pair masks come out together."""
+    """Return `t`, more than half, so that a private mask and pairwise masks cannot both be recovered."""
     return num_neighbours // 2 + 1
 
 
 @dataclass(frozen=True)
 class Masked:
-    """What an agent sends.
+    """The message of one agent: masked numbers and sealed shares.
 
     Attributes
     ----------
-    words : `(size, 2)`
-    boxes : `(d, BOX_BYTES)`, a share of its own mask's seed for every neighbour, sealed
-    commitment : of that seed
+    words : `(size, 2)`, the masked numbers
+    boxes : `(d, BOX_BYTES)`, for each neighbour a sealed share of the seed of the agent's private mask
+    commitment : commitment to that seed
     """
 
     words: Words
@@ -66,12 +66,14 @@ class Masked:
 
 
 def mask(words: Words, private: bytes, others: Sequence[bytes], label: bytes) -> Masked:
-    """Return numbers under masks, and sealed shares of the mask of one's own.
+    """Return the numbers masked, with sealed shares of the private mask's seed.
 
     Parameters
     ----------
     words : `(size, 2)`
+    private : the agent's private key
     others : `(d,)`, public keys of the neighbours
+    label : name of the sum, used only once
     """
     own, public = secrets.token_bytes(keys.SEED_BYTES), keys.public_key(private)
     total = fixed_point.add(words, keys.expand(own, len(words)))
@@ -88,19 +90,19 @@ def mask(words: Words, private: bytes, others: Sequence[bytes], label: bytes) ->
 def reveal(
     private: bytes, others: Sequence[bytes], there: Sequence[bool], boxes: Bytes, label: bytes
 ) -> list[bytes]:
-    """Return, for every neighbour, its share if it has sent its numbers, the pair's seed if it has not.
+    """Return for each neighbour its share if it sent its numbers, or else the seed of the pairwise mask.
 
-    A box that its neighbour did not seal gives nothing, and the others what they hold.
+    A box that cannot be opened with the neighbour's key gives `b""`; the other boxes are not affected.
 
     Parameters
     ----------
-    there : `(d,)`, who has
-    boxes : `(d, BOX_BYTES)`, what each neighbour sealed for this agent; not read where it is not there
+    there : `(d,)`, whether each neighbour sent its numbers
+    boxes : `(d, BOX_BYTES)`, the share each neighbour sealed for this agent; ignored if it sent none
 
     Raises
     ------
     WireError
-        If a key is none.
+        If a public key is invalid.
     """
     found = []
     for other, is_there, box in zip(others, there, boxes, strict=True):
@@ -125,14 +127,14 @@ def unmask(
     around: Mapping[str, Sequence[str]],
     revealed: Mapping[str, Mapping[str, bytes]],
 ) -> Words | None:
-    """Return the sum of what was sent, `(size, 2)`; None if too little was revealed, or nonsense.
+    """Return the sum of the agents' numbers, `(size, 2)`; None if too few shares or seeds are valid.
 
     Parameters
     ----------
-    sent : agent -> what it sent, those who did
-    public : agent -> public key, of the whole group
-    around : agent -> its neighbours, of the whole group
-    revealed : agent -> neighbour -> share or seed, as it said
+    sent : agent -> its message, for the agents that sent one
+    public : agent -> public key, for the whole group
+    around : agent -> its neighbours, for the whole group
+    revealed : agent -> neighbour -> the share or seed that the agent revealed
     """
     total: Words | None = None
     for agent, masked in sent.items():
@@ -158,7 +160,7 @@ def _gone(others: Sequence[str], sent: Collection[str]) -> list[str]:
 
 
 def _seed(shares: Sequence[bytes], needed: int, commitment: bytes) -> bytes | None:
-    """Return the seed that its sender is bound to, however many shares are wrong, if enough are right."""
+    """Return the seed that matches the commitment, trying up to `_TRIES` subsets of the shares; else None."""
     usable = [share for share in shares if len(share) == _SHARE_BYTES]
     for chosen in islice(combinations(usable, needed), _TRIES):
         seed = keys.join(chosen)

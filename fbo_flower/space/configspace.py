@@ -1,11 +1,12 @@
-"""The bridge to ConfigSpace, in the extra `fbo-flower[configspace]`.
+"""Convert search spaces to and from ConfigSpace (extra `fbo-flower[configspace]`).
 
-What both sides can say crosses exactly: uniform floats and integers, unweighted categories, ordinals, and
-conditions of equality and membership, also joined by "and". What only ConfigSpace can say is refused instead
-of being dropped: priors, weights, forbidden clauses, other conditions. Default values have no counterpart.
+Supported in both directions: uniform floats and integers, unweighted categories, ordinals, and conditions of
+equality and membership, also joined by "and". Features that only ConfigSpace has (priors, weights, forbidden
+clauses, other conditions) raise ConfigError. Default values are dropped.
 
-ConfigSpace sorts its parameters, so their order, and with it the digest of the space, survives the way there
-and back only if it was sorted. Agents that must agree should build the space in the same way.
+ConfigSpace sorts its parameters by name. So a space that is converted there and back keeps its order, and
+with it its digest, only if its parameters were sorted. Agents that must agree on a space should all build it
+in the same way.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ if TYPE_CHECKING:
     from ConfigSpace import ConfigurationSpace
     from ConfigSpace.hyperparameters import Hyperparameter
 
-    # Generic in the types of its values, which differ from one to the next.
+    # The class is generic in its value types, which differ from parameter to parameter.
     AnyHyperparameter = Hyperparameter[Any, Any]
 
 Conditions = dict[str, tuple[Choice, ...]]
 
 
 def from_configspace(cs: ConfigurationSpace) -> SearchSpace:
-    """Return the search space that allows what `cs` allows; its parameters in the order of `cs`.
+    """Return the search space equivalent to `cs`, with its parameters in the order of `cs`.
 
     Raises
     ------
     ConfigError
-        If ConfigSpace is not installed, or `cs` has something that a search space cannot express.
+        If ConfigSpace is not installed, or `cs` has a feature that a search space does not support.
     """
     _require_configspace()
     if cs.forbidden_clauses:
@@ -41,7 +42,7 @@ def from_configspace(cs: ConfigurationSpace) -> SearchSpace:
     for condition in cs.conditions:
         for child, parent, values in _literals(condition):
             known = conditions.setdefault(child, {})
-            # Two conditions on one parent: both must hold.
+            # Two conditions on the same parent must both hold: intersect their values.
             known[parent] = tuple(value for value in values if value in known.get(parent, values))
             if not known[parent]:
                 raise ConfigError(
@@ -51,7 +52,7 @@ def from_configspace(cs: ConfigurationSpace) -> SearchSpace:
 
 
 def to_configspace(space: SearchSpace) -> ConfigurationSpace:
-    """Return the ConfigSpace that allows what `space` allows.
+    """Return the ConfigSpace equivalent to `space`.
 
     Raises
     ------
@@ -117,7 +118,7 @@ def _parameter(name: str, hyperparameter: AnyHyperparameter, active_when: Condit
             case hp.Constant(value=value):
                 return Categorical([value], active_when=active_when)
     except ConfigError as error:
-        # What the parameter says of its kind is said of its name, which is known here.
+        # The message begins with the kind ("Float: ..."); replace it by the parameter's name.
         _, _, problem = str(error).partition(": ")
         raise ConfigError(f"{name}: {problem}") from None
     kind = type(hyperparameter).__name__
@@ -125,7 +126,7 @@ def _parameter(name: str, hyperparameter: AnyHyperparameter, active_when: Condit
 
 
 def _literals(condition: object) -> Iterator[tuple[str, str, tuple[Choice, ...]]]:
-    """Yield (child, parent, values of the parent) for each part of an "and"."""
+    """Yield (child, parent, allowed values of the parent) for each part of a conjunction."""
     from ConfigSpace import AndConjunction, EqualsCondition, InCondition
 
     match condition:

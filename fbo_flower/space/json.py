@@ -1,11 +1,12 @@
-"""The JSON of a search space: written canonically, read with suspicion.
+"""Write a search space as canonical JSON, and read it back from untrusted senders.
 
 ::
 
     {"parameters": [{"high": 1000.0, "kind": "float", "log": true, "low": 0.001, "name": "C"}, ...]}
 
-Canonical: ASCII, keys sorted, no spaces, floats as Python's shortest repr, parameters in the order of the
-axes, `active_when` only where there is one and always with lists. Equal spaces have equal texts.
+The canonical form is ASCII with sorted keys, no spaces, floats in Python's shortest repr, parameters in the
+order of the axes, and `active_when` only for conditional parameters, always with lists. Equal spaces have
+equal texts.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 
 def write(parameters: Mapping[str, Parameter]) -> str:
-    """Return the canonical JSON of the parameters of a space."""
+    """Return the canonical JSON of a space's parameters."""
     entries = []
     for name, parameter in parameters.items():
         own = {key: getattr(parameter, key) for key in KEYS[type(parameter)]}
@@ -48,14 +49,14 @@ def write(parameters: Mapping[str, Parameter]) -> str:
 
 
 def read(text: str) -> dict[str, Parameter]:
-    """Return the parameters of a JSON from somebody who may not be trusted.
+    """Return the parameters in a JSON text, which may come from an untrusted sender.
 
     Raises
     ------
     WireError
         If `text` is too long, not JSON or not the JSON of a search space.
     ConfigError
-        If a parameter is well-formed but unusable.
+        If a parameter is well-formed but invalid.
     """
     if not isinstance(text, str) or len(text) > MAX_JSON_LENGTH:
         got = f"{len(text)}" if isinstance(text, str) else f"a {type(text).__name__}"
@@ -94,7 +95,7 @@ def _parameter(where: str, entry: object) -> tuple[str, Parameter]:
     try:
         return name, _build(where, entry, kind, conditions)
     except ConfigError as error:
-        # What the parameter says of its kind is said of its name, which is known here.
+        # The message begins with the kind ("Float: ..."); replace it by the parameter's name.
         _, _, problem = str(error).partition(": ")
         raise ConfigError(f"{name if name.isprintable() else show(name)}: {problem}") from None
 
@@ -125,7 +126,7 @@ def _check_keys(where: str, content: object, keys: list[str]) -> None:
 
 def _field(where: str, content: object, key: str, expected: type[T]) -> T:
     value = content.get(key) if isinstance(content, dict) else content
-    # Exactly the type: to `isinstance` a bool is an int.
+    # Compare the exact type, because a bool is an instance of int.
     if not isinstance(content, dict) or not isinstance(value, expected) or type(value) is not expected:
         raise WireError(f"{where}: expected {key} to be a {expected.__name__}, got {show(value)}")
     return value

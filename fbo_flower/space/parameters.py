@@ -1,11 +1,12 @@
-"""The four kinds of parameter, each with its piece of the unit interval.
+"""The four kinds of parameter, and how each maps its values to the unit interval.
 
-`Float` fills the interval continuously. The discrete kinds cut it into `k` bins, one per value: bin `i`
-covers `[i/k, (i+1)/k)`, the last one also 1. A log-scaled `Int` cuts `[low - 1/2, high + 1/2]` at the
-half-integers and takes the logarithm, so that every integer has a bin and small ones have wide bins.
+A `Float` covers the interval continuously. The discrete kinds divide it into `k` bins, one per value: bin `i`
+covers `[i/k, (i+1)/k)`, the last one also 1. A log-scaled `Int` divides `[low - 1/2, high + 1/2]` at the
+half-integers and takes the logarithm, so that every integer has a bin and small integers have wide bins.
 
-Two choices that are equal in Python (`1`, `1.0`, `True`) are one choice: a list with both is refused. A value
-matches a choice if both are equal and either both or neither are bool: `1.0` stands for `1`, `True` does not.
+Values that are equal in Python (`1`, `1.0`, `True`) are the same choice: a list with two of them is refused.
+A value matches a choice if both are equal and either both or neither are bool: `1.0` matches `1`, `True` does
+not.
 
 `unit` is a coordinate in [0, 1], `index` the number of a bin, counted from 0.
 """
@@ -30,11 +31,11 @@ Indices: TypeAlias = NDArray[np.int64]
 Choice: TypeAlias = str | int | float | bool | None
 Conditions: TypeAlias = Mapping[str, Choice | Sequence[Choice]]
 
-MAX_VALUES = 2**40  # above, float64 no longer tells the bins of a log-scaled Int apart safely
+MAX_VALUES = 2**40  # above it, float64 cannot resolve the bins of a log-scaled Int reliably
 
 
 def show(value: object) -> str:
-    """Write `value` in one short line, for an error message."""
+    """Return `value` as one line of at most 80 characters, for an error message."""
     try:
         text = " ".join(repr(value).split())
     except ValueError:  # an int of more than 4300 digits
@@ -43,22 +44,22 @@ def show(value: object) -> str:
 
 
 class _Parameter:
-    """What all kinds share."""
+    """Base class of all kinds."""
 
     active_when: Conditions | None
 
     @property
     def conditions(self) -> dict[str, tuple[Choice, ...]]:
-        """Values of each parent that make this parameter active; all parents must agree."""
+        """Parent -> values of it that make this parameter active; the conditions of all parents must hold."""
         return _conditions(type(self).__name__, self.active_when) or {}
 
     def _set(self, **values: object) -> None:
-        for name, value in values.items():  # the dataclasses are frozen for everybody else
+        for name, value in values.items():  # bypasses the frozen dataclass
             object.__setattr__(self, name, value)
 
 
 class _Discrete(_Parameter, ABC):
-    """A parameter with finitely many values, in bins of equal width."""
+    """A parameter with finitely many values; by default its bins have equal width."""
 
     @property
     @abstractmethod
@@ -67,24 +68,24 @@ class _Discrete(_Parameter, ABC):
 
     @abstractmethod
     def value_at(self, index: int) -> Choice:
-        """Return the value of one bin."""
+        """Return the value of the bin with this index."""
 
     @abstractmethod
     def index_of(self, value: object, name: str) -> int:
-        """Return the bin of `value`; `name` is for the error."""
+        """Return the index of the bin of `value`; an error message begins with `name`."""
 
     def edge_of(self, index: Indices) -> Array:
-        """Return the lower edges of bins `(n,)`; `edge_of(k)` is 1."""
+        """Return the lower edges of the bins with these indices `(n,)`; `edge_of(k)` is 1."""
         return index / self.num_values
 
     def centre_of(self, index: Indices) -> Array:
-        """Return the centres of bins `(n,)`."""
+        """Return the centres of the bins with these indices `(n,)`."""
         return (index + 0.5) / self.num_values
 
     def bin_of(self, unit: Array) -> Indices:
-        """Return the bins that hold the coordinates `(n,)`."""
+        """Return the indices of the bins that contain the coordinates `(n,)`."""
         index = np.minimum(self._guess(unit), self.num_values - 1)
-        # The guess is right up to rounding; the edges decide.
+        # The guess may be off by one through rounding; compare with the edges to correct it.
         index = index - (unit < self.edge_of(index))
         return index + ((index < self.num_values - 1) & (unit >= self.edge_of(index + 1)))
 
@@ -99,13 +100,14 @@ class Float(_Parameter):
     Parameters
     ----------
     low, high : finite, `low < high`
-    log : uniform in the logarithm; needs `low > 0`
-    active_when : `{parent: value or values}`; without it the parameter is always active
+    log : uniform in the logarithm; requires `low > 0`
+    active_when : `{parent: value or values}`: the parameter exists only for these values of its parents; None
+        if it always exists
 
     Raises
     ------
     ConfigError
-        If the bounds do not make an interval.
+        If the bounds do not form an interval.
     """
 
     low: float
@@ -122,7 +124,7 @@ class Float(_Parameter):
             raise ConfigError(f"Float: expected {scale} to differ by a finite float, got {low=}, {high=}")
 
     def value(self, unit: float) -> float:
-        """Return the value at `unit`; `low` at 0 and `high` at 1 to the last bit."""
+        """Return the value at coordinate `unit`; exactly `low` at 0 and exactly `high` at 1."""
         if unit in {0.0, 1.0}:
             return self.high if unit else self.low
         step = unit * self._width
@@ -130,7 +132,7 @@ class Float(_Parameter):
         return min(max(value, self.low), self.high)
 
     def unit(self, value: object, name: str) -> float:
-        """Return the coordinate of `value`; `name` is for the error."""
+        """Return the coordinate of `value`; an error message begins with `name`."""
         number = _item(value)
         if (
             isinstance(number, bool)
@@ -155,13 +157,14 @@ class Int(_Discrete):
     Parameters
     ----------
     low, high : `low < high`, 64-bit, at most 2**40 values
-    log : bins of equal ratio instead of equal width; needs `low > 0` and `high <= 2**40`
-    active_when : `{parent: value or values}`; without it the parameter is always active
+    log : bins of equal ratio instead of equal width; requires `low > 0` and `high <= 2**40`
+    active_when : `{parent: value or values}`: the parameter exists only for these values of its parents; None
+        if it always exists
 
     Raises
     ------
     ConfigError
-        If the bounds do not make a range.
+        If the bounds do not form a range.
     """
 
     low: int
@@ -188,11 +191,11 @@ class Int(_Discrete):
         return self.high - self.low + 1
 
     def value_at(self, index: int) -> int:
-        """Return the value of one bin."""
+        """Return the value of the bin with this index."""
         return self.low + int(index)
 
     def index_of(self, value: object, name: str) -> int:
-        """Return the bin of `value`; a whole float will do, a bool will not."""
+        """Return the index of the bin of `value`; whole floats are accepted, bools are not."""
         number = _item(value)
         whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
         if isinstance(number, bool) or not whole or not self.low <= number <= self.high:  # type: ignore[operator] # whole: a number
@@ -200,14 +203,14 @@ class Int(_Discrete):
         return int(number) - self.low  # type: ignore[call-overload, no-any-return] # whole: a number
 
     def edge_of(self, index: Indices) -> Array:
-        """Return the lower edges of bins `(n,)`; `edge_of(k)` is 1."""
+        """Return the lower edges of the bins with these indices `(n,)`; `edge_of(k)` is 1."""
         if not self.log:
             return super().edge_of(index)
-        # log((low - 1/2 + index) / (low - 1/2)) over its largest value
+        # log((low - 1/2 + index) / (low - 1/2)), divided by its value at index = k
         return np.asarray(np.log1p(index / (self.low - 0.5)) / self._width)
 
     def centre_of(self, index: Indices) -> Array:
-        """Return the centres of bins `(n,)`."""
+        """Return the centres of the bins with these indices `(n,)`."""
         return (self.edge_of(index) + self.edge_of(index + 1)) / 2 if self.log else super().centre_of(index)
 
     def _guess(self, unit: Array) -> Indices:
@@ -221,7 +224,7 @@ class Int(_Discrete):
 
 
 class _Chosen(_Discrete):
-    """A parameter that takes one of the listed values."""
+    """Base class of parameters that take one of a list of values."""
 
     choices: Sequence[Choice]
 
@@ -238,11 +241,11 @@ class _Chosen(_Discrete):
         return len(self.choices)
 
     def value_at(self, index: int) -> Choice:
-        """Return the value of one bin."""
+        """Return the value of the bin with this index."""
         return self.choices[index]
 
     def index_of(self, value: object, name: str) -> int:
-        """Return the bin of `value`; `name` is for the error."""
+        """Return the index of the bin of `value`; an error message begins with `name`."""
         plain = _item(value)
         index = self._numbering.get(plain) if _is_choice(plain) else None
         if index is None or isinstance(plain, bool) != isinstance(self.choices[index], bool):
@@ -256,12 +259,13 @@ class _Chosen(_Discrete):
 
 @dataclass(frozen=True)
 class Categorical(_Chosen):
-    """One of several values without an order.
+    """One of several unordered values.
 
     Parameters
     ----------
     choices : at least one str, int, finite float, bool or None, all different
-    active_when : `{parent: value or values}`; without it the parameter is always active
+    active_when : `{parent: value or values}`: the parameter exists only for these values of its parents; None
+        if it always exists
 
     Raises
     ------
@@ -275,12 +279,13 @@ class Categorical(_Chosen):
 
 @dataclass(frozen=True)
 class Ordinal(_Chosen):
-    """One of several values in their order; neighbours are similar.
+    """One of several ordered values; neighbouring values are similar.
 
     Parameters
     ----------
     choices : at least one str, int, finite float, bool or None, all different, in order
-    active_when : `{parent: value or values}`; without it the parameter is always active
+    active_when : `{parent: value or values}`: the parameter exists only for these values of its parents; None
+        if it always exists
 
     Raises
     ------
@@ -311,7 +316,7 @@ def _finite(kind: str, what: str, value: object) -> float:
         except OverflowError:
             number = math.inf
         if math.isfinite(number):
-            return number + 0.0  # no negative zero: it equals 0.0 but is written differently
+            return number + 0.0  # turns -0.0 into 0.0, which is equal but written differently
     raise ConfigError(f"{kind}: expected {what} to be a finite number, got {show(value)}")
 
 
@@ -350,7 +355,9 @@ def _choice(kind: str, what: str, value: object) -> Choice:
     if isinstance(plain, int) and type(plain) is int:
         return _integer(kind, f"every int of {what}", plain)
     if isinstance(plain, str) and type(plain) is str:
-        if any("\ud800" <= character <= "\udfff" for character in plain):  # would not survive JSON
+        if any(
+            "\ud800" <= character <= "\udfff" for character in plain
+        ):  # lone surrogates do not survive JSON
             raise ConfigError(f"{kind}: expected {what} to be valid Unicode, got {show(plain)}")
         return plain
     if plain is None or isinstance(plain, bool):
@@ -368,7 +375,7 @@ def _conditions(kind: str, active_when: object) -> dict[str, tuple[Choice, ...]]
         if not isinstance(parent, str):
             raise ConfigError(f"{kind}: expected active_when to name parents, got {show(parent)}")
         listed = values if isinstance(values, list | tuple) else (values,)
-        # Sorted, because their order means nothing and the digest must not see it.
+        # Sorted, so that the order of the values does not change the digest of the space.
         conditions[parent] = tuple(
             sorted(_distinct(kind, f"active_when[{show(parent)}]", listed), key=json.dumps)
         )

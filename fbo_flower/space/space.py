@@ -1,14 +1,15 @@
-"""A search space: named parameters on one side, the unit cube on the other.
+"""A search space: named parameters, and their mapping to the unit cube.
 
-Algorithms see points `(n, D)` in `[0, 1]^D`, one axis per parameter; objectives see configurations, dicts
-from names to plain Python values. Three ways of writing the same thing:
+Algorithms work on points `(n, D)` in `[0, 1]^D`, one axis per parameter. Objectives receive configurations,
+dicts from names to plain Python values. The space converts between three representations:
 
-- `decode` and `encode`: a point and its configuration, at the edge of the objective;
-- `snap`: the point that stands for all points with the same configuration (bin centres for discrete
-  parameters, 0.5 for inactive ones); what meshes, partitions and histories hold;
-- `features`: what kernels see, with unordered categories at equal distances.
+- `decode` and `encode` convert a point to its configuration and back;
+- `snap` moves points to one representative per configuration (bin centres for discrete parameters, 0.5 for
+  inactive ones); meshes, partitions and histories store such points;
+- `features` returns the inputs of the kernels, in which unordered categories are at equal distances.
 
-A parameter with `active_when` is active if each parent is active and has one of the listed values.
+A parameter with `active_when` is active if each of its parents is active and has one of the listed values.
+Inactive parameters are missing from configurations.
 
 Notation: D parameters, F features, n points.
 """
@@ -62,16 +63,17 @@ MAX_NAME_LENGTH = 256
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SearchSpace:
-    """Named parameters, and their conditions, as a unit cube.
+    """Named parameters with conditions, mapped to the unit cube.
 
     Parameters
     ----------
-    parameters : from names to `Float`, `Int`, `Categorical` or `Ordinal`; in the order of the axes
+    parameters : name -> `Float`, `Int`, `Categorical` or `Ordinal`, in the order of the axes
 
     Raises
     ------
     ConfigError
-        If there is no parameter, a name is unusable, or a condition names what is not there or itself.
+        If there is no parameter, a name is invalid, or a condition names an unknown parameter or forms a
+        cycle.
 
     Examples
     --------
@@ -96,7 +98,12 @@ class SearchSpace:
                 raise ConfigError(
                     f"search space: expected names of 1 to 256 printable characters, got {show(name)}"
                 )
-            if type(parameter) not in {Float, Int, Categorical, Ordinal}:  # a subclass has no JSON
+            if type(parameter) not in {
+                Float,
+                Int,
+                Categorical,
+                Ordinal,
+            }:  # subclasses cannot be written as JSON
                 raise ConfigError(
                     f"{name}: expected a Float, Int, Categorical or Ordinal, got {show(parameter)}"
                 )
@@ -120,7 +127,7 @@ class SearchSpace:
                 for value in values:
                     other.index_of(value, f"{name}: active_when {parent}")
         try:
-            self._order  # noqa: B018  # computed here so that a cycle is found here
+            self._order  # noqa: B018  # computed here, so that the constructor reports cycles
         except CycleError as error:
             cycle = " -> ".join(error.args[1])
             raise ConfigError(
@@ -144,24 +151,24 @@ class SearchSpace:
 
     @cached_property
     def num_configs(self) -> int | None:
-        """Number of different configurations; None if a Float makes them infinitely many."""
+        """Number of different configurations; None if a Float makes it infinite."""
         if any(isinstance(parameter, Float) for parameter in self.parameters.values()):
             return None
         return self._count_configs()
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the canonical JSON, in hexadecimal: equal spaces, equal digests."""
+        """SHA-256 of the canonical JSON, in hexadecimal; equal spaces have equal digests."""
         return hashlib.sha256(self.to_json().encode("ascii")).hexdigest()
 
     @cached_property
     def continuous(self) -> tuple[Indices, Indices]:
-        """Axes `(c,)` of the Float parameters and their feature columns `(c,)`; read-only."""
+        """Axes `(c,)` of the Float parameters, and their feature columns `(c,)`; both read-only."""
         axes = _frozen([axis for axis, p in enumerate(self.parameters.values()) if isinstance(p, Float)])
         return axes, _frozen(self._columns[axes])
 
     def decode(self, point: ArrayLike) -> Config:
-        """Return the configuration at a point `(D,)`; inactive parameters are left out.
+        """Return the configuration at a point `(D,)`, without inactive parameters.
 
         Raises
         ------
@@ -178,13 +185,13 @@ class SearchSpace:
         }
 
     def encode(self, config: Mapping[str, object]) -> Array:
-        """Return the point `(D,)` of a configuration: `snap` leaves it as it is.
+        """Return the point `(D,)` of a configuration; `snap` does not change it.
 
         Raises
         ------
         ConfigError
-            If a name is unknown, an active parameter is missing, an inactive one is given, or a value is none
-            of its parameter's.
+            If a name is unknown, an active parameter is missing, an inactive one is given, or a value is
+            outside its parameter's range or choices.
         """
         for name in config:
             if name not in self.parameters:
@@ -211,20 +218,20 @@ class SearchSpace:
         return point
 
     def snap(self, points: ArrayLike) -> Array:
-        """Move points `(n, D)` to the representatives `(n, D)` of their configurations.
+        """Return the representatives `(n, D)` of the configurations at points `(n, D)`.
 
-        Active Float coordinates stay bit for bit, discrete ones move to the centre of their bin, inactive
-        ones to 0.5. `snap(snap(points))` is `snap(points)`.
+        Active Float coordinates do not change by a bit, discrete ones move to the centre of their bin,
+        inactive ones to 0.5. `snap(snap(points))` equals `snap(points)`.
         """
         checked = self._checked(points, ndim=2)
         return checked + 0.0 if self._is_cube else self._resolve(checked)[0]
 
     def features(self, points: ArrayLike) -> Array:
-        """Return what kernels see of points `(n, D)`: `(n, F)`.
+        """Return the kernel inputs `(n, F)` of points `(n, D)`.
 
-        Float, Int and Ordinal give their snapped coordinate; a Categorical of k choices gives k columns,
-        `1/sqrt(2)` for its choice and 0 elsewhere, so that different choices are at distance 1. An inactive
-        parameter gives 0.5 or k zeros.
+        Float, Int and Ordinal have one column, their snapped coordinate. A Categorical of k choices has k
+        columns, `1/sqrt(2)` for its choice and 0 elsewhere, so that different choices are at distance 1. The
+        columns of an inactive parameter are 0.5 or k zeros.
         """
         checked = self._checked(points, ndim=2)
         if self._is_cube:
@@ -240,23 +247,23 @@ class SearchSpace:
         return features
 
     def active(self, points: ArrayLike) -> NDArray[np.bool_]:
-        """Return which parameters are active `(n, D)` at points `(n, D)`."""
+        """Return whether each parameter is active at points `(n, D)`: `(n, D)`."""
         return self._resolve(self._checked(points, ndim=2))[2]
 
     def to_json(self) -> str:
-        """Return the canonical JSON: ASCII, keys sorted, parameters as a list in the order of the axes."""
+        """Return the canonical JSON: ASCII, sorted keys, parameters as a list in the order of the axes."""
         return self._json
 
     @classmethod
     def from_json(cls, text: str) -> SearchSpace:
-        """Read what `to_json` wrote, from somebody who may not be trusted.
+        """Return the space that `to_json` wrote; `text` may come from an untrusted sender.
 
         Raises
         ------
         WireError
             If `text` is too long, not JSON or not the JSON of a search space.
         ConfigError
-            If it is, but the space is unusable.
+            If the JSON is well-formed but the space is invalid.
         """
         return cls(read(text))
 
@@ -278,7 +285,7 @@ class SearchSpace:
 
     @cached_property
     def _order(self) -> tuple[int, ...]:
-        """All axes, parents before children, and children soon after their last parent."""
+        """All axes, each after its parents and soon after the last of them."""
         axis_of = {name: axis for axis, name in enumerate(self.names)}
         sorter = TopologicalSorter({name: tuple(p.conditions) for name, p in self.parameters.items()})
         sorter.prepare()
@@ -292,10 +299,10 @@ class SearchSpace:
 
     @cached_property
     def _rules(self) -> dict[int, tuple[tuple[int, frozenset[int]], ...]]:
-        """Conditional axis -> (axis of a parent, indices of its values that are allowed), ..."""
+        """Conditional axis -> pairs (axis of a parent, indices of the parent's values that activate it)."""
         axis_of = {name: axis for axis, name in enumerate(self.names)}
         rules = {}
-        for axis in self._order:  # kept, for `_resolve`
+        for axis in self._order:  # `_resolve` relies on this order
             conditions = self.parameters[self.names[axis]].conditions
             if conditions:
                 rules[axis] = tuple(
@@ -311,7 +318,7 @@ class SearchSpace:
 
     @cached_property
     def _columns(self) -> Indices:
-        """First feature column of each axis, `(D,)`."""
+        """First feature column of each axis: `(D,)`."""
         widths = [_width(parameter) for parameter in self.parameters.values()]
         return np.cumsum([0, *widths[:-1]], dtype=np.int64)
 
@@ -320,8 +327,8 @@ class SearchSpace:
         return not self._rules and all(isinstance(p, Float) for p in self.parameters.values())
 
     def _count_configs(self) -> int:
-        # A state is the set of conditions (parent, child) that hold and whose child is still to come. Summing
-        # over states instead of configurations costs as many steps as conditions are open at the same time.
+        # Dynamic programming over the axes. A state is the set of conditions (parent, child) that hold and
+        # whose child is still to be visited; the cost depends on how many are open at the same time.
         opens: dict[int, dict[int, set[tuple[int, int]]]] = {}  # parent -> index -> conditions
         for child, rules in self._rules.items():
             for parent, allowed in rules:
@@ -353,13 +360,13 @@ class SearchSpace:
         return array.astype(np.float64, copy=False)
 
     def _resolve(self, points: Array) -> tuple[Array, Indices, NDArray[np.bool_]]:
-        """Return snapped points, indices of discrete values (0 for Float) and activity, each `(n, D)`."""
-        snapped = points + 0.0  # a copy, and no negative zeros
+        """Return snapped points, bin indices (0 for Float) and which parameters are active, all `(n, D)`."""
+        snapped = points + 0.0  # a copy without negative zeros
         index = np.zeros(points.shape, dtype=np.int64)
         active = np.ones(points.shape, dtype=np.bool_)
         for axis, parameter in enumerate(self.parameters.values()):
             if not isinstance(parameter, Float):
-                # Contiguous, so that one point and a thousand take the same path through NumPy.
+                # Contiguous, so that NumPy computes one point and a thousand by the same code.
                 column = parameter.bin_of(np.ascontiguousarray(points[:, axis]))
                 index[:, axis] = column
                 snapped[:, axis] = parameter.centre_of(column)
@@ -371,7 +378,7 @@ class SearchSpace:
 
 
 def _num_values(parameter: Parameter) -> int:
-    assert not isinstance(parameter, Float), "a Float has infinitely many"
+    assert not isinstance(parameter, Float), "a Float has infinitely many values"
     return parameter.num_values
 
 

@@ -1,4 +1,4 @@
-"""Append-only journals: what an agent evaluated and sent, and what a server asked and heard."""
+"""Append-only journals: an agent's evaluations and reports, and a server's tasks and replies."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What an agent keeps on its own disk: every evaluation, every report it sent, and its own entropy.
+"""An agent's journal on its own disk: its evaluations, the reports it sent, and its random entropy.
 
-An evaluation that was committed is never made again. A task that was answered is answered from here; one
-that was interrupted goes on after its last committed evaluation. Evaluations are committed as soon as a
-second has passed since the last commit, so expensive ones one by one and cheap ones many at a time: at most
-one second of work is done again, with the same draws.
+A restarted agent never repeats a committed evaluation. A task that was finished is answered from the journal;
+an interrupted task resumes after its last committed evaluation. The journal commits an evaluation if the last
+commit is at least one second ago. So expensive evaluations are committed one by one and cheap ones in
+batches, and a crash loses at most about one second of work, which is repeated with the same random draws.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fbo_flower.storage import ledger
 from fbo_flower.storage.serialization import dumps
 from fbo_flower.storage.store import Store
 
-VERSION = 2  # since 2, a ledger of what was sent
+VERSION = 2  # version 2 added the ledger of sent data
 COMMIT_SECONDS = 1.0
 _TABLES = (
     """
@@ -47,18 +47,18 @@ _UPGRADES = {1: ledger.add_ledger}
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One row of an outcome, as it was evaluated.
+    """One or several evaluations of the objective at one point.
 
     Parameters
     ----------
-    trial : id of its first trial
+    trial : id of the first trial
     point : `(D,)` in the unit cube
-    value : mean over the evaluations that succeeded; NaN where none did; SQLite keeps no sign of a zero
-    count, span : evaluations that gave a value, and trials that the row stands for
+    value : mean over the successful evaluations; NaN if all failed. SQLite does not keep the sign of a zero
+    count, span : number of successful evaluations, and number of trials in this row
     square : sum of the squared values
-    failure : why the first failure failed; "" for none
-    measures : what else was measured
-    artifact : what the evaluation produced beside its value
+    failure : error message of the first failure; "" if none failed
+    measures : additional metrics by name
+    artifact : bytes that the evaluation returned beside its value, e.g. a model
     """
 
     trial: int
@@ -77,15 +77,15 @@ class AgentJournal:
 
     Parameters
     ----------
-    path : of the SQLite file; made when it is not there
-    agent : the agent's stable id; a journal of another agent is refused
-    wait_seconds : how long to wait while another process uses it
-    clock : seconds, for the time between commits
+    path : path of the SQLite file, which is created if it does not exist
+    agent : the agent's stable id; the journal of another agent is refused
+    wait_seconds : how long to wait while another process uses the file
+    clock : returns seconds; used for the time between commits
 
     Raises
     ------
     JournalError
-        If it is in use, not a journal, or another agent's.
+        If the file is in use, is not an agent's journal, or belongs to another agent.
     """
 
     def __init__(
@@ -117,21 +117,21 @@ class AgentJournal:
         self.close()
 
     def close(self) -> None:
-        """Commit what is pending and let go of the file."""
+        """Commit pending evaluations and close the SQLite connection."""
         self.commit()
         self._store.close()
 
     # -- studies -------------------------------------------------------------------------------
 
     def begin(self, study: str, entropy: int, memory: bytes) -> None:
-        """Enter a study before its first evaluation."""
+        """Record a new study with its entropy and its initial memory; does nothing if it is known."""
         with self._store.transaction():
             self._store.connection.execute(
                 "INSERT OR IGNORE INTO studies VALUES (?, ?, ?)", (study, str(entropy), memory)
             )
 
     def study(self, study: str) -> tuple[int, bytes] | None:
-        """Return the agent's entropy and its memory after the last task it finished; None: never heard of."""
+        """Return the entropy and the memory after the last finished task; None if the study is unknown."""
         row = self._store.connection.execute(
             "SELECT entropy, memory FROM studies WHERE study = ?", (study,)
         ).fetchone()
@@ -140,19 +140,19 @@ class AgentJournal:
     # -- notes ---------------------------------------------------------------------------------
 
     def note(self, name: str) -> dict[str, object]:
-        """Return what was noted last under a name, for all studies."""
+        """Return the values last stored under a name with `put_note`; an empty dict if there are none."""
         text = self._store.meta(f"note.{name}")
         return {} if text is None else dict(json.loads(text))
 
     def put_note(self, name: str, values: Mapping[str, object]) -> None:
-        """Note values for all studies, in a commit of their own."""
+        """Store values under a name, for all studies, in a separate commit."""
         with self._store.transaction():
             self._store.put_meta(f"note.{name}", json.dumps(dict(values)))
 
     # -- tasks ---------------------------------------------------------------------------------
 
     def report(self, study: str, task: str) -> bytes | None:
-        """Return what was answered to a task, None if it was not finished."""
+        """Return the report sent for a task; None if the task was not finished."""
         row = self._store.connection.execute(
             "SELECT report FROM tasks WHERE study = ? AND task = ?", (study, task)
         ).fetchone()
@@ -167,7 +167,7 @@ class AgentJournal:
         report: bytes,
         sent: Sequence[ledger.LedgerEntry] = (),
     ) -> None:
-        """Keep a report, its rows in the ledger and the memory, in one commit with what is pending."""
+        """Commit a report, its ledger rows, the new memory and all pending evaluations together."""
         with self._store.transaction():
             self._write_pending()
             self._store.connection.execute("UPDATE studies SET memory = ? WHERE study = ?", (memory, study))
@@ -178,19 +178,19 @@ class AgentJournal:
             ledger.insert(self._store.connection, sent)
 
     def enter_sent(self, sent: Sequence[ledger.LedgerEntry]) -> None:
-        """Write what leaves without a task being done, in a commit of its own."""
+        """Commit ledger rows of a message that no task produced, e.g. a repeated report."""
         with self._store.transaction():
             ledger.insert(self._store.connection, sent)
 
     def enter_roll_call(self, names: Sequence[str]) -> None:
-        """Note what the agent says of itself in a roll-call, once."""
+        """Store the names of the fields that the agent sends at registration, if they changed."""
         if self.note("roll-call") != {"names": list(names)}:
             self.put_note("roll-call", {"names": list(names)})
 
     # -- evaluations ---------------------------------------------------------------------------
 
     def append(self, study: str, task: str, evaluation: Evaluation) -> None:
-        """Enter an evaluation; it is committed at once if the last commit is a second ago."""
+        """Add an evaluation; commit all pending ones if the last commit is at least one second ago."""
         e = evaluation
         value = None if np.isnan(e.value) else e.value
         point, measures = json.dumps([float(x) for x in e.point]), json.dumps(dict(e.measures))
@@ -200,14 +200,14 @@ class AgentJournal:
             self.commit()
 
     def commit(self) -> None:
-        """Make everything that was entered safe."""
+        """Commit all pending evaluations."""
         if self._pending:
             with self._store.transaction():
                 self._write_pending()
         self._committed = self._clock()
 
     def evaluations(self, study: str, task: str | None = None) -> list[Evaluation]:
-        """Return the evaluations of a study, or of one of its tasks, in the order they were made."""
+        """Return the evaluations of a study, or of one of its tasks, in the order they were added."""
         where, arguments = ("", (study,)) if task is None else (" AND task = ?", (study, task))
         rows = self._store.connection.execute(
             "SELECT trial, point, value, count, span, square, failure, measures, artifact FROM evaluations "
@@ -234,7 +234,7 @@ class AgentJournal:
 
 
 def task_key(task: Task) -> str:
-    """Return a digest of what a task asks for; the round in which it is asked is left out."""
+    """Return the SHA-256 of a task's content without its round: a repeated task has the same key."""
     values: dict[str, object] = {
         "phase": str(task.phase),
         "trial": task.trial,

@@ -1,4 +1,4 @@
-"""Writing files safely: whole or not at all."""
+"""Write files atomically: a reader sees the old file or the whole new one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fbo_flower.errors import ConfigError
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str], *, text: bool = False) -> Iterator[IO[Any]]:
-    """Open a file that takes the place of `path` when all is written, and leaves it alone otherwise.
+    """Open a temporary file that replaces `path` when the block ends; on an error `path` stays unchanged.
 
     Raises
     ------
@@ -34,12 +34,12 @@ def atomic_file(path: str | os.PathLike[str], *, text: bool = False) -> Iterator
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
-        with suppress(OSError):  # replaced by now, or never made
+        with suppress(OSError):  # already renamed, or never created
             temporary.unlink()
 
 
 def writable_directory(path: str | os.PathLike[str]) -> Path:
-    """Return `path` as a directory that exists and can be written; ConfigError before anything is run."""
+    """Create directory `path` if needed and return it; ConfigError if it cannot be written."""
     directory = Path(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)

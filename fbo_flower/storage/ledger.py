@@ -1,6 +1,7 @@
-"""The ledger of an agent: everything that left it, name by name.
+"""The ledger of an agent: one row for everything it sent.
 
-A row stands for one array or number of one message; what merely addresses a message is one row, `header`.
+A row records one array or number of one message. The routing fields of a message together are one row,
+`header`.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ class LedgerEntry:
 
     Parameters
     ----------
-    study, round, phase, algorithm : of the message; "" for an algorithm that is not known any more
-    name : of the array or number
-    shape, dtype : "30", "12 x 3"; "" for a single number or text
-    num_bytes : of its content
-    source : how much it was computed from
-    again : whether the same message had been sent before
+    study, round, phase, algorithm : fields of the message; algorithm is "" if it was not recorded
+    name : name of the array or number
+    shape, dtype : e.g. "30" or "12 x 3"; shape is "" for a single number or text
+    num_bytes : size of the content
+    source : description of the data it was computed from
+    again : True if the same message had been sent before
     """
 
     study: str
@@ -59,7 +60,7 @@ class LedgerEntry:
 
     @property
     def num_numbers(self) -> int:
-        """Numbers in it: entries of an array, 1 for a number; bytes of a model are counted as bytes only."""
+        """Number of entries of an array, 1 for a number; 0 for texts and bytes, e.g. of a model."""
         if self.dtype in {"text", "uint8"}:
             return 0
         return math.prod(int(side) for side in self.shape.split(" x ")) if self.shape else 1
@@ -67,13 +68,13 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What one agent has sent.
+    """Everything one agent has sent.
 
     Parameters
     ----------
-    agent : its id
-    rows : in the order in which they left
-    roll_call : what it says of itself in every roll-call, by name
+    agent : the agent's id
+    rows : in the order in which they were sent
+    roll_call : names of the fields that the agent sends at every registration
     """
 
     agent: str
@@ -88,7 +89,7 @@ def entries(
     source: str,
     again: bool = False,
 ) -> list[LedgerEntry]:
-    """Return the rows of one packed report, see `wire.encode_report`."""
+    """Return the ledger rows of one packed report (see `wire.encode_report`)."""
     study, phase = str(config.get("study", "")), str(config.get("phase", ""))
     server_round = int(str(config.get("round", 0)))
 
@@ -109,7 +110,7 @@ def entries(
 
 
 def insert(connection: sqlite3.Connection, rows: Sequence[LedgerEntry]) -> None:
-    """Write rows; the caller commits."""
+    """Insert rows into the ledger table; the caller commits."""
     connection.executemany(
         f"INSERT INTO sent ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -120,7 +121,7 @@ def insert(connection: sqlite3.Connection, rows: Sequence[LedgerEntry]) -> None:
 
 
 def from_reports(connection: sqlite3.Connection) -> list[LedgerEntry]:
-    """Return the rows of a journal that kept reports and no ledger."""
+    """Return ledger rows computed from the stored reports of a version 1 journal."""
     rows: list[LedgerEntry] = []
     for (data,) in connection.execute("SELECT report FROM tasks ORDER BY rowid"):
         arrays, config = loads(bytes(data))
@@ -130,20 +131,20 @@ def from_reports(connection: sqlite3.Connection) -> list[LedgerEntry]:
 
 
 def add_ledger(connection: sqlite3.Connection) -> None:
-    """Bring a journal of version 1 to version 2: a ledger, made of the reports that it kept."""
+    """Upgrade a journal from version 1 to 2: create the ledger and fill it from the stored reports."""
     connection.execute(TABLE)
     insert(connection, from_reports(connection))
 
 
 def read_ledger(path: Path) -> Ledger:
-    """Read the ledger of an agent's journal, also while the agent uses it; nothing is written.
+    """Return the ledger of an agent's journal; opens it read-only, also while the agent uses it.
 
     Raises
     ------
     JournalError
-        If there is no such journal.
+        If the file does not exist or is not an agent's journal.
     """
-    import sqlite3  # a device without a journal has no use for it
+    import sqlite3  # imported here: agents without a journal do not need it
 
     if not path.is_file():
         raise JournalError(f"journal: expected the file of an agent's journal, got {path}")

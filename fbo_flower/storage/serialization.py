@@ -1,7 +1,7 @@
-"""Arrays and JSON values as bytes, for what an agent keeps at home.
+"""Convert arrays and JSON values to bytes and back, for journals on disk.
 
-The bytes are the length of a header (32 bits, little endian), the header as JSON (names, dtypes and shapes of
-the arrays, and the values), and the arrays one after the other. Nothing is ever unpickled.
+Format: the length of the header (32 bits, little endian), the header as JSON (names, dtypes and shapes of the
+arrays, and the values), then the arrays one after the other. No pickle is involved.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def dumps(arrays: Mapping[str, AnyArray], values: Mapping[str, object]) -> bytes
 
 
 def loads(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-    """Return what `dumps` was given; WireError if the bytes are damaged."""
+    """Return the arrays and values that `dumps` encoded; WireError if the bytes are damaged."""
     try:
         (length,) = struct.unpack_from("<I", data)
         header = json.loads(data[4 : 4 + length])

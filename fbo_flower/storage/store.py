@@ -1,8 +1,8 @@
-"""A SQLite file that one process at a time writes, and that survives the death of that process.
+"""A SQLite file that one process at a time writes, and whose commits survive a crash.
 
-Write-ahead logging with a full sync at each commit: what was committed is there after a kill or a power
-cut, what was not is gone without a trace. A lock beside the file keeps a second process out and says who
-is in; the operating system releases it when its holder dies.
+SQLite uses write-ahead logging with a full sync at each commit: after a kill or a power cut the file holds
+every committed transaction and nothing of an open one. A lock file beside it keeps a second process out and
+names the process that holds it. The operating system releases the lock when that process ends.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fbo_flower.errors import JournalError
 
 try:
     import fcntl
-except ImportError:  # not on Windows; SQLite's own lock then keeps two writers apart, without a name
+except ImportError:  # Windows: only SQLite's own lock keeps two writers apart
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     import sqlite3
 
-_LOOK = 0.05  # seconds between two tries
+_POLL_SECONDS = 0.05  # between two attempts to take the lock
 
 
 class Store:
@@ -32,17 +32,18 @@ class Store:
 
     Parameters
     ----------
-    path : of the SQLite file; directories are made
-    application : name of the kind of journal, written into the file and compared
-    version : of the tables
-    tables : SQL that creates them
-    wait_seconds : how long to wait for another process to be done with the file
-    upgrades : earlier version -> what brings a file of it to the next, in one commit with its number
+    path : path of the SQLite file; missing directories are created
+    application : kind of journal; stored in a new file and compared in an existing one
+    version : version of the tables
+    tables : SQL statements that create the tables
+    wait_seconds : how long to wait while another process holds the file
+    upgrades : earlier version -> function that upgrades a file to the next version, in one transaction
 
     Raises
     ------
     JournalError
-        If another process holds it after that time (it is named), or the file is not such a journal.
+        If another process (which the message names) still holds the file after `wait_seconds`, or the file is
+        not a journal of this application and version.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Store:
         wait_seconds: float,
         upgrades: Mapping[int, Callable[[sqlite3.Connection], None]] | None = None,
     ) -> None:
-        import sqlite3  # a device without a journal has no use for it
+        import sqlite3  # imported here: agents without a journal do not need it
 
         self.path = Path(path)
         try:
@@ -77,17 +78,17 @@ class Store:
             raise
 
     def meta(self, key: str) -> str | None:
-        """Return a text that `put_meta` kept."""
+        """Return the text stored with `put_meta`; None if there is none."""
         row = self.connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
     def put_meta(self, key: str, value: str) -> None:
-        """Keep a short text about the whole journal."""
+        """Store a short text about the whole journal under a key."""
         self.connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     @contextlib.contextmanager
-    def transaction(self):  # type: ignore[no-untyped-def]  # a context manager of nothing
-        """Commit all of it, or nothing when an error passes."""
+    def transaction(self):  # type: ignore[no-untyped-def]  # a context manager that yields nothing
+        """Run the block in a transaction: commit at its end, roll back if it raises."""
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -97,7 +98,7 @@ class Store:
         self.connection.execute("COMMIT")
 
     def close(self) -> None:
-        """Let go of the file; the second call does nothing."""
+        """Close the SQLite connection and release the lock; a second call does nothing."""
         connection = getattr(self, "connection", None)
         if connection is not None:
             connection.close()
@@ -133,7 +134,7 @@ class Store:
 
 
 def _lock(path: Path, wait_seconds: float) -> IO[str]:
-    """Return the open lock file, held until it is closed."""
+    """Take the lock and return the open lock file; closing it releases the lock."""
     stream = path.with_name(path.name + ".lock").open("a+", encoding="utf-8")
     if fcntl is None:
         return stream
@@ -150,7 +151,7 @@ def _lock(path: Path, wait_seconds: float) -> IO[str]:
                 raise JournalError(
                     f"journal: expected {path} to be free within {wait_seconds:g} s, {holder} holds it"
                 ) from None
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
     stream.truncate(0)
     stream.write(f"process {os.getpid()}")
     stream.flush()

@@ -1,9 +1,9 @@
-"""What a server asked and heard, event by event, so that a study goes on where it was cut off.
+"""A server's journal: registrations, tasks and replies in order, so that a study can be resumed.
 
-The server's half of an algorithm is a pure function of what it was told, and its draws depend on the seed
-and the round alone. So the journal holds no state: it holds who was there, the tasks (before anything is
-sent) and the replies as they came, and the state is computed from them again. A task that then differs from
-the one that was sent means other code or other settings, and is an error.
+The server's part of an algorithm is a pure function of the replies, and its random draws depend only on the
+seed and the round. So the journal stores no state: it stores the registered agents, the tasks (before they
+are sent) and the replies as received. To resume, the strategy computes the state from them again. If a
+recomputed task differs from the recorded one, the code or the settings have changed, and resuming fails.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ CREATE TABLE events (
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened.
+    """One event of a run.
 
     Parameters
     ----------
-    kind : what; the strategy's business
-    round, phase, agent : where and with whom; 0 and "" where that means nothing
-    arrays, values : the content, as far as it is numbers and JSON
+    kind : kind of event, defined by the strategy
+    round, phase, agent : round, phase and agent it belongs to; 0 and "" if it has none
+    arrays, values : content: numeric arrays and JSON values
     """
 
     kind: str
@@ -55,13 +55,13 @@ class StudyJournal:
 
     Parameters
     ----------
-    path : of the SQLite file; made when it is not there
-    wait_seconds : how long to wait while another process uses it
+    path : path of the SQLite file, which is created if it does not exist
+    wait_seconds : how long to wait while another process uses the file
 
     Raises
     ------
     JournalError
-        If it is in use or not a study's journal.
+        If the file is in use or is not a study's journal.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, wait_seconds: float = 5.0) -> None:
@@ -75,22 +75,22 @@ class StudyJournal:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the SQLite connection."""
         self._store.close()
 
     @property
     def settings(self) -> dict[str, object] | None:
-        """What the study was begun with; None for a new journal."""
+        """Settings the study was started with; None for a new journal."""
         text = self._store.meta("settings")
         return None if text is None else dict(json.loads(text))
 
     def begin(self, settings: Mapping[str, object]) -> None:
-        """Write the settings of a new study, or compare them with those it was begun with.
+        """Store the settings of a new study, or check that a resumed study has the stored ones.
 
         Raises
         ------
         JournalError
-            If they differ, with the list of the differences.
+            If the settings differ; the message lists the differences.
         """
         text = json.dumps(dict(settings), sort_keys=True)
         before = self.settings
@@ -119,7 +119,7 @@ class StudyJournal:
             )
 
     def events(self) -> Iterator[Event]:
-        """Return everything that was committed, in order."""
+        """Yield all committed events in order."""
         for kind, server_round, phase, agent, data in self._store.connection.execute(
             "SELECT kind, round, phase, agent, data FROM events ORDER BY id"
         ):

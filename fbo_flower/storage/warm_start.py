@@ -1,7 +1,7 @@
-"""Messages that a server keeps of a study, so that another study starts from them.
+"""Export the messages of a study, so that a later study can start from them (warm start).
 
-They are what agents sent, or sums of it: no observation is among them that was not in a message. A file
-holds the messages of one run.
+A file holds the messages of one run: what agents sent, or sums of it. It contains no data that was not in a
+message.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from fbo_flower.storage.files import atomic_file
 from fbo_flower.storage.serialization import dumps
 
 AnyArray = npt.NDArray[np.generic]
-FOLDER = "messages"  # of a study's directory
+FOLDER = "messages"  # folder in a study's directory
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """What was kept of one run.
+    """The exported messages of one run.
 
     Parameters
     ----------
-    algorithm : whose messages they are
+    algorithm : name of the algorithm that produced them
     space : digest of the search space
-    arrays : the messages
+    arrays : the messages by name
     """
 
     algorithm: str
@@ -41,7 +41,7 @@ class WarmStart:
     arrays: Mapping[str, AnyArray]
 
     def save(self, directory: Path, label: str) -> Path:
-        """Write a file into the folder `messages` of a study's directory."""
+        """Write the messages into the folder `messages` of a study's directory and return the file's path."""
         path = directory / FOLDER / f"{re.sub(r'[^a-z0-9.]+', '-', label.lower()).strip('-.') or 'run'}.npz"
         header = json.dumps({"algorithm": self.algorithm, "space": self.space})
         content = {**self.arrays, "header": np.frombuffer(header.encode(), dtype=np.uint8)}
@@ -51,11 +51,11 @@ class WarmStart:
 
     @property
     def digest(self) -> str:
-        """Digest of the messages; a resumed study must start from the same."""
+        """SHA-256 of the messages; a resumed study must start from messages with the same digest."""
         return hashlib.sha256(dumps(dict(sorted(self.arrays.items())), {})).hexdigest()
 
     def check_space(self, digest: str) -> None:
-        """Raise ConfigError unless the messages are about this search space."""
+        """Raise ConfigError if the messages belong to another search space than `digest`."""
         if self.space != digest:
             raise ConfigError(
                 f"warm_start: expected messages about search space {digest[:12]}, got {self.space[:12]}"
@@ -63,20 +63,20 @@ class WarmStart:
 
     @staticmethod
     def holds(path: str | Path, algorithm: str) -> bool:
-        """Return whether a study's directory, or a file, has messages of an algorithm."""
+        """Return whether a study's directory, or a file, holds messages of an algorithm."""
         return any(_read(file).algorithm == algorithm for file in _files(Path(path)))
 
     @staticmethod
     def load(path: str | Path, algorithm: str) -> WarmStart:
-        """Read the messages of an algorithm from a file, or from a study's directory.
+        """Return the messages of an algorithm in a file or in a study's directory.
 
         Raises
         ------
         ConfigError
-            If there are none, or of several runs: then name the file.
+            If there are none, or the directory has several such files; then pass the path of one file.
         """
-        kept_files = ((file, _read(file)) for file in _files(Path(path)))
-        found = [(file, kept) for file, kept in kept_files if kept.algorithm == algorithm]
+        exports = ((file, _read(file)) for file in _files(Path(path)))
+        found = [(file, messages) for file, messages in exports if messages.algorithm == algorithm]
         if len(found) != 1:
             names = ", ".join(file.name for file, _ in found) or "none"
             raise ConfigError(
@@ -96,4 +96,4 @@ def _read(path: Path) -> WarmStart:
         header = json.loads(arrays.pop("header").tobytes())
         return WarmStart(str(header["algorithm"]), str(header["space"]), arrays)
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"warm_start: expected a file of kept messages, got {path}: {error}") from error
+        raise ConfigError(f"warm_start: expected a file of exported messages, got {path}: {error}") from error

@@ -1,4 +1,4 @@
-"""What a run leaves behind: tables of trials, rounds and results, and the files that hold them."""
+"""The results of a run: tables of trials, rounds and regret, and the files that store them."""
 
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table

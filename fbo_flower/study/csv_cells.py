@@ -1,31 +1,36 @@
-"""Text cells for the columns of a table, and back, without loss.
+"""Convert the columns of a table to text cells of a CSV file and back, without loss.
 
-A layout says how a CSV file spells its columns: column -> kind, or for a `config` column parameter -> kind.
-A `config` column becomes one CSV column `<column>.<parameter>` per parameter, in sorted order; an empty cell
-is an absent parameter. Parameters have kinds as well: `integer`, `real`, `boolean` or `text` if all their
-values are of that type, else `json` (each cell is a JSON scalar, so that `1` and `"1"`, `""` and absent stay
-apart).
+A layout maps each column to its kind; for a `config` column it maps each parameter to its kind. A `config`
+column becomes one CSV column `<column>.<parameter>` per parameter, in sorted order; an empty cell means that
+the configuration does not have the parameter. The kind of a parameter is `integer`, `real`, `boolean` or
+`text` if all its values have that type. Otherwise it is `json`: each cell is a JSON scalar, so that `1`,
+`"1"`, `""` and an absent value stay different.
 """
 
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
+import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
 
+Values = list[Any] | npt.NDArray[np.int64] | npt.NDArray[np.float64]
 Layout = dict[str, Any]  # column -> kind, or for a config column: parameter -> kind
 COLUMN_KINDS = ("text", "integer", "real", "boolean", "config")
+CHUNK = 50_000  # rows that are held as text at a time
 
 
 class _Absent:
-    """A parameter that a configuration does not have; `None` is a value."""
+    """Marks a parameter that a configuration does not have (`None` is a legal value)."""
 
 
 ABSENT: Any = _Absent()
@@ -36,8 +41,61 @@ def write_rows(file: IO[str], rows: Iterable[Iterable[str]]) -> None:
     csv.writer(_UnixLines(file)).writerows(rows)  # its own lineterminator="\n" leaves a bare "\r" unquoted
 
 
+def read_columns(file: IO[str], num_columns: int) -> Iterator[list[list[str]]]:
+    """Yield the cells of up to `CHUNK` rows at a time, one list per CSV column.
+
+    Rows without quotes are split at the commas, several times faster than by the CSV reader; other rows go
+    through the reader.
+
+    Parameters
+    ----------
+    file : opened with `newline=""`, positioned behind the header
+    num_columns : cells that every row must have
+
+    Raises
+    ------
+    ConfigError
+        If a row has another number of cells; the message names the row, counted from 0.
+    csv.Error
+        If quotes are not closed.
+    """
+    num_rows = 0
+    while lines := list(itertools.islice(file, CHUNK)):
+        text = "".join(lines)
+        if _is_plain(text, lines, num_columns):
+            cells = text.removesuffix("\n").replace("\n", ",").split(",")
+            columns = [cells[start::num_columns] for start in range(num_columns)]
+            num_rows += len(lines)
+        else:
+            rows = _parsed_rows(lines, file)
+            for number, row in enumerate(rows, start=num_rows):
+                if len(row) != num_columns:
+                    raise ConfigError(f"row {number}: expected {num_columns} cells, got {len(row)}")
+            columns = [list(column) for column in zip(*rows, strict=True)]
+            num_rows += len(rows)
+        yield columns
+
+
+def _is_plain(text: str, lines: list[str], num_columns: int) -> bool:
+    """Return whether every line is a row of `num_columns` cells without quotes."""
+    if '"' in text or "\r" in text or "\n" in lines:  # an empty line has no cell at all
+        return False
+    return set(map(operator.methodcaller("count", ","), lines)) == {num_columns - 1}
+
+
+def _parsed_rows(lines: list[str], file: Iterator[str]) -> list[list[str]]:
+    """Return the rows that start in `lines`; the last one may go on in `file`, inside quotes."""
+    reader = csv.reader(itertools.chain(lines, file), strict=True)
+    rows = []
+    for row in reader:
+        rows.append(row)
+        if reader.line_num >= len(lines):
+            break
+    return rows
+
+
 class _UnixLines:
-    """A file in which rows end in a newline although the CSV writer ends them in two characters."""
+    """A file wrapper that ends each row of the CSV writer in a newline alone, without carriage return."""
 
     def __init__(self, file: IO[str]) -> None:
         self._write = file.write
@@ -47,7 +105,7 @@ class _UnixLines:
 
 
 def header_of(layout: Mapping[str, Any]) -> list[str]:
-    """CSV columns of a layout, which may come from a file that anybody wrote."""
+    """Return the CSV header of a layout; ConfigError if the layout, which may be untrusted, is invalid."""
     header = []
     for name, kind in layout.items():
         if isinstance(kind, Mapping):
@@ -64,7 +122,7 @@ def header_of(layout: Mapping[str, Any]) -> list[str]:
 def encode_column(
     name: str, kind: str, values: list[Any]
 ) -> tuple[str | dict[str, str], list[Sequence[str]]]:
-    """Return the layout of a column and its cells, one sequence per CSV column."""
+    """Return the layout of a column and its text cells, one sequence per CSV column."""
     if kind == "config":
         return _encode_configs(name, values)
     if kind == "real":
@@ -72,23 +130,23 @@ def encode_column(
     return kind, [list(map(_WRITERS[kind], values))]
 
 
-def decode_column(name: str, kind: Any, cells: Iterator[Sequence[str]], num_rows: int) -> list[Any]:
-    """Return the values of a column, which takes its CSV columns from `cells`.
+def decode_column(name: str, kind: Any, cells: Iterator[Sequence[str]], num_rows: int) -> Values:
+    """Return the values of one column, taking as many CSV columns from `cells` as it needs.
 
     Parameters
     ----------
-    kind : of the column; for a config column parameter -> kind
-    cells : CSV columns from the first of this column on, each of length `num_rows`
+    kind : kind of the column; for a config column a mapping from parameter to kind
+    cells : the remaining CSV columns, each of length `num_rows`, beginning with this column's first
 
     Raises
     ------
     ConfigError
-        If a cell is not of its kind, or there is no such kind; the message names the column.
+        If a cell does not parse as its kind, or the kind is unknown; the message names the column.
     """
     if isinstance(kind, str):
         return _decode(name, kind, next(cells))
     parameters = [_decode(f"{name}.{p}", k, next(cells), True) for p, k in kind.items()]
-    return join_parameters(list(kind), parameters, num_rows)
+    return _join_parameters(list(kind), parameters, num_rows)
 
 
 def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[str, str], list[Sequence[str]]]:
@@ -97,7 +155,7 @@ def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[st
         raise ConfigError(f"column {column!r}: expected parameter names that are text, got {names}")
     layout: dict[str, str] = {}
     cells: list[Sequence[str]] = []
-    for name, values in split_parameters(configs, sorted(names)):
+    for name, values in _split_parameters(configs, sorted(names)):
         types = set(map(type, values)) - {_Absent}
         if not types <= set(_SCALARS):
             found = ", ".join(sorted(type_.__name__ for type_ in types - set(_SCALARS)))
@@ -111,10 +169,10 @@ def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[st
     return layout, cells
 
 
-def split_parameters(
+def _split_parameters(
     configs: Sequence[Mapping[str, Any]], names: Iterable[str]
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Return each parameter's values, `ABSENT` where a configuration does not have it."""
+    """Yield (parameter, its value in each configuration); `ABSENT` where a configuration lacks it."""
     for name in names:
         values = [config.get(name, ABSENT) for config in configs]
         if any(issubclass(type_, np.generic) for type_ in set(map(type, values))):
@@ -122,29 +180,34 @@ def split_parameters(
         yield name, values
 
 
-def join_parameters(names: list[str], parameters: list[list[Any]], num_rows: int) -> list[dict[str, Any]]:
-    """Undo `split_parameters`."""
+def _join_parameters(names: list[str], parameters: Sequence[Values], num_rows: int) -> list[dict[str, Any]]:
+    """Return one configuration per row: the inverse of `_split_parameters`."""
     if not names:
         return [{} for _ in range(num_rows)]
     if not any(ABSENT in values for values in parameters):
-        return [dict(zip(names, row, strict=True)) for row in zip(*parameters, strict=True)]
+        return list(map(dict, map(zip, itertools.repeat(names), zip(*parameters, strict=True))))
     return [
         {name: value for name, value in zip(names, row, strict=True) if value is not ABSENT}
         for row in zip(*parameters, strict=True)
     ]
 
 
-def _decode(name: str, kind: Any, cells: Sequence[str], may_be_absent: bool = False) -> list[Any]:
+def _decode(name: str, kind: Any, cells: Sequence[str], may_be_absent: bool = False) -> Values:
+    """Return the values of one CSV column: an array for numbers, a list for all else and for parameters."""
     if not isinstance(kind, str) or kind not in _READERS:
         raise ConfigError(f"column {name!r}: expected a kind among {', '.join(_READERS)}, got {kind!r}")
     read = _READERS[kind]
     try:
         if may_be_absent:
-            return [read(cell) if cell else ABSENT for cell in cells]
-        if kind == "real":
-            return [float(cell) if cell else math.nan for cell in cells]
+            if "" in cells:
+                return [read(cell) if cell else ABSENT for cell in cells]
+        elif kind == "integer":
+            return np.fromiter(map(int, cells), dtype=np.int64, count=len(cells))
+        elif kind == "real":
+            numbers = [cell or "nan" for cell in cells] if "" in cells else cells
+            return np.fromiter(map(float, numbers), dtype=np.float64, count=len(cells))
         return list(map(read, cells))
-    except (ValueError, RecursionError) as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         raise ConfigError(f"column {name!r}: expected {kind} cells ({error})") from error
 
 
@@ -176,7 +239,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     "json": json.JSONEncoder(ensure_ascii=False).encode,
 }
 _READERS: dict[str, Callable[[str], Any]] = {
-    "text": sys.intern,  # few distinct values, many rows
+    "text": sys.intern,  # stores equal texts once: few distinct values in many rows
     "integer": int,
     "real": float,
     "boolean": _read_boolean,

@@ -1,8 +1,7 @@
-"""A study's directory: tables as CSV, settings and recommendations as JSON.
+"""Write and read a study's directory: tables as CSV, settings and recommendations as JSON.
 
-`study.json` is written last, with the kinds and lengths of the tables: it vouches for the other files. A
-table of many rows stands a second time in `<table>.columns`, which is read in a tenth of the time; the CSV
-file is what counts, and a copy that does not belong to it is passed over.
+`study.json` is written last and records the kinds and lengths of the tables, so a directory with a valid
+`study.json` is complete.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.files import atomic_file
-from fbo_flower.study import columns as table_columns
 from fbo_flower.study.schema import (
     READABLE,
     RECOMMENDATIONS,
@@ -27,20 +25,18 @@ from fbo_flower.study.schema import (
 from fbo_flower.study.table import Table
 
 _FILES = ("trials", "rounds", "regret", "models", "judgements")
-_OPTIONAL = ("regret", "models", "judgements")  # no file without rows
-COPY = ".columns"
-LARGE = 20_000  # rows from which on a table is copied
+_OPTIONAL = ("regret", "models", "judgements")  # written only if they have rows
 
 
 def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[str, Table]) -> None:
-    """Write a study's files; each appears whole or not.
+    """Write a study's files; each file is replaced as a whole or, if writing fails, not at all.
 
     Parameters
     ----------
-    directory : made if need be
+    directory : created if it does not exist
     settings : plain JSON
-    tables : `trials`, `rounds`, `regret`, `models`, `judgements` and `recommendations`; no file for one of
-        the inner three without rows
+    tables : `trials`, `rounds`, `regret`, `models`, `judgements` and `recommendations`; empty tables of
+        `regret`, `models` and `judgements` get no file
 
     Raises
     ------
@@ -51,37 +47,32 @@ def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[st
     for name in _FILES:
         table, path = tables[name], directory / f"{name}.csv"
         if name not in _OPTIONAL or len(table):
-            layout = table.write_csv(path)
-            layouts[name] = {"rows": len(table), "columns": layout}
+            layouts[name] = {"rows": len(table), "columns": table.write_csv(path)}
         else:
-            layout = None
-            _remove(path)  # of an earlier study in this directory
-        if layout is not None and len(table) >= LARGE:
-            with atomic_file(path.with_suffix(COPY)) as file:
-                file.write(table_columns.to_bytes(table, layout, table_columns.csv_mark(_read_bytes(path))))
-        else:
-            _remove(path.with_suffix(COPY))
+            _remove(path)  # left by an earlier study in this directory
     best: dict[str, Any] = {}
     for row in tables["recommendations"]:
         config = dict(sorted(row["config"].items()))
         best.setdefault(row["algorithm"], {})[row["agent"]] = {"value": row["value"], "config": config}
     _write_json(directory / "best.json", best)
-    _write_json(directory / "study.json", {**settings, "tables": layouts})  # last: it vouches for the rest
+    _write_json(
+        directory / "study.json", {**settings, "tables": layouts}
+    )  # last: marks the directory as complete
 
 
 def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
-    """Read what `write_study` wrote.
+    """Return the settings and the tables of a study's directory.
 
     Returns
     -------
-    settings : of this schema, otherwise as they are in the file; a study of schema 1 is brought up to date
-    tables : `trials`, `rounds`, `recommendations`, and the others if they were written
+    settings : as in the file; a study of schema 1 is converted to the current schema
+    tables : `trials`, `rounds`, `recommendations`, and each of the others that has a file
 
     Raises
     ------
     ConfigError
-        If a file is missing, malformed, of another schema or not of this study. The message names the file,
-        except where it is about an entry of `study.json`.
+        If a file is missing, malformed, of another schema or does not match `study.json`. The message names
+        the file or the entry of `study.json`.
     """
     settings = _read_json(directory / "study.json")
     check_schema(settings, READABLE)
@@ -99,23 +90,10 @@ def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
 
 
 def _read_table(path: Path, columns: Mapping[str, Any], num_rows: int) -> Table:
-    table = _read_copy(path, columns)
-    if table is None:
-        table = Table.read_csv(path, columns)
+    table = Table.read_csv(path, columns)
     if len(table) != num_rows:
         raise ConfigError(f"{path}: expected {num_rows} rows as study.json says, got {len(table)}")
     return table
-
-
-def _read_copy(path: Path, columns: Mapping[str, Any]) -> Table | None:
-    copy = path.with_suffix(COPY)
-    try:
-        if not copy.exists():
-            return None
-        mark = table_columns.csv_mark(path.read_bytes())
-        return table_columns.from_bytes(copy.read_bytes(), columns, mark)
-    except OSError:  # the CSV file's reader says what is wrong
-        return None
 
 
 def _read_best(path: Path) -> Table:
@@ -134,13 +112,6 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be removed ({error.strerror})") from error
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _write_json(path: Path, value: object) -> None:

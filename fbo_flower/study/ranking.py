@@ -1,4 +1,4 @@
-"""Who did best: agents in natural order, and each agent's best value and row."""
+"""Rank results: natural order of agents, each agent's best value so far, and its best row."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fbo_flower.study.schema import RECOMMENDATIONS
 from fbo_flower.study.table import Column, Table
 
 
-@lru_cache(maxsize=2**17)  # a study's agents are sorted again and again
+@lru_cache(maxsize=2**17)  # every table of a study sorts the same agents
 def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
-    """Sort key under which "2" comes before "10", and "7" before "007" but next to it.
+    """Return a sort key that puts "2" before "10", and "7" directly before "007".
 
     Examples
     --------
@@ -29,13 +29,13 @@ def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
 
 
 def incumbents(trials: Table) -> tuple[list[str], npt.NDArray[np.float64]]:
-    """Best value so far of each agent after each of its evaluations.
+    """Return the best value so far (incumbent) of each agent after each of its evaluations.
 
     Parameters
     ----------
-    trials : rows of one algorithm, columns as in `study_schema.TRIALS`, in any order; evaluation `k` of an
-        agent is its `k`-th trial, and a failed one keeps the incumbent; a row of several `pulls` counts as so
-        many evaluations and has their mean as its value
+    trials : rows of one algorithm, columns as in `study.schema.TRIALS`, in any order. An agent's trials count
+        in the order of `trial`; a failed one does not change the incumbent. A row with `pulls = k` stands for
+        `k` evaluations and holds their mean
 
     Returns
     -------
@@ -61,7 +61,7 @@ def incumbents(trials: Table) -> tuple[list[str], npt.NDArray[np.float64]]:
         np.int64
     )  # (num_agents,)
     start = np.cumsum(num_evaluations) - num_evaluations
-    evaluation = np.cumsum(pulls) - 1 - start[agent]  # a row's value is known after its last evaluation
+    evaluation = np.cumsum(pulls) - 1 - start[agent]  # a row's mean is known after its last evaluation
     curves = np.full((len(agents), num_evaluations.max(initial=0)), -np.inf)
     curves[agent, evaluation] = np.where(np.isfinite(value), value, -np.inf)
     curves = np.maximum.accumulate(curves, axis=1)
@@ -70,7 +70,7 @@ def incumbents(trials: Table) -> tuple[list[str], npt.NDArray[np.float64]]:
 
 
 def best_rows(table: Table) -> Table:
-    """First of each agent's best rows, per algorithm; an agent without a success has none."""
+    """Return each agent's best row per algorithm, the first of equal ones; only rows with finite values."""
     table = table.take(np.isfinite(table["value"]))
     algorithm, agent = _ranks(table["algorithm"])[1], _ranks(table["agent"])[1]
     order = np.lexsort((-table["value"], agent, algorithm))  # stable
@@ -82,7 +82,7 @@ def best_rows(table: Table) -> Table:
 
 
 def sorted_rows(table: Table, algorithms: Mapping[str, int], last: str | None = None) -> Table:
-    """Sort by algorithm in the given order, agent (if there is such a column) and column `last`."""
+    """Return the rows sorted by algorithm in the given order, by agent (if it is a column), and by `last`."""
     rank = map(algorithms.__getitem__, table["algorithm"].tolist())
     keys = [np.fromiter(rank, dtype=np.intp, count=len(table))]
     if "agent" in table.columns:
@@ -94,7 +94,7 @@ def sorted_rows(table: Table, algorithms: Mapping[str, int], last: str | None = 
 
 
 def _ranks(names: Column) -> tuple[list[str], npt.NDArray[np.intp]]:
-    """Distinct names in natural order, and the place of each row's name among them."""
+    """Return the distinct names in natural order, and each row's position in that list."""
     ordered = sorted(set(names.tolist()), key=natural_order)
     rank = {name: place for place, name in enumerate(ordered)}
     return ordered, np.fromiter(map(rank.__getitem__, names.tolist()), dtype=np.intp, count=len(names))

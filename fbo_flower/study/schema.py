@@ -1,4 +1,4 @@
-"""What a study is made of: the columns of its tables, and settings that are plain JSON."""
+"""The schema of a study: the columns of its tables, and checks of its settings (plain JSON)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.study.table import Kind, Table
 
-SCHEMA = 2  # since 2, rounds count floats, and name reasons
-READABLE = (1, SCHEMA)  # what a directory may hold
+SCHEMA = 2  # version 2 added floats_down, floats_up and reasons to the rounds
+READABLE = (1, SCHEMA)  # versions that can be loaded
 
 TRIALS: dict[str, Kind] = {
     "algorithm": "text",
     "agent": "text",
     "round": "integer",
     "trial": "integer",
-    "pulls": "integer",  # evaluations that the row stands for: bandits pull a cell many times
+    "pulls": "integer",  # evaluations averaged in this row: bandits evaluate ("pull") a cell many times
     "config": "config",
-    "value": "real",  # NaN: failed
-    "failure": "text",  # "": it did not fail
-    "regret": "real",  # NaN: unknown
+    "value": "real",  # NaN: the trial failed
+    "failure": "text",  # error message; "": the trial succeeded
+    "regret": "real",  # NaN: the optimum is unknown
 }
 ROUNDS: dict[str, Kind] = {
     "algorithm": "text",
@@ -31,7 +31,7 @@ ROUNDS: dict[str, Kind] = {
     "seconds": "real",
     "bytes_down": "integer",
     "bytes_up": "integer",
-    "floats_down": "real",  # numbers in the algorithm's own arrays, 8 bytes each; NaN: not counted
+    "floats_down": "real",  # numbers in the algorithm's arrays, 8 bytes each; NaN: not counted
     "floats_up": "real",
     "tasks": "integer",
     "replies": "integer",
@@ -40,7 +40,7 @@ ROUNDS: dict[str, Kind] = {
     "failed_trials": "integer",
     "mean_incumbent": "real",
     "best": "real",
-    "reasons": "text",  # of failures and refused replies, with their numbers: "late:1 shape:2"
+    "reasons": "text",  # count per reason of failures and refused replies: "late:1 shape:2"
 }
 REGRET: dict[str, Kind] = {
     "algorithm": "text",
@@ -49,22 +49,24 @@ REGRET: dict[str, Kind] = {
     "cumulative": "real",
     "simple": "real",
 }
-MODELS: dict[str, Kind] = {  # where agents train and judge models; losses, NaN: unknown
+MODELS: dict[
+    str, Kind
+] = {  # one row per model that one site trains and others judge; a loss of NaN is unknown
     "algorithm": "text",
     "trial": "integer",
     "round": "integer",
     "config": "config",
-    "failure": "text",  # "": it did not fail
-    "local_loss": "real",  # where it was trained, cross-validated
-    "remote_loss": "real",  # at the sites that judged it, mean by rows
-    "on_front": "boolean",  # not dominated in these two
+    "failure": "text",  # error message; "": the training succeeded
+    "local_loss": "real",  # cross-validated loss at the training site
+    "remote_loss": "real",  # mean loss at the judging sites, weighted by their numbers of rows
+    "on_front": "boolean",  # no other model is better in both losses
     "shipped": "boolean",
-    "model": "text",  # SHA-256 of the packed model, where it was kept
-    "openbox_outbag": "real",  # at the end, on rows that were not used before
-    "curators_outbag": "real",  # mean by rows
-    "lockbox": "real",  # mean by rows
+    "model": "text",  # SHA-256 of the packed model if it was kept
+    "openbox_outbag": "real",  # final loss at the training site (openbox), on rows not used before
+    "curators_outbag": "real",  # the same at the judging sites (curators), mean weighted by rows
+    "lockbox": "real",  # the same at the held-out sites (lockbox), mean weighted by rows
 }
-JUDGEMENTS: dict[str, Kind] = {  # what each site said of each model
+JUDGEMENTS: dict[str, Kind] = {  # one row per model and site that judged it
     "algorithm": "text",
     "agent": "text",
     "role": "text",
@@ -73,7 +75,7 @@ JUDGEMENTS: dict[str, Kind] = {  # what each site said of each model
     "loss": "real",
     "num_rows": "integer",
     "failure": "text",
-    "epsilon": "real",  # spent by the site on these rows so far; 0: it adds no noise
+    "epsilon": "real",  # privacy budget the site spent on these rows so far; 0: it adds no noise
 }
 RECOMMENDATIONS: dict[str, Kind] = {"algorithm": "text", "agent": "text", "value": "real", "config": "config"}
 
@@ -81,25 +83,25 @@ _STATUSES = ("finished", "interrupted", "failed")
 
 
 def label(run: Mapping[str, Any]) -> str:
-    """Return the name of a run in tables and figures: its label, else its algorithm."""
+    """Return the name of a run in tables and figures: its label, or its algorithm without one."""
     return str(run.get("label", run["algorithm"]))
 
 
 def check_columns(name: str, table: Table, columns: Mapping[str, Kind]) -> None:
-    """Raise ConfigError unless a table has exactly these columns."""
+    """Raise ConfigError if a table does not have exactly these columns and kinds."""
     if table.columns != tuple(columns) or table.kinds != columns:
         raise ConfigError(f"{name}: expected the columns {columns}, got {table.kinds}")
 
 
 def checked_settings(settings: Any) -> dict[str, Any]:
-    """Return a copy that is plain JSON with sorted keys, so that equal settings are saved as equal bytes."""
+    """Return checked settings as plain JSON with sorted keys: equal settings are saved as equal bytes."""
     try:
         settings = json.loads(as_json(settings, sort_keys=True))
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"settings: expected plain JSON, {error}") from error
     check_schema(settings)
     if "tables" in settings:
-        raise ConfigError("settings: the key 'tables' belongs to the study itself")
+        raise ConfigError("settings: the key 'tables' is reserved for the study itself; rename it")
     for number, run in enumerate(expect(settings.get("runs"), list, "runs")):
         expect(run, dict, f"runs[{number}]")
         expect(run.get("algorithm"), str, f"runs[{number}].algorithm")
@@ -112,7 +114,7 @@ def checked_settings(settings: Any) -> dict[str, Any]:
 
 
 def check_schema(settings: Any, readable: Sequence[int] = (SCHEMA,)) -> None:
-    """Raise ConfigError unless the settings are of a version that is `readable`."""
+    """Raise ConfigError if the schema version of the settings is not `readable`."""
     schema = expect(settings, dict, "settings").get("schema")
     if type(schema) is not int or schema not in readable:
         expected = " or ".join(map(str, readable))
@@ -122,23 +124,23 @@ def check_schema(settings: Any, readable: Sequence[int] = (SCHEMA,)) -> None:
 
 
 def upgraded_rounds(rounds: Table) -> Table:
-    """Return the rounds of an older study with the columns that came later, as unknown."""
+    """Return the rounds of a schema 1 study with the columns of schema 2 added, filled with "unknown"."""
     later = {name for name in ("floats_down", "floats_up", "reasons") if name not in rounds.columns}
     if not later or rounds.columns != tuple(name for name in ROUNDS if name not in later):
-        return rounds  # of today, or not of an older study either: `check_columns` says what is wrong
+        return rounds  # current, or neither version: `check_columns` reports what is wrong
     unknown: dict[str, Any] = {"real": np.full(len(rounds), np.nan), "text": [""] * len(rounds)}
     return Table({n: unknown[kind] if n in later else rounds[n] for n, kind in ROUNDS.items()}, ROUNDS)
 
 
 def expect(value: Any, type_: type, name: str) -> Any:
-    """Return a value that came from a file or a caller; ConfigError unless it is of this very type."""
+    """Return a value from a file or a caller; ConfigError if its type is not exactly `type_`."""
     if type(value) is not type_:
         raise ConfigError(f"{name}: expected a {type_.__name__}, got {type(value).__name__}")
     return value
 
 
 def as_json(value: object, sort_keys: bool = False) -> str:
-    """Return a value as JSON for people; NumPy's scalars become Python's."""
+    """Return a value as indented JSON; NumPy scalars are written as Python numbers."""
     return json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False, default=_python_scalar)
 
 

@@ -1,20 +1,19 @@
-"""What a run leaves behind: every disclosed trial, every round, each agent's best.
+"""The results of runs: every disclosed trial, every round, and each agent's best configuration.
 
-A study holds one run per algorithm; `Study.merge` puts runs side by side to compare them. On disk it is a
+A study holds one run per algorithm; `Study.merge` combines studies to compare their runs. On disk it is a
 directory of plain files::
 
     study.json    settings, and the kinds and lengths of the tables below
     trials.csv    one row per evaluation: algorithm, agent, round, trial, config.*, value, failure, regret
-    rounds.csv    one row per round: time, traffic (the last exchanges' with the last round), who answered,
-                  mean incumbent
+    rounds.csv    one row per round: time, traffic (exchanges after the last round count towards it), numbers
+                  of replies and failures, mean of the agents' best values so far
     best.json     algorithm -> agent -> its best configuration and value
     regret.csv    cumulative and simple regret by evaluations, where the optimum is known
-    models.csv    one row per model, where one site trains and others judge: losses, who is on the front
+    models.csv    one row per model, if one site trains and others judge: losses, whether on the Pareto front
     judgements.csv    one row per model and site that judged it
-    *.columns     tables of many rows once more, in a form that is read fast; they may be deleted
 
-Equal studies are saved as the same bytes. Everything is maximised; a failed trial has the value NaN and says
-why.
+Equal studies are saved as the same bytes. Values are maximised; a failed trial has the value NaN, and its
+column `failure` has the reason.
 """
 
 from __future__ import annotations
@@ -51,21 +50,21 @@ class Study:
     ----------
     settings : plain JSON: `schema`, `name`, `created`, `versions` and `runs`, one dict per algorithm:
         `algorithm` (required), `options`, `problem`, `problem_options`, `num_agents`, `num_rounds`, `seed`,
-        `engine`, `status`, `seconds`, `num_initial`, `metric`, `target_agents`; `label` is the name in the
-        tables where it is not the algorithm's
-    trials : columns as in `study_schema.TRIALS`
+        `engine`, `status`, `seconds`, `num_initial`, `metric`, `target_agents`; `label` if the run's name in
+        the tables is not the algorithm's
+    trials : columns as in `study.schema.TRIALS`
     rounds : columns as in `ROUNDS`
-    regret : columns as in `REGRET`; none if the optimum is unknown
-    recommendations : columns as in `RECOMMENDATIONS`, what each agent would use; its best trial by default.
-        An agent without a finite value has no recommendation.
-    models, judgements : columns as in `MODELS` and `JUDGEMENTS`; none where no models are exchanged
+    regret : columns as in `REGRET`; None if the optimum is unknown
+    recommendations : columns as in `RECOMMENDATIONS`, the configuration each agent should use; by default its
+        best trial. An agent without a finite value has no recommendation.
+    models, judgements : columns as in `MODELS` and `JUDGEMENTS`; None if no models are exchanged
 
-    Tables are sorted on arrival by algorithm (in order of appearance), agent ("2" < "10") and trial.
+    The constructor sorts each table by algorithm (in order of appearance), agent ("2" < "10") and trial.
 
     Raises
     ------
     ConfigError
-        If the settings are not JSON of this schema, or a table has other columns.
+        If the settings are not JSON of this schema, or a table does not have the expected columns.
     """
 
     __slots__ = ("judgements", "models", "recommendations", "regret", "rounds", "settings", "trials")
@@ -116,7 +115,7 @@ class Study:
 
     @property
     def best(self) -> dict[str, dict[str, Any]]:
-        """Agent -> `{"config", "value", "algorithm"}`: the best recommendation, of equal ones the first."""
+        """Agent -> `{"config", "value", "algorithm"}`: its best recommendation; of equal ones the first."""
         best: dict[str, dict[str, Any]] = {}
         for row in self.recommendations:
             agent = row.pop("agent")
@@ -125,11 +124,11 @@ class Study:
         return {agent: best[agent] for agent in sorted(best, key=natural_order)}
 
     def run(self, algorithm: str) -> dict[str, Any]:
-        """Return the settings of one algorithm's run; empty if they were not recorded."""
+        """Return the settings of one algorithm's run; an empty dict if they were not recorded."""
         return next((run for run in self.settings["runs"] if label(run) == algorithm), {})
 
     def only(self, algorithm: str) -> Study:
-        """Return one algorithm's run as a study of its own."""
+        """Return a study that holds only this algorithm's run."""
         if algorithm not in self.algorithms:
             raise ConfigError(f"study: expected one of {', '.join(self.algorithms)}, got {algorithm!r}")
         runs = [run for run in self.settings["runs"] if label(run) == algorithm]
@@ -137,7 +136,7 @@ class Study:
         return Study({**self.settings, "runs": runs}, *tables)
 
     def relabel(self, algorithm: str, new: str) -> Study:
-        """Give one run another name in tables and figures, so that runs of one algorithm can be merged."""
+        """Return the study with one run renamed, so that two runs of one algorithm can be merged."""
         if algorithm not in self.algorithms or new in self.algorithms:
             raise ConfigError(
                 f"relabel: expected a known name and a new one besides {', '.join(self.algorithms)}, "
@@ -150,10 +149,10 @@ class Study:
 
     @staticmethod
     def merge(studies: Sequence[Study], name: str | None = None) -> Study:
-        """Put the runs of several studies side by side.
+        """Return one study with the runs of all studies.
 
-        The result takes the first study's settings and the latest creation date; a run keeps the versions of
-        its own study where they differ.
+        The result has the first study's settings and the latest creation date. A run whose study was made
+        with other versions keeps them in its own settings.
         """
         if not studies:
             raise ConfigError("merge: expected at least one study, got none")
@@ -178,7 +177,9 @@ class Study:
         return Study(settings, *map(Table.concatenate, tables))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the study's files into `directory`, which is made if need be; each file appears whole or not.
+        """Write the study's files into `directory`, which is created if it does not exist.
+
+        Each file is replaced as a whole or, if writing fails, not at all.
 
         Raises
         ------
@@ -190,12 +191,12 @@ class Study:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Study:
-        """Read what `save` wrote.
+        """Return the study that `save` wrote into `directory`.
 
         Raises
         ------
         ConfigError
-            If a file is missing, malformed, of another schema or not of this study; the message names it.
+            If a file is missing, malformed, of another schema or of another study; the message names it.
         """
         directory = Path(directory)
         try:

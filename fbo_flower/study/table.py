@@ -1,12 +1,12 @@
-"""Columns of equal length, with an exact CSV form.
+"""Tables of columns of equal length, with an exact CSV form.
 
-Studies hold up to millions of rows, agents are called "007", and a categorical parameter may take the values
-`1`, `"1"`, `True` and `None` at once. A `Table` therefore knows the kind of each column, and so does whoever
-reads its CSV file: `Table.write_csv` returns the kinds, `Table.read_csv` takes them.
+CSV files do not record types, but an agent may be called "007", and a categorical parameter may take the
+values `1`, `"1"`, `True` and `None`. So a `Table` stores the kind of each column. `Table.write_csv` returns
+the kinds and `Table.read_csv` needs them to restore the table exactly.
 
 Kinds of columns: `text` (str, object dtype), `integer` (int64), `real` (float64; NaN is an empty cell),
-`boolean`, and `config` (one dict of parameter values per row, object dtype). `table_cells` says how each is
-spelled in a file.
+`boolean`, and `config` (one dict of parameter values per row, object dtype). `csv_cells` defines how each
+kind is written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,11 @@ from fbo_flower.storage.files import atomic_file
 from fbo_flower.study.csv_cells import (
     COLUMN_KINDS,
     Layout,
+    Values,
     decode_column,
     encode_column,
     header_of,
+    read_columns,
     write_rows,
 )
 
@@ -44,7 +46,6 @@ _TYPES: dict[str, Any] = {
     "config": Mapping,
 }
 _DTYPES: dict[str, Any] = {"integer": np.int64, "real": np.float64, "boolean": np.bool_}
-_CHUNK = 50_000  # rows that are held as text at a time
 
 
 class Table:
@@ -53,7 +54,7 @@ class Table:
     Parameters
     ----------
     columns : name -> values, all of one length
-    kinds : name -> kind, where the values do not tell (a column without rows counts as text)
+    kinds : name -> kind, for columns whose values do not determine it; a column without rows is text
 
     Raises
     ------
@@ -85,7 +86,7 @@ class Table:
     def from_rows(
         cls, rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | Mapping[str, Kind]
     ) -> Table:
-        """Turn dicts with exactly these keys into columns, whose kinds may be given."""
+        """Return the table of these rows; every dict must have exactly the keys `columns`."""
         rows = list(rows)
         names = set(columns)
         for number, row in enumerate(rows):
@@ -98,7 +99,7 @@ class Table:
 
     @classmethod
     def concatenate(cls, tables: Sequence[Table]) -> Table:
-        """Stack tables with the same columns."""
+        """Return one table with the rows of all tables, which must have the same columns."""
         if not tables:
             raise ConfigError("concatenate: expected at least one table, got none")
         kinds = tables[0].kinds
@@ -109,7 +110,7 @@ class Table:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
+        """Names of the columns, in order."""
         return tuple(self._columns)
 
     @property
@@ -127,12 +128,12 @@ class Table:
             raise ConfigError(f"table: no column {name!r}; there are {', '.join(self._columns)}") from None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Rows as dicts of Python values."""
+        """Iterate over the rows as dicts of Python values."""
         lists = [column.tolist() for column in self._columns.values()]
         return (dict(zip(self._columns, row, strict=True)) for row in zip(*lists, strict=True))
 
     def __eq__(self, other: object) -> bool:
-        """Same columns, kinds and cells: `1`, `1.0` and `True` differ in a config, NaN equals NaN."""
+        """Compare columns, kinds and cells: `1`, `1.0` and `True` differ in a config, NaN equals NaN."""
         if not isinstance(other, Table):
             return NotImplemented
         if self is other:
@@ -147,18 +148,18 @@ class Table:
         return f"Table({len(self)} rows: {', '.join(self._columns)})"
 
     def take(self, rows: Column) -> Table:
-        """Rows by a boolean mask or by indices."""
+        """Return the rows that a boolean mask or an index array selects."""
         return Table({name: column[rows] for name, column in self._columns.items()}, self._kinds)
 
     def where(self, **equals: object) -> Table:
-        """Rows in which every named column equals the given value."""
+        """Return the rows in which every named column equals the given value."""
         mask = np.ones(len(self), dtype=bool)
         for name, value in equals.items():
             mask &= np.asarray(self[name] == value, dtype=bool)
         return self.take(mask)
 
     def to_pandas(self) -> Any:  # a DataFrame; pandas is optional and has no types of its own
-        """Copy into a `pandas.DataFrame`."""
+        """Return a copy of the table as a `pandas.DataFrame`; needs pandas."""
         try:
             pandas = importlib.import_module("pandas")
         except ImportError as error:
@@ -166,7 +167,7 @@ class Table:
         return pandas.DataFrame({name: column.copy() for name, column in self._columns.items()})
 
     def write_csv(self, path: str | os.PathLike[str]) -> Layout:
-        """Write the table, all of it or nothing.
+        """Write the table to a CSV file; if writing fails, an existing file stays unchanged.
 
         Returns
         -------
@@ -184,17 +185,17 @@ class Table:
 
     @classmethod
     def read_csv(cls, path: str | os.PathLike[str], layout: Mapping[str, Any] | None = None) -> Table:
-        """Read what `write_csv` wrote; without a layout every column is text.
+        """Return the table in a CSV file; without a layout every column is text.
 
         Raises
         ------
         ConfigError
-            If the file is missing or is not a CSV file of this layout; the message names file and row.
+            If the file is missing or does not match the layout; the message names the file and the row.
         """
-        limit = csv.field_size_limit(sys.maxsize)  # a failure may carry a long traceback; the limit is global
+        limit = csv.field_size_limit(sys.maxsize)  # cells may hold long tracebacks; csv's limit is global
         try:
             with open(path, encoding="utf-8", errors="surrogatepass", newline="") as file:
-                return cls._read(csv.reader(file, strict=True), layout)
+                return cls._read(file, layout)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
         except (ValueError, OverflowError, csv.Error) as error:  # ConfigError is a ValueError
@@ -203,8 +204,8 @@ class Table:
             csv.field_size_limit(limit)
 
     @classmethod
-    def _read(cls, reader: Iterator[list[str]], layout: Mapping[str, Any] | None) -> Table:
-        header = next(reader, None)
+    def _read(cls, file: IO[str], layout: Mapping[str, Any] | None) -> Table:
+        header = next(csv.reader(file, strict=True), None)
         if layout is None:
             layout = dict.fromkeys(header or [], "text")
         expected = header_of(layout)
@@ -213,20 +214,15 @@ class Table:
         kinds: dict[str, Any] = {
             name: kind if isinstance(kind, str) else "config" for name, kind in layout.items()
         }
-        values: dict[str, list[Any]] = {name: [] for name in layout}
-        num_rows = 0
-        while chunk := list(itertools.islice(reader, _CHUNK)):
-            for number, row in enumerate(chunk, start=num_rows):
-                if len(row) != len(header):
-                    raise ConfigError(f"row {number}: expected {len(header)} cells, got {len(row)}")
-            cells = zip(*chunk, strict=True)
+        blocks: dict[str, list[Values]] = {name: [] for name in layout}
+        for columns in read_columns(file, len(expected)):
+            cells, num_rows = iter(columns), len(columns[0]) if columns else 0
             for name, kind in layout.items():
-                values[name] += decode_column(name, kind, cells, len(chunk))
-            num_rows += len(chunk)
-        return cls(values, kinds)
+                blocks[name].append(decode_column(name, kind, cells, num_rows))
+        return cls({name: _joined(values) for name, values in blocks.items()}, kinds)
 
     def _encoded(self) -> tuple[Layout, list[str], list[Sequence[str]]]:
-        """Layout, CSV header and columns of cells."""
+        """Return the layout, the CSV header and the cells, one sequence per CSV column."""
         layout: Layout = {}
         cells: list[Sequence[str]] = []
         for name, column in self._columns.items():
@@ -245,7 +241,7 @@ def _column(name: str, values: npt.ArrayLike | Sequence[Any], kind: Kind | None)
         raise ConfigError(f"column {name!r}: expected 1 dimension, got shape {array.shape}")
     types = set(
         map(type, array.tolist())
-    )  # tolist: numpy's own scalars become Python's, except within objects
+    )  # tolist turns NumPy scalars into Python's, except in object arrays
     kind = kind or _kind_of(types)
     if kind not in COLUMN_KINDS:
         raise ConfigError(f"column {name!r}: expected a kind among {', '.join(COLUMN_KINDS)}, got {kind!r}")
@@ -268,6 +264,12 @@ def _column(name: str, values: npt.ArrayLike | Sequence[Any], kind: Kind | None)
     return kind, column
 
 
+def _joined(blocks: Sequence[Values]) -> Column | list[Any]:
+    if blocks and isinstance(blocks[0], np.ndarray):
+        return np.concatenate(blocks)
+    return list(itertools.chain.from_iterable(blocks))
+
+
 def _as_array(values: Any) -> Column:
     values = list(values)
     types = set(map(type, values))
@@ -277,13 +279,11 @@ def _as_array(values: Any) -> Column:
 
 
 def _objects(values: list[Any]) -> Column:
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def _kind_of(types: set[type]) -> Kind:
-    """Kind of a column by the types of its values; several that fit: the widest."""
+    """Return the first kind, from narrow to wide, that accepts all these types; text if none does."""
     for kind in ("boolean", "integer", "real", "config"):
         if types and all(issubclass(type_, _TYPES[kind]) for type_ in types):
             return kind

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.files import atomic_file
-from fbo_flower.study import Study
+from fbo_flower.study import Study, csv_cells
 from fbo_flower.study.ranking import incumbents, natural_order
 from fbo_flower.study.schema import REGRET, ROUNDS, TRIALS
 from fbo_flower.study.table import Table
@@ -232,9 +232,33 @@ def test_a_long_traceback_can_be_read_again(tmp_path: Path) -> None:
     assert Table.read_csv(tmp_path / "t.csv", table.write_csv(tmp_path / "t.csv")) == table
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 3, 100])
+def test_a_file_reads_the_same_in_blocks_of_any_size(
+    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["plain", "two\nlines", 'say "x"', "a,b", "\r", "", "\r\n\r\n", "\n", "end"]
+    table = Table({"text": texts, "value": [0.1, None, 2.0, -0.0, 1e300, 3.0, 4.0, 5.0, math.inf]})
+    single = Table({"text": texts})
+    monkeypatch.setattr(csv_cells, "CHUNK", chunk)
+    for written in (table, single):
+        path = tmp_path / "t.csv"
+        assert Table.read_csv(path, written.write_csv(path)) == written
+
+
+@pytest.mark.parametrize("ending", [b"\r\n", b"\n"])
+def test_a_file_that_another_program_saved_reads_the_same(ending: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(ending.join([b"agent,value", b"007,0.5", b'"2",']))  # no newline at the end
+    table = Table.read_csv(path, {"agent": "text", "value": "real"})
+    assert table == Table({"agent": ["007", "2"], "value": [0.5, None]}, {"value": "real"})
+
+
 @pytest.mark.parametrize(
     ("content", "layout", "message"),
     [
+        (b"a,b\n1,2\n\n", {"a": "text", "b": "text"}, "row 1: expected 2 cells, got 0"),
+        (b"a\n1\n\n", {"a": "text"}, "row 1: expected 1 cells, got 0"),
+        (b'a,b\n1,2\n"3",4\n5,6,7\n', {"a": "text", "b": "text"}, "row 2: expected 2 cells, got 3"),
         (b"", {"a": "text"}, "expected the header"),
         (b"b\n1\n", {"a": "text"}, r"expected the header \['a'\], got \['b'\]"),
         (b"a,b\n1\n", {"a": "text", "b": "text"}, "row 0: expected 2 cells, got 1"),
@@ -407,7 +431,7 @@ def test_two_runs_of_one_algorithm_merge_under_two_labels(study: Study, tmp_path
         ({"runs": [{}]}, r"runs\[0\].algorithm: expected a str"),
         ({"runs": [{"algorithm": "ts", "status": "fine"}]}, "status: expected one of"),
         ({"runs": [{"algorithm": "ts"}, {"algorithm": "ts"}]}, "different labels"),
-        ({"tables": {}}, "belongs to the study"),
+        ({"tables": {}}, "reserved for the study"),
         ({"options": object()}, "expected plain JSON"),
     ],
 )

@@ -47,7 +47,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.aggregation.regions import Boxes, PiecewiseLinear
+from fbo_flower.numerics.aggregation.regions import Boxes, BoxwiseLinearFunction
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.privacy import clip_norm
 from fbo_flower.numerics.seeding import generator
@@ -245,7 +245,7 @@ class DPFTS(DPFTSOptions):
             return self.thompson_point(agent_state, rng)
         features = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))
         columns = agent_state.space.continuous[1]
-        sums = PiecewiseLinear(features, floats(task.arrays["weights"]), boxes, columns)
+        sums = BoxwiseLinearFunction(features, floats(task.arrays["weights"]), boxes, columns)
         return self.maximiser(sums, agent_state, rng)
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:

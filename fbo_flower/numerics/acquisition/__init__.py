@@ -1,1 +1,1 @@
-"""What to evaluate next: acquisition functions and proposals."""
+"""Acquisition functions, and the choice of the next point to evaluate."""

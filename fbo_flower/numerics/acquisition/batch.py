@@ -1,13 +1,14 @@
-"""Choose one point per agent so that a central value of the batch plus the agents' own values is largest.
+"""Choose one point per agent to maximise a joint value of the batch plus each agent's own value.
 
 `alpha(x) = central(x) + beta sum_n local_n(x_n)` over `x = (x_1, .., x_N)` of a finite set [Zhan2025, Eq. 6].
-The batch is built greedily, agent by agent, and improved by coordinate ascent: each agent in turn takes the
-best point given the others', until none wants to move. Then two agents may exchange their points; on sets so
-small that a step evaluates all points, two may also move together. Every step compares values of one fixed
-function of the batch, in the agents' own order, so the search ends.
+The batch is built greedily, agent by agent, and improved by coordinate ascent: each agent in turn moves to
+the best point given the others', until no move improves the value. Then pairs of agents may exchange their
+points. On small sets, where every step evaluates all points, two agents may also move together. Every step
+increases one fixed function of the batch, so the search ends.
 
-A central acquisition answers two questions: a cheap `guess` at the value of every point for one agent, and
-the `values` of a few. The points that are guessed best are evaluated; on small sets these are all points.
+A central acquisition has two methods: `guess` estimates the value of every point for one agent cheaply, and
+`values` computes the values of a few points. The search evaluates the points with the best guesses; on small
+sets these are all points.
 
 References
 ----------
@@ -27,12 +28,12 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
 
 SHORTLIST = 32  # points evaluated per step
-TOLERANCE = 1e-12  # relative; less is not worth a move
-PIVOT = 1e-12  # relative; less is rounding
+TOLERANCE = 1e-12  # least relative improvement of a move
+PIVOT = 1e-12  # smaller relative pivots are rounding errors
 
 
 class BatchAcquisition(Protocol):
-    """A value of batches of up to `num_agents` points, indexes into a set of `num_points`."""
+    """A function of batches of up to `num_agents` points, given as indices into a set of `num_points`."""
 
     @property
     def num_points(self) -> int:
@@ -45,7 +46,7 @@ class BatchAcquisition(Protocol):
         ...
 
     def guess(self, design: IntArray, agent: int) -> Array:
-        """Return about what `values` gives for every point, `(S,)`, up to a constant."""
+        """Return estimates of `values` for all points, `(S,)`, up to an additive constant."""
         ...
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
@@ -55,15 +56,15 @@ class BatchAcquisition(Protocol):
 
 @dataclass(frozen=True)
 class JointMaximum:
-    """The best batch that was found.
+    """The best batch found.
 
     Attributes
     ----------
     index : `(N,)`, the agents' points
     value : `central + beta sum_n local_n(x_n)`
     central : the batch's value under the central acquisition
-    starts : value that each start ended at
-    updates : searches over one agent's points, all starts together
+    starts : final value of each start
+    updates : number of searches over one agent's points, in all starts
     """
 
     index: IntArray
@@ -85,9 +86,9 @@ def maximise_batch(
     Parameters
     ----------
     acquisition : central value, `S` points
-    local : `(N, S)`, what every point is worth to each agent alone
+    local : `(N, S)`, each agent's own value of every point
     beta : weight of the agents' own values, not negative
-    num_starts : the first is greedy from scratch, every other from two random points and greedy from there
+    num_starts : number of starts; the first is greedy, the others continue greedily from two random points
     """
     num_agents, num_points = local.shape
     if num_points != acquisition.num_points or not 1 <= num_agents <= acquisition.num_agents:
@@ -110,7 +111,7 @@ def maximise_batch(
 
 
 class _Search:
-    """Moves of one agent at a time, and how many were looked for."""
+    """The moves of the search, and the number of searches over one agent's points."""
 
     def __init__(self, acquisition: BatchAcquisition, own: Array) -> None:
         self.acquisition, self.own = acquisition, own
@@ -138,7 +139,7 @@ class _Search:
         return float(central + self.own[np.arange(len(design)), design].sum())
 
     def shortlist(self, design: IntArray, agent: int) -> tuple[IntArray, Array]:
-        """Evaluate the points that are guessed best for an agent: points, best first, and values."""
+        """Return the points with the best guesses for an agent, best value first, and their values."""
         self.updates += 1
         num_points, own = self.own.shape[1], self.own[agent]
         if num_points <= SHORTLIST:
@@ -153,7 +154,7 @@ class _Search:
         return points[order], values[order]
 
     def best(self, design: IntArray, agent: int, value: float) -> tuple[IntArray, float]:
-        """Move one agent to its best point if that is better than `value`."""
+        """Return the batch and value after moving one agent to its best point, if that exceeds `value`."""
         points, values = self.shortlist(design, agent)
         if not values[0] - TOLERANCE * abs(values[0]) > value:
             return design, value
@@ -162,7 +163,7 @@ class _Search:
         return moved, float(values[0])
 
     def ascend(self, design: IntArray, value: float, resting: int = 0) -> tuple[IntArray, float]:
-        """Move agents in turn until nobody gains; the last `resting` of them are known not to."""
+        """Move agents in turn until no move helps; the last `resting` agents are known not to gain."""
         agent = 0
         while resting < len(design):
             moved, better = self.best(design, agent, value)
@@ -172,7 +173,7 @@ class _Search:
         return design, value
 
     def swap(self, design: IntArray, value: float) -> tuple[IntArray, float]:
-        """Exchange the points of the two agents that gain most by it."""
+        """Return the batch after the best exchange of two agents' points; unchanged if none helps."""
         best = design, value
         for first, second in itertools.combinations(range(len(design)), 2):
             if design[first] != design[second]:
@@ -184,7 +185,7 @@ class _Search:
         return best
 
     def pair(self, design: IntArray, value: float) -> tuple[IntArray, float]:
-        """On a small set: move an agent anywhere and another to its best point then, up to the first gain."""
+        """On a small set, return the first better batch with two agents moved; unchanged if none exists."""
         num_points = self.own.shape[1]
         if num_points > SHORTLIST:
             return design, value
@@ -200,14 +201,14 @@ class _Search:
 
 
 def replaced(design: IntArray, agent: int, candidates: IntArray) -> IntArray:
-    """Return the batches `(C, n)` that have each candidate in the place of `design[agent]`."""
+    """Return the batches `(C, n)` in which each candidate replaces `design[agent]`."""
     designs = np.repeat(design[np.newaxis], len(candidates), axis=0)
     designs[:, agent] = candidates
     return designs
 
 
 def batch_covariances(factor: Array, design: IntArray, agent: int, candidates: IntArray) -> Array:
-    """`K(x, x)` of every batch of `replaced`, `(C, n, n)`, of the covariance `factor factor^T`."""
+    """Return `K(x, x)`, `(C, n, n)`, of every batch of `replaced`, for `K = factor factor^T`."""
     cross = factor[candidates] @ factor[design].T  # (C, n)
     own = factor[candidates]
     covariances = np.repeat((factor[design] @ factor[design].T)[np.newaxis], len(candidates), axis=0)
@@ -217,9 +218,10 @@ def batch_covariances(factor: Array, design: IntArray, agent: int, candidates: I
 
 
 def stacked_cholesky(matrices: Array) -> Array:
-    """Lower factors of positive semi-definite `(C, n, n)`, all together; certain directions get zeros.
+    """Return lower Cholesky factors of positive semi-definite matrices `(C, n, n)`.
 
-    A pivot below `1e-12` of its diagonal entry counts as zero: duplicated points stay duplicates.
+    A pivot below `1e-12` of its diagonal entry counts as 0, and its column is 0: so duplicated points stay
+    equal.
     """
     lower = np.zeros_like(matrices)
     diagonal = np.einsum("cii->ci", matrices)

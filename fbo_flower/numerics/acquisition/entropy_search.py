@@ -1,9 +1,10 @@
-"""Max-value entropy search on a finite set: what observations tell about the maximum `f* = max_z f(z)`.
+"""Max-value entropy search on a finite set: the information in observations about `f* = max_z f(z)`.
 
-The paper of Co-KG compares with entropy search [Zhan2025, section IV-A (iii)] and cites parallel predictive
-entropy search, which is about the maximiser's place and needs expectation propagation; what it computed, it
-does not say (its words for Co-ES repeat those for Co-EI). Here the gain is about the maximum's value,
-`I(f*; y_1, .., y_N)` [Wang2017], by the lower bound of [Moss2021], which holds with noise and for batches:
+The Co-KG paper compares with entropy search [Zhan2025, section IV-A (iii)] and cites parallel predictive
+entropy search, which concerns the location of the maximum and needs expectation propagation. The paper does
+not say what it computed (its text on Co-ES repeats that on Co-EI). This module computes the information about
+the value of the maximum, `I(f*; y_1, .., y_N)` [Wang2017], by the lower bound of [Moss2021], which holds with
+noise and for batches:
 
     1/2 log|R| - 1/(2 K) sum_k sum_n log(1 - rho_n^2 r(gamma_nk) (gamma_nk + r(gamma_nk))),
 
@@ -30,8 +31,8 @@ from fbo_flower.numerics.acquisition.batch import batch_covariances, replaced, s
 from fbo_flower.numerics.acquisition.normal import LOG_SQRT_2PI, log_cdf, mills
 from fbo_flower.numerics.arrays import Array, IntArray
 
-SMALLEST = 1e-12  # of variance ratios
-FARTHEST = 1e3  # deviations; beyond, the cut-off variance is 1 / gamma^2 = 1e-6 or less
+SMALLEST = 1e-12  # least variance ratio
+FARTHEST = 1e3  # largest |gamma|; beyond it the truncated variance is below 1 / gamma^2 = 1e-6
 
 
 def sample_maxima(mean: Array, factor: Array, num_samples: int, rng: np.random.Generator) -> Array:
@@ -41,12 +42,12 @@ def sample_maxima(mean: Array, factor: Array, num_samples: int, rng: np.random.G
 
 
 def max_value_entropy(mean: Array, variance: Array, noise_variance: float, maxima: Array) -> Array:
-    """Information about the maximum in one noisy observation of every point, a lower bound.
+    """Return a lower bound of the information about the maximum in one noisy observation of every point.
 
     Parameters
     ----------
     mean, variance : `(S,)`
-    noise_variance : of the observation; 0 is allowed
+    noise_variance : variance of the observation noise; 0 is allowed
     maxima : `(K,)`, draws of the maximum
 
     Returns
@@ -63,12 +64,13 @@ def max_value_entropy(mean: Array, variance: Array, noise_variance: float, maxim
     gamma = np.divide(gap, stddev, out=np.full(gap.shape, FARTHEST), where=stddev > 0)
     total = variance + noise_variance
     learnt = np.divide(variance, total, out=np.zeros_like(total), where=total > 0)  # rho^2
+    # 1 - rho^2 r (gamma + r), as 1 - rho^2 (1 - Var[Z | Z < gamma])
     left = 1.0 - learnt[:, np.newaxis] * (1.0 - variance_below(gamma))
     return np.asarray(-0.5 * np.log(np.maximum(left, SMALLEST)).mean(axis=1))
 
 
 def variance_below(gamma: Array) -> Array:
-    """Variance of a standard normal given that it is below `gamma`, in `[0, 1]`."""
+    """Return `Var[Z | Z < gamma] = 1 - r (gamma + r)` of a standard normal `Z`, in `[0, 1]`."""
     gamma = np.clip(gamma, -FARTHEST, FARTHEST)
     left, right = np.minimum(gamma, 0.0), np.maximum(gamma, 0.0)
     ratio_right = np.exp(-0.5 * right * right - LOG_SQRT_2PI - log_cdf(right))
@@ -77,15 +79,15 @@ def variance_below(gamma: Array) -> Array:
 
 
 class BatchMaxValueEntropy:
-    """Information about the maximum in a batch on a finite set, a `BatchAcquisition`.
+    """A `BatchAcquisition`: information about the maximum in the observations of a batch.
 
     Parameters
     ----------
-    mean : `(S,)`, central
+    mean : `(S,)`, central posterior mean
     factor : `(S, r)`, the central covariance is `factor factor^T`
     noise_variance : of each observation
     maxima : `(K,)`, draws of the central maximum
-    num_agents : longest batch
+    num_agents : size of the largest batch
     """
 
     def __init__(
@@ -109,11 +111,11 @@ class BatchMaxValueEntropy:
         return self._num_agents
 
     def guess(self, design: IntArray, agent: int) -> Array:
-        """The values themselves."""
+        """Return the exact values of all points, which are cheap here."""
         return self.values(design, agent, np.arange(self.num_points))
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
-        """Information in the batch with entry `agent` replaced by each candidate, `(C,)`."""
+        """Return the information in the batch with entry `agent` replaced by each candidate, `(C,)`."""
         covariances = batch_covariances(self._factor, design, agent, candidates)
         covariances += self._noise_variance * np.eye(len(design))
         variances = np.einsum("cii->ci", covariances)

@@ -1,10 +1,10 @@
-"""Expected improvement of points and of batches, by closed forms that keep their precision in the tails.
+"""Expected improvement of points and of batches, by closed forms that stay precise in the tails.
 
 One point [Jones1998]: `EI(x) = E max(f(x) - best, 0) = sigma h((mu - best) / sigma)`, `h` of `normal.excess`.
 A batch [Ginsbourger2010]: `E max(max_n f(x_n) - best, 0)`. With `b_n = max(best, f(x_1), .., f(x_(n-1)))`
 the improvement is `sum_n max(f(x_n) - b_n, 0)`, and given the values before it each term is the closed form
-again, with the conditional mean and variance. Only the points before the last are drawn: a batch of one is
-exact, and no batch has value 0 because no draw got there.
+again, with the conditional mean and variance. Only the values of the points before the last are sampled. So a
+batch of one is exact, and no batch has value 0 merely because no sample improves.
 
 References
 ----------
@@ -22,17 +22,17 @@ from fbo_flower.numerics.acquisition.batch import batch_covariances, replaced, s
 from fbo_flower.numerics.acquisition.normal import excess
 from fbo_flower.numerics.arrays import Array, IntArray
 
-BLOCK = 2**16  # entries of the draws held at a time
+BLOCK = 2**16  # entries of the draws processed at a time
 
 
 def expected_improvement(mean: Array, variance: Array, best: float | Array) -> Array:
-    """`E max(f - best, 0)` for `f ~ N(mean, variance)`.
+    """Return `E max(f - best, 0)` for `f ~ N(mean, variance)`.
 
     Parameters
     ----------
-    mean : of any shape
-    variance : of the same shape, or one that broadcasts to it; what is not positive counts as 0
-    best : what has to be improved on; a number, or an array that broadcasts
+    mean : any shape
+    variance : shape of the mean, or one that broadcasts to it; values <= 0 count as 0
+    best : value to improve on; a number, or an array that broadcasts
 
     Returns
     -------
@@ -41,19 +41,19 @@ def expected_improvement(mean: Array, variance: Array, best: float | Array) -> A
     stddev = np.sqrt(np.maximum(variance, 0.0))
     improvement = np.asarray(mean - best, dtype=np.float64)
     z = np.divide(improvement, stddev, out=np.zeros_like(improvement), where=stddev > 0)
-    certain = np.maximum(improvement, 0.0)
+    certain = np.maximum(improvement, 0.0)  # if the variance is 0
     return np.asarray(np.where(stddev > 0, stddev * excess(z), certain), dtype=np.float64)
 
 
 class BatchExpectedImprovement:
-    """Parallel expected improvement on a finite set, a `BatchAcquisition`.
+    """A `BatchAcquisition`: parallel expected improvement on a finite set.
 
     Parameters
     ----------
-    mean : `(S,)`, central
+    mean : `(S,)`, central posterior mean
     factor : `(S, r)`, the central covariance is `factor factor^T`
-    best : what has to be improved on, e.g. the largest mean
-    draws : `(M, N)`, common to all batches
+    best : value to improve on, e.g. the largest mean
+    draws : `(M, N)`, standard normal draws, used for all batches
     """
 
     def __init__(self, mean: Array, factor: Array, best: float, draws: Array) -> None:
@@ -73,12 +73,12 @@ class BatchExpectedImprovement:
         return int(self._draws.shape[1])
 
     def guess(self, design: IntArray, agent: int) -> Array:
-        """The values by the first quarter of the draws."""
+        """Return the values of all points, estimated with the first quarter of the draws."""
         few = self._draws[: max(8, len(self._draws) // 4)]
         return self._values(design, agent, np.arange(self.num_points), few)
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
-        """Parallel expected improvement with entry `agent` replaced by each candidate, `(C,)`."""
+        """Return the expected improvement with entry `agent` replaced by each candidate, `(C,)`."""
         return self._values(design, agent, candidates, self._draws)
 
     def _values(self, design: IntArray, agent: int, candidates: IntArray, draws: Array) -> Array:
@@ -93,13 +93,13 @@ class BatchExpectedImprovement:
 
 
 def _improvement(gap: Array, lower: Array, draws: Array) -> Array:
-    """Sum of the conditional closed forms, `(C,)`; the draws give the values before.
+    """Return the expected improvement `(C,)`: the sum of the conditional closed forms over the points.
 
     Parameters
     ----------
-    gap : `(C, n)`, means less the best
-    lower : `(C, n, n)`, factors of the covariances
-    draws : `(M, N)`
+    gap : `(C, n)`, means minus the best value
+    lower : `(C, n, n)`, Cholesky factors of the covariances
+    draws : `(M, N)`, from which the values of the earlier points are computed
     """
     total = np.zeros(len(gap))
     reached = np.zeros((len(gap), len(draws)))  # b_n - best

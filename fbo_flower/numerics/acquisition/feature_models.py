@@ -1,8 +1,8 @@
-"""Many agents' surrogates in shared random features, and acquisition functions over all of them.
+"""Surrogates of many agents in shared random features, and acquisition functions of their ensembles.
 
 Agent `n` is `phi(z)^T omega_n` with `omega_n ~ N(nu_n, C_n)`, `C_n = sigma^2 Sigma_n^-1` [Dai2020, Eqs. 2-3].
-A weighted sum of such surrogates is one of its kind, so an ensemble costs what one agent costs:
-`sum w_n nu_n` and `sum w_n^2 C_n`. Notation: `M` features, `K` agents, `F` columns, `m` points.
+A weighted sum of such surrogates has the same form, with mean `sum w_n nu_n` and covariance `sum w_n^2 C_n`,
+so an ensemble costs as much as one agent. Notation: `M` features, `K` agents, `F` columns, `m` points.
 
 References
 ----------
@@ -26,12 +26,12 @@ TINY = 1e-300
 
 
 def pack_symmetric(matrix: Array) -> Array:
-    """Return the lower triangle of `(M, M)`, row by row, `(M (M + 1) / 2,)`."""
+    """Return the lower triangle of a symmetric `(M, M)`, row by row: `(M (M + 1) / 2,)`."""
     return matrix[np.tril_indices(len(matrix))]
 
 
 def unpack_symmetric(packed: Array, size: int) -> Array:
-    """Undo `pack_symmetric`: `(..., M (M + 1) / 2)` to `(..., M, M)`."""
+    """Return the symmetric matrices `(..., M, M)` packed as `(..., M (M + 1) / 2)` by `pack_symmetric`."""
     rows, columns = np.tril_indices(size)
     full = np.empty((*packed.shape[:-1], size, size))
     full[..., rows, columns] = packed
@@ -40,7 +40,7 @@ def unpack_symmetric(packed: Array, size: int) -> Array:
 
 
 def linear_gradients(features: RandomFeatures, z: Array, weights: Array) -> tuple[Array, Array]:
-    """`phi(z_i)^T w_i` with weights of its own for every point: `(m,)`, and its gradient `(m, F)`.
+    """Return `phi(z_i)^T w_i`, `(m,)`, and its gradient `(m, F)`, with different weights for every point.
 
     Parameters
     ----------
@@ -57,11 +57,11 @@ def linear_gradients(features: RandomFeatures, z: Array, weights: Array) -> tupl
 def feature_moments(
     features: RandomFeatures, mean: Array, covariance: Array, z: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Mean and variance `(m,)` of `phi(z)^T omega`, and their gradients `(m, F)`.
+    """Return mean and variance `(m,)` of `phi(z)^T omega`, and their gradients `(m, F)`.
 
     Parameters
     ----------
-    mean, covariance : `(M,)` and `(M, M)`, of `omega`
+    mean, covariance : `(M,)` and `(M, M)`, mean and covariance of `omega`
     """
     phi = features(z)
     spread = phi @ covariance  # (m, M)
@@ -81,7 +81,7 @@ class LogEnsembleImprovement:
     weight : `w` of the target
     features : shared
     mean, covariance : `sum w_n nu_n (M,)` and `sum w_n^2 C_n (M, M)`, of the others
-    best : what has to be improved on, in the ensemble's units
+    best : value to improve on, in the ensemble's units
     """
 
     posterior: gp.Posterior
@@ -133,7 +133,7 @@ class LogTransferImprovement:
     own_weight : `w_0`, positive
     features : shared
     means : `(K, M)`, the `nu_n`
-    bests : `(K,)`, what the others' predictions have to improve on
+    bests : `(K,)`, values that the others' predictions must exceed
     weights : `(K,)`, not negative
     """
 
@@ -152,9 +152,9 @@ class LogTransferImprovement:
         """Return values `(m,)` and gradients `(m, F)`."""
         own, own_slope = self.own.value_and_gradient(z)
         gains = self.features(z) @ self.means.T - self.bests
-        say = np.where(gains > 0.0, self.weights, 0.0)  # (m, K)
+        active = np.where(gains > 0.0, self.weights, 0.0)  # (m, K)
         predicted = (np.maximum(gains, 0.0) * self.weights).sum(axis=1)
-        _, predicted_slope = linear_gradients(self.features, z, say @ self.means)
+        _, predicted_slope = linear_gradients(self.features, z, active @ self.means)
         value = self._mixed(own, predicted)
         total = value + self._log_total
         gradient = np.exp(np.log(self.own_weight) + own - total)[:, None] * own_slope

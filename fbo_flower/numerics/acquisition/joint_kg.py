@@ -1,4 +1,4 @@
-"""The knowledge gradient of a batch by common random numbers, and the batch where it is largest.
+"""The knowledge gradient of a batch (q-KG) with common random numbers, and its maximisation.
 
 Noisy observations at `x = (x_1, .., x_N)` turn the central mean into `mu(z) + s(x, z) xi`, `xi ~ N(0, I)`,
 `s(x, z) = K(z, x) D^-T`, `D D^T = K(x, x) + sigma^2 I`, `D` lower triangular [Zhan2025, Eqs. 7 and 9]. Column
@@ -7,8 +7,8 @@ by column, with `K_j` the covariance given observations at the first `j` points:
     s_j(z) = K_j(z, x_j) / sqrt(K_j(x_j, x_j) + sigma^2),    K_(j+1) = K_j - s_j s_j^T.
 
 The value of a batch is `mean_m max_z [mu(z) + s(x, z) xi_m] - max_z mu(z)` over `M` draws that all batches
-share. `D` depends on the order of the points, and so do the draws' effects: values are of batches in the
-agents' order. All are invariant to a shift of the mean, so its maximum is taken off first.
+share. `D`, and with it the effect of a draw, depends on the order of the points; batches are in the agents'
+order. All values are invariant to a shift of the mean, so its maximum is subtracted first.
 
 References
 ----------
@@ -24,9 +24,9 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.batch import JointMaximum, maximise_batch
 from fbo_flower.numerics.arrays import Array, IntArray
 
-BLOCK = 2**16  # values of fantasies held at a time: they stay in the processor's cache
-GUESSED = 256  # points guessed at a time, likewise
-SHARED = 6  # frequent maximisers that all fantasies try in a guess
+BLOCK = 2**16  # values of fantasies processed at a time, so that they stay in the processor's cache
+GUESSED = 256  # points per block in `guess`, for the same reason
+SHARED = 6  # most frequent maximisers that `guess` tries for all fantasies
 
 
 def maximise_jointly(
@@ -43,13 +43,13 @@ def maximise_jointly(
 
     Parameters
     ----------
-    mean : `(S,)`, central
+    mean : `(S,)`, central posterior mean
     factor : `(S, r)`, the central covariance is `factor factor^T`
-    noise_variance : of each observation
+    noise_variance : noise variance of each observation
     local : `(N, S)`, each agent's exact knowledge gradient
     beta : weight of the agents' own gains; 0 is q-KG on the central model alone
-    draws : `(M, N)`, of mean 0: `normal.centred_draws`
-    num_starts : 1 serves at `beta` about 1.5, 2 to 4 at 0
+    draws : `(M, N)`, with mean 0, from `normal.centred_draws`
+    num_starts : 1 suffices for `beta` about 1.5; use 2 to 4 for 0
     """
     acquisition = BatchKnowledgeGradient(mean, factor, noise_variance, draws)
     return maximise_batch(acquisition, local, beta, num_starts, rng)
@@ -58,10 +58,10 @@ def maximise_jointly(
 class BatchKnowledgeGradient:
     """q-KG on a finite set, a `BatchAcquisition`.
 
-    `f(z) - f(z')` varies more than the part of it that is learnt, so `mu(z) + s(x, z) xi` stays below the
-    largest mean's line when `mu(z') - mu(z) >= |xi| stddev(f(z) - f(z'))`, whatever the batch: such `z` are
-    left out of the maximum. Inside, points that can be maximisers come first. Rows of the covariance are
-    computed when they are first needed.
+    Let `z'` have the largest mean. Observations explain at most the whole variance of `f(z) - f(z')`. So if
+    `mu(z') - mu(z) >= |xi| stddev(f(z) - f(z'))`, then `z` cannot be the maximiser after any batch, and it is
+    left out of the maximum. Internally, possible maximisers come first. Rows of the covariance are computed
+    when they are first needed.
     """
 
     def __init__(self, mean: Array, factor: Array, noise_variance: float, draws: Array) -> None:
@@ -96,10 +96,10 @@ class BatchKnowledgeGradient:
         return int(self._draws.shape[1])
 
     def guess(self, design: IntArray, agent: int) -> Array:
-        """Value at every point when few `z` can end up on top; a lower bound with the agent's draw last.
+        """Return a lower bound of the value at every point, with the agent's observation taken last.
 
-        The others observe first and the agent last. `z` is the fantasy's maximiser without the agent, or one
-        of the most frequent such maximisers, or the point itself.
+        The maximum over `z` is taken only over the fantasy's maximiser without the agent, the most frequent
+        such maximisers, and the point itself.
         """
         others = np.delete(np.arange(len(design)), agent)
         columns = self._columns(self._inside[design[others]])  # (N - 1, S)
@@ -128,7 +128,7 @@ class BatchKnowledgeGradient:
         return guessed[self._inside]
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
-        """q-KG of the batch with entry `agent` replaced by each candidate, `(C,)`."""
+        """Return q-KG of the batch with entry `agent` replaced by each candidate, `(C,)`."""
         stacked = self._stacked(self._inside[design], agent, self._inside[candidates])
         with_one = self._with_one[:, : stacked.shape[1]]
         value = np.empty(len(candidates))
@@ -141,7 +141,7 @@ class BatchKnowledgeGradient:
         return value
 
     def _stacked(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
-        """`[mu, s_1, .., s_N]` of the batch with each candidate at the possible maximisers and the design.
+        """Return `[mu, s_1, .., s_N]` at the possible maximisers and the design, for each candidate.
 
         `(C, 1 + N, Z + N)`; the last `N` entries are at the points of the design.
         """
@@ -167,23 +167,23 @@ class BatchKnowledgeGradient:
         return stacked
 
     def _columns(self, design: IntArray) -> Array:
-        """`s_1, .., s_n` of a batch, `(n, S)`."""
+        """Return the columns `s_1, .., s_n` of a batch, `(n, S)`."""
         columns = np.empty((len(design), self.num_points))
         rows = self._covariance(design)
         for j, point in enumerate(design):
-            row = rows[j] - columns[:j, point] @ columns[:j]
+            row = rows[j] - columns[:j, point] @ columns[:j]  # K_j(., x_j)
             columns[j] = row * self._scale(row[point : point + 1])
         return columns
 
     def _scale(self, variance: Array) -> Array:
-        """`1 / sqrt(variance + sigma^2)`, 0 where an observation is certain beforehand."""
+        """Return `1 / sqrt(variance + sigma^2)`, and 0 where that sum is 0."""
         total = np.maximum(variance, 0.0) + self._noise_variance
         scale = np.zeros_like(total)
         np.divide(1.0, np.sqrt(total), out=scale, where=total > 0)
         return scale
 
     def _covariance(self, points: IntArray) -> Array:
-        """`K(points, .)`, `(n, S)`."""
+        """Return the rows `K(points, .)`, `(n, S)`, computing those not yet stored."""
         new = points[self._place[points] < 0]
         if new.size:
             new = np.unique(new)

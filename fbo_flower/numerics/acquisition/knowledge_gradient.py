@@ -33,7 +33,7 @@ FARTHEST = 38.5  # h(-38.5) is 0 in float64
 
 
 def knowledge_gradient(mean: Array, covariance: Array, noise_variance: float) -> Array:
-    """Gain in the largest posterior mean that one observation is expected to bring, for every point.
+    """Return the expected gain in the largest posterior mean by one observation, for every point.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def knowledge_gradient(mean: Array, covariance: Array, noise_variance: float) ->
 
     Returns
     -------
-    `(S,)`, in units of the mean, not negative; 0 where an observation can tell nothing
+    `(S,)`, in units of the mean, not negative; 0 where an observation carries no information
 
     Raises
     ------
@@ -60,7 +60,7 @@ def knowledge_gradient(mean: Array, covariance: Array, noise_variance: float) ->
 
 
 def knowledge_gradient_from_factor(mean: Array, factor: Array, noise_variance: float) -> Array:
-    """`knowledge_gradient` of the covariance `factor factor^T`, of which only blocks are ever formed.
+    """Return `knowledge_gradient` for the covariance `factor factor^T`, forming only blocks of it.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def _all_points(
     noise_variance: float,
     columns: Callable[[IntArray, slice], Array],
 ) -> Array:
-    """Walk both halves of every envelope; `columns(order, block)` gives rows `order` of `K[:, block]`."""
+    """Return the knowledge gradient of all points; `columns(order, block)` returns `K[order, block]`."""
     num_points = len(mean)
     if num_points == 0 or not noise_variance >= 0:
         raise ConfigError(
@@ -115,7 +115,7 @@ def _all_points(
 
 
 def _right_half(gaps: Array, slopes: Array) -> Array:
-    """`sum_i (b_i - b_(i-1)) h(-c_i)` over the breakpoints `c_i >= 0` of `max_z [b_z xi - gap_z]`, `(B,)`.
+    """Return `sum_i (b_i - b_(i-1)) h(-c_i)` over breakpoints `c_i >= 0` of `max_z [b_z xi - gap_z]`, `(B,)`.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def _right_half(gaps: Array, slopes: Array) -> Array:
 
 
 def _steeper_than_all_above(slopes: Array) -> tuple[IntArray, IntArray]:
-    """Return rows and columns of the entries above the maximum of all groups of rows before; by column."""
+    """Return rows and columns of the entries above the maximum of all earlier groups of rows, by column."""
     num_lines, num_columns = slopes.shape
     num_groups = -(-num_lines // GROUP)
     whole = slopes[: (num_groups - 1) * GROUP].reshape(-1, GROUP, num_columns)
@@ -150,9 +150,9 @@ def _steeper_than_all_above(slopes: Array) -> tuple[IntArray, IntArray]:
 
 
 def _walk(gap: Array, slope: Array) -> Array:
-    """Follow every column's envelope from the line `(0, 0)` to the steepest; both arguments `(R, B)`."""
+    """Return the sum over each column's envelope, from the line `(0, 0)` to the steepest; inputs `(R, B)`."""
     num_columns = gap.shape[1]
-    at = np.arange(num_columns)  # columns still under way, and some that have arrived
+    at = np.arange(num_columns)  # columns not finished, and some that are
     here_gap = here_slope = np.zeros(num_columns)
     columns, rises, crossings = [at[:0]], [here_gap[:0]], [here_gap[:0]]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -176,6 +176,7 @@ def _walk(gap: Array, slope: Array) -> Array:
                     gap.take(go, axis=1),
                     slope.take(go, axis=1),
                 )
+    # sum_i (b_i - b_(i-1)) h(-c_i) [Frazier2009, Eq. 14]
     parts = np.concatenate(rises) * excess(-np.concatenate(crossings))
     total = np.bincount(np.concatenate(columns), weights=parts, minlength=num_columns)
     return np.asarray(total, dtype=np.float64)

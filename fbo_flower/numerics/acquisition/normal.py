@@ -1,8 +1,9 @@
-"""The standard normal distribution where its tails matter, and draws from it whose mean is exactly 0.
+"""Functions of the standard normal that are precise in the tails, and draws whose mean is exactly 0.
 
-`h(z) = E max(Z + z, 0) = phi(z) + z Phi(z)` is in the knowledge gradient and in expected improvement. For
-`z << 0` its two terms cancel, so it is computed as `phi(z) r(z)` with `r(z) = 1 + z Phi(z) / phi(z)` from the
-scaled complementary error function, and from the asymptotic series of `r` below -40 [Ament2023, section 4].
+`h(z) = E max(Z + z, 0) = phi(z) + z Phi(z)` is part of the knowledge gradient and of expected improvement.
+For `z << 0` its two terms cancel, so it is computed as `phi(z) r(z)` with `r(z) = 1 + z Phi(z) / phi(z)` from
+the scaled complementary error function, and from the asymptotic series of `r` below -40 [Ament2023, section
+4].
 
 References
 ----------
@@ -23,26 +24,26 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.sobol import BITS, sobol
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
-FAR = -40.0  # from here on the series' fifth term is below 1e-12 of the first
+FAR = -40.0  # below it the fifth term of the series is below 1e-12 of the first
 
 
 @functools.cache
 def _special() -> ModuleType:
-    """Load `scipy.special` at the first use: devices that never need it do not pay for it."""
+    """Return `scipy.special`, imported at the first call, because the import is slow."""
     from scipy import special
 
     return special
 
 
 def excess(z: Array) -> Array:
-    """`h(z) = E max(Z + z, 0)`, to full relative precision until it underflows at `z = -38`."""
+    """Return `h(z) = E max(Z + z, 0)`, to full relative precision until it underflows at `z = -38`."""
     left = np.maximum(-np.abs(z), FAR)  # h(z) = z + h(-z)
     tail = np.exp(-0.5 * left * left - LOG_SQRT_2PI) * (1 + left * mills(left))
     return np.asarray(np.maximum(z, 0.0) + tail, dtype=np.float64)
 
 
 def log_excess(z: Array) -> Array:
-    """`log h(z)`, finite for every finite `z` above -1e154; `-inf` at `-inf`."""
+    """Return `log h(z)`, finite for every finite `z` above -1e154; `-inf` at `-inf`."""
     z = np.asarray(z, dtype=np.float64)
     with np.errstate(divide="ignore", over="ignore"):
         inverse = 1.0 / np.square(np.minimum(z, FAR))
@@ -53,21 +54,21 @@ def log_excess(z: Array) -> Array:
 
 
 def mills(z: Array) -> Array:
-    """`Phi(z) / phi(z)` for `z <= 0`, Mills' ratio of `-z`: 0 at `-inf`."""
+    """Return `Phi(z) / phi(z)` for `z <= 0`, Mills' ratio of `-z`: 0 at `-inf`."""
     return np.asarray(math.sqrt(math.pi / 2) * _special().erfcx(z * -math.sqrt(0.5)), dtype=np.float64)
 
 
 def log_cdf(z: Array) -> Array:
-    """`log Phi(z)`, precise in both tails."""
+    """Return `log Phi(z)`, precise in both tails."""
     return np.asarray(_special().log_ndtr(z), dtype=np.float64)
 
 
 def centred_draws(num_draws: int, dimension: int, rng: np.random.Generator) -> Array:
-    """Normal draws from shifted Sobol points, minus their column means.
+    """Return standard normal draws from shifted Sobol points, minus their column means.
 
     The mean of `max_z (a_z + b_z^T xi)` over draws of mean 0 is at least `max_z a_z` (Jensen), and exact
-    where one `z` is best for every draw: gains far smaller than the error of a mean of independent draws
-    keep their order.
+    where one `z` is best for every draw. So even gains that are far smaller than the sampling error of
+    independent draws are ranked correctly.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ def centred_draws(num_draws: int, dimension: int, rng: np.random.Generator) -> A
         raise ConfigError(
             f"draws: expected at least 2 of 1 dimension or more, got {num_draws} of {dimension}"
         )
-    half_step = 0.5 ** (BITS + 1)  # the quantiles of 0 and 1 are infinite
+    half_step = 0.5 ** (BITS + 1)  # keeps away from 0 and 1, whose quantiles are infinite
     uniform = np.clip(sobol(num_draws, dimension, rng), half_step, 1 - half_step)
     normal = np.asarray(_special().ndtri(uniform), dtype=np.float64)
     return np.asarray(normal - normal.mean(axis=0))

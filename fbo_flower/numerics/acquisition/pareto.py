@@ -1,4 +1,4 @@
-"""Two losses at once: the front, the area it dominates, and what a candidate is expected to add to it.
+"""Two losses: the Pareto front, the area it dominates, and the expected improvement of that area.
 
 Losses are minimised here, as in the literature. A point dominates another if it is nowhere worse and
 somewhere better. With a reference point `r`, a front `a_1 < ... < a_k` with second losses `b_1 > ... > b_k`
@@ -6,12 +6,12 @@ dominates the area of all `(u, v) <= r` that some point dominates.
 
 Expected improvement of that area [Emmerich2011; Yang2019] in a form that is one sum: the area not yet
 dominated is, for `u` in `[a_i, a_(i+1))`, all `v < b_i` (with `a_0 = -inf`, `b_0 = r_2`, `a_(k+1) = r_1`). A
-point `(Y_1, Y_2)` adds what of it lies above and to the right of itself, so for independent normals
+point `(Y_1, Y_2)` adds the part of that area above and to the right of it, so for independent normals
 
 `EHVI = sum_i [psi_1(a_(i+1)) - psi_1(a_i)] psi_2(b_i)`,
 `psi_j(t) = E max(t - Y_j, 0) = s_j h((t - m_j) / s_j)`
 
-with `h(z) = phi(z) + z Phi(z)`. For three losses and more see `simulation.fronts`.
+with `h(z) = phi(z) + z Phi(z)`. For three or more losses see `simulation.fronts`.
 
 References
 ----------
@@ -33,7 +33,7 @@ SQRT_2PI = float(np.sqrt(2.0 * np.pi))
 
 
 def non_dominated(losses: Array) -> BoolArray:
-    """Which of `losses (n, 2)` no other dominates, `(n,)`; of equal ones the first only.
+    """Return which of `losses (n, 2)` no other dominates, `(n,)`; of equal ones only the first.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def non_dominated(losses: Array) -> BoolArray:
 
 
 def hypervolume(losses: Array, reference: Array) -> float:
-    """Return the area between `losses (n, 2)` and `reference (2,)`; points beyond it count for nothing.
+    """Return the area between `losses (n, 2)` and `reference (2,)`; points beyond it are ignored.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def hypervolume(losses: Array, reference: Array) -> float:
 def expected_improvement(
     means: Array, stddevs: Array, losses: Array, reference: Array
 ) -> tuple[Array, Array, Array]:
-    """Return how much area a candidate is expected to add, and the gradients of that.
+    """Return the expected increase of the dominated area by each candidate, and its gradients.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def expected_improvement(
     if stddevs.shape != means.shape or not (stddevs > 0).all():
         raise ConfigError(f"stddevs: expected {means.shape} positive numbers, got {stddevs.shape}")
     a, b = _steps(losses, reference)
-    # (m, k + 1): strips of the first loss, and below what height each is free
+    # EHVI = sum_i [psi_1(a_(i+1)) - psi_1(a_i)] psi_2(b_i); all terms are (m, k + 1)
     first = [_psi(means[:, :1], stddevs[:, :1], edge) for edge in (a[1:], a[:-1])]
     width, width_mean, width_stddev = (upper - lower for upper, lower in zip(*first, strict=True))
     height, height_mean, height_stddev = _psi(means[:, 1:], stddevs[:, 1:], b)
@@ -91,7 +91,7 @@ def expected_improvement(
 
 
 def _psi(mean: Array, stddev: Array, t: Array) -> tuple[Array, Array, Array]:
-    """`psi (m, k)` at `t (k,)` and its derivatives in the mean and the deviation; 0 at `t = -inf`."""
+    """Return `psi (m, k)` at `t (k,)` and its derivatives in mean and deviation; 0 at `t = -inf`."""
     z = (t - mean) / stddev
     value = np.where(np.isneginf(z), 0.0, stddev * excess(np.maximum(z, -1e150)))
     with np.errstate(over="ignore"):
@@ -100,7 +100,7 @@ def _psi(mean: Array, stddev: Array, t: Array) -> tuple[Array, Array, Array]:
 
 
 def _steps(losses: Array, reference: Array) -> tuple[Array, Array]:
-    """The staircase of a front: `a (k + 2,)` from `-inf` to `r_1`, and `b (k + 1,)` from `r_2` down."""
+    """Return the steps of a front: `a (k + 2,)` from `-inf` to `r_1`, and `b (k + 1,)` from `r_2` down."""
     _check("losses", losses)
     if reference.shape != (2,) or not np.isfinite(reference).all():
         raise ConfigError(f"reference: expected two numbers, got {reference.tolist()}")

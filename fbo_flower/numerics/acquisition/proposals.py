@@ -1,13 +1,13 @@
-"""Where to look next, given points and their losses: expected improvement of one loss or of a front of two.
+"""Choose the next point from observed losses: expected improvement of one loss or of a front of two.
 
-Losses are minimised; this is the one place where they become values that are maximised: a surrogate models
-the standardised negative losses, and what is climbed is the logarithm of an expected improvement, which has
-a slope where the improvement itself has underflowed [Ament2023].
+Losses are minimised; this module converts them to values that are maximised. A surrogate models the
+standardised negative losses, and the acquisition is the logarithm of the expected improvement, which has a
+useful gradient even where the improvement itself underflows [Ament2023].
 
-Equal and nearly equal losses are the rule (half of random configurations give a constant classifier), equal
-points happen. So points that are equal are merged and their losses averaged, the noise is fitted, and losses
-that differ by rounding alone count as equal; `linalg.cholesky` adds what jitter is left to add. The incumbent
-is the best posterior mean at a point seen, not the luckiest loss.
+Many losses are equal or nearly equal (half of all random configurations give a constant classifier), and
+points may repeat. So equal points are merged and their losses averaged, the noise is fitted, and losses that
+differ only by rounding count as equal; `linalg.cholesky` adds jitter if still needed. The incumbent is the
+largest posterior mean at an observed point, because a single low loss may be due to noise.
 
 [Ament2023] Ament, Daulton, Eriksson, Balandat, Bakshy. Unexpected improvements to expected improvement for
 Bayesian optimization. NeurIPS 2023.
@@ -33,9 +33,9 @@ from fbo_flower.numerics.surrogates.transforms import standardise
 KERNEL = "matern52"
 NUM_CANDIDATES = 512
 MIN_DISTANCE = 0.005
-LEAST_STDDEV = 1e-9  # of a standardised loss
+LEAST_STDDEV = 1e-9  # in units of a standardised loss
 LEAST_VOLUME = 1e-300
-REFERENCE_MARGIN = 0.1  # of the range of the losses, beyond the worst of the front
+REFERENCE_MARGIN = 0.1  # distance from the worst losses of the front, relative to the range of all losses
 
 
 @dataclass(frozen=True)
@@ -108,15 +108,15 @@ class LogVolumeImprovement:
 
 @dataclass(frozen=True)
 class ProposalPlan:
-    """Surrogates that are still to be fitted, and the acquisition that they make.
+    """Data of surrogates that are not fitted yet, and a function that builds their acquisition.
 
-    Whoever has many plans fits the hyperparameters of all together (`gp_many`).
+    A caller with many plans can fit the hyperparameters of all of them together (`surrogates.gp_many`).
 
     Parameters
     ----------
     x : `(n, F)`, different points
     targets : `(n,)` each, the standardised negative losses that are modelled
-    build : the acquisition under posteriors of the targets
+    build : from the posteriors of the targets to the acquisition
     """
 
     x: Array
@@ -134,7 +134,7 @@ class ProposalPlan:
 
 
 def plan_improvement(x: Array, losses: Array) -> ProposalPlan:
-    """ProposalPlan for the logarithm of expected improvement of one loss.
+    """Return the plan for the logarithm of the expected improvement of one loss.
 
     Parameters
     ----------
@@ -151,14 +151,14 @@ def plan_improvement(x: Array, losses: Array) -> ProposalPlan:
 
 
 def plan_volume_improvement(x: Array, losses: Array, reference: Array | None = None) -> ProposalPlan:
-    """ProposalPlan for the logarithm of expected hypervolume improvement of two losses.
+    """Return the plan for the logarithm of the expected hypervolume improvement of two losses.
 
     Parameters
     ----------
     x : `(n, F)`, features of the points, `n > 0`
     losses : `(n, 2)`, finite
-    reference : `(2,)`, losses beyond which nothing counts; None: a tenth of the range
-        of the losses beyond the worst of the front
+    reference : `(2,)`, reference point of the hypervolume; None: the worst losses of the front plus a tenth
+        of the range of all losses
     """
     x, merged = merge_equal(x, losses)
     if reference is None:
@@ -172,7 +172,7 @@ def plan_volume_improvement(x: Array, losses: Array, reference: Array | None = N
 
     def build(posteriors: Sequence[gp.Posterior]) -> LogVolumeImprovement:
         first, second = posteriors
-        # the front of what the surrogates believe at the points seen, as the incumbent of one loss is
+        # the front of the posterior means at the observed points, like the incumbent for one loss
         believed = np.stack([-posterior.predict(x)[0] for posterior in posteriors], axis=1)
         return LogVolumeImprovement((first, second), believed, corner)
 
@@ -204,16 +204,16 @@ def next_point(
     num_candidates: int = NUM_CANDIDATES,
     min_distance: float = MIN_DISTANCE,
 ) -> Maximum:
-    """Return the best point of the unit cube, away from all points seen.
+    """Return the maximiser of a function in the unit cube that keeps its distance from observed points.
 
     For a space with categories, maximise the function over candidates of the space instead.
 
     Parameters
     ----------
-    function : e.g. from `improvement`
-    x : `(n, D)`, points seen
-    num_candidates : Sobol points from which the maximisation starts
-    min_distance : Euclidean, to every point seen
+    function : acquisition, e.g. from `improvement`
+    x : `(n, D)`, observed points
+    num_candidates : number of Sobol points among which the maximisation starts
+    min_distance : least Euclidean distance to every observed point
     """
     dimension = x.shape[1]
     candidates = sobol(num_candidates, dimension, rng)
@@ -221,7 +221,7 @@ def next_point(
 
 
 def merge_equal(x: Array, losses: Array) -> tuple[Array, Array]:
-    """Return the different rows of `x (n, F)`, as they appear, and the mean losses `(n', k)` of each."""
+    """Return the different rows of `x (n, F)` in order of appearance, and their mean losses `(n', k)`."""
     if x.ndim != 2 or losses.ndim != 2 or len(x) != len(losses) or len(x) == 0:
         raise ConfigError(f"losses: expected one row per point, got {x.shape} and {losses.shape}")
     if not (np.isfinite(x).all() and np.isfinite(losses).all()):
@@ -230,24 +230,28 @@ def merge_equal(x: Array, losses: Array) -> tuple[Array, Array]:
         return x, losses.astype(np.float64)
     _, first, group, counts = np.unique(x, axis=0, return_index=True, return_inverse=True, return_counts=True)
     sums = np.zeros((len(first), losses.shape[1]))
-    np.add.at(sums, group.ravel(), losses / counts[group.ravel(), None])  # before the sum: no overflow
+    np.add.at(
+        sums, group.ravel(), losses / counts[group.ravel(), None]
+    )  # divided before summing, so that the sum cannot overflow
     order = np.argsort(first)
     return x[first[order]], sums[order]
 
 
 def moments(posterior: gp.Posterior, z: Array) -> tuple[Array, Array, Array, Array]:
-    """Mean and deviation `(m,)` of a posterior at `z (m, F)`, and their gradients `(m, F)`."""
+    """Return mean and deviation `(m,)` of a posterior at `z (m, F)`, and their gradients `(m, F)`."""
     h, x = posterior.hyperparameters, posterior.x
     k, slope = kernels.profile_and_slope(h.kernel, kernels.squared_distances(z, x, h.lengthscales))
     solved = posterior.factor.solve(h.outputscale * k.T).T  # (m, n)
     variance = h.outputscale - h.outputscale * np.einsum("ij,ij->i", solved, k)
     stddev = np.sqrt(np.maximum(variance, LEAST_STDDEV**2))
 
-    def pull(weights: Array) -> Array:  # sum_i weights_i dk_i/dz, `(m, F)`
+    def kernel_gradient(weights: Array) -> Array:  # sum_i weights_i dk_i/dz, `(m, F)`
         weighted = h.outputscale * slope * weights
         towards: Array = weighted @ x - z * weighted.sum(axis=1)[:, None]
         return towards / h.lengthscales**2
 
     mean = h.outputscale * (k @ posterior.alpha)
-    stddev_slope = np.where((variance > LEAST_STDDEV**2)[:, None], -pull(solved) / stddev[:, None], 0.0)
-    return mean, stddev, pull(posterior.alpha), stddev_slope
+    stddev_slope = np.where(
+        (variance > LEAST_STDDEV**2)[:, None], -kernel_gradient(solved) / stddev[:, None], 0.0
+    )
+    return mean, stddev, kernel_gradient(posterior.alpha), stddev_slope

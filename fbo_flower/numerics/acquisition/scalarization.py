@@ -1,12 +1,12 @@
-"""ParEGO's way from several losses to one: normalise, weigh, take the worst [Knowles2006].
+"""ParEGO's scalarisation of several losses: the augmented Tchebycheff function [Knowles2006].
 
-Losses are minimised. `f` in `[0, 1]^k` are the losses between the best and the worst seen of each, `w`
-weights that sum to 1, drawn anew for each proposal; the scalar loss is the augmented Tchebycheff function
+Losses are minimised. `f` in `[0, 1]^k` are the losses, scaled so that the least observed value of each is 0
+and the largest 1. The weights `w` sum to 1 and are drawn anew for each proposal. The scalar loss is
 
 `max_j w_j f_j + rho sum_j w_j f_j`
 
-whose minimisers over all `w` are the whole front, its concave parts too; `rho > 0` keeps out points that are
-as good in the worst loss and worse elsewhere.
+Its minimisers over all `w` are the whole front, including concave parts. `rho > 0` excludes points that are
+equal in the worst loss and worse in others.
 
 [Knowles2006] Knowles. ParEGO: a hybrid algorithm with on-line landscape approximation for expensive
 multiobjective optimization problems. IEEE Trans. Evolutionary Computation 10 (2006) 50-66.
@@ -24,19 +24,19 @@ RHO = 0.05
 
 
 def normalise(losses: Array) -> Array:
-    """Put `losses (n, k)` between the least, 0, and the largest, 1, of its column; constant ones are 0."""
+    """Return `losses (n, k)` with each column scaled to `[0, 1]`; constant columns become 0."""
     if losses.ndim != 2 or not np.isfinite(losses).all():
         raise ConfigError(f"losses: expected finite numbers (n, k), got {losses.shape}")
     if len(losses) == 0:
         return losses.copy()
     least = losses.min(axis=0)
     span = losses.max(axis=0) - least
-    noise = span <= 1e-12 * np.abs(losses).max(axis=0)  # differences of rounding are none
+    noise = span <= 1e-12 * np.abs(losses).max(axis=0)  # columns that vary only by rounding count as constant
     return np.asarray(np.where(noise, 0.0, (losses - least) / np.where(noise, 1.0, span)), dtype=np.float64)
 
 
 def draw_weights(num_losses: int, rng: np.random.Generator, *, resolution: int = RESOLUTION) -> Array:
-    """Draw one of the weight vectors `(l_1, ..., l_k) / s` with `sum l_j = s`, all equally likely.
+    """Draw a weight vector uniformly from all `(l_1, ..., l_k) / s` with integers `l_j >= 0`, `sum l_j = s`.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def draw_weights(num_losses: int, rng: np.random.Generator, *, resolution: int =
     """
     if num_losses < 1 or resolution < 1:
         raise ConfigError(f"weights: expected k and s from 1, got {num_losses} and {resolution}")
-    # stars and bars: k - 1 bars among s + k - 1 places, the stars between them are the l_j
+    # stars and bars: choose k - 1 bars among s + k - 1 places; the l_j are the numbers of stars between them
     places = resolution + num_losses - 1
     bars = np.sort(rng.choice(places, size=num_losses - 1, replace=False))
     edges = np.concatenate([[-1], bars, [places]])

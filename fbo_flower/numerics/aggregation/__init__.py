@@ -1,1 +1,1 @@
-"""What several agents know, put together: barycenters, weights, agreement."""
+"""Combine the models of several agents: barycenters, weights, tests of agreement."""

@@ -1,6 +1,6 @@
-"""Do the agents share one objective? Asked of what is on the wire anyway, `Lambda_n` and `eta_n`.
+"""Test whether the agents share one objective, from the `Lambda_n` and `eta_n` that they send anyway.
 
-Notation as in `numerics.pooling`. For agent `n` let `N(m, C)` be the posterior of all others. Its
+Notation as in `surrogates.pooling`. For agent `n` let `N(m, C)` be the posterior of all others. Its
 observations enter through `Lambda_n = U S U^T` (rank `k`) as `z = S^{-1/2} U^T eta_n = S^{1/2} U^T v_n + N(0,
 I)`, and so, given the others,
 
@@ -8,17 +8,19 @@ I)`, and so, given the others,
     another one (`v_n` prior):    z ~ N(0, I + S).
 
 In the generalised eigenvectors of `(I + S, I + A)`, with eigenvalues `rho >= 1`, both covariances are
-diagonal. Only directions with `rho >= 2` enter: there the others foretell more than half of what the agent
-sees. Elsewhere agents differ in where they looked, which tells nothing about their objectives, but does bring
-in the prior, which is the part of the model to be trusted least. The squared length of `z - S^{1/2} U^T m` in
-those directions, whitened, is chi-square with as many degrees of freedom: exactly, for objectives from the
-prior, normal noise, and points chosen without regard to the observations.
+diagonal. Only directions with `rho >= 2` are compared: there the others' data explain more than half of the
+variance of the agent's data. In the other directions the agents evaluated different regions, so a difference
+says nothing about their objectives and would depend on the prior, the least reliable part of the model. The
+squared length of `z - S^{1/2} U^T m` in the compared directions, whitened, is chi-square with one degree of
+freedom per direction. This is exact for objectives from the prior, normal noise, and points chosen
+independently of the observations.
 
-Hyperparameters are estimated as a rule, and then chi-square is wrong: with a noise variance from five points
-it rejects most agents that do share their objective. So by default the squared length is divided by that of
-the other agents among each other (the second given the first, the third given both, ...: independent, in
-shared directions likewise). That is Fisher's F, exact if outputscale and noise variance are wrong by one
-factor, and nearly right if only the noise is, because in shared directions the noise is most of the variance.
+With estimated hyperparameters the chi-square law does not hold: with a noise variance estimated from five
+points the test rejects most agents that do share their objective. So by default the statistic is divided by
+the same statistic of the other agents among each other (the second given the first, the third given both,
+..., which are independent). The ratio has Fisher's F distribution. It is exact if outputscale and noise
+variance are wrong by the same factor, and nearly so if only the noise is, because in the compared directions
+most of the variance is noise.
 """
 
 from __future__ import annotations
@@ -33,19 +35,19 @@ from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.surrogates.pooling import Increment, pool
 
-SHARED = 2.0  # least rho of a direction that is compared
-NEGLIGIBLE = 1e-8  # eigenvalues of Lambda below this share of the largest are rounding
+SHARED = 2.0  # least rho of a compared direction
+NEGLIGIBLE = 1e-8  # smaller eigenvalues of Lambda, relative to the largest, are rounding errors
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What each agent's observations say to those of all others.
+    """Results of the tests of each agent against all others.
 
     Attributes
     ----------
-    statistic : `(N,)`, chi-square, or F, under one objective
-    directions : `(N,)`, that were compared: the degrees of freedom; 0 if the others know nothing of use here
-    p_value : `(N,)`, 1 where nothing was compared
+    statistic : `(N,)`, chi-square or F distributed if all agents share one objective
+    directions : `(N,)`, number of compared directions (degrees of freedom); 0 if the data do not overlap
+    p_value : `(N,)`, 1 if nothing was compared
     """
 
     statistic: Array
@@ -54,15 +56,15 @@ class Agreement:
 
 
 def agreement(increments: Sequence[Increment], *, known_scale: bool = False) -> Agreement:
-    """Test of each agent against all others.
+    """Test each agent's observations against those of all others.
 
-    One odd agent makes the p-values of the others small as well, its own the smallest. With two agents both
-    have the same cause to be doubted.
+    An agent with another objective also lowers the other agents' p-values, but its own is the smallest. With
+    two agents the test cannot tell which of them differs.
 
     Parameters
     ----------
-    increments : of at least 2 agents
-    known_scale : True for chi-square: outputscale and noise variance are known, not estimated
+    increments : one per agent, at least 2
+    known_scale : True if outputscale and noise variance are known, not estimated: uses chi-square, not F
     """
     if len(increments) < 2:
         raise ConfigError(f"increments: expected those of at least 2 agents, got {len(increments)}")
@@ -96,7 +98,7 @@ def _compare(agent: _Agent, others: Sequence[_Agent], known_scale: bool) -> tupl
     if known_scale:
         return squared, count, float(special.chdtrc(count, squared))
     among = [_surprise(other, others[:i]) for i, other in enumerate(others) if i > 0]
-    if sum(theirs for _, theirs in among) == 0:  # a single other agent, or others who looked elsewhere
+    if sum(theirs for _, theirs in among) == 0:  # a single other agent, or no overlap between the others
         first, *rest = (other.increment for other in others)
         whole = _observe(sum(rest, first))
         among = [(float((whole.z * whole.z / (1.0 + whole.precision)).sum()), len(whole.z))]
@@ -106,7 +108,7 @@ def _compare(agent: _Agent, others: Sequence[_Agent], known_scale: bool) -> tupl
 
 
 def _surprise(agent: _Agent, others: Sequence[_Agent]) -> tuple[float, int]:
-    """Squared length in the shared directions, and their number."""
+    """Return the squared length, whitened, of `z - S^{1/2} U^T m` in shared directions, and their count."""
     mean, covariance = pool([other.increment for other in others])
     whitener = cholesky(np.eye(len(agent.z)) + agent.root.T @ covariance @ agent.root)  # of I + A
     half = whitener.solve_lower(np.diag(1.0 + agent.precision))

@@ -42,16 +42,16 @@ INDEFINITE = 1e-6  # a covariance with an eigenvalue below minus this share of i
 
 @dataclass(frozen=True)
 class Barycenter:
-    """Where the iteration stopped; the caller decides what that means.
+    """The last iterate; the caller decides what to do if it has not converged.
 
     Attributes
     ----------
     covariance : `(S, S)`
-    iterations : steps taken
+    iterations : number of steps
     residual : `|sum_n w_n (K^{1/2} K_n K^{1/2})^{1/2} - K|_F / |K|_F`, Eq. 8; small at a wrong point too if
-        `covariance` is singular, hence `spread`
+        `covariance` is singular, so check `spread` too
     spread : `sum_n w_n W_2^2(K_n, K)`, what the barycenter minimises
-    rank : number of dimensions that were kept
+    rank : number of eigenvectors of the mean covariance that were kept
     converged : whether `residual` met the tolerance
     """
 
@@ -64,10 +64,10 @@ class Barycenter:
 
 
 def distance(mean_a: Array, covariance_a: Array, mean_b: Array, covariance_b: Array) -> float:
-    """2-Wasserstein distance of two Gaussians, means `(S,)` and covariances `(S, S)`; may be singular.
+    """Return the 2-Wasserstein distance of two Gaussians; covariances `(S, S)` may be singular.
 
-    From the matched factors, not from `tr A + tr B - 2 tr (A^{1/2} B A^{1/2})^{1/2}`: nothing cancels, and
-    equal Gaussians are at distance 1e-15 instead of 1e-8.
+    Computed from the matched factors, not from `tr A + tr B - 2 tr (A^{1/2} B A^{1/2})^{1/2}`: nothing
+    cancels, and equal Gaussians are at distance 1e-15 instead of 1e-8.
     """
     size = len(mean_a)
     for name, mean, covariance in (("a", mean_a, covariance_a), ("b", mean_b, covariance_b)):
@@ -90,11 +90,12 @@ def barycenter(
     rank_cut: float = 1e-8,
     max_iterations: int = 100,
 ) -> Barycenter:
-    """Find the covariance that minimises `sum_n w_n W_2^2(K_n, K)`; the means have a plain average.
+    """Return the covariance that minimises `sum_n w_n W_2^2(K_n, K)`; means are averaged likewise.
 
-    It works in the span of the eigenvectors of the arithmetic mean that matter, so a dense `(N, S, S)` of
-    rank `r` costs one `eigh` of `(S, S)`, then `N` of `(r, r)` per step. It is unique if one `K_n` of
-    positive weight has full rank in that span. 1e-6 is for reporting; 1e-3 (with `rank_cut` 1e-5) for speed.
+    The iteration works in the span of the eigenvectors of the arithmetic mean that matter, so a dense `(N, S,
+    S)` of rank `r` costs one `eigh` of `(S, S)`, then `N` of `(r, r)` per step. The minimum is unique if one
+    `K_n` of positive weight has full rank in that span. Use tolerance 1e-6 to report results, 1e-3 (with
+    `rank_cut` 1e-5) for speed.
 
     Parameters
     ----------
@@ -104,13 +105,13 @@ def barycenter(
         the singular values of `B_n^T F` at twice the time, which reaches 1e-12 at any `rank_cut`
     start : `(S, S)`, e.g. the barycenter of the last round; the arithmetic mean if None. A tenth of the
         mean is mixed in: a singular start cannot keep the iteration out of directions that the `K_n` have
-    rank_cut : eigenvalues of the mean below this share of its largest are left out
-    max_iterations : at most so many steps
+    rank_cut : eigenvalues of the mean covariance below this share of the largest are dropped
+    max_iterations : largest number of steps
 
     Raises
     ------
     ConfigError
-        If a shape, a weight or an entry is not as above.
+        If a shape, a weight or an entry is invalid.
     NumericalError
         If a covariance has a clearly negative eigenvalue.
     """
@@ -141,19 +142,23 @@ def barycenter(
 def _iterate(
     step: Callable[[Array], Array], factor: Array, tolerance: float, max_iterations: int
 ) -> tuple[Array, int, float, float]:
-    """Return `F`, the steps, the residual and `|F|^2 - 2 tr T`: the spread less the traces of the `K_n`."""
+    """Return `F`, the number of steps, the residual, and `|F|^2 - 2 tr T`, spread minus `sum w_n tr K_n`."""
     history: list[tuple[Array, Array]] = []  # of (T - F^T F, F_new)
     plain, last = factor, math.inf
     for iteration in range(max_iterations + 1):
         pulled = step(factor)
         gram, t = factor.T @ factor, factor.T @ pulled
         gain = float(gram.trace() - 2.0 * t.trace())
-        defect = t - gram
+        defect = t - gram  # T - F^T F [Zhan2025, Eq. 8]
         residual = float(np.linalg.norm(defect) / np.linalg.norm(gram))
         if residual <= tolerance or iteration == max_iterations:
             break
         if gain > last + 1e-12 * abs(last) and history:
-            factor, history, last = plain, [], math.inf  # mixing went too far
+            factor, history, last = (
+                plain,
+                [],
+                math.inf,
+            )  # the mixed step increased the spread: repeat it plainly
             continue
         last, plain = gain, pulled
         history = [*history[-MEMORY:], (defect, pulled)]
@@ -162,7 +167,7 @@ def _iterate(
 
 
 def _mix(history: list[tuple[Array, Array]]) -> Array:
-    """Combine the `F_new`, weights summing to 1, so that the combined residual is least [Anderson1965]."""
+    """Return the combination of the `F_new`, with coefficients of sum 1, of least residual [Anderson1965]."""
     defect, pulled = history[-1]
     if len(history) == 1:
         return pulled
@@ -176,7 +181,7 @@ def _mix(history: list[tuple[Array, Array]]) -> Array:
 
 
 def _step_by_eigh(covariances: Array, weights: Array, names: IntArray) -> Callable[[Array], Array]:
-    """`F -> sum_n w_n K_n F (F^T K_n F)^{-1/2}`, which is `sum_n w_n B_n Q_n`, by one `eigh` for each `n`."""
+    """Return the step `F -> sum_n w_n K_n F (F^T K_n F)^{-1/2} = sum_n w_n B_n Q_n`, by `eigh` per `n`."""
     checked = False
 
     def step(factor: Array) -> Array:
@@ -196,7 +201,7 @@ def _step_by_eigh(covariances: Array, weights: Array, names: IntArray) -> Callab
 
 
 def _step_by_svd(covariances: Array, weights: Array, names: IntArray) -> Callable[[Array], Array]:
-    """`F -> sum_n w_n B_n Q_n` to the last digits: `Q_n = U V^T` from `B_n^T F = U S V^T`."""
+    """Return the step `F -> sum_n w_n B_n Q_n`, `Q_n = U V^T` from `B_n^T F = U S V^T`: more precise."""
     factors = _factors(covariances, names)
     transposed, weighted = factors.transpose(0, 2, 1), weights[:, np.newaxis, np.newaxis] * factors
 
@@ -208,7 +213,7 @@ def _step_by_svd(covariances: Array, weights: Array, names: IntArray) -> Callabl
 
 
 def _factors(covariances: Array, names: IntArray) -> Array:
-    """`B_n` with `B_n B_n^T = K_n`, `(N, S, S)`, also of singular ones."""
+    """Return `B_n` with `B_n B_n^T = K_n`, `(N, S, S)`; the `K_n` may be singular."""
     eigenvalues, vectors = np.linalg.eigh(covariances)
     _check_definite(eigenvalues, names)
     return np.asarray(vectors * np.sqrt(np.maximum(eigenvalues, 0.0))[:, np.newaxis, :])

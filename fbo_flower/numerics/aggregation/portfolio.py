@@ -1,12 +1,12 @@
-"""Points that serve many functions at once: a greedy portfolio over what the agents sent.
+"""Choose a portfolio of points that together are good for many functions (the agents' messages).
 
-Notation: `S` candidate points, `N` messages; `z (S, N)` is message `n` at candidate `s`,
-standardised over the candidates, so that every agent has the same say.
+Notation: `S` candidate points, `N` messages; `z (S, N)` is the function of message `n` at candidate `s`,
+standardised over the candidates, so that every agent has the same weight.
 
-The best single point for all maximises `mean_n z_n(x)`. The next one maximises the mean improvement
-`mean_n max(0, z_n(x) - max_{j <= k} z_n(x_j))`: it serves those that the points before left behind.
-The objective is monotone submodular, so greedy choice is within `1 - 1/e` of the best portfolio
-[Nemhauser, Wolsey and Fisher 1978].
+The first point maximises `mean_n z_n(x)`. Each further point maximises the mean improvement
+`mean_n max(0, z_n(x) - max_{j <= k} z_n(x_j))`, so it helps the agents for which no earlier point is good.
+The objective is monotone and submodular, so the greedy portfolio reaches at least `1 - 1/e` of the best
+possible value [Nemhauser, Wolsey and Fisher 1978].
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from fbo_flower.numerics.surrogates.transforms import mean_ranks
 
 
 def cube_points(num_points: int, dimension: int, rng: np.random.Generator) -> Array:
-    """Return points `(num_points, D)` of the cube, half of them with coordinates pushed to the bounds.
+    """Return points `(num_points, D)` of the cube: half of them with some coordinates on the bounds.
 
-    Good hyperparameters often lie on a bound, which Sobol points never touch. Each coordinate of the
-    second half is 0 with probability .15 and 1 with probability .15.
+    Good hyperparameters often lie on a bound, where Sobol points never are. Each coordinate of the second
+    half is 0 with probability .15 and 1 with probability .15.
     """
     inner = sobol(num_points - num_points // 2, dimension, rng)
     outer = sobol(num_points // 2, dimension, rng)
@@ -31,14 +31,14 @@ def cube_points(num_points: int, dimension: int, rng: np.random.Generator) -> Ar
 
 
 def standardise_columns(values: Array) -> Array:
-    """Return `values` `(S, N)` with mean 0 and s.d. 1 in every column; constant columns become 0."""
+    """Return `values` `(S, N)` with mean 0 and s.d. 1 in every column; constant columns become zeros."""
     centred = values - values.mean(axis=0)
     stddev = centred.std(axis=0)
     return np.asarray(centred / np.where(stddev > 1e-12, stddev, np.inf), dtype=np.float64)
 
 
 def next_point(z: Array, taken: Array) -> int:
-    """Return the candidate that adds most to the points already taken.
+    """Return the index of the candidate with the largest mean improvement over the points already taken.
 
     Parameters
     ----------

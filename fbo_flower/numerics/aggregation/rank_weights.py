@@ -1,8 +1,8 @@
-"""How well other agents' surrogates order what one agent has seen, and the weights that follow.
+"""Weights of other agents' surrogates by how well they rank the observations of one agent, the target.
 
-A surrogate is judged by the order alone: scales of different agents cannot be compared. Notation: `n` points
-of the target with values `y (n,)`, `K` other agents, `S` draws. The ranking loss of `f` is the share of
-ordered pairs `(j, k)`, `y_j != y_k`, that `f` puts in the other order; a pair it calls equal counts half.
+Only the ranking counts, because the scales of different agents' values are not comparable. Notation: `n`
+points of the target with values `y (n,)`, `K` other agents, `S` draws. The ranking loss of `f` is the share
+of ordered pairs `(j, k)`, `y_j != y_k`, that `f` ranks in the wrong order; a tie of `f` counts half.
 
 References
 ----------
@@ -22,7 +22,7 @@ from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.surrogates import kernels
 from fbo_flower.numerics.surrogates.gp import Posterior
 
-GUARD = 95.0  # percentile of the target's loss that an agent's median loss may reach
+GUARD = 95.0  # an agent is dropped if its median loss exceeds this percentile of the target's losses
 TARGET_WEIGHT = 0.75  # the Epanechnikov kernel at 0
 
 
@@ -32,12 +32,12 @@ def differences(predictions: Array) -> Array:
 
 
 def discordance(gaps: Array, y: Array) -> Array:
-    """Return for every ordered pair how much it is in the wrong order: 0, 1, or 1/2 for a tie; `(S, n, n)`.
+    """Return the loss of every ordered pair, `(S, n, n)`: 0 right order, 1 wrong order, 1/2 a tie.
 
     Parameters
     ----------
-    gaps : `(S, n, n)`, `f(x_j) - f(x_k)`; the function may be another one in every row `j`
-    y : `(n,)`; pairs with equal values count 0
+    gaps : `(S, n, n)`, `f(x_j) - f(x_k)`; `f` may differ from row `j` to row
+    y : `(n,)`; the loss of pairs with equal values is 0
     """
     if gaps.shape[1:] != (len(y), len(y)):
         raise ConfigError(f"gaps: expected (S, {len(y)}, {len(y)}), got {gaps.shape}")
@@ -52,7 +52,7 @@ def ranking_losses(gaps: Array, y: Array) -> Array:
 
 
 def prediction_losses(predictions: Array, y: Array) -> Array:
-    """Return `ranking_losses` of functions with values `predictions (S, n)`; looks at each pair once."""
+    """Return the ranking losses `(S,)` of functions with values `predictions (S, n)`."""
     lower, upper = np.nonzero(y[:, None] < y[None, :])
     if len(lower) == 0:
         return np.zeros(len(predictions))
@@ -76,7 +76,7 @@ def bootstrap_losses(gaps: Array, y: Array, counts: Array) -> Array:
 
 
 def leave_one_out_gaps(posterior: Posterior, num_draws: int, rng: np.random.Generator) -> Array:
-    """Draw `f_(-j)(x_j) - f_(-j)(x_k)`, `(S, n, n)`: the target judged on what it was not told.
+    """Draw `f_(-j)(x_j) - f_(-j)(x_k)`, `(S, n, n)`: the target's leave-one-out predictions.
 
     `f_(-j)` is a draw of the posterior without observation `j`, for all `j` from one draw of the prior
     (Matheron's rule): with `A = K + s2 I`, `r = y - f_0 - e` and `a = A^-1 r`, leaving out `j` takes
@@ -105,16 +105,16 @@ def leave_one_out_gaps(posterior: Posterior, num_draws: int, rng: np.random.Gene
 
 
 def ensemble_weights(losses: Array, target: Array) -> Array:
-    """Return how often each surrogate orders the target's values best [Feurer2018], `(K + 1,)`, target last.
+    """Return how often each surrogate has the least ranking loss [Feurer2018]: `(K + 1,)`, target last.
 
-    An agent whose median loss exceeds the 95th percentile of the target's is left out: many useless agents
-    would otherwise win by luck and dilute the few that help. A tie goes to the target if it is among the
-    best, else to the tied agents in equal parts.
+    An agent whose median loss exceeds the 95th percentile of the target's losses is dropped. Otherwise many
+    useless agents would win some draws by chance and dilute the weights of the useful ones. A tie goes to the
+    target if it is among the best, else in equal parts to the tied agents.
 
     Parameters
     ----------
-    losses : `(K, S)`, of the other agents
-    target : `(S,)`
+    losses : `(K, S)`, ranking losses of the other agents
+    target : `(S,)`, ranking losses of the target
     """
     if losses.ndim != 2 or target.ndim != 1 or losses.shape[1] != len(target) or len(target) == 0:
         raise ConfigError(f"losses: expected (K, S) and (S,), S > 0, got {losses.shape} and {target.shape}")
@@ -138,8 +138,8 @@ def kernel_weights(losses: Array, bandwidth: float) -> Array:
 
     Parameters
     ----------
-    losses : `(K,)`, of the agents' mean predictions
-    bandwidth : positive; at 1/2 an agent that orders the pairs at random has no say
+    losses : `(K,)`, ranking losses of the agents' mean predictions
+    bandwidth : positive; with 1/2 an agent that ranks at random gets weight 0
     """
     if not bandwidth > 0.0:
         raise ConfigError(f"bandwidth: expected a positive number, got {bandwidth}")

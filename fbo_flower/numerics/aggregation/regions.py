@@ -1,6 +1,6 @@
-"""A cube cut into boxes, and functions that are another one in each box.
+"""Divide a cube into boxes, and define functions with different weights in each box.
 
-Notation: `P` boxes, `c` axes that are cut, `F` columns of features.
+Notation: `P` boxes, `c` axes that are divided, `F` columns of features.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Boxes:
-    """Disjoint boxes that fill the unit cube of `c` axes.
+    """Disjoint boxes that cover the unit cube of `c` axes.
 
     Parameters
     ----------
-    low, high : `(P, c)`
+    low, high : `(P, c)`, lower and upper corners
     """
 
     low: Array
@@ -31,7 +31,7 @@ class Boxes:
 
     @staticmethod
     def halve(num_boxes: int, num_axes: int) -> Boxes:
-        """Halve the largest box along its longest side until there are so many; the first of equals."""
+        """Return `num_boxes` boxes, made by halving the first largest one along its longest side."""
         if num_boxes < 1 or (num_axes < 1 and num_boxes > 1):
             raise ConfigError(f"boxes: expected at least one, and an axis to cut, got {num_boxes, num_axes}")
         low, high = [np.zeros(num_axes)], [np.ones(num_axes)]
@@ -51,25 +51,26 @@ class Boxes:
         return len(self.low)
 
     def index(self, x: Array) -> Indices:
-        """Return the box of every row of `x (n, c)`, `(n,)`; a box owns its lower faces."""
+        """Return the index of the box of every row of `x (n, c)`: `(n,)`; a box includes its lower faces."""
         below = (x[:, None, :] < self.high) | (self.high == 1.0)
         inside: Indices = ((x[:, None, :] >= self.low) & below).all(axis=2).argmax(axis=1)
         return inside
 
     def stretch(self, x: Array, box: int) -> Array:
-        """Map points of the cube `(n, c)` into one box."""
+        """Return points of the cube `(n, c)` scaled into one box."""
         return np.asarray(self.low[box] + x * (self.high[box] - self.low[box]))
 
 
 @dataclass(frozen=True)
-class PiecewiseLinear:
-    """`phi(z)^T weights[i]` for `z` in box `i`.
+class BoxwiseLinearFunction:
+    """The function `phi(z)^T weights[i]` for `z` in box `i`.
 
     Parameters
     ----------
     features : `M` shared random features
-    weights : `(P, M)`, a row per box
-    columns : `(c,)`, the columns of features that the boxes cut
+    weights : `(P, M)`, one row per box
+    boxes : the boxes
+    columns : `(c,)`, the feature columns that the boxes divide
     """
 
     features: RandomFeatures
@@ -81,7 +82,7 @@ class PiecewiseLinear:
         return np.asarray(np.einsum("nm,nm->n", self.features(z), self._own(z)))
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(n,)` and gradients `(n, F)` inside the boxes."""
+        """Return values `(n,)` and gradients `(n, F)`; jumps between boxes are ignored."""
         values, gradients = np.empty(len(z)), np.empty(z.shape)
         place = self.boxes.index(z[:, self.columns])
         for box in np.unique(place):

@@ -1,1 +1,1 @@
-"""Partitions of the unit cube, confidence bounds and eliminations."""
+"""Bandits on partitions of the unit cube and on fixed arms: confidence bounds, elimination, tree search."""

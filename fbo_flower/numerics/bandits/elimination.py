@@ -1,8 +1,9 @@
-"""Phased elimination of cells: constants, criterion, active sets and merged statistics of PF-PNE.
+"""Phased elimination of cells for PF-PNE: constants, criterion, active sets and merged statistics.
 
 Notation [Li2024]: `T` evaluations per client, `M` clients, depth `h`; `L = log(c1 T / delta)`; a cell of
-depth `h` is pulled `tau_h` times, its mean then lies within `b` of its value, and the cell holds no value
-more than `nu1 rho^h` above that of its centre. Active sets are ascending index arrays, one depth at a time.
+depth `h` is evaluated ("pulled") `tau_h` times; then its mean is within `b` of its value, and no value in the
+cell exceeds that of its centre by more than `nu1 rho^h`. An active set is the ascending array of the indices
+of the cells of one depth that are still searched.
 
 References
 ----------
@@ -23,13 +24,13 @@ import numpy.typing as npt
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 
-NEVER = 1 << 30  # transition depth of a federation that never parts: deeper than any cell
+NEVER = 1 << 30  # transition depth of clients that always search together: deeper than any cell
 MAX_PULLS = 1 << 62
 
 
 @dataclass(frozen=True)
 class Constants:
-    """What the pulls and the radii of one federation are made of.
+    """The constants that determine the numbers of pulls and the confidence radii.
 
     Parameters
     ----------
@@ -64,39 +65,39 @@ class Constants:
         return math.log(self.c1 * self.budget / self.delta)
 
     def variation(self, depth: int) -> float:
-        """`nu1 rho^h`."""
+        """Return `nu1 rho^h`, the bound of the variation within a cell of depth `h`."""
         return self.nu * self.rho**depth
 
     def pulls(self, depth: int) -> int:
-        """`tau_h = max(1, ceil(c^2 L rho^(-2h) / nu1^2))`."""
+        """Return `tau_h = max(1, ceil(c^2 L rho^(-2h) / nu1^2))`, the pulls of a cell of depth `h`."""
         exact = self.c**2 * self.log_term * min(self.rho ** (-2.0 * depth), 1e300) / self.nu**2
         return max(1, math.ceil(exact)) if exact < MAX_PULLS else MAX_PULLS
 
     def pulls_per_client(self, depth: int, num_clients: int) -> int:
-        """`ceil(tau_h / M)`."""
+        """Return `ceil(tau_h / M)`, the pulls of each client."""
         return -(-self.pulls(depth) // num_clients)
 
     def radius(self, num_pulls: npt.ArrayLike) -> Array:
-        """`b(n) = c sqrt(L / n)`, infinite for `n = 0`."""
+        """Return the confidence radius `b(n) = c sqrt(L / n)`, infinite for `n = 0`."""
         n = np.asarray(num_pulls, dtype=np.float64)
         with np.errstate(divide="ignore"):
             return np.asarray(self.c * np.sqrt(self.log_term / n), dtype=np.float64)
 
 
 def transition_depth(nu: float, rho: float, gap: float, rule: str = "literal") -> int:
-    """Return `H0`, the last depth that is explored together.
+    """Return `H0`, the last depth that the clients explore together.
 
     The paper prints `argmax_h (nu rho^h <= Delta)`, which has no maximum, and `-ceil(log_rho(Delta / nu))`,
     which is negative.
 
     Parameters
     ----------
-    gap : `Delta`; 0: never part (Fed-PNE)
+    gap : `Delta`; with 0 the clients always search together (Fed-PNE)
     rule : "literal": the deepest `h` with `nu rho^h >= Delta`; "ceil": the first with `nu rho^h <= Delta`
 
     Returns
     -------
-    -1 if the clients never meet ("literal", `Delta > nu`: LocalPNE), `NEVER` if they never part
+    -1 if the clients never search together ("literal", `Delta > nu`: LocalPNE), `NEVER` if they always do
 
     >>> transition_depth(1.0, 0.5, 0.01), transition_depth(1.0, 0.5, 0.01, "ceil")
     (6, 7)
@@ -108,13 +109,13 @@ def transition_depth(nu: float, rho: float, gap: float, rule: str = "literal") -
     depth = 0
     while nu * rho**depth >= gap if rule == "literal" else nu * rho**depth > gap:
         depth += 1
-        if nu * rho**depth == 0.0:  # smaller than any float: the gap is 0 or as good as
+        if nu * rho**depth == 0.0:  # underflow: the gap is 0 or negligible
             return NEVER
     return depth - 1 if rule == "literal" else depth
 
 
 def eliminated(mean: Array, radius: Array, variation: float, protected: BoolArray | None = None) -> BoolArray:
-    """Return which cells of one depth cannot hold the optimum.
+    """Return which cells of one depth cannot contain the optimum.
 
     `mean + radius + variation < mean[best] - radius[best]`, strictly; `best` is the first maximum of the
     means, protected cells included [Li2024, Alg. 1 l. 11 and Alg. 3 l. 9].
@@ -123,7 +124,7 @@ def eliminated(mean: Array, radius: Array, variation: float, protected: BoolArra
     ----------
     mean, radius : `(n,)` in ascending order of the index
     variation : `nu1 rho^h`
-    protected : `(n,)`, cells that stay whatever their values (`K^h` in the second stage)
+    protected : `(n,)`, cells that are never eliminated (`K^h` in the second stage)
 
     Returns
     -------
@@ -132,6 +133,7 @@ def eliminated(mean: Array, radius: Array, variation: float, protected: BoolArra
     if mean.size == 0:
         return np.zeros(0, dtype=np.bool_)
     best = int(np.argmax(mean))
+    # [Li2024, Alg. 1 l. 11]
     out = mean + radius + variation < mean[best] - radius[best]
     if protected is not None:
         out &= ~protected
@@ -147,20 +149,20 @@ def contains(active: IntArray, index: IntArray) -> BoolArray:
 
 
 def positions(active: IntArray, index: IntArray) -> IntArray:
-    """Return where in the ascending set `active` each of `index` stands; all of them must be there."""
+    """Return the positions of `index` in the ascending set `active`, which must contain all of them."""
     return np.searchsorted(active, index).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Merged:
-    """Statistics of the cells of one depth over the clients that answered.
+    """Statistics of the cells of one depth, merged over the clients that replied.
 
     Attributes
     ----------
-    mean : `(n,)`, centre of the client means; NaN where nobody answered
-    count : `(n,)`, `n_eff = M'^2 / sum(1 / T_m)`: the number of pulls that would give this mean's variance,
-        the sum of the counts where they are equal; times the efficiency of a robust centre
-    num_clients : `(n,)`, `M'`
+    mean : `(n,)`, mean (or trimmed mean) of the clients' means; NaN if no client replied
+    count : `(n,)`, `n_eff = M'^2 / sum(1 / T_m)`, the number of pulls that would give this mean's variance;
+        the sum of the counts if these are equal. Multiplied by the efficiency of a trimmed mean
+    num_clients : `(n,)`, `M'`, the number of clients with a value
     """
 
     mean: Array
@@ -169,17 +171,17 @@ class Merged:
 
 
 def merge(means: npt.ArrayLike, counts: npt.ArrayLike, trim: float = 0.0) -> Merged:
-    """Merge what the clients measured of the same cells.
+    """Return the merged statistics of the clients' measurements of the same cells.
 
-    Clients weigh the same however often they pulled: the estimate is of the mean objective over those who
-    are there.
+    All clients have the same weight, however often they pulled, because the estimated quantity is the mean
+    objective over the clients.
 
     Parameters
     ----------
-    means : `(M, n)`, in the order of the agents; not read where the count is 0
-    counts : `(M, n)`, 0 where a client has nothing to say
-    trim : share of the clients left out on either side, cell by cell, against those that lie; 0: the plain
-        mean; 0.5: the median. Where objectives differ, what is left is not their mean
+    means : `(M, n)`, in the order of the agents; ignored where the count is 0
+    counts : `(M, n)`, 0 where a client has no value
+    trim : share of the clients dropped on either side, for each cell, as a defence against false reports; 0:
+        the plain mean; 0.5: the median. If objectives differ, the trimmed mean is not their mean
     """
     if not 0 <= trim <= 0.5:
         raise ConfigError(f"trim: expected a share between 0 and 0.5, got {trim!r}")
@@ -193,7 +195,7 @@ def merge(means: npt.ArrayLike, counts: npt.ArrayLike, trim: float = 0.0) -> Mer
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = _trimmed(means, there, trim) if trim else np.where(there, means, 0.0).sum(axis=0) / num_clients
         inverse = np.where(there, 1.0 / counts, 0.0).sum(axis=0)
-        count = np.where(num_clients > 0, num_clients**2 / inverse, 0.0)
+        count = np.where(num_clients > 0, num_clients**2 / inverse, 0.0)  # n_eff
     largest = counts.max(axis=0, initial=0)
     equal = (np.where(there, counts, largest) == largest).all(axis=0)
     count = np.where(equal, counts.sum(axis=0), count)
@@ -201,23 +203,23 @@ def merge(means: npt.ArrayLike, counts: npt.ArrayLike, trim: float = 0.0) -> Mer
 
 
 def merge_sums(present: Array, means: Array, inverse: Array, counts: Array) -> Merged:
-    """Return what `merge` returns, from sums over clients; all `(n,)`.
+    """Return the result of `merge`, computed from sums over clients; all arrays are `(n,)`.
 
     Parameters
     ----------
     present : number of clients with a value
-    means, inverse, counts : sums over these clients of their means, of one over their counts, of their counts
+    means, inverse, counts : sums over these clients of their means, of 1 / count, and of their counts
     """
     present = np.rint(present)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = means / present
         count = np.where(present > 0, present**2 / inverse, 0.0)
-    equal = np.isclose(count, counts, rtol=1e-9, atol=0.0)  # then both are the same number but for rounding
+    equal = np.isclose(count, counts, rtol=1e-9, atol=0.0)  # then both numbers are equal up to rounding
     return Merged(mean, np.where(equal, np.rint(counts), count), present.astype(np.int64))
 
 
 def efficiency(trim: float) -> float:
-    """Return the variance of a mean of normal draws over that of their trimmed mean, for many draws.
+    """Return the asymptotic efficiency of a trimmed mean of normal draws: Var(mean) / Var(trimmed mean).
 
     With `q` the `1 - trim` quantile the trimmed mean has `(1 - 2 trim - 2 q phi(q) + 2 trim q^2) /
     (1 - 2 trim)^2` times the variance of the mean, the median `pi / 2` times [Huber1981, section 3.3].
@@ -231,14 +233,15 @@ def efficiency(trim: float) -> float:
     if kept < 1e-6:
         return 2.0 / math.pi
     q = NormalDist().inv_cdf(1.0 - trim)
+    # (1 - 2 trim)^2 / (1 - 2 trim - 2 q phi(q) + 2 trim q^2)
     inner = kept - 2.0 * q * NormalDist().pdf(q)
     return kept**2 / (inner + 2.0 * trim * q**2)
 
 
 def _trimmed(means: Array, there: BoolArray, trim: float) -> Array:
-    """Return the trimmed mean `(n,)` of `means (M, n)` over those that are `there`, of an odd or even number.
+    """Return the trimmed mean `(n,)` of `means (M, n)` over the `M'` clients that are `there`.
 
-    `floor(trim M')` are left out on either side, but one or two always stay: the median.
+    `floor(trim M')` are dropped on either side, but the one or two in the middle always stay (the median).
     """
     number = there.sum(axis=0)
     out = np.minimum(np.floor(trim * number + 1e-9).astype(np.int64), np.maximum(number - 1, 0) // 2)
@@ -249,15 +252,15 @@ def _trimmed(means: Array, there: BoolArray, trim: float) -> Array:
 
 
 def missing_pulls(count: Array, pulls: int, num_present: int) -> IntArray:
-    """Return how many more pulls `(n,)` each of `num_present` clients owes a cell before it may be judged.
+    """Return how many more pulls `(n,)` of each of `num_present` clients a cell needs.
 
-    Nothing is eliminated on `n_eff < tau_h`. Where counts differ, `a` pulls of each add at least `M' a` to
-    `n_eff`, so one more question is enough.
+    A cell with `n_eff < tau_h` is not eliminated. `a` more pulls by each client add at least `M' a` to
+    `n_eff`, so one further request is enough.
     """
     short = np.maximum(0.0, pulls - np.asarray(count, dtype=np.float64))
     return np.ceil(short / max(1, num_present)).astype(np.int64)
 
 
 def recommend(mean: Array, radius: Array) -> int:
-    """Return the position of the best lower bound `mean - radius`; the first of equals."""
+    """Return the position of the largest lower bound `mean - radius`; of equal ones the first."""
     return int(np.argmax(mean - radius))

@@ -1,13 +1,14 @@
 """High-confidence tree (HCT): an optimistic tree search for one client, without communication.
 
-The tree is a set of parallel lists, one entry per cell. Its `U` bounds change only when the cell is pulled or
-when `t` is a power of 2, so between two pulls of one leaf nothing else moves: the leaf stays the choice
-until its own bound falls to that of the best sibling along the path. That comparison replaces the walk
-from the root and makes most pulls O(1); the choices are exactly those of the walk.
+The tree is a set of parallel lists, one entry per cell. A cell's `U` bound changes only when the cell is
+pulled or when `t` is a power of 2. So while one leaf is pulled, no other bound changes, and the leaf stays
+the choice until its own bound falls to that of the best sibling along its path. This comparison replaces the
+walk from the root and makes most pulls O(1); the choices are exactly those of the walk.
 
-Details where implementations differ, as in PyXAB 0.3.0: the root is never pulled; among equal bounds the
-later child wins; a cell pulled at `t` gets its bound with `dt(t)`, the others keep theirs until `t` is a
-power of 2. Unlike PyXAB, a cell is expanded once: re-expanding an inner cell throws its subtree away.
+Where implementations differ, this one follows PyXAB 0.3.0: the root is never pulled; among equal bounds the
+later child is chosen; a cell pulled at `t` gets its bound with `dt(t)`, and the others keep theirs until `t`
+is a power of 2. Unlike in PyXAB, a cell is expanded only once, because expanding it again would drop its
+subtree.
 
 Notation [Azar2014]: `t+ = 2^ceil(log2 t)`, `dt = min(1/2, (rho / (3 nu))^(1/8) delta / t+)`,
 `U = mean + nu rho^h + c sqrt(log(1/dt) / n)`, `B = min(U, max child B)`,
@@ -43,7 +44,7 @@ class HCTOptions:
     dim : `D`
     arity : children of a cell, 2 or `2^D`
     nu, rho : smoothness
-    c : of the confidence radius
+    c : factor of the confidence radius
     delta : probability of failure
     """
 
@@ -64,16 +65,16 @@ class HCTOptions:
 
     @property
     def max_depth(self) -> int:
-        """Depth of the cells that are not expanded any more."""
+        """Depth of the smallest cells, which are not expanded."""
         return partition.max_depth(self.dim, self.arity)
 
     def log_term(self, t_plus: int, cap: float = 0.5) -> float:
-        """`log(1 / dt)`."""
+        """Return `log(1 / dt)`."""
         tilde = (self.rho / (3 * self.nu)) ** (1.0 / 8) * self.delta / t_plus
         return math.log(1.0 / min(cap, tilde))
 
     def pulls(self, depth: int, log_term: float) -> int:
-        """`tau_h(t)`; 0 for the root, which has children from the start."""
+        """Return `tau_h(t)`; 0 for the root, which has children from the start."""
         if depth == 0:
             return 0
         exact = self.c**2 * log_term * self.rho ** (-2 * depth) / self.nu**2
@@ -91,16 +92,16 @@ def power_above(t: int) -> int:
 
 @dataclass
 class Tree:
-    """The search of one client, changed in place by `pull_many` and `Tree.learn`.
+    """The search tree of one client; `pull_many` and `Tree.learn` change it in place.
 
     Attributes
     ----------
-    t : the next pull, from 1
-    depth, index : of each cell, in the order in which they appeared
+    t : number of the next pull, from 1
+    depth, index : depth and index of each cell, in order of creation
     parent : position of the parent, -1 for the root
     first_child : position of the first of `arity` children, -1 for a leaf
-    count, total : pulls and their sum
-    u, b : bounds
+    count, total : number of pulls of each cell, and the sum of their values
+    u, b : the bounds `U` and `B` of each cell
     """
 
     options: HCTOptions
@@ -126,19 +127,19 @@ class Tree:
         return self._walk(self._thresholds())[0]
 
     def learn(self, cell: int, value: float) -> None:
-        """Enter one pull of the cell that `select` returned."""
+        """Record the value of one pull of the cell that `select` returned."""
         self.count[cell] += 1
         self.total[cell] += value
         self._settle(cell)
 
     def means(self) -> Array:
-        """Return the mean of each cell, NaN where there was no pull."""
+        """Return the mean of each cell, NaN for cells that were not pulled."""
         count = np.array(self.count, dtype=np.float64)
         with np.errstate(invalid="ignore"):
             return np.asarray(np.array(self.total) / count, dtype=np.float64)
 
     def arrays(self) -> dict[str, Array | IntArray]:
-        """Return the whole state as arrays; `from_arrays` takes it back."""
+        """Return the complete state as arrays, for `from_arrays`."""
         integers = {
             name: np.array(getattr(self, name), dtype=np.int64)
             for name in ("depth", "index", "parent", "first_child", "count")
@@ -148,7 +149,7 @@ class Tree:
 
     @staticmethod
     def from_arrays(options: HCTOptions, arrays: dict[str, Array | IntArray]) -> Tree:
-        """Return the tree that `arrays` was taken from."""
+        """Return the tree whose `arrays()` these are."""
         lists = {name: array.tolist() for name, array in arrays.items()}
         return Tree(options, **lists)
 
@@ -159,7 +160,7 @@ class Tree:
         return [self.options.pulls(h, log_term) for h in range(max(self.depth) + 1)]
 
     def _walk(self, thresholds: list[int]) -> tuple[int, float, float]:
-        """Return the cell, and what its bound must exceed (`above`) or reach (`from_`) to stay the choice."""
+        """Return the chosen cell, and bounds it must exceed (`above`) or reach (`from_`) to stay chosen."""
         first_child, b, count, depth, arity = (
             self.first_child, self.b, self.count, self.depth, self.options.arity,
         )  # fmt: skip
@@ -182,11 +183,11 @@ class Tree:
         return cell, above, from_
 
     def _settle(self, cell: int) -> None:
-        """Bring bounds up to date after the pull of `cell` at `t`, expand it when it is due, advance `t`."""
+        """Update the bounds after a pull of `cell` at `t`, expand it if it has enough pulls, advance `t`."""
         options, t = self.options, self.t
         t_plus = power_above(t)
         if t == t_plus:
-            # All bounds are renewed as they were before this pull, then the pulled cell's once more.
+            # Recompute all bounds without this pull, then the pulled cell's with it.
             self._renew(options.log_term(t_plus, cap=1.0))
         self._bound(cell, options.log_term(t_plus, cap=1.0))
         self._back_up(cell)
@@ -222,7 +223,7 @@ class Tree:
                     inner = max(b[first : first + arity])
                 bound = u[cell] if u[cell] < inner else inner
             if bound == b[cell]:
-                return  # nothing changes above
+                return  # the ancestors' bounds do not change
             b[cell] = bound
             cell = parent[cell]
 
@@ -240,12 +241,12 @@ class Tree:
 
 
 def pull_many(tree: Tree, num_pulls: int, value: Callable[[int, int], float], noise: Array) -> IntArray:
-    """Make `num_pulls` pulls and return which cell each of them was of, `(num_pulls,)`.
+    """Make `num_pulls` pulls and return the position of the cell of each: `(num_pulls,)`.
 
     Parameters
     ----------
-    value : mean value of a cell, from its depth and index; asked for once per cell and call
-    noise : `(num_pulls,)`, added to the pulls in their order
+    value : from depth and index of a cell to its mean value; called once per cell and call
+    noise : `(num_pulls,)`, added to the pulls in order
     """
     options = tree.options
     values: dict[int, float] = {}
@@ -264,7 +265,7 @@ def pull_many(tree: Tree, num_pulls: int, value: Callable[[int, int], float], no
             mean_value = values[cell]
             start = done
             if tree.t == t_plus or tree.first_child[cell] >= 0:
-                # bounds are renewed, or the choice hangs on more than this cell's bound: the plain step
+                # bounds are recomputed, or the choice depends on other cells' bounds too: one ordinary step
                 tree.learn(cell, mean_value + draws[done])
                 done += 1
             else:

@@ -1,7 +1,7 @@
 """The hierarchical partition of the unit cube: cells as pure functions of `(depth, index)`.
 
-No tree object exists, so none travels: every party grows the same one. A cell `(h, i)` has `k` children
-`(h + 1, k i + j)`, `j = 0 .. k - 1`; the root is `(0, 0)`.
+There is no tree object, so none has to be sent: all agents derive the same cells. A cell `(h, i)` has `k`
+children `(h + 1, k i + j)`, `j = 0 .. k - 1`; the root is `(0, 0)`.
 
 - binary, `k = 2`: depth `h` halves dimension `h mod D`, `j = 0` is the lower half;
 - full, `k = 2^D`, `D <= 3`: every dimension is halved, the highest bit of `j` belongs to dimension 0. A full
@@ -9,7 +9,7 @@ No tree object exists, so none travels: every party grows the same one. A cell `
 
 So the bits of an index, highest first, are the halves taken in dimensions 0, 1, .., D - 1, 0, .. Indices are
 int64 below `2^62` and no dimension is halved more than 52 times, so that bounds and centres are exact in
-float64; deeper cells are an error, `max_depth` says where they begin.
+float64. Cells below `max_depth` raise ConfigError.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
 
 MAX_INDEX_BITS = 62
-MAX_HALVINGS = 52  # of one dimension; the centre needs one bit more
+MAX_HALVINGS = 52  # per dimension; the centre needs one more bit
 MAX_FULL_DIMENSION = 3
 
 
 def max_depth(dim: int, arity: int = 2) -> int:
-    """Return the depth of the smallest cells that are exact: 52 for `D = 1`, 62 for the binary others."""
+    """Return the depth of the smallest exact cells: 52 for `D = 1`, 62 for larger `D` and binary cells."""
     digit = _digit_bits(dim, arity)
     return min(MAX_INDEX_BITS, MAX_HALVINGS * dim) // digit
 
@@ -55,7 +55,7 @@ def cell(depth: int, index: npt.ArrayLike, dim: int, arity: int = 2) -> tuple[Ar
     Raises
     ------
     ConfigError
-        If there is no such cell or its index would not fit.
+        If the depth is too large or an index is not in `[0, arity^depth)`.
 
     >>> low, high = cell(3, [5], dim=2)  # 5 = 0b101: upper half of axis 0, lower of 1, upper of 0
     >>> low.tolist(), high.tolist()
@@ -66,7 +66,7 @@ def cell(depth: int, index: npt.ArrayLike, dim: int, arity: int = 2) -> tuple[Ar
 
 
 def centre(depth: int, index: npt.ArrayLike, dim: int, arity: int = 2) -> Array:
-    """Return the centres of cells `(n, D)`, where they are evaluated; `(D,)` for a single integer."""
+    """Return the centres of cells, `(n, D)`, at which cells are evaluated; `(D,)` for a single integer."""
     corner, width = _corner_and_width(depth, index, dim, arity)
     return corner + 0.5 * width
 
@@ -74,7 +74,7 @@ def centre(depth: int, index: npt.ArrayLike, dim: int, arity: int = 2) -> Array:
 def children(index: npt.ArrayLike, arity: int = 2) -> IntArray:
     """Return the indices of all children, `(n * arity,)`, in the order of their parents.
 
-    Ascending parents have ascending children.
+    If the parents are ascending, the children are too.
 
     >>> children([1, 3]).tolist()
     [2, 3, 6, 7]
@@ -91,9 +91,9 @@ def parent(index: npt.ArrayLike, arity: int = 2) -> IntArray:
 
 
 def locate(points: npt.ArrayLike, depth: int, arity: int = 2) -> IntArray:
-    """Return the index of the cell that each point lies in.
+    """Return the index of the cell that contains each point.
 
-    A point on a border belongs to the upper cell, a coordinate of 1 to the last one.
+    A point on a border belongs to the upper cell; a coordinate of 1 belongs to the last cell.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def _corner_and_width(depth: int, index: npt.ArrayLike, dim: int, arity: int) ->
 
 @lru_cache(maxsize=256)
 def _halvings(bits: int, dim: int) -> IntArray:
-    """How often each dimension was halved, `(D,)`, read-only."""
+    """Return how often each dimension is halved, `(D,)`, read-only."""
     halvings = bits // dim + (np.arange(dim) < bits % dim)
     halvings.setflags(write=False)
     return np.asarray(halvings, dtype=np.int64)
@@ -151,7 +151,7 @@ def _num_bits(depth: int, dim: int, arity: int) -> int:
 
 
 def _digit_bits(dim: int, arity: int) -> int:
-    """How many halvings one level of the tree makes."""
+    """Return the number of halvings per level of the tree."""
     if dim < 1:
         raise ConfigError(f"dim: expected a positive integer, got {dim}")
     if arity == 2:

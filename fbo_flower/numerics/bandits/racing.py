@@ -1,28 +1,31 @@
-"""Racing PF-PNE: the same cells and stages, without nu1, rho, Delta or a noise level from the user.
+"""Racing PF-PNE: PF-PNE's cells and stages, without nu1, rho, Delta or a noise level from the user.
 
-What changes against the paper's algorithm, and why (its budget ends in the middle of depth 7):
+Differences from the paper's algorithm, whose budget typically ends in the middle of depth 7:
 
-- *Choose by upper bound.* Cells are pulled in batches that grow by 30 %, the cell with the largest bound
-  first; a leaf is split once its radius falls below its bonus. A cell whose bound is below another's is left
-  alone: elimination that can be taken back.
-- *Arms and regions.* A split cell keeps its own centre as an arm, bound `mean + radius`. A leaf stands for a
-  region, bound `mean + radius + bonus(h)`. The centre of an ancestor that lies on a leaf's border belongs to
-  its closure, so the leaf's bound is at least that centre's mean plus half of the bonus: the search closes in
-  on a good arm from all sides, and commits to it when no region promises more.
-- *First look.* The whole of the first depths is pulled, about `sqrt(T) / 4` cells, before anything is chosen.
-- *Learned smoothness.* `bonus(h)` is what descending from depth `h` has brought, from all splits so far: with
-  `g` the gain of a best child over its parent, `bonus(h)^2 = sum_(j > h) max(0, mean g_j + kappa sd g_j)^2`;
-  depths not yet seen are extrapolated, shrinking by `2^(-1/(2 D))` a halving.
-- *Learned noise.* `radius = sigma_hat sqrt(z / n)`, `sigma_hat` pooled over the client's cells,
-  `z = max(1, 3 log(T / (n leaves)))` as in MOSS. A deterministic objective is found out and not repeated.
-- *Share where it pays.* In stage 1 all clients pull the same cells, which the server chooses by the same
-  bounds on the means; it ends when the best regions' bonus is below the spread of single clients'
-  means. In stage 2 the others' mean is a prior worth `sigma^2 / (tau^2 + ..)` pulls, `tau^2` the variance
-  between clients at that depth: up to all of their pulls when they agree, none when they differ.
+- *Choice by upper bound.* The search pulls (evaluates) the cell with the largest upper bound, in batches that
+  grow by 30 %. It splits a leaf once its radius falls below its bonus. A cell with a lower bound is not
+  eliminated for good: it can become the choice again.
+- *Arms and regions.* A split cell keeps its own centre as an arm with bound `mean + radius`. A leaf is a
+  region with bound `mean + radius + bonus(h)`. If an ancestor's centre lies on a leaf's border, the leaf's
+  bound is at least that centre's mean plus half of the bonus. So the search refines around a good arm from
+  all sides, and keeps pulling the arm when no region has a larger bound.
+- *Initial cells.* All cells of the first depths, about `sqrt(T) / 4`, are pulled before the first choice.
+- *Learned smoothness.* `bonus(h)` estimates the gain of descending from depth `h`, from all splits so
+  far. With `g` the gain of a best child over its parent,
+  `bonus(h)^2 = sum_(j > h) max(0, mean g_j + kappa sd g_j)^2`. For depths without splits it is extrapolated,
+  shrinking by `2^(-1/(2 D))` per halving.
+- *Learned noise.* `radius = sigma_hat sqrt(z / n)`, with `sigma_hat` pooled over the client's cells and
+  `z = max(1, 3 log(T / (n leaves)))` as in MOSS. A deterministic objective is detected and not repeated.
+- *Sharing only while it helps.* In stage 1 all clients pull the same cells, which the server chooses by the
+  same bounds on the merged means. Stage 1 ends when the best regions' bonus is below the spread of the
+  clients' means. In stage 2 the other clients' mean is a prior worth `sigma^2 / (tau^2 + ..)` pulls, where
+  `tau^2` is the variance between clients at that depth: up to all of their pulls if clients agree, none if
+  they differ.
 
-There is no proof of regret: a peak narrower than all that was seen is missed. With `nu` and `rho` given, the
-bonus is at least `nu rho^h` and `z` at least `2 log T`: a client alone then has bounds as valid as its noise
-estimate, until `max_cells` is reached; means of other clients bias them by their differences.
+There is no regret bound: the search misses peaks that are narrower than all cells it pulled. If `nu` and
+`rho` are given, the bonus is at least `nu rho^h` and `z` at least `2 log T`. A single client's bounds are
+then as valid as its noise estimate, until `max_cells` is reached; other clients' means bias them by the
+difference of the objectives.
 
 References
 ----------
@@ -48,18 +51,18 @@ from fbo_flower.numerics.bandits.racing_cells import (
     upper_bounds,
 )
 
-STAGE_ONE_PART = 20  # stage 1 may take one pull of that many
+STAGE_ONE_PART = 20  # stage 1 may use 1/20 of the pulls
 
 
 @dataclass(frozen=True)
 class StageOneResult:
-    """What stage 1 found, the same for every client.
+    """The result of stage 1, the same for every client.
 
     Parameters
     ----------
     cells : the common tree
     mean, count, spread : `(size,)`: merged mean, pulls per client, and variance of the clients' means
-    num_clients : `(size,)`, who took part
+    num_clients : `(size,)`, number of clients that pulled the cell
     """
 
     cells: Cells
@@ -71,13 +74,13 @@ class StageOneResult:
 
 @dataclass
 class Gathering:
-    """The server in stage 1: asks for cells, hears means and counts, and chooses the next cells.
+    """The server's search in stage 1: requests cells, collects means and counts, chooses the next cells.
 
     Attributes
     ----------
     budget : `T`
-    means, counts : `(M, n)`, in the order of `cells`; 0 counts where a client did not answer
-    rounds : answers heard
+    means, counts : `(M, n)`, in the order of `cells`; the count is 0 if a client did not reply
+    rounds : number of rounds of replies
     """
 
     options: RacingOptions
@@ -90,12 +93,12 @@ class Gathering:
     def next_cells(self, pulls_left: int) -> tuple[IntArray, IntArray]:
         """Return depths and indices of cells that every client should pull `first_pulls` times.
 
-        Nothing when sharing does not pay any more. The first answer is of `first_cells`; after that the
-        leaves that could hold the best value are split, at most six at a time.
+        Both arrays are empty when stage 1 ends. The first call returns `first_cells`. Later calls split the
+        leaves that could contain the best value, at most `splits_per_round` at a time.
 
         Parameters
         ----------
-        pulls_left : that stage 1 may still take from one client
+        pulls_left : pulls per client that stage 1 may still use
         """
         if self.cells is None:
             return first_cells(self.options, self.budget)
@@ -123,9 +126,9 @@ class Gathering:
         return cells.depth[new].copy(), cells.index[new].copy()
 
     def hear(self, means: Array, counts: IntArray) -> None:
-        """Enter the clients' means and counts `(M, n)` of the cells last asked for.
+        """Record the clients' means and counts `(M, n)` of the cells last requested.
 
-        Clients that have joined since stand behind the others; they have said nothing so far.
+        Clients that joined later come after the others; their earlier counts are 0.
         """
         late = ((0, len(means) - len(self.means)), (0, 0))
         if self.cells is not None and late[0][1] > 0:
@@ -139,11 +142,11 @@ class Gathering:
         self.rounds += 1
 
     def copy(self) -> Gathering:
-        """Return a server that goes on by itself; arrays of answers are never changed in place."""
+        """Return an independent copy; arrays of replies are shared, as they are never changed in place."""
         return replace(self, cells=None if self.cells is None else self.cells.copy())
 
     def result(self) -> StageOneResult:
-        """Return what every client is told at the end of stage 1."""
+        """Return the result that is sent to every client at the end of stage 1."""
         if self.cells is None:
             raise ConfigError("racing: expected at least one answer before the end of stage 1")
         merged = elimination.merge(self.means, self.counts)
@@ -152,7 +155,7 @@ class Gathering:
         return StageOneResult(self.cells, mean, per_client, self._spread(), merged.num_clients)
 
     def _spread(self) -> Array:
-        """Variance of the clients' means of each cell, `(n,)`; 0 where fewer than two answered."""
+        """Return the variance of the clients' means of each cell, `(n,)`; 0 if fewer than two replied."""
         there = self.counts > 0
         number = there.sum(axis=0)
         mean = np.where(there, self.means, 0.0).sum(axis=0) / np.maximum(1, number)

@@ -1,4 +1,4 @@
-"""The tree of racing PF-PNE: cells as arms and regions, what descending has brought, and their bounds.
+"""The tree of racing PF-PNE: its cells, the learned bonus of descending, and the upper bounds.
 
 The method and the notation are in `fbo_flower.numerics.bandits.racing`.
 """
@@ -14,26 +14,26 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 from fbo_flower.numerics.bandits import partition
 
-FIRST_CELLS = 15  # at least, pulled before anything is chosen: depths 0 to 3 of the binary tree
+FIRST_CELLS = 15  # least number of initial cells: depths 0 to 3 of the binary tree
 TREE_ARRAYS = ("depth", "index", "parent", "first_child", "anchor")
 
 
 @dataclass(frozen=True)
 class RacingOptions:
-    """Settings that were fixed on a few seeds for all problems; none has the unit of the objective.
+    """Settings, tuned once for all problems on a few seeds; none depends on the objective's unit.
 
     Parameters
     ----------
     dim, arity : of the partition
-    first_pulls : pulls of a new cell
-    first_share : whole depths are pulled first, until there are `first_share sqrt(T)` cells: insurance
-        against peaks that larger cells' centres do not show
+    first_pulls : number of pulls of a new cell
+    first_share : complete depths are pulled first, until there are `first_share sqrt(T)` cells, to find peaks
+        that the centres of larger cells miss
     optimism : `kappa`
-    border_share : part of the bonus granted to an ancestor's centre on the border
-    batch_growth : a chosen cell is pulled this part of its pulls so far again
-    splits_per_round, max_rounds : of stage 1
-    max_cells : of one client's tree
-    nu, rho : a known smoothness, or None
+    border_share : share of the bonus added to the mean of an ancestor's centre on the border
+    batch_growth : size of a batch relative to the cell's pulls so far
+    splits_per_round, max_rounds : limits of stage 1
+    max_cells : largest number of cells of one client's tree
+    nu, rho : known smoothness, or None
     """
 
     dim: int
@@ -63,20 +63,20 @@ class RacingOptions:
 
     @property
     def shrinkage(self) -> float:
-        """By how much gains shrink from one depth to the next where nothing was seen."""
+        """Factor by which gains shrink from one depth to the next, for depths without data."""
         return float(2.0 ** (-0.5 * math.log2(self.arity) / self.dim))
 
 
 @dataclass
 class Cells:
-    """A growing tree as arrays; the first `size` entries count, children stand behind their parents.
+    """A growing tree as arrays, of which the first `size` entries are used; children follow their parents.
 
     Attributes
     ----------
-    depth, index : of each cell
+    depth, index : depth and index of each cell
     parent : position of the parent, 0 for the root
     first_child : position of the first of `arity` children, -1 for a leaf
-    anchor : position of the best ancestor whose centre lies on the cell's border, 0 for the root
+    anchor : position of the best ancestor whose centre lies in the closed cell, 0 for the root
     """
 
     options: RacingOptions
@@ -88,7 +88,7 @@ class Cells:
     anchor: IntArray = field(default_factory=lambda: np.zeros(64, dtype=np.int64))
 
     def split(self, cell: int, mean: Array) -> range:
-        """Add the children of a leaf and return their positions; `mean (size,)` decides on anchors."""
+        """Add the children of a leaf and return their positions; `mean (size,)` determines their anchors."""
         arity, size, depth = self.options.arity, self.size, int(self.depth[cell]) + 1
         if size + arity > len(self.depth):
             for name in TREE_ARRAYS:
@@ -108,7 +108,7 @@ class Cells:
         return np.asarray(self.first_child[: self.size] < 0, dtype=np.bool_)
 
     def copy(self) -> Cells:
-        """Return a tree that grows on its own."""
+        """Return an independent copy of the tree."""
         arrays = (self.depth, self.index, self.parent, self.first_child, self.anchor)
         return Cells(self.options, self.size, *(array.copy() for array in arrays))
 
@@ -130,7 +130,7 @@ class Cells:
 
 
 def first_cells(options: RacingOptions, budget: int) -> tuple[IntArray, IntArray]:
-    """Return depths and indices `(n,)` of the whole depths that everybody starts with."""
+    """Return depths and indices `(n,)` of the initial cells: all cells of the first depths."""
     depths, indices, depth, total = [], [], 0, 0
     while total < max(FIRST_CELLS, options.first_share * math.sqrt(budget)) and depth <= options.max_depth:
         count = partition.num_cells(depth, options.dim, options.arity)
@@ -141,7 +141,7 @@ def first_cells(options: RacingOptions, budget: int) -> tuple[IntArray, IntArray
 
 
 def first_tree(options: RacingOptions, mean: Array) -> Cells:
-    """Return the tree of `first_cells`, in their order; `mean (n,)` as observed."""
+    """Return the tree of `first_cells`, in their order, with observed means `mean (n,)`."""
     cells, inner = Cells(options), 0
     while cells.size < len(mean):
         cells.split(inner, mean)
@@ -150,9 +150,9 @@ def first_tree(options: RacingOptions, mean: Array) -> Cells:
 
 
 def grown_tree(options: RacingOptions, depth: IntArray, index: IntArray, mean: Array) -> Cells:
-    """Return the tree whose cells are in this order, children behind their parents.
+    """Return the tree with these cells in this order, in which children follow their parents.
 
-    A cell's parent and its ancestors' order follow from its place, so nothing else has to travel.
+    Parents and anchors follow from depth, index, order and means, so nothing else has to be sent.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def grown_tree(options: RacingOptions, depth: IntArray, index: IntArray, mean: A
     Raises
     ------
     ConfigError
-        If the cells are no such tree.
+        If the cells do not form such a tree.
     """
     cells, arity = Cells(options), options.arity
     place = {(0, 0): 0}
@@ -181,12 +181,12 @@ def grown_tree(options: RacingOptions, depth: IntArray, index: IntArray, mean: A
 
 
 def bonuses(cells: Cells, mean: Array, noise_variance: Array) -> Array:
-    """Return `bonus(h)`, `(max_depth + 2,)`, learned from all splits.
+    """Return `bonus(h)`, `(max_depth + 2,)`, estimated from all splits.
 
     Parameters
     ----------
     mean : `(size,)`
-    noise_variance : `(size,)`, of these means; it is taken off the second moments of the gains
+    noise_variance : `(size,)`, variance of these means; subtracted from the second moments of the gains
     """
     options, arity = cells.options, cells.options.arity
     num_depths = options.max_depth + 2
@@ -198,13 +198,16 @@ def bonuses(cells: Cells, mean: Array, noise_variance: Array) -> Array:
     count = np.bincount(depth, minlength=num_depths)
     first = np.bincount(depth, weights=gain, minlength=num_depths)
     second = np.bincount(depth, weights=gain**2 - variance, minlength=num_depths)
-    # The prior of a depth, worth two gains, is the depth before, shrunk; the first is of depths 1 to 3.
+    # The prior of a depth counts as two gains: the estimate of the depth before, shrunk. The first prior is
+    # the mean of depths 1 to 3.
     shallow = slice(1, 4)
     many = max(1, int(count[shallow].sum()))
     prior_first = float(first[shallow].sum() / many)
     prior_second = max(float(second[shallow].sum() / many), 1e-8)
     shrink, step = options.shrinkage, np.zeros(num_depths)
-    sums = zip(count.tolist(), first.tolist(), second.tolist(), strict=True)  # numbers of Python are faster
+    sums = zip(
+        count.tolist(), first.tolist(), second.tolist(), strict=True
+    )  # Python numbers are faster than NumPy's in a loop
     for h, (n, gains, squares) in enumerate(sums):
         if h == 0:
             continue
@@ -213,6 +216,7 @@ def bonuses(cells: Cells, mean: Array, noise_variance: Array) -> Array:
         step[h] = max(0.0, m1 + options.optimism * math.sqrt(max(m2 - m1 * m1, 0.05 * m2)))
         prior_first, prior_second = m1 * shrink, m2 * shrink**2
     bonus = np.zeros(num_depths)
+    # bonus(h)^2 = sum_(j > h) step_j^2
     bonus[:-1] = np.sqrt(np.cumsum(step[::-1] ** 2)[::-1][1:])
     if options.nu is not None and options.rho is not None:
         bonus = np.maximum(bonus, options.nu * options.rho ** np.arange(num_depths))

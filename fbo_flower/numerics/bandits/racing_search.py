@@ -1,4 +1,4 @@
-"""Stage 2 of racing PF-PNE: one client's search, which starts from what all have found together.
+"""Stage 2 of racing PF-PNE: one client's search, which starts from the result of stage 1.
 
 The method and the notation are in `fbo_flower.numerics.bandits.racing`.
 """
@@ -16,23 +16,23 @@ from fbo_flower.numerics.bandits import elimination
 from fbo_flower.numerics.bandits.racing import StageOneResult
 from fbo_flower.numerics.bandits.racing_cells import TREE_ARRAYS, Cells, RacingOptions, bonuses
 
-NEGLIGIBLE = 10.0  # bonuses below this part of `bonus(0) / T` cannot pay for a split any more
-ENOUGH_PULLS = 30  # repeated pulls without any variance that make an objective deterministic
+NEGLIGIBLE = 10.0  # bonuses below this multiple of `bonus(0) / T` are set to 0
+ENOUGH_PULLS = 30  # repeated pulls without variance after which an objective counts as deterministic
 OWN_ARRAYS = (
     "count", "total", "squares", "prior_mean", "prior_others", "prior_pulls", "prior_spread",
 )  # fmt: skip
-NO_NOISE = 1e-13  # variance below which values are equal but for rounding
+NO_NOISE = 1e-13  # a smaller variance counts as rounding error
 
 
 @dataclass(frozen=True)
 class _Regions:
-    """What only a split changes of the bounds in `racing_cells.upper_bounds`.
+    """The parts of `racing_cells.upper_bounds` that change only when a cell is split.
 
     Attributes
     ----------
     bonus : `(size,)`, 0 for arms and for leaves that cannot be split
-    position, anchor, lift : of the leaves with a bonus: where they are, their anchors, and what these are
-        granted
+    position, anchor, lift : for the leaves with a bonus: their positions, their anchors, and the share of the
+        bonus that is added to the anchors' means
     """
 
     bonus: Array
@@ -42,20 +42,20 @@ class _Regions:
 
 
 class RacingSearch:
-    """One client's search: `ask` for a cell and a number of pulls, `tell` what came of them.
+    """One client's search: `ask` returns a cell and a number of pulls, `tell` records their values.
 
-    Nothing is drawn: equal answers give equal questions.
+    The search is deterministic.
 
     Parameters
     ----------
     budget : `T`
-    shared : what stage 1 found
-    count, total, squares : `(size,)` of the shared cells: the client's own pulls, their sum and the sum of
-        their squares
-    heard : `(size,)`, whether the merged means contain this client's; None: wherever it has pulled
+    shared : the result of stage 1
+    count, total, squares : `(size,)`, for the shared cells: number of the client's own pulls, their sum and
+        the sum of their squares
+    heard : `(size,)`, whether the merged means include this client's values; None: wherever it has pulled
     """
 
-    # found again from the rest where they are None
+    # caches, recomputed from the other attributes if None
     _within: Array | None = None  # (size,), sum of squared deviations from the cell's mean
     _regions: _Regions | None = None
     _prior_parts: tuple[BoolArray, Array, Array] | None = None
@@ -78,12 +78,12 @@ class RacingSearch:
         self._prior(shared, self.count > 0 if heard is None else heard)
 
     def ask(self) -> tuple[int, int, int, int]:
-        """Return position, depth and index of the cell to pull, and how many pulls; 0 pulls at the end."""
+        """Return position, depth and index of the next cell and the number of pulls; 0 pulls at the end."""
         cell, pulls = self._choose() if self.left > 0 else (0, 0)
         return cell, int(self.cells.depth[cell]), int(self.cells.index[cell]), min(pulls, self.left)
 
     def tell(self, cell: int, pulls: int, total: float, squares: float) -> None:
-        """Enter the sum and the sum of squares of `pulls` pulls."""
+        """Record the sum and the sum of squares of `pulls` pulls of a cell."""
         self.count[cell] += pulls
         self.total[cell] += total
         self.squares[cell] += squares
@@ -93,11 +93,11 @@ class RacingSearch:
             self._within[cell] = max(y2 - y * y / n, 0.0)
 
     def recommend(self) -> tuple[int, int]:
-        """Return depth and index of the cell with the best lower bound."""
+        """Return depth and index of the cell with the largest lower bound."""
         return self.best()[:2]
 
     def best(self) -> tuple[int, int, float]:
-        """Return depth, index and mean of the cell with the best lower bound."""
+        """Return depth, index and mean of the cell with the largest lower bound."""
         mean, effective, variance = self._posterior(self._noise()[0])
         radius = self._radius(variance, effective)
         pulled = np.flatnonzero(self.count > 0)
@@ -105,7 +105,7 @@ class RacingSearch:
         return int(self.cells.depth[best]), int(self.cells.index[best]), float(mean[best])
 
     def arrays(self) -> dict[str, Array | IntArray]:
-        """Return the whole state as arrays; `from_arrays` takes it back and goes on as if never stopped."""
+        """Return the complete state as arrays; `from_arrays` resumes the search from them."""
         size = self.cells.size
         bonus = np.empty(0) if self._bonus is None else self._bonus
         return {
@@ -118,7 +118,7 @@ class RacingSearch:
 
     @staticmethod
     def from_arrays(options: RacingOptions, arrays: Mapping[str, Array | IntArray]) -> RacingSearch:
-        """Return the search that `arrays` was taken from."""
+        """Return the search whose `arrays()` these are."""
         search = object.__new__(RacingSearch)
         search.options = options
         search.budget, search.left = (int(number) for number in arrays["left"])
@@ -171,7 +171,7 @@ class RacingSearch:
         return _Regions(bonus, position, cells.anchor[position], options.border_share * bonus[position])
 
     def _noise(self) -> tuple[float, float]:
-        """Variance of one pull, pooled over cells and enlarged for what it is based on, and its degrees."""
+        """Return the pooled variance of one pull, enlarged for few degrees of freedom, and their number."""
         seen = self.count > 0
         num_seen = np.count_nonzero(seen)
         if self._within is None:
@@ -181,13 +181,13 @@ class RacingSearch:
         degrees = float(self.count.sum()) - num_seen
         squares = float((self._within if num_seen == len(seen) else self._within[seen]).sum())
         if degrees <= 0:
-            return 1.0, degrees  # nothing was repeated yet
+            return 1.0, degrees  # no cell was pulled twice yet
         if squares <= NO_NOISE * degrees:
             return 0.0, degrees
         return squares / degrees * (1 + 2 / math.sqrt(degrees)), degrees
 
     def _posterior(self, variance: float) -> tuple[Array, Array, float]:
-        """Means `(size,)` with the others' pulls as a prior, the pulls they are worth, and the variance."""
+        """Return means `(size,)` with the others' pulls as a prior, effective pulls `(size,)`, variance."""
         n = len(self.prior_mean)
         if self._prior_parts is None:
             known = self.prior_others > 0
@@ -204,7 +204,7 @@ class RacingSearch:
             return np.asarray(total / effective, dtype=np.float64), effective, variance
 
     def _radius(self, variance: float, effective: Array) -> Array:
-        with np.errstate(divide="ignore", invalid="ignore"):  # NaN where nothing is known, without noise
+        with np.errstate(divide="ignore", invalid="ignore"):  # NaN for cells without pulls and without noise
             z = 3.0 * np.log(np.maximum(1.0, self.budget / (effective * max(1, self.cells.size // 2))))
             z = np.maximum(1.0, z)
             if self.options.nu is not None:
@@ -212,7 +212,7 @@ class RacingSearch:
             return np.sqrt(variance * z / effective)
 
     def _prior(self, shared: StageOneResult, took_part: BoolArray) -> None:
-        """Leave the client's own pulls out of the merged means; pool the spread over each depth."""
+        """Set the priors: subtract the client's own pulls from merged means, pool the spread per depth."""
         size = shared.cells.size
         others = np.maximum(0, shared.num_clients - took_part)
         own = np.where(took_part, self.total / np.maximum(1, self.count), 0.0)

@@ -2,13 +2,15 @@
 
 Fed1-UCB [Shi2021]: in phase `p` every client pulls every active arm `f(p)` times; the server averages over
 the `M` clients, and drops arms whose upper bound does not exceed the best lower bound,
-`B = sqrt(4 sigma^2 log T / (M F(p)))`, `F(p)` pulls per client so far. One arm left is played to the end.
+`B = sqrt(4 sigma^2 log T / (M F(p)))`, `F(p)` pulls per client so far. The last remaining arm is pulled until
+the budget ends.
 
 FN-UCB [Dai2023]: neural networks of one hidden layer. With gradients at the initial weights `g(x) (P,)`,
 `UCB^a = g^T theta + nu_a sqrt(lam g^T V^-1 g)`, `V = lam I + sum g g^T`, `theta = V^-1 sum r g` over the sums
-of all clients at the last exchange and the own ones since; `UCB^b = net(x; mean weights) + nu_b sqrt(lam
-g^T mean_m(V_m^-1) g)`; arms are chosen by `(1 - alpha_t) UCB^a + alpha_t UCB^b`. Clients exchange
-`sum g g^T`, `sum r g`, weights and `V_m^-1` when `(t - t_last) log(det V / det V_last) > threshold` for one.
+of all clients at the last exchange and the own ones since; `UCB^b = net(x; mean weights) + nu_b sqrt(lam g^T
+mean_m(V_m^-1) g)`; arms are chosen by `(1 - alpha_t) UCB^a + alpha_t UCB^b`. The clients exchange `sum g
+g^T`, `sum r g`, weights and `V_m^-1` when `(t - t_last) log(det V / det V_last) > threshold` holds for one of
+them.
 
 References
 ----------
@@ -28,7 +30,7 @@ from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 
 ARMS_PER_DIMENSION = 20  # [Li2024, App. C.1], up to two dimensions
 ARMS_ABOVE = 1000
-REFRESH = 100  # exchanges between two inversions from scratch: rank-1 updates add up rounding errors
+REFRESH = 100  # exchanges after which inverses are recomputed: rank-1 updates accumulate rounding errors
 
 
 def random_arms(dim: int, rng: np.random.Generator) -> Array:
@@ -40,12 +42,12 @@ def random_arms(dim: int, rng: np.random.Generator) -> Array:
 
 
 def phase_length(budget: int) -> int:
-    """`f(p) = ceil(10 log T)`."""
+    """Return `f(p) = ceil(10 log T)`, the pulls per arm, client and phase."""
     return max(1, math.ceil(10 * math.log(budget)))
 
 
 def fed1_radius(count: IntArray | Array, num_clients: int, budget: int, noise_stddev: float = 1.0) -> Array:
-    """`B = sqrt(4 sigma^2 log T / (M F))`, `(K,)`; `count` is `F`, pulls per client."""
+    """Return `B = sqrt(4 sigma^2 log T / (M F))`, `(K,)`; `count` is `F`, the pulls per client."""
     return np.asarray(np.sqrt(4 * noise_stddev**2 * math.log(budget) / (num_clients * count)))
 
 
@@ -56,17 +58,17 @@ def fed1_survivors(mean: Array, radius: Array) -> BoolArray:
 
 @dataclass(frozen=True)
 class NeuralOptions:
-    """Constants of FN-UCB, the published code's.
+    """Constants of FN-UCB; the defaults are those of the published code.
 
     Parameters
     ----------
     width : hidden units; one layer
     regulariser : `lam`
-    nu_a, nu_b : of the two bounds
+    nu_a, nu_b : factors of the radii of the two bounds
     mix_from, mix_until : `alpha_t` is 0 before, grows linearly, and is 1 after
-    train_steps, learning_rate : gradient steps at an exchange, and their length
-    train_until : no training after that many pulls
-    threshold : of the exchange criterion; 0 exchanges in every round
+    train_steps, learning_rate : number of gradient steps at an exchange, and their step size
+    train_until : number of pulls after which the networks are no longer trained
+    threshold : threshold of the exchange criterion; 0 exchanges in every round
     """
 
     width: int = 20
@@ -81,13 +83,13 @@ class NeuralOptions:
     threshold: float = 0.0
 
     def alpha(self, t: int) -> float:
-        """Weight of `UCB^b` at pull `t`, from 0."""
+        """Return `alpha_t`, the weight of `UCB^b` at pull `t`, counted from 0."""
         return min(1.0, max(0.0, (t - self.mix_from) / (self.mix_until - self.mix_from)))
 
 
 @dataclass
 class NeuralState:
-    """All that FN-UCB knows, server and clients; changed in place by `neural_learn`.
+    """State of FN-UCB, server and clients together; `neural_learn` changes it in place.
 
     Attributes
     ----------
@@ -95,11 +97,14 @@ class NeuralState:
     gradients : `(K, P)`, `g` of each arm
     weights : `(P,)`, mean weights of the networks
     trained : `(M, P)`, each client's own network; training goes on where it stopped
-    v_inverse, response : `(M, P, P)` and `(M, P)`: `V^-1` and `sum r g` as client `m` sees them
-    own, own_inverse : `(M, P, P)`, `V_m` of the client's pulls alone
+    v_inverse, response : `(M, P, P)` and `(M, P)`: `V^-1` and `sum r g` as known to client `m`
+    own, own_inverse : `(M, P, P)`, `V_m` of the client's own pulls and its inverse
     own_since : `(M, P)`, the client's `sum r g` since the last exchange
-    counts, totals : `(M, K)`, what the client's network is trained on
+    counts, totals : `(M, K)`, number of pulls and sum of rewards, the training data of the client's network
     average_inverse : `(P, P)`, `mean_m(V_m^-1)` at the last exchange
+    log_growth : `(M,)`, `log(det V / det V_last)` of each client
+    last_exchange, rounds : pull of the last exchange, and number of exchanges
+    floats_up, floats_down : numbers sent so far by all clients and by the server
     """
 
     options: NeuralOptions
@@ -123,13 +128,13 @@ class NeuralState:
 
 
 def network(weights: Array, x: Array, width: int) -> Array:
-    """`w2 relu(W1 x + b1) + b2`, `(n,)`."""
+    """Return the network's outputs `w2 relu(W1 x + b1) + b2`, `(n,)`."""
     w1, b1, w2, b2 = _split(weights, x.shape[1], width)
     return np.asarray(np.maximum(x @ w1.T + b1, 0.0) @ w2 + b2, dtype=np.float64)
 
 
 def network_gradients(weights: Array, x: Array, width: int) -> Array:
-    """Gradients of `network` in the weights, `(n, P)`."""
+    """Return the gradients of `network` with respect to the weights, `(n, P)`."""
     w1, b1, w2, _ = _split(weights, x.shape[1], width)
     hidden = x @ w1.T + b1
     slope = (hidden > 0) * w2  # d f / d (W1 x + b1)
@@ -140,7 +145,7 @@ def network_gradients(weights: Array, x: Array, width: int) -> Array:
 def neural_start(
     arms: Array, num_clients: int, options: NeuralOptions, rng: np.random.Generator
 ) -> NeuralState:
-    """Draw the initial weights, standard normal as in the published code, and start from nothing."""
+    """Return the initial state, with standard normal initial weights as in the published code."""
     num_weights = options.width * (arms.shape[1] + 2) + 1
     start = rng.standard_normal(num_weights)
     gradients = network_gradients(start, arms, options.width)
@@ -174,7 +179,7 @@ def neural_choose(state: NeuralState, t: int) -> IntArray:
         _, radius = _projected(state, state.average_inverse)
         bound_b = network(state.weights, state.arms, options.width) + options.nu_b * radius
     chosen = np.empty(num_clients, dtype=np.int64)
-    alike = state.last_exchange == t - 1  # nothing was pulled since: all clients know the same
+    alike = state.last_exchange == t - 1  # no pull since the exchange: all clients have the same data
     for m in range(1 if alike else num_clients):
         projected, radius = _projected(state, state.v_inverse[m])
         bound_a = projected @ state.response[m] + options.nu_a * radius
@@ -185,7 +190,7 @@ def neural_choose(state: NeuralState, t: int) -> IntArray:
 
 
 def neural_learn(state: NeuralState, t: int, chosen: IntArray, rewards: Array) -> None:
-    """Enter one pull of each client, and exchange if one of them has seen enough."""
+    """Record one pull of each client, and exchange if the criterion holds for one of them."""
     g = state.gradients[chosen]  # (M, P)
     _add_squares(state.own_inverse, g)
     state.own += g[:, :, np.newaxis] * g[:, np.newaxis, :]
@@ -215,7 +220,7 @@ def _gain(inverses: Array, g: Array) -> tuple[Array, Array]:
 
 
 def _add_squares(inverses: Array, g: Array) -> None:
-    """Turn `V_m^-1 (M, P, P)` into `(V_m + g_m g_m^T)^-1`, in place; Sherman and Morrison."""
+    """Update `V_m^-1 (M, P, P)` in place to `(V_m + g_m g_m^T)^-1` by the Sherman-Morrison formula."""
     projected, gain = _gain(inverses, g)
     inverses -= (projected / gain[:, np.newaxis])[:, :, np.newaxis] * projected[:, np.newaxis, :]
 
@@ -245,16 +250,19 @@ def _exchange(state: NeuralState, t: int) -> None:
 
 
 def neural_train(state: NeuralState) -> Array:
-    """Gradient steps of every client on `mean (net - reward)^2`, with decay `lam / n`; `(M, P)`.
+    """Return weights `(M, P)` after gradient steps on `mean (net - reward)^2` with decay `lam / n`.
 
-    Training goes on from the client's last weights. All clients take their steps at once, on the arms that
-    one of them has pulled: arms that a client has not pulled weigh nothing. Inside, `(arms, M, width)`.
+    Training continues from each client's last weights. All clients take their steps together, on the arms
+    that any of them has pulled; arms that a client has not pulled have weight 0. Internal shape: `(arms, M,
+    width)`.
     """
     options, num_clients, width = state.options, len(state.counts), state.options.width
     seen = np.flatnonzero(state.counts.any(axis=0))
     n = state.counts[:, seen].T  # (arms, M)
     y = state.totals[:, seen].T / np.maximum(1, n)
-    x = np.concatenate([state.arms[seen], np.ones((len(seen), 1))], axis=1)  # with a one for the offsets
+    x = np.concatenate(
+        [state.arms[seen], np.ones((len(seen), 1))], axis=1
+    )  # with a column of ones for the offsets
     inputs = x.shape[1]
     parts = [_split(weights, inputs - 1, width) for weights in state.trained]
     first = np.stack([np.column_stack([w1, b1]) for w1, b1, _, _ in parts])  # (M, width, D + 1)

@@ -1,1 +1,1 @@
-"""Functions on the unit cube, point sets and maximisation."""
+"""Maximise functions on the unit cube; point sets and interpolation."""

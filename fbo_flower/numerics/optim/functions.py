@@ -1,4 +1,4 @@
-"""Functions of the features that a maximiser can climb: values and gradients, many points at a time."""
+"""Functions with gradients, evaluated at many points at a time, that `maximise` can maximise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fbo_flower.numerics.surrogates.rff import RandomFeatures
 
 
 class Differentiable(Protocol):
-    """A function of points `(n, F)`."""
+    """A function of points `(n, F)` with gradients."""
 
     def __call__(self, z: Array, /) -> Array:
         """Return values `(n,)`."""
@@ -26,7 +26,7 @@ class Differentiable(Protocol):
 
 @dataclass(frozen=True)
 class LinearFunction:
-    """`phi(z)^T weights + offset`, what an agent's message stands for.
+    """`phi(z)^T weights + offset`: the function that the weights in an agent's message define.
 
     Parameters
     ----------
@@ -49,16 +49,17 @@ class LinearFunction:
 
 @dataclass(frozen=True)
 class ActiveOnly:
-    """A function that is flat in the columns that mean nothing where they are.
+    """A function whose gradient is 0 in the columns of inactive parameters.
 
-    Without it, a climb would leave through a parameter that is inactive, to a point that is another one
-    once it is snapped.
+    Otherwise the maximisation would move along inactive parameters, and snapping the result to the search
+    space would undo these moves and change its value.
 
     Parameters
     ----------
+    function : the wrapped function
     columns : `(c,)`, feature columns of the continuous parameters
-    candidates : `(S, F)`, points from which a climb starts; it changes `columns` only
-    active : `(S, c)`, which of the columns mean something at each candidate
+    candidates : `(S, F)`, starting points of the maximisation, which changes only `columns`
+    active : `(S, c)`, whether each of the columns is active at each candidate
     """
 
     function: Differentiable
@@ -72,7 +73,7 @@ class ActiveOnly:
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
         """Return values `(n,)` and gradients `(n, F)`."""
         value, gradient = self.function.value_and_gradient(z)
-        fixed = np.delete(np.arange(z.shape[1]), self.columns)  # discrete parameters decide what is active
+        fixed = np.delete(np.arange(z.shape[1]), self.columns)  # they determine what is active
         same = (z[:, None, fixed] == self.candidates[None, :, fixed]).all(axis=2)  # (n, S)
         gradient = gradient.copy()
         gradient[:, self.columns] *= self.active[same.argmax(axis=1)]
@@ -81,7 +82,7 @@ class ActiveOnly:
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum of two functions: a trend and what is left."""
+    """The sum of two functions, e.g. of a trend and a model of its residuals."""
 
     first: Differentiable
     second: Differentiable

@@ -1,39 +1,27 @@
-"""Maximise a smooth function over the unit cube: score candidates, polish the best few together.
+"""Maximise a smooth function over the unit cube: score candidates, then polish the best few together.
 
-Stage 1 scores all candidates at once and picks starts that are good and apart from each other. Stage 2
-climbs from all of them by a quasi-Newton method of which only the evaluations are shared: a batch of four
-costs little more than one point. (One L-BFGS-B on the sum of the values is as fast, but lets one start fall
-off its hill when the others gain more; a start here never ends lower than it began.)
+Stage 1 evaluates all candidates at once and picks starts that are good and apart from each other. Stage 2
+runs a quasi-Newton method from each start; all starts share each evaluation, because a batch of four points
+costs little more than one. (A single L-BFGS-B run on the sum of the values is as fast, but it may lower one
+start's value if the others gain more. Here no start ends lower than it began.)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError, NumericalError
-from fbo_flower.numerics.linalg import Array
+from fbo_flower.numerics.linalg import Array, bfgs_update
+from fbo_flower.numerics.optim.functions import Differentiable
 
-FIRST_STEP, LONGEST_STEP, SHORTEST_STEP = 0.03, 0.3, 1e-6  # the last relative to the step first tried
+FIRST_STEP, LONGEST_STEP, SHORTEST_STEP = 0.03, 0.3, 1e-6  # the last is relative to the first trial step
 GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-4, 1e-8
 ARMIJO = 1e-4
 TINY = 1e-300
-SEPARATION = 0.1  # of the starts, times the square root of the number of polished columns
-
-
-class Smooth(Protocol):
-    """A function of rows: `(m, F) -> (m,)`, and with its gradient `(m, F)`."""
-
-    def __call__(self, z: Array, /) -> Array:
-        """Values `(m,)`."""
-        ...
-
-    def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Values `(m,)` and gradients `(m, F)`."""
-        ...
+SEPARATION = 0.1  # least distance of two starts, divided by sqrt(number of polished columns)
 
 
 @dataclass(frozen=True)
@@ -44,8 +32,8 @@ class Maximum:
     ----------
     x : `(F,)`
     value : the function there
-    start : index of the candidate that it grew from
-    avoided : whether it keeps its distance from `avoid`; False if no candidate did
+    start : index of the candidate it was polished from
+    avoided : whether it keeps its distance from `avoid`; False if no candidate does
     """
 
     x: Array
@@ -55,7 +43,7 @@ class Maximum:
 
 
 def maximise(
-    function: Smooth,
+    function: Differentiable,
     candidates: Array,
     columns: npt.NDArray[np.intp],
     *,
@@ -64,7 +52,7 @@ def maximise(
     min_distance: float = 0.0,
     max_iterations: int = 30,
 ) -> Maximum:
-    """Find the largest value over the candidates and what they climb to.
+    """Return the best point among the candidates and the polished starts.
 
     Parameters
     ----------
@@ -73,9 +61,10 @@ def maximise(
     columns : `(c,)`, the columns to polish within `[0, 1]`; the others keep the candidate's values; `c` may
         be 0
     num_starts : number of candidates to polish
-    avoid : `(k, F)`, points to keep away from
-    min_distance : Euclidean, over all columns, from every row of `avoid`; dropped if no candidate keeps it
-    max_iterations : evaluations of the polish, each of a batch of `num_starts` points
+    avoid : `(k, F)`, points to keep away from, e.g. those already evaluated
+    min_distance : least Euclidean distance, over all columns, from every row of `avoid`; ignored if no
+        candidate satisfies it
+    max_iterations : number of polishing steps, each of which evaluates a batch of `num_starts` points
 
     Raises
     ------
@@ -110,11 +99,12 @@ def maximise(
 
 
 def _keeps_distance(points: Array, avoid: Array | None, min_distance: float) -> npt.NDArray[np.bool_]:
-    """Which rows of `points (n, F)` are `min_distance` or more from every row of `avoid (k, F)`: `(n,)`."""
+    """Return which `points (n, F)` are at least `min_distance` from every row of `avoid (k, F)`: `(n,)`."""
     keeps = np.ones(len(points), dtype=np.bool_)
     if avoid is None or len(avoid) == 0 or min_distance <= 0.0:
         return keeps
-    # A product finds the few rows that may be too close; they are measured again without its cancellation.
+    # |a - b|^2 = |a|^2 - 2 a^T b + |b|^2 loses digits by cancellation: it only selects the rows that may be
+    # too close, whose distances are then computed from differences.
     squares = (points * points).sum(axis=1)[:, None] - 2.0 * (points @ avoid.T) + (avoid * avoid).sum(axis=1)
     doubtful = np.flatnonzero(squares.min(axis=1) < min_distance**2 + 1e-9)
     differences = points[doubtful, None, :] - avoid[None, :, :]
@@ -125,7 +115,7 @@ def _keeps_distance(points: Array, avoid: Array | None, min_distance: float) -> 
 def _pick_starts(
     scores: Array, candidates: Array, allowed: npt.NDArray[np.bool_], num_starts: int, separation: float
 ) -> npt.NDArray[np.intp]:
-    """Indices of the best allowed candidates, greedily apart; neighbours only when nothing else is left."""
+    """Return the best allowed candidates, chosen greedily and at least `separation` apart if possible."""
     picked: list[int] = []
     apart = np.where(allowed, scores, -np.inf)
     remaining = apart.copy()
@@ -140,18 +130,20 @@ def _pick_starts(
     return np.array(picked, dtype=np.intp)
 
 
-def _polish(function: Smooth, points: Array, columns: npt.NDArray[np.intp], max_iterations: int) -> Array:
-    """Climb from every row of `points (s, F)` within the unit cube of `columns`: shape `(s, F)`.
+def _polish(
+    function: Differentiable, points: Array, columns: npt.NDArray[np.intp], max_iterations: int
+) -> Array:
+    """Return local maxima `(s, F)` found from each row of `points (s, F)`, in `[0, 1]` in `columns`.
 
-    Projected BFGS [Bertsekas 1982, Projected Newton methods] with Armijo's rule, for each row by itself; only
-    the evaluations are shared. A row whose trial fails shortens its step while the others take their next.
+    Projected BFGS [Bertsekas 1982, Projected Newton methods] with Armijo's rule, for each row by itself; the
+    rows share only the evaluations. A row whose trial step fails shortens its step while the others proceed.
     """
     z = points.copy()
     values, gradients = function.value_and_gradient(z)
     x, g = z[:, columns], gradients[:, columns]  # (s, c)
     identity = np.eye(len(columns))
     h = np.tile(identity, (len(x), 1, 1))  # inverse of minus the Hessian, (s, c, c)
-    fresh = np.ones(len(x), dtype=np.bool_)  # h has no scale yet
+    fresh = np.ones(len(x), dtype=np.bool_)  # h has not been scaled yet
     step = np.ones(len(x))
     active = np.ones(len(x), dtype=np.bool_)
     for _ in range(max_iterations):
@@ -169,34 +161,25 @@ def _polish(function: Smooth, points: Array, columns: npt.NDArray[np.intp], max_
         trial_values, trial_gradients = function.value_and_gradient(z)
         moved = trial - x
         gain, predicted = trial_values - values, (g * moved).sum(axis=1)
+        # Armijo's rule: the gain is at least 1e-4 of what the slope predicts.
         accepted = active & (gain >= ARMIJO * np.maximum(predicted, 0.0))
-        # A failed step is shortened to the top of the parabola through what is known: .1 to .5 of it.
+        # Shorten a failed step to the maximum of the parabola through both values and the slope, but to
+        # between .1 and .5 of its length.
         shorter = np.clip(0.5 * predicted / np.maximum(predicted - gain, TINY), 0.1, 0.5)
         step = np.where(accepted, 1.0, step * shorter)
         active &= ~(accepted & (gain <= VALUE_TOLERANCE)) & (step > SHORTEST_STEP)
 
         new_g = np.where(accepted[:, None], trial_gradients[:, columns], g)
-        bend = np.where(free, g - new_g, 0.0)
+        bend = np.where(free, g - new_g, 0.0)  # change of the gradient of -f
         curvature = (moved * bend).sum(axis=1)
         update = accepted & (curvature > 1e-10 * (bend * bend).sum(axis=1))
         if update.any():
             first = update & fresh
             h[first] = (curvature[first] / (bend[first] ** 2).sum(axis=1))[:, None, None] * identity
-            h = np.where(update[:, None, None], _bfgs(h, moved, bend, np.where(update, curvature, 1.0)), h)
+            updated = bfgs_update(h, moved, bend, np.where(update, curvature, 1.0))
+            h = np.where(update[:, None, None], updated, h)
             fresh &= ~update
         x, g = np.where(accepted[:, None], trial, x), new_g
         values = np.where(accepted, trial_values, values)
     z[:, columns] = x
     return z
-
-
-def _bfgs(h: Array, moved: Array, bend: Array, curvature: Array) -> Array:
-    """Update `h (s, c, c)` by steps and gradient changes `(s, c)` and their product `curvature (s,)`."""
-    bent = (h @ bend[:, :, None])[:, :, 0]
-    s = moved / curvature[:, None]
-    factor = curvature + (bend * bent).sum(axis=1)
-    cross = bent[:, :, None] * s[:, None, :]
-    updated: Array = (
-        h + factor[:, None, None] * s[:, :, None] * s[:, None, :] - cross - cross.transpose(0, 2, 1)
-    )
-    return updated

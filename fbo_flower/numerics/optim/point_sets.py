@@ -1,7 +1,7 @@
-"""Finite sets of points of the unit cube that carry a posterior: meshes, Sobol sets, refinements.
+"""Finite point sets in the unit cube on which posteriors are represented: meshes, Sobol sets, refinements.
 
-Sizes are bounded by the memory of one covariance of all pairs, `8 S^2` bytes: a mesh grows like `side^D`, and
-its covariance like the square of that.
+The number of points `S` is bounded by the memory of one covariance matrix, `8 S^2` bytes. A mesh has `side^D`
+points, so its covariance takes `8 side^(2D)` bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.sobol import sobol
 
-BYTES = 8  # of a float64
-MESH_AXES = 2  # up to here `spread` makes a mesh
+BYTES = 8  # size of a float64
+MESH_AXES = 2  # up to this dimension `spread` returns a mesh
 
 
 def largest_size(memory_limit: int) -> int:
-    """Return how many points have a covariance within `memory_limit` bytes.
+    """Return the largest number of points whose covariance fits into `memory_limit` bytes.
 
     >>> largest_size(2**28)
     5792
@@ -28,7 +28,7 @@ def largest_size(memory_limit: int) -> int:
 
 
 def check_size(name: str, num_points: int, memory_limit: int) -> None:
-    """Raise ConfigError, saying what would fit, if the covariance of so many points takes too much memory."""
+    """Raise ConfigError if the covariance of `num_points` points does not fit into `memory_limit` bytes."""
     most = largest_size(memory_limit)
     if num_points > most:
         raise ConfigError(
@@ -38,16 +38,16 @@ def check_size(name: str, num_points: int, memory_limit: int) -> None:
 
 
 def mesh(side: int, dimension: int, memory_limit: int) -> Array:
-    """Make the uniform mesh with `side` points per axis, the faces of the cube included.
+    """Return the uniform mesh with `side` points per axis, including the faces of the cube.
 
     Returns
     -------
-    `(side^D, D)`, the last axis running fastest; for one point per axis the centre
+    `(side^D, D)`, the last axis varies fastest; for `side = 1` the centre of the cube
 
     Raises
     ------
     ConfigError
-        If its covariance takes more than `memory_limit` bytes; names the largest mesh and Sobol set that fit.
+        If its covariance takes more than `memory_limit` bytes; the message names the sizes that fit.
     """
     if side < 1 or dimension < 1:
         raise ConfigError(f"mesh: expected side >= 1 and D >= 1, got {side} and {dimension}")
@@ -77,7 +77,7 @@ def largest_side(num_points: int, dimension: int) -> int:
 
 
 def spread(num_points: int, dimension: int, memory_limit: int, rng: np.random.Generator) -> Array:
-    """Spread at most `num_points` over the cube: a mesh for one or two axes, Sobol points for more.
+    """Return at most `num_points` points: a mesh in one or two dimensions, Sobol points in more.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def spread(num_points: int, dimension: int, memory_limit: int, rng: np.random.Ge
 def refined(
     centre: Array, half_width: float, num_points: int, memory_limit: int, rng: np.random.Generator
 ) -> Array:
-    """Spread at most `num_points` over the box around `centre (D,)` that the cube cuts out; `(S, D)`."""
+    """Return at most `num_points` points `(S, D)` in the box around `centre (D,)`, cut off at the cube."""
     low, high = np.maximum(centre - half_width, 0.0), np.minimum(centre + half_width, 1.0)
     inside = spread(num_points, len(centre), memory_limit, rng)
     return np.clip(low + (high - low) * inside, 0.0, 1.0)

@@ -1,7 +1,8 @@
-"""A function known at scattered points of the unit cube: linear interpolation, and where to look next.
+"""Interpolate a function known at scattered points of the unit cube, and choose further points.
 
-The points are triangulated [Delaunay]; inside a simplex the function is linear between its corners. So it is
-continuous, exact at the points, and its maximum is at one of them. Notation: `n` points, `D` axes, 1 to 3.
+The points are triangulated (Delaunay); in each simplex the interpolant is linear between the corners. So it
+is continuous, exact at the points, and attains its maximum at one of them. Notation: `n` points, `D` axes, 1
+to 3.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
 
 MAX_DIMENSION = 3
-EDGE = 1e-9  # points this close to the faces are moved inside: rounding may put them beyond
-SHORTEST = 1e-3  # edges shorter than this are not halved
-EXPLORING = 0.2  # share of new points that halve the longest edges
+EDGE = 1e-9  # points closer to a face are moved inside, because rounding may put them outside
+SHORTEST = 1e-3  # shorter edges are not halved
+EXPLORING = 0.2  # share of new points that halve the longest edges, whatever the values
 
 
-class PiecewiseLinear:
-    """Linear interpolation of values at scattered points.
+class DelaunayInterpolant:
+    """Piecewise linear interpolation of values at scattered points.
 
     Parameters
     ----------
-    points : `(n, D)`, different, with all corners of the cube among them
+    points : `(n, D)`, all different, including all corners of the cube
     values : `(n,)`
     """
 
@@ -37,14 +38,14 @@ class PiecewiseLinear:
 
     @property
     def simplices(self) -> IntArray:
-        """Corners of every simplex, `(m, D + 1)`, as indices of the points."""
+        """Indices of the corners of every simplex, `(m, D + 1)`."""
         if self.points.shape[1] == 1:
             order = np.argsort(self.points[:, 0])
             return np.stack([order[:-1], order[1:]], axis=1)
         return np.asarray(self._triangulation.simplices, dtype=np.int64)
 
     def __call__(self, z: Array) -> Array:
-        """Return the values at `z (m, D)`."""
+        """Return the interpolated values `(m,)` at `z (m, D)`."""
         dimension = self.points.shape[1]
         if z.ndim != 2 or z.shape[1] != dimension:
             raise ConfigError(f"points: expected (m, {dimension}), got {z.shape}")
@@ -55,17 +56,20 @@ class PiecewiseLinear:
         found = self._triangulation.find_simplex(z)
         transform = self._triangulation.transform[found]
         first = np.einsum("mij,mj->mi", transform[:, :dimension], z - transform[:, dimension])
+        # barycentric coordinates of z in its simplex
         shares = np.concatenate([first, 1.0 - first.sum(axis=1, keepdims=True)], axis=1)
         corners = self._triangulation.simplices[found]
         result = (shares * self.values[corners]).sum(axis=1)
-        lost = np.flatnonzero((found < 0) | ~np.isfinite(result))  # slivers on a face
+        lost = np.flatnonzero(
+            (found < 0) | ~np.isfinite(result)
+        )  # in no simplex or a degenerate one: take the nearest point
         for i in lost:
             result[i] = self.values[((self.points - z[i]) ** 2).sum(axis=1).argmin()]
         return np.asarray(result, dtype=np.float64)
 
 
 def first_design(num_points: int, dimension: int) -> Array:
-    """Return a regular grid over the cube, `(k^D, D)`: the largest of at most `num_points`, `k >= 2`."""
+    """Return the largest regular grid `(k^D, D)` of at most `num_points` points; at least `k = 2`."""
     if not 1 <= dimension <= MAX_DIMENSION:
         raise ConfigError(f"dimension: expected 1 to {MAX_DIMENSION}, got {dimension}")
     side = 2
@@ -75,19 +79,19 @@ def first_design(num_points: int, dimension: int) -> Array:
 
 
 def next_design(points: Array, values: Array, num_points: int) -> Array:
-    """Return up to `num_points` new points where the function is steep, `(k, D)`.
+    """Return up to `num_points` new points `(k, D)`, most of them where the function is steep.
 
-    They are middles of edges of the triangulation, first of those with the largest product of length and
-    difference of the values at their ends; a fifth of them halve the longest edges, steep or not.
+    The points are midpoints of edges of the triangulation: four fifths of the edges with the largest product
+    of length and difference of the values at their ends, one fifth of the longest edges.
     """
-    corners = PiecewiseLinear(points, values).simplices
+    corners = DelaunayInterpolant(points, values).simplices
     pairs = itertools.combinations(range(points.shape[1] + 1), 2)
     edges = np.unique(np.sort(np.concatenate([corners[:, pair] for pair in pairs]), axis=1), axis=0)
     length = np.linalg.norm(points[edges[:, 0]] - points[edges[:, 1]], axis=1)
     edges, length = edges[length > SHORTEST], length[length > SHORTEST]
     middles = 0.5 * (points[edges[:, 0]] + points[edges[:, 1]])
     steep = np.abs(values[edges[:, 0]] - values[edges[:, 1]]) * length
-    known = {p.tobytes() for p in points}  # two edges may cross in their middles, or one in a point
+    known = {p.tobytes() for p in points}  # a midpoint may coincide with another or with a point
     chosen: list[Array] = []
     for score, count in ((steep, num_points - int(EXPLORING * num_points)), (length, num_points)):
         for i in np.argsort(-score, kind="stable"):
@@ -100,7 +104,7 @@ def next_design(points: Array, values: Array, num_points: int) -> Array:
 
 
 def check_points(points: Array, values: Array) -> None:
-    """Raise ConfigError unless points and values fit and can be interpolated."""
+    """Raise ConfigError if points and values do not match or cannot be interpolated."""
     dimension = points.shape[1] if points.ndim == 2 else 0
     if not 1 <= dimension <= MAX_DIMENSION or values.shape != (len(points),):
         raise ConfigError(

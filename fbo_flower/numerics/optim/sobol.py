@@ -1,9 +1,9 @@
-"""Sobol points with a random digital shift: candidates that cover the cube better than independent draws.
+"""Sobol points with a random digital shift, which cover the cube more evenly than independent draws.
 
 Direction numbers: S. Joe and F. Y. Kuo, Constructing Sobol sequences with better two-dimensional projections,
 SIAM J. Sci. Comput. 30 (2008) 2635-2654 (file new-joe-kuo-6.21201), here for the first 32 dimensions.
 `scipy.stats.qmc.Sobol` gives the same points, but importing `scipy.stats` takes half a second, which a device
-would pay for every message.
+that starts a process per message would pay each time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fbo_flower.numerics.linalg import Array
 BITS = 30
 MAX_DIMENSION = 32
 
-# One row a dimension: the primitive polynomial (its bits are the coefficients), then the odd integers m_1,
+# One row per dimension: the primitive polynomial (its bits are the coefficients), then the odd integers m_1,
 # m_2, ...
 _JOE_KUO = (
     (1,), (3, 1), (7, 1, 3), (11, 1, 3, 1), (13, 1, 1, 1), (19, 1, 1, 3, 3), (25, 1, 3, 5, 13),
@@ -36,14 +36,14 @@ _JOE_KUO = (
 
 
 def sobol(num_points: int, dimension: int, rng: np.random.Generator) -> Array:
-    """Draw points of `[0, 1)^D`: the first of the Sobol sequence, under one random digital shift.
+    """Return the first points of the Sobol sequence in `[0, 1)^D` with a random digital shift.
 
-    Above 32 dimensions the points are independent uniform draws: a few hundred Sobol points leave most pairs
-    of so many axes as uneven as chance does.
+    Above 32 dimensions the points are independent uniform draws, because a few hundred Sobol points cover
+    most pairs of that many axes no more evenly than random points.
 
     Parameters
     ----------
-    num_points : up to `2**30`; a power of two is balanced
+    num_points : up to `2**30`; powers of two cover the cube most evenly
     dimension : `D > 0`
 
     Returns
@@ -62,13 +62,16 @@ def sobol(num_points: int, dimension: int, rng: np.random.Generator) -> Array:
 
 
 def unshifted(num_points: int, dimension: int) -> npt.NDArray[np.uint32]:
-    """The Sobol sequence itself in units of `2**-30`, of shape `(num_points, D)`; it starts with 0."""
+    """Return the Sobol sequence without shift, `(num_points, D)`, in units of `2**-30`; it begins with 0."""
     return _sequence(max(num_points - 1, 0).bit_length(), dimension)[:num_points]
 
 
 @functools.lru_cache(maxsize=16)
 def _sequence(log2_points: int, dimension: int) -> npt.NDArray[np.uint32]:
-    """`2**log2_points` points in Gray-code order, read-only; block k is all before it reversed, XOR `v_k`."""
+    """Return `2**log2_points` points in Gray-code order, read-only.
+
+    Block `k` is the sequence of all points before it in reversed order, XOR `v_k`.
+    """
     points = np.zeros((1, dimension), dtype=np.uint32)
     directions = np.stack([_direction_numbers(axis) for axis in range(dimension)], axis=1)  # (BITS, D)
     for k in range(log2_points):
@@ -78,10 +81,10 @@ def _sequence(log2_points: int, dimension: int) -> npt.NDArray[np.uint32]:
 
 
 def _direction_numbers(axis: int) -> npt.NDArray[np.uint32]:
-    """`v_k = m_k 2^(BITS - k)`, `(BITS,)`, by the recurrence of [Joe & Kuo 2008]."""
+    """Return `v_k = m_k 2^(BITS - k)`, `(BITS,)`, by the recurrence of [Joe & Kuo 2008]."""
     polynomial, *m = _JOE_KUO[axis]
     degree = len(m)
-    if axis == 0:  # van der Corput's sequence
+    if axis == 0:  # the van der Corput sequence
         m = [1] * BITS
     for k in range(len(m), BITS):
         value = m[k - degree] ^ (m[k - degree] << degree)

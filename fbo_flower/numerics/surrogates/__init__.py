@@ -1,1 +1,1 @@
-"""Models of an objective: Gaussian processes and what approximates them."""
+"""Surrogate models of an objective: Gaussian processes and their approximations."""

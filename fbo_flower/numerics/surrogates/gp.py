@@ -6,11 +6,11 @@ sampling. Notation: `X (n, F)`, `y (n,)` standardised, `C` the kernel matrix wit
 `K = outputscale C`, `s2` the noise variance, `theta (F + 2,)` the logarithms of the lengthscales, the
 outputscale and the noise variance. The mean of the prior is 0.
 
-Hyperparameters are fitted by their posterior mode over `theta`, whose priors are independent normals (mean,
-s.d.):
+Hyperparameters are estimated by the mode of their posterior over `theta`, with independent normal priors
+(mean, s.d.):
 
-- `log lengthscale ~ N(log(0.3 sqrt F), 0.75)`: distances in the unit cube grow like `sqrt F`; wide enough for
-  .07 to 1.3 `sqrt F` within two s.d., narrow enough that three points do not pretend to know better
+- `log lengthscale ~ N(log(0.3 sqrt F), 0.75)`: distances in the unit cube grow like `sqrt F`; two
+  s.d. cover .07 to 1.3 `sqrt F`, which is narrow enough to regularise fits of three points
 - `log outputscale ~ N(0, 0.5)`: `y` is standardised
 - `log noise_variance ~ N(log 3e-3, 1.5)`: 1.5e-4 to .06 within two s.d., with a floor of 1e-6
 """
@@ -41,7 +41,7 @@ NOISE_BOUNDS = (1e-6, 2.0)
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What the marginal likelihood is a function of.
+    """Hyperparameters of the kernel and of the noise.
 
     Attributes
     ----------
@@ -65,26 +65,26 @@ class Hyperparameters:
             raise ConfigError(f"hyperparameters: expected positive finite numbers, got {values}")
 
     def to_array(self) -> Array:
-        """`theta (F + 2,)`: logarithms of the lengthscales, the outputscale and the noise variance."""
+        """Return `theta (F + 2,)`: logarithms of the lengthscales, the outputscale and the noise variance."""
         return np.log([*self.lengthscales, self.outputscale, self.noise_variance])
 
     @staticmethod
     def from_array(kernel: str, a: Array) -> Hyperparameters:
-        """Undo `to_array`."""
+        """Return the hyperparameters of `theta (F + 2,)`: the inverse of `to_array`."""
         values = np.exp(a)
         return Hyperparameters(kernel, values[:-2], float(values[-2]), float(values[-1]))
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Hyperparameters at a mode and how they were reached.
+    """Fitted hyperparameters and diagnostics of the optimisation.
 
     Attributes
     ----------
     hyperparameters : the best over all starts
-    value : log marginal likelihood plus log prior there
-    converged : whether the optimiser of that start met its tolerance
-    iterations : of that start
+    value : log marginal likelihood plus log prior at them
+    converged : whether the best run met its tolerance
+    iterations : number of iterations of the best run
     """
 
     hyperparameters: Hyperparameters
@@ -94,7 +94,7 @@ class Fit:
 
 
 def log_marginal_likelihood(x: Array, y: Array, hyperparameters: Hyperparameters) -> tuple[float, Array]:
-    """`log N(y; 0, K + s2 I)` and its gradient `(F + 2,)` in `theta` [RW2006, Eqs. 5.8-5.9]."""
+    """Return `log N(y; 0, K + s2 I)` and its gradient `(F + 2,)` in `theta` [RW2006, Eqs. 5.8-5.9]."""
     _check_data(x, y, len(hyperparameters.lengthscales))
     return _log_marginal_likelihood(
         _squared_differences(x), y, hyperparameters.kernel, hyperparameters.to_array()
@@ -102,7 +102,7 @@ def log_marginal_likelihood(x: Array, y: Array, hyperparameters: Hyperparameters
 
 
 def log_prior(theta: Array) -> tuple[float, Array]:
-    """Log density of the priors at `theta (F + 2,)`, up to a constant, and its gradient."""
+    """Return the log density of the priors at `theta (F + 2,)`, up to a constant, and its gradient."""
     return _log_normal(theta, *prior(len(theta) - 2))
 
 
@@ -116,16 +116,16 @@ def fit(
     *,
     isotropic: bool = False,
 ) -> Fit:
-    """Find the hyperparameters at the mode of their posterior, by L-BFGS-B.
+    """Return the hyperparameters at the mode of their posterior, found by L-BFGS-B.
 
     Parameters
     ----------
     x : `(n, F)`, features of the query points; `n` may be 0
     y : `(n,)`, standardised observations
     kernel : one of `kernels.KERNELS`
-    start : where the first run begins, e.g. the last fit; the mode of the prior if None
-    num_restarts : number of runs in all; those after the first begin at draws from the prior
-    isotropic : one lengthscale for all features, with the prior of one of them
+    start : start of the first run, e.g. the last fit; the mode of the prior if None
+    num_restarts : total number of runs; those after the first start at draws from the prior
+    isotropic : True for a single lengthscale shared by all features, with the prior of one feature
     """
     kernels.check_kernel(kernel)
     num_dims = x.shape[-1]
@@ -133,7 +133,7 @@ def fit(
     if num_restarts < 1:
         raise ConfigError(f"num_restarts: expected at least 1, got {num_restarts}")
     differences = _squared_differences(x)
-    if isotropic:  # one lengthscale sees the sum of the squared differences
+    if isotropic:  # r^2 is then the sum of the squared differences over l^2
         differences = differences.sum(axis=0, keepdims=True)
     num_scales = len(differences)
     limits = bounds(num_scales)
@@ -164,15 +164,15 @@ def fit(
 
 @dataclass(frozen=True)
 class SamplePath:
-    """A function drawn from a posterior, cheap to evaluate anywhere: `prior(z) + k(z, X) coefficients`.
+    """A function drawn from a posterior: `prior(z) + k(z, X) coefficients`.
 
     Attributes
     ----------
-    features : of the prior draw
-    weights : `(M,)`, of the cosines, scaled by the outputscale and `sqrt(2/M)`
-    x : `(n, F)`
-    coefficients : `(n,)`, times the outputscale
-    hyperparameters : of the posterior
+    features : random features of the prior draw
+    weights : `(M,)`, weights of the cosines, including the factor `sqrt(2 outputscale / M)`
+    x : `(n, F)`, the observed points
+    coefficients : `(n,)`, including the factor outputscale
+    hyperparameters : hyperparameters of the posterior
     """
 
     features: RandomFeatures
@@ -182,7 +182,7 @@ class SamplePath:
     hyperparameters: Hyperparameters
 
     def __call__(self, z: Array) -> Array:
-        """Values `(m,)` at `z (m, F)`."""
+        """Return values `(m,)` at `z (m, F)`."""
         values: Array = self.features.cosines(z) @ self.weights
         if len(self.x):
             scales = self.hyperparameters.lengthscales
@@ -190,7 +190,7 @@ class SamplePath:
         return values
 
     def value_and_gradient(self, z: Array) -> tuple[Array, Array]:
-        """Values `(m,)` and gradients `(m, F)` at `z (m, F)`."""
+        """Return values `(m,)` and gradients `(m, F)` at `z (m, F)`."""
         angles = self.features.angles(z)
         values = np.cos(angles) @ self.weights
         gradients = (np.sin(angles, out=angles) * -self.weights) @ self.features.frequencies
@@ -206,7 +206,7 @@ class SamplePath:
 
 @dataclass(frozen=True)
 class Posterior:
-    """The process given observations; made by `posterior`.
+    """The Gaussian process conditioned on observations; created by `posterior`.
 
     Attributes
     ----------
@@ -224,14 +224,14 @@ class Posterior:
     alpha: Array
 
     def predict(self, z: Array) -> tuple[Array, Array]:
-        """Mean and variance `(m,)` of the function, without noise, at `z (m, F)` [RW2006, Alg. 2.1]."""
+        """Return mean and variance `(m,)` without noise at `z (m, F)` [RW2006, Alg. 2.1]."""
         cross = self._cross(z)
-        v = self.factor.solve_lower(cross.T)  # (n, m)
+        v = self.factor.solve_lower(cross.T)  # (n, m); Alg. 2.1, line 5
         variance = self.hyperparameters.outputscale - np.einsum("ij,ij->j", v, v)
         return cross @ self.alpha, np.maximum(variance, 0.0)
 
     def covariance(self, z: Array) -> Array:
-        """Covariance `(m, m)` of the function (without noise) at `z (m, F)`."""
+        """Return the covariance `(m, m)` of the function (without noise) at `z (m, F)`."""
         h = self.hyperparameters
         v = self.factor.solve_lower(self._cross(z).T)  # (n, m)
         return h.outputscale * kernels.kernel(h.kernel, z, z, h.lengthscales) - v.T @ v
@@ -243,9 +243,9 @@ class Posterior:
 
         `f(z) = f_0(z) + k(z, X) (K + s2 I)^-1 (y - f_0(X) - e)` with `f_0` a draw of the prior by random
         features and `e ~ N(0, s2 I)`. Mean and covariance are those of the posterior for any number of
-        features, because they are drawn anew. The law is normal only in the limit: where the posterior varies
-        little its tails are heavier (at 8 observations in 2-D, excess kurtosis up to .3 for "rbf" and .5 for
-        "matern52" at 256 features, .8 and 1.9 at 64, below .2 at 1024).
+        features, because they are drawn anew. The law is normal only in the limit: if the posterior variance
+        is small, its tails are heavier (at 8 observations in 2-D, excess kurtosis up to .3 for "rbf" and .5
+        for "matern52" at 256 features, .8 and 1.9 at 64, below .2 at 1024).
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ def posterior(x: Array, y: Array, hyperparameters: Hyperparameters) -> Posterior
 
 
 def _log_marginal_likelihood(differences: Array, y: Array, kernel: str, theta: Array) -> tuple[float, Array]:
-    """As `log_marginal_likelihood`, on the squared differences `(F, n n)` that do not change with `theta`."""
+    """Return `log_marginal_likelihood` at `theta`, given the squared differences `(F, n n)` of the points."""
     n = len(y)
     squared_scales = np.exp(-2.0 * theta[:-2])  # l^-2
     outputscale, noise_variance = math.exp(theta[-2]), math.exp(theta[-1])
@@ -287,6 +287,7 @@ def _log_marginal_likelihood(differences: Array, y: Array, kernel: str, theta: A
     covariance.flat[:: n + 1] = outputscale + noise_variance
     factor = cholesky(covariance)
     alpha = factor.solve(y)
+    # Eq. 5.8: -1/2 y^T alpha - 1/2 log|K + s2 I| - n/2 log 2 pi
     value = -0.5 * (float(y @ alpha) + factor.log_determinant() + n * math.log(2.0 * math.pi))
 
     # Eq. 5.9 with A = alpha alpha^T - (K + s2 I)^-1: each derivative is tr(A dK / dtheta) / 2.
@@ -301,27 +302,27 @@ def _log_marginal_likelihood(differences: Array, y: Array, kernel: str, theta: A
 
 
 def _log_normal(theta: Array, mean: Array, precision: Array) -> tuple[float, Array]:
-    """Log density of independent normals, up to a constant, and its gradient."""
+    """Return the log density of independent normals, up to a constant, and its gradient."""
     gradient = (mean - theta) * precision
     return 0.5 * float(gradient @ (theta - mean)), gradient
 
 
 def _isotropic(theta: Array, num_scales: int) -> Array:
-    """Replace the logarithms of the lengthscales by their mean, unless each may have its own."""
+    """Return `theta` with its log lengthscales replaced by their mean if only one is fitted."""
     if len(theta) == num_scales + 2:
         return theta
     return np.concatenate([[theta[:-2].mean()], theta[-2:]])
 
 
 def _squared_differences(x: Array) -> Array:
-    """`(x_id - x_jd)^2` as `(F, n n)`: the exact differences, and `r^2` is one product with `l^-2`."""
+    """Return `(x_id - x_jd)^2` as `(F, n n)`, so that `r^2` is one product with `l^-2`."""
     columns = x.T
     differences: Array = (columns[:, :, None] - columns[:, None, :]) ** 2
     return differences.reshape(len(columns), -1)
 
 
 def bounds(num_scales: int) -> Array:
-    """Return the least and the largest `theta` with so many lengthscales, `(num_scales + 2, 2)`."""
+    """Return lower and upper bounds of `theta`, `(num_scales + 2, 2)`."""
     return np.log([LENGTHSCALE_BOUNDS] * num_scales + [OUTPUTSCALE_BOUNDS, NOISE_BOUNDS])
 
 

@@ -1,10 +1,11 @@
-"""Hyperparameters of many Gaussian processes together: the modes that `gp.fit` finds one by one.
+"""Fit the hyperparameters of many Gaussian processes at the same time, as `gp.fit` does for one.
 
-A fit of forty observations spends most of its time between small operations. Here the kernel matrices of B
-processes with equally many observations are one array, and the climbs to their modes go in step: quasi-Newton
-[Bertsekas1982] with Armijo's rule, for each process by itself, from the mode of the prior and in its metric.
-One that has arrived is not evaluated again. `gp.fit` is the plain version; it climbs by L-BFGS-B, so where a
-posterior has two modes (one fit in twelve of small sites' losses) they may disagree on which they find.
+A fit of forty observations spends most of its time on the overhead of small NumPy calls. Here the kernel
+matrices of B processes with equally many observations are one array, and the optimisations run in parallel: a
+projected quasi-Newton method [Bertsekas1982] with Armijo's rule for each process, which starts at the mode of
+the prior with the prior's covariance as inverse Hessian. A process that has converged is not evaluated again.
+`gp.fit` is the reference version. It uses L-BFGS-B, so if a posterior has two modes (one in twelve fits of
+small sites' losses) the two may find different ones.
 
 Notation: as in `gp`; `P = n (n - 1) / 2` pairs of observations, those below the diagonal.
 
@@ -14,22 +15,19 @@ Control and Optimization 20 (1982).
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 
 import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
-from fbo_flower.numerics.linalg import cholesky
+from fbo_flower.numerics.linalg import bfgs_update, cholesky, lapack
 from fbo_flower.numerics.surrogates import gp, kernels
-from fbo_flower.numerics.threads import limit_new_libraries
 
-LONGEST_STEP = 2.0  # in theta
-GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-3, 2e-7  # as for `gp.fit`; the second relative
+LONGEST_STEP = 2.0  # in units of theta
+GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-3, 2e-7  # as in `gp.fit`; the second is relative
 ARMIJO, SHORTEST_STEP = 1e-4, 1e-6
 MAX_EVALUATIONS = 100
 TINY = 1e-300
@@ -37,13 +35,13 @@ TINY = 1e-300
 
 @dataclass(frozen=True)
 class Modes:
-    """Where the climbs ended.
+    """The modes found, one per process.
 
     Attributes
     ----------
     theta : `(B, F + 2)`
-    values : log marginal likelihood plus log prior there, `(B,)`
-    evaluations : how many each climb took, `(B,)`
+    values : `(B,)`, log marginal likelihood plus log prior at `theta`
+    evaluations : `(B,)`, number of evaluations that each process took
     """
 
     theta: Array
@@ -52,7 +50,7 @@ class Modes:
 
 
 def fit(x: Array, y: Array, kernel: str) -> Modes:
-    """Find the mode of the hyperparameters' posterior for every process.
+    """Return the mode of the hyperparameters' posterior of every process.
 
     Parameters
     ----------
@@ -77,11 +75,11 @@ def fit(x: Array, y: Array, kernel: str) -> Modes:
 
 
 def log_marginal_likelihoods(differences: Array, y: Array, kernel: str, theta: Array) -> tuple[Array, Array]:
-    """`log N(y; 0, K + s2 I)` of every process and its gradient in `theta` [RW2006, Eqs. 5.8-5.9].
+    """Return `log N(y; 0, K + s2 I)` of every process and its gradient in `theta` [RW2006, Eqs. 5.8-5.9].
 
     Parameters
     ----------
-    differences : `(B, F, P)`, squared, of the features
+    differences : `(B, F, P)`, squared differences of the features
     y : `(B, n)`
     theta : `(B, F + 2)`
 
@@ -104,10 +102,11 @@ def log_marginal_likelihoods(differences: Array, y: Array, kernel: str, theta: A
     log_determinant = 2.0 * np.log(np.einsum("bii->bi", lower)).sum(axis=1)
     alpha = np.empty_like(y)
     for b in range(num_processes):  # LAPACK's upper factor is the transpose of ours: no copies
-        alpha[b] = _lapack().dpotrs(lower[b].T, y[b], lower=0)[0]
-        _lapack().dpotri(lower[b].T, lower=0, overwrite_c=1)
-    inverses = lower.reshape(num_processes, -1)  # below the diagonal and on it
+        alpha[b] = lapack().dpotrs(lower[b].T, y[b], lower=0)[0]
+        lapack().dpotri(lower[b].T, lower=0, overwrite_c=1)
+    inverses = lower.reshape(num_processes, -1)  # valid on and below the diagonal only
     fit_part = (y * alpha).sum(axis=1)
+    # -1/2 y^T alpha - 1/2 log|K + s2 I| - n/2 log 2 pi  (Eq. 5.8)
     values = -0.5 * (fit_part + log_determinant + n * math.log(2.0 * math.pi))
 
     # Eq. 5.9 with A = alpha alpha^T - (K + s2 I)^-1: each derivative is tr(A dK / dtheta) / 2
@@ -123,7 +122,7 @@ def log_marginal_likelihoods(differences: Array, y: Array, kernel: str, theta: A
 
 
 def _factors(matrices: Array) -> Array:
-    """Lower factors of `(B, n, n)`, of which the upper triangles are not read; with jitter where needed."""
+    """Return lower Cholesky factors of `(B, n, n)`, reading only lower triangles; with jitter if needed."""
     try:
         return np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
     except np.linalg.LinAlgError:
@@ -135,17 +134,17 @@ Evaluate = Callable[[IntArray, Array], tuple[Array, Array]]
 
 
 def _climb(evaluate: Evaluate, start: Array, bounds: Array, metric: Array) -> Modes:
-    """Maximise for every row by itself, within `bounds (D, 2)`.
+    """Maximise a function of each row independently, within `bounds (D, 2)`.
 
     Parameters
     ----------
-    evaluate : values `(b,)` and gradients `(b, D)` of the rows `(b,)` at `(b, D)`
+    evaluate : from row numbers `(b,)` and points `(b, D)` to values `(b,)` and gradients `(b, D)`
     start : `(B, D)`
-    metric : `(D, D)`, the inverse of minus the Hessian that every climb begins with
+    metric : `(D, D)`, initial approximation of the inverse of minus the Hessian, for every row
     """
     least, most = bounds.T
     x = np.clip(start, least, most)
-    which = np.arange(len(x))  # the rows that still climb; all arrays below but the results are theirs
+    which = np.arange(len(x))  # rows not converged; all arrays below but the results hold only these
     values, g = evaluate(which, x)
     h, step = np.tile(metric, (len(x), 1, 1)), np.ones(len(x))
     found, best = x.copy(), values.copy()
@@ -166,35 +165,17 @@ def _climb(evaluate: Evaluate, start: Array, bounds: Array, metric: Array) -> Mo
         moved = trial - x
         gain, predicted = trial_values - values, (g * moved).sum(axis=1)
         accepted = gain >= ARMIJO * np.maximum(predicted, 0.0)
-        # a failed step is shortened to the top of the parabola through what is known: .1 to .5 of it
+        # shorten a failed step to the maximum of the parabola through both values and the slope, but to
+        # between .1 and .5 of its length
         shorter = np.clip(0.5 * predicted / np.maximum(predicted - gain, TINY), 0.1, 0.5)
         step = np.where(accepted, 1.0, step * shorter)
         bend = np.where(accepted[:, None], g - trial_g, 0.0)
         curvature = (moved * bend).sum(axis=1)
         update = accepted & (curvature > 1e-10 * np.square(bend).sum(axis=1))
-        h[update] = _bfgs(h[update], moved[update], bend[update], curvature[update])
+        h[update] = bfgs_update(h[update], moved[update], bend[update], curvature[update])
         x, g = np.where(accepted[:, None], trial, x), np.where(accepted[:, None], trial_g, g)
         values = np.where(accepted, trial_values, values)
         found[which], best[which] = x, values
         arrived = accepted & (gain <= VALUE_TOLERANCE * np.maximum(np.abs(values), 1.0))
         step = np.where(arrived, 0.0, step)
     return Modes(found, best, evaluations)
-
-
-def _bfgs(h: Array, moved: Array, bend: Array, curvature: Array) -> Array:
-    """Update inverse Hessians `(b, D, D)` by steps and gradient changes `(b, D)`, whose product is given."""
-    bent = (h @ bend[:, :, None])[:, :, 0]
-    s = moved / curvature[:, None]
-    factor = curvature + (bend * bent).sum(axis=1)
-    cross = bent[:, :, None] * s[:, None, :]
-    return np.asarray(
-        h + factor[:, None, None] * s[:, :, None] * s[:, None, :] - cross - cross.transpose(0, 2, 1)
-    )
-
-
-@functools.cache
-def _lapack() -> ModuleType:
-    from scipy.linalg import lapack
-
-    limit_new_libraries()
-    return lapack

@@ -1,7 +1,7 @@
-"""Stationary kernels on rows of features, their slopes and their gradients.
+"""Stationary kernels between rows of features, and their derivatives.
 
 Notation: `r^2 = sum_d ((x_d - x'_d) / l_d)^2`; a kernel is a function of `r^2` with `k(0) = 1` (the
-outputscale belongs to the Gaussian process). Both kernels need one more function, the slope `-2 dk/d(r^2)`:
+outputscale is a parameter of the Gaussian process). All derivatives follow from the slope `-2 dk/d(r^2)`:
 
 - `dk / d log l_d = slope (x_d - x'_d)^2 / l_d^2`
 - `dk / d x_d = -slope (x_d - x'_d) / l_d^2`
@@ -22,13 +22,13 @@ SQRT5 = 5.0**0.5
 
 
 def check_kernel(name: str) -> None:
-    """Refuse a kernel that is not here."""
+    """Raise ConfigError if `name` is not one of `KERNELS`."""
     if name not in KERNELS:
         raise ConfigError(f"kernel: expected one of {', '.join(KERNELS)}, got {name!r}")
 
 
 def squared_distances(x1: Array, x2: Array, lengthscales: Array) -> Array:
-    """`r^2 (n, m)` between the rows of `x1 (n, F)` and `x2 (m, F)`, by one matrix product."""
+    """Return `r^2 (n, m)` between the rows of `x1 (n, F)` and `x2 (m, F)`, by one matrix product."""
     u1, u2 = x1 / lengthscales, x2 / lengthscales
     r2 = u1 @ (-2.0 * u2).T
     r2 += (u1 * u1).sum(axis=1)[:, None]
@@ -37,7 +37,7 @@ def squared_distances(x1: Array, x2: Array, lengthscales: Array) -> Array:
 
 
 def profile(name: str, r2: Array) -> Array:
-    """`k` at squared distances of any shape."""
+    """Return `k` at squared distances of any shape."""
     if name == "rbf":
         k = -0.5 * r2
         return np.exp(k, out=k)
@@ -45,19 +45,19 @@ def profile(name: str, r2: Array) -> Array:
 
 
 def profile_and_slope(name: str, r2: Array) -> tuple[Array, Array]:
-    """`k` and `-2 dk/d(r^2)` at squared distances of any shape."""
+    """Return `k` and the slope `-2 dk/d(r^2)` at squared distances of any shape."""
     if name == "rbf":
         k = profile(name, r2)
         return k, k
     check_kernel(name)
     s = SQRT5 * np.sqrt(r2)
     decay = np.exp(-s)
-    slope = (1.0 + s) * decay * (5.0 / 3.0)
+    slope = (1.0 + s) * decay * (5.0 / 3.0)  # 5/3 (1 + sqrt5 r) exp(-sqrt5 r)
     return 0.6 * slope + (5.0 / 3.0) * r2 * decay, slope
 
 
 def kernel(name: str, x1: Array, x2: Array, lengthscales: Array) -> Array:
-    """`k(x1, x2) (n, m)` of the rows of `x1 (n, F)` and `x2 (m, F)`, with outputscale 1.
+    """Return `k(x1, x2) (n, m)` between the rows of `x1 (n, F)` and `x2 (m, F)`, with outputscale 1.
 
     Examples
     --------
@@ -69,12 +69,12 @@ def kernel(name: str, x1: Array, x2: Array, lengthscales: Array) -> Array:
 
 
 def weighted_sum(name: str, z: Array, x: Array, lengthscales: Array, weights: Array) -> Array:
-    """`k(z, x) weights`, of shape `(m,)`, for `z (m, F)`, `x (n, F)` and `weights (n,)`."""
+    """Return `k(z, x) weights`, `(m,)`, for `z (m, F)`, `x (n, F)` and `weights (n,)`."""
     return profile(name, squared_distances(z, x, lengthscales)) @ weights
 
 
 def input_gradient(name: str, z: Array, x: Array, lengthscales: Array, weights: Array) -> tuple[Array, Array]:
-    """`k(z, x) weights` and its gradient in `z`: shapes `(m,)` and `(m, F)`.
+    """Return `k(z, x) weights`, `(m,)`, and its gradient in `z`, `(m, F)`.
 
     `d/dz_d sum_i w_i k(z, x_i) = (sum_i w_i slope_i x_id - z_d sum_i w_i slope_i) / l_d^2`: two matrix
     products.

@@ -1,13 +1,13 @@
-"""A few points of a set that determine the prior on all of it, by pivoted Cholesky [Harbrecht2012].
+"""Choose points (pivots) that determine the prior on a point set, by pivoted Cholesky [Harbrecht2012].
 
 Posteriors of agents with a common prior differ only in the few directions in which the prior varies. So
-agents send mean and covariance at `r` pivots `P` instead of `S` points `X_D`; coordinates in an eigenbasis
-are not exchanged, because where eigenvalues are nearly equal such a basis is another one on every device.
+agents send mean and covariance at `r` pivots `P` instead of all `S` points `X_D`. They do not send
+coordinates in an eigenbasis: if eigenvalues are nearly equal, different devices compute different bases.
 
-Notation: `k(P, P) = L L^T`; whitened coordinates `v` with `f_P = L v`, `v ~ N(0, I)` under the prior;
-`f_S = basis v` up to a remainder, `basis = k(X_D, P) L^-T`. The remainder has a prior variance of at most
-`cut` times the largest prior variance at every point, and is independent of `f_P`. What that does to a
-posterior: see `whiten`.
+Notation: `k(P, P) = L L^T`; whitened coordinates `v` with `f_P = L v`, `v ~ N(0, I)` under the prior; `f_S =
+basis v` up to a remainder, `basis = k(X_D, P) L^-T`. At every point the remainder has a prior variance of at
+most `cut` times the largest prior variance, and it is independent of `f_P`. `whiten` describes its effect on
+a posterior.
 
 References
 ----------
@@ -28,21 +28,21 @@ from fbo_flower.numerics.linalg import Factor, cholesky
 from fbo_flower.numerics.surrogates import kernels
 from fbo_flower.numerics.surrogates.gp import Hyperparameters
 
-TIE = 1e-6  # remainders within this share of the largest are equal: the first point wins
+TIE = 1e-6  # remainders within this share of the largest count as equal; the first point is picked
 
 
 @dataclass(frozen=True)
 class Pivots:
-    """Which points, and how all others follow from them.
+    """The pivots of a point set, and the basis that maps their values to all points.
 
     Attributes
     ----------
     index : `(r,)`, rows of the point set, in the order in which they were picked
     factor : `(r, r)`, `L`, lower triangular, of `k(P, P)` in that order
     basis : `(S, r)`, `k(X_D, X_D) = basis basis^T` up to the remainder; `basis[index]` is `factor`
-    cut : as asked for
-    remainder : largest prior variance that is left, in units of the largest prior variance; above `cut` only
-        if `max_pivots` was reached
+    cut : the requested bound of the remainder
+    remainder : largest remaining prior variance, relative to the largest prior variance; above `cut` only if
+        `max_pivots` was reached
     """
 
     index: IntArray
@@ -54,7 +54,7 @@ class Pivots:
 
 @dataclass(frozen=True)
 class Principal:
-    """Orthonormal coordinates `u = scale v`, `f_S = directions u`: distances in `u` are those in `f_S`.
+    """Orthonormal coordinates `u = scale v`, `f_S = directions u`, in which distances equal those of `f_S`.
 
     Attributes
     ----------
@@ -69,10 +69,10 @@ class Principal:
 def choose_pivots(
     points: Array, hyperparameters: Hyperparameters, cut: float = 1e-8, max_pivots: int | None = None
 ) -> Pivots:
-    """Pick pivots of `points (S, F)` under the prior kernel; `k(X_D, X_D)` is never formed.
+    """Return pivots of `points (S, F)` under the prior kernel, without forming `k(X_D, X_D)`.
 
-    20 x 20 points, "rbf", lengthscale .2: 207, 165, 127 and 106 pivots at a cut of 1e-10, 1e-8, 1e-6 and
-    1e-5. (The eigenvalues above these shares of the largest one, 71.5, are 172, 131, 94 and 77.)
+    Example: 20 x 20 points, "rbf", lengthscale .2: 207, 165, 127 and 106 pivots at a cut of 1e-10, 1e-8, 1e-6
+    and 1e-5. (The eigenvalues above these shares of the largest one, 71.5, are 172, 131, 94 and 77.)
     """
     h = hyperparameters
     if points.ndim != 2 or points.shape[1] != len(h.lengthscales) or len(points) == 0:
@@ -87,15 +87,17 @@ def choose_pivots(
 def pivoted_cholesky(
     column: Callable[[int], Array], diagonal: Array, cut: float = 1e-8, max_pivots: int | None = None
 ) -> Pivots:
-    """Factorise a covariance given by its columns: pick the largest remainder, take it out, repeat.
+    """Return the pivoted Cholesky factor of a covariance that is given by its columns.
+
+    Each step picks the point with the largest remaining variance and subtracts what its value explains.
 
     Parameters
     ----------
-    column : from a row number to that column of the covariance, `(S,)`
+    column : from an index to that column of the covariance, `(S,)`
     diagonal : `(S,)`, positive
-    cut : stop when all remainders are below this share of the largest variance; 1e-12 is the least that
-        rounding allows
-    max_pivots : stop at so many anyway
+    cut : stop when all remaining variances are below this share of the largest variance; at least 1e-12,
+        because of rounding
+    max_pivots : largest number of pivots; None for no limit
     """
     if not 1e-12 <= cut < 1.0:
         raise ConfigError(f"cut: expected at least 1e-12 and below 1, got {cut}")
@@ -103,7 +105,7 @@ def pivoted_cholesky(
         raise ConfigError("diagonal: expected (S,) positive finite variances, got some that are not")
     size, largest = len(diagonal), float(diagonal.max())
     limit = size if max_pivots is None else min(size, max_pivots)
-    rows = np.empty((min(limit, 64), size))  # the basis, transposed: a new row is contiguous
+    rows = np.empty((min(limit, 64), size))  # the basis, transposed so that a new row is contiguous
     left = diagonal.copy()
     index: list[int] = []
     while len(index) < limit and (top := float(left.max())) > cut * largest:
@@ -113,7 +115,7 @@ def pivoted_cholesky(
             rows = np.concatenate([rows, np.empty((min(limit, 2 * j) - j, size))])
         row = column(pivot) - rows[:j, pivot] @ rows[:j]
         row /= np.sqrt(left[pivot])
-        row[index] = 0.0  # exactly: the remainder at a pivot is 0
+        row[index] = 0.0  # exact: the remainder at a pivot is 0
         row[pivot] = np.sqrt(left[pivot])
         rows[j] = row
         left -= row * row
@@ -125,9 +127,9 @@ def pivoted_cholesky(
 
 
 def prior_covariance(x1: Array, x2: Array, hyperparameters: Hyperparameters) -> Array:
-    """`k(x1, x2) (n, m)` from coordinate differences, `(n, m, F)` of memory.
+    """Return `k(x1, x2) (n, m)`, computed from coordinate differences, which take `(n, m, F)` of memory.
 
-    `kernels.kernel` expands squares and is exact to 1e-14 only, which is 1e-6 of a remainder at cut 1e-8.
+    `kernels.kernel` expands squares and has errors of 1e-14, which is 1e-6 of a remainder at cut 1e-8.
     """
     h = hyperparameters
     scaled = (x1[:, np.newaxis] - x2[np.newaxis]) / h.lengthscales
@@ -135,21 +137,21 @@ def prior_covariance(x1: Array, x2: Array, hyperparameters: Hyperparameters) -> 
 
 
 def pivot_factor(pivot_points: Array, hyperparameters: Hyperparameters) -> Factor:
-    """`L` of `k(P, P)` for `P (r, F)`, for a device that has only the pivots; no jitter is needed."""
+    """Return `L` of `k(P, P)` for pivots `P (r, F)`, for agents that have only the pivots."""
     return cholesky(prior_covariance(pivot_points, pivot_points, hyperparameters))
 
 
 def whiten(mean: Array, covariance: Array, pivots: Pivots) -> tuple[Array, Array]:
-    """From mean `(r,)` and covariance `(r, r)` of `f_P` to those of `v = L^-1 f_P`.
+    """Return mean `(r,)` and covariance `(r, r)` of `v = L^-1 f_P`, given those of `f_P`.
 
-    Then `f_S ~ N(basis m, basis C basis^T)`. Two errors, for observations `(x, y)` with posterior weights
-    `alpha = (K + s2 I)^-1 y`, the largest prior variance being 1:
+    Then `f_S ~ N(basis m, basis C basis^T)`. There are two errors, for observations `(x, y)` with posterior
+    weights `alpha = (K + s2 I)^-1 y`, the largest prior variance being 1:
 
-    - of the remainder `q`: the covariance loses at most `cut` on the diagonal; the mean is wrong by at most
-      `sum_i |alpha_i| sqrt(cut q(x_i))`, with `q(x_i) <= cut` if `x_i` is in the point set. Elsewhere between
-      the points `q` is larger; `choose_pivots` of a finer set lowers it.
-    - of rounding, 1e-16 / `cut` in `C`, along directions of `v` that the basis scales down again: in
-      `basis C basis^T` it is back to 1e-15.
+    - from the remainder `q`: the covariance is too small by at most `cut` on the diagonal; the mean is wrong
+      by at most `sum_i |alpha_i| sqrt(cut q(x_i))`, with `q(x_i) <= cut` if `x_i` is in the point set.
+      Between the points `q` is larger; a finer point set lowers it.
+    - from rounding: 1e-16 / `cut` in `C`, but along directions of `v` that the basis scales down, so that the
+      error of `basis C basis^T` is 1e-15.
     """
     factor = Factor(pivots.factor, 0.0)
     half = factor.solve_lower(covariance)
@@ -158,15 +160,15 @@ def whiten(mean: Array, covariance: Array, pivots: Pivots) -> tuple[Array, Array
 
 
 def colour(mean: Array, covariance: Array, pivots: Pivots) -> tuple[Array, Array]:
-    """Undo `whiten`: mean `(r,)` and covariance `(r, r)` of `f_P = L v`."""
+    """Return mean `(r,)` and covariance `(r, r)` of `f_P = L v`, given those of `v`."""
     return pivots.factor @ mean, pivots.factor @ covariance @ pivots.factor.T
 
 
 def principal(pivots: Pivots, rank_cut: float = 1e-8) -> Principal:
-    """Principal directions of the prior on the point set, those above `rank_cut` times the largest variance.
+    """Return the principal directions of the prior with variances above `rank_cut` times the largest.
 
-    The server's own: send whitened or pivot coordinates, and carry `u = scale v` into `bures.barycenter`,
-    `scale C_n scale^T`. Keeps 131 of 165 pivots at 1e-8 on the mesh of `choose_pivots`.
+    For use on the server only: agents send whitened or pivot coordinates, and the server passes
+    `scale C_n scale^T` to `bures.barycenter`. Keeps 131 of 165 pivots at 1e-8 on the mesh of `choose_pivots`.
     """
     directions, deviations, rotation = np.linalg.svd(pivots.basis, full_matrices=False)
     keep = deviations * deviations > rank_cut * deviations[0] * deviations[0]

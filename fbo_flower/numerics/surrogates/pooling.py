@@ -1,14 +1,14 @@
-"""Exact pooling of what agents know about one function, without their observations.
+"""Combine the observations of several agents of one function exactly, without exchanging them.
 
-In whitened pivot coordinates (`numerics.pivots`: `f_S = basis v`, `v ~ N(0, I)` under the prior) an agent's
-observations are linear, `y = W v + e`, `W = (L^-1 k(P, X))^T`, and its likelihood is known from
+In whitened pivot coordinates (`surrogates.pivots`: `f_S = basis v`, `v ~ N(0, I)` under the prior) an agent's
+observations are linear, `y = W v + e`, `W = (L^-1 k(P, X))^T`, and two statistics determine its likelihood:
 
     Lambda = W^T D^-1 W (r, r),  eta = W^T D^-1 y (r,),  D = diag(s2 + q(x_i)).
 
-These add over observations and agents, so a secure sum serves as well, and the posterior of all is
-`N(C eta, C)` with `C = (I + sum Lambda)^-1`. `q(x)` is the prior variance of `f(x)` that the pivots leave
-open. It is below the cut for a point of the set, where all this is exact; elsewhere it is treated as noise of
-that observation [Snelson2006, FITC], so that a point the pivots know little about counts little.
+Both add over observations and agents, so a secure sum of them suffices. The posterior given all observations
+is `N(C eta, C)` with `C = (I + sum Lambda)^-1`. `q(x)` is the prior variance of `f(x)` that the pivots do not
+explain. At points of the set it is below the cut and the posterior is exact. Elsewhere `q(x)` is treated as
+noise of that observation [Snelson2006, FITC], so points that the pivots explain badly get little weight.
 
 References
 ----------
@@ -31,7 +31,7 @@ from fbo_flower.numerics.surrogates.pivots import pivot_factor, prior_covariance
 
 @dataclass(frozen=True)
 class Increment:
-    """What observations add to the prior, in natural parameters of `v`.
+    """The likelihood of an agent's observations, in natural parameters of `v`.
 
     Attributes
     ----------
@@ -51,32 +51,33 @@ class Increment:
             )
 
     def __add__(self, other: Increment) -> Increment:
-        """What both sets of observations add."""
+        """Return the increment of both sets of observations."""
         return Increment(self.precision + other.precision, self.shift + other.shift)
 
 
 def observe(x: Array, y: Array, pivot_points: Array, hyperparameters: Hyperparameters) -> Increment:
-    """Sum up `y (n,)` observed at `x (n, F)`, for pivots `(r, F)` in the server's order; `n` may be 0.
+    """Return the increment of `y (n,)` observed at `x (n, F)`, for pivots `(r, F)`; `n` may be 0.
 
-    One observation per row; repeats are rows of their own. Tried with `y` of s.d. 1, `s2 = .02`, lengthscale
-    .2, 30 observations: at points of the set, the posterior mean is that of the exact process to 1e-7 at cut
-    1e-8.
+    All agents use the pivots in the server's order. Repeated points are separate rows. Accuracy with `y` of
+    s.d. 1, `s2 = .02`, lengthscale .2, 30 observations: at points of the set, the posterior mean is that of
+    the exact process to 1e-7 at cut 1e-8.
     """
     factor = pivot_factor(pivot_points, hyperparameters)
     w = factor.solve_lower(prior_covariance(pivot_points, x, hyperparameters)).T  # (n, r)
     left_open = np.maximum(hyperparameters.outputscale - (w * w).sum(axis=1), 0.0)  # q
+    # Lambda = W^T D^-1 W, eta = W^T D^-1 y with D = diag(s2 + q)
     weighted = w / (hyperparameters.noise_variance + left_open)[:, np.newaxis]
     return Increment(weighted.T @ w, weighted.T @ y)
 
 
 def pool(increments: Sequence[Increment]) -> tuple[Array, Array]:
-    """Mean `(r,)` and covariance `(r, r)` of `v` given the observations behind all increments.
+    """Return mean `(r,)` and covariance `(r, r)` of `v` given the observations of all increments.
 
-    Right if all agents share one objective, noise and kernel; `numerics.agreement` asks whether they do.
+    Valid if all agents share objective, noise and kernel; `aggregation.agreement` tests this.
     """
     if not increments:
         raise ConfigError("pool: expected at least one increment, got none")
     precision = np.sum([increment.precision for increment in increments], axis=0)
     precision.flat[:: len(precision) + 1] += 1.0
-    factor = cholesky(precision)
+    factor = cholesky(precision)  # C = (I + sum Lambda)^-1, mean C eta
     return factor.solve(np.sum([increment.shift for increment in increments], axis=0)), factor.inverse()

@@ -1,4 +1,4 @@
-"""Random Fourier features: the finite form of a Gaussian process, which can be sent as one vector.
+"""Random Fourier features: a finite approximation of a Gaussian process that can be sent as one vector.
 
 Sources: [Rahimi2008] Random features for large-scale kernel machines; [Dai2020] Federated Bayesian
 optimization via Thompson sampling, Eqs. 2-3 and App. A; [Wilson2020] Efficiently sampling functions from
@@ -34,12 +34,12 @@ _SINE = (
     -3.817365633469135,
     0.6925067010720717,
 )
-_BLOCK = 16384  # angles at a time: three arrays of them stay in the second-level cache
+_BLOCK = 16384  # angles processed at a time; three arrays of this size fit into the second-level cache
 
 
 @dataclass(frozen=True)
 class RandomFeatures:
-    """The features `phi`; a federation shares one of them.
+    """The features `phi`; all agents of a study use the same ones.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class RandomFeatures:
         return len(self.phases)
 
     def angles(self, x: Array) -> Array:
-        """`S x + b`, of shape `(n, M)`, for `x (n, F)`."""
+        """Return `S x + b`, `(n, M)`, for `x (n, F)`."""
         if x.ndim != 2 or x.shape[1] != self.frequencies.shape[1]:
             raise ConfigError(f"points: expected shape (n, {self.frequencies.shape[1]}), got {x.shape}")
         angles = x @ self.frequencies.T
@@ -75,25 +75,25 @@ class RandomFeatures:
         return angles
 
     def cosines(self, x: Array) -> Array:
-        """`cos(S x + b)`, of shape `(n, M)`, for `x (n, F)`."""
+        """Return `cos(S x + b)`, `(n, M)`, for `x (n, F)`."""
         cosines = self.angles(x)
         _cosine_in_place(cosines.reshape(-1))
         return cosines
 
     def __call__(self, x: Array) -> Array:
-        """`phi(x) (n, M)` with rows of norm 1 [Dai2020, App. A], for `x (n, F)`."""
+        """Return `phi(x) (n, M)` with rows of norm 1 [Dai2020, App. A], for `x (n, F)`."""
         phi = self.cosines(x)
         phi /= _norms(phi)
         return phi
 
     def unnormalised(self, x: Array) -> Array:
-        """`sqrt(2/M) cos(S x + b)`: norms are 1 only on average, but `E[phi(x)^T phi(x')]` is the kernel."""
+        """Return `sqrt(2/M) cos(S x + b)`: norm 1 on average, but `E[phi(x)^T phi(x')]` is the kernel."""
         phi = self.cosines(x)
         phi *= math.sqrt(2.0 / self.num_features)
         return phi
 
     def value_and_gradient(self, x: Array, weights: Array) -> tuple[Array, Array]:
-        """`phi(x)^T weights` and its gradient in `x`: shapes `(n,)` and `(n, F)`, for `weights (M,)`.
+        """Return `phi(x)^T weights`, `(n,)`, and its gradient in `x`, `(n, F)`, for `weights (M,)`.
 
         With `u = cos(S x + b)`, `q = ||u||` and `v = u^T w / q`: `dv = (w - (v / q) u)^T du / q`.
         """
@@ -142,12 +142,12 @@ def draw_features(
 def kept_features(
     kept: Mapping[str, npt.NDArray[np.generic]], num_features: int, num_dims: int
 ) -> tuple[RandomFeatures, Array]:
-    """Return features `M`, and weights `(N, M)` in them, that were kept under their names.
+    """Return `M` random features and weights `(N, M)` from the exported messages of an earlier study.
 
     Raises
     ------
     ConfigError
-        If one is missing, not finite, or of another shape.
+        If an array is missing, not finite, or of another shape.
     """
     shapes = {
         "frequencies": (num_features, num_dims),
@@ -164,7 +164,7 @@ def kept_features(
 
 
 def weight_posterior(phi: Array, y: Array, noise_variance: float) -> tuple[Array, Array]:
-    """`nu (M,)` and `Sigma^-1 (M, M)` [Dai2020, Eq. 2]; `omega` has covariance `noise_variance * Sigma^-1`.
+    """Return `nu (M,)` and `Sigma^-1 (M, M)` [Dai2020, Eq. 2]; `Cov omega` is `noise_variance * Sigma^-1`.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def weight_posterior(phi: Array, y: Array, noise_variance: float) -> tuple[Array
 
 
 def sample_weights(phi: Array, y: Array, noise_variance: float, rng: np.random.Generator) -> Array:
-    """Draw `omega ~ N(nu, noise_variance * Sigma^-1)` [Dai2020, Eqs. 2-3] in the cheaper of two ways.
+    """Draw `omega ~ N(nu, noise_variance * Sigma^-1)` [Dai2020, Eqs. 2-3] by the cheaper of two methods.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def sample_weights(phi: Array, y: Array, noise_variance: float, rng: np.random.G
 
 
 def sample_weights_primal(phi: Array, y: Array, noise_variance: float, rng: np.random.Generator) -> Array:
-    """`sample_weights` by a factor of `Sigma (M, M)`: `O(n M^2 + M^3)`."""
+    """Return `sample_weights` computed with a Cholesky factor of `Sigma (M, M)`: `O(n M^2 + M^3)`."""
     _check_regression(phi, y, noise_variance)
     factor = cholesky(_precision(phi, noise_variance))  # Sigma = L L^T
     nu = factor.solve(phi.T @ y)
@@ -209,7 +209,7 @@ def sample_weights_primal(phi: Array, y: Array, noise_variance: float, rng: np.r
 
 
 def sample_weights_dual(phi: Array, y: Array, noise_variance: float, rng: np.random.Generator) -> Array:
-    """`sample_weights` by Matheron's rule [Wilson2020]: `O(n^2 M + n^3)`.
+    """Return `sample_weights` computed by Matheron's rule [Wilson2020]: `O(n^2 M + n^3)`.
 
     `omega = w_0 + Phi^T (Phi Phi^T + sigma^2 I)^-1 (y - Phi w_0 - e)` with `w_0 ~ N(0, I)`,
     `e ~ N(0, sigma^2 I)`.
@@ -217,12 +217,13 @@ def sample_weights_dual(phi: Array, y: Array, noise_variance: float, rng: np.ran
     _check_regression(phi, y, noise_variance)
     w0 = rng.standard_normal(phi.shape[1])
     e = math.sqrt(noise_variance) * rng.standard_normal(len(phi))
+    # omega = w_0 + Phi^T (Phi Phi^T + sigma^2 I)^-1 (y - Phi w_0 - e)
     update: Array = phi.T @ cholesky(_gram(phi, noise_variance)).solve(y - phi @ w0 - e)
     return w0 + update
 
 
 def log_marginal_likelihood(phi: Array, y: Array, noise_variance: float) -> float:
-    """`log N(y; 0, Phi Phi^T + noise_variance I)`: how well shared features explain an agent's observations.
+    """Return `log N(y; 0, Phi Phi^T + noise_variance I)`: the fit of shared features to an agent's data.
 
     Parameters
     ----------
@@ -232,7 +233,7 @@ def log_marginal_likelihood(phi: Array, y: Array, noise_variance: float) -> floa
     """
     _check_regression(phi, y, noise_variance)
     n, num_features = len(phi), phi.shape[1]
-    if n >= num_features:  # the matrix determinant and inversion lemmas
+    if n >= num_features:  # by the matrix determinant and inversion lemmas, with (M, M) matrices
         factor = cholesky(_precision(phi, noise_variance))
         target = phi.T @ y
         quadratic = (float(y @ y) - float(target @ factor.solve(target))) / noise_variance
@@ -245,21 +246,21 @@ def log_marginal_likelihood(phi: Array, y: Array, noise_variance: float) -> floa
 
 
 def _precision(phi: Array, noise_variance: float) -> Array:
-    """`Phi^T Phi + sigma^2 I`, `(M, M)`: Sigma."""
+    """Return `Sigma = Phi^T Phi + sigma^2 I`, `(M, M)`."""
     return phi.T @ phi + noise_variance * np.eye(phi.shape[1])
 
 
 def _gram(phi: Array, noise_variance: float) -> Array:
-    """`Phi Phi^T + sigma^2 I`, `(n, n)`."""
+    """Return `Phi Phi^T + sigma^2 I`, `(n, n)`."""
     return phi @ phi.T + noise_variance * np.eye(len(phi))
 
 
 def _cosine_in_place(angles: Array) -> None:
-    """`cos` of a flat array, within 1e-15 plus the rounding of the angles.
+    """Replace a flat array of angles by their cosines, with errors of 1e-15 plus the rounding of the angles.
 
-    Half of a Thompson step is cosines, and NumPy takes them one by one in float64. Products and sums are
-    vectorised, and equal on every machine: with `t = angle / 2 pi` and `u = |t - round(t)| - 1/4`,
-    `cos(angle) = -sin(2 pi u)`.
+    Half the time of a Thompson step goes into cosines, which NumPy does not vectorise in float64. Products
+    and sums are vectorised and give the same bits on every machine. With `t = angle / 2 pi` and `u = |t -
+    round(t)| - 1/4`, `cos(angle) = -sin(2 pi u)`.
     """
     square_buffer, sine_buffer = np.empty(_BLOCK), np.empty(_BLOCK)
     for begin in range(0, len(angles), _BLOCK):
@@ -279,7 +280,7 @@ def _cosine_in_place(angles: Array) -> None:
 
 
 def _norms(phi: Array) -> Array:
-    """Norms of the rows as a column, never 0: a row of zeros stays one."""
+    """Return the norms of the rows as a column, at least the smallest float, so that zero rows stay zero."""
     norms: Array = np.sqrt(np.einsum("ij,ij->i", phi, phi))[:, None]
     return np.maximum(norms, np.finfo(np.float64).tiny)
 

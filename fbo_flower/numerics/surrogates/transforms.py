@@ -1,6 +1,6 @@
-"""Transforms of observations before a surrogate sees them. Each keeps the order of the values.
+"""Transforms applied to observations before a surrogate is fitted; all are monotone.
 
-Only the argmax of a surrogate is ever used, so no transform is undone.
+Only the argmax of a surrogate is used, so no inverse transforms are needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def standardise(y: Array) -> Array:
     """Return `y` `(n,)` with mean 0 and standard deviation 1; all equal values become zeros."""
     if len(y) == 0:
         return y
-    # by a power of two, which changes no bit of the result, so that squares neither overflow nor vanish
+    # scale by a power of two, which is exact, so that squares neither overflow nor underflow
     y = np.ldexp(y, -np.frexp(np.max(np.abs(y)))[1])
     centred = y - y.mean()
     stddev = centred.std()
@@ -44,12 +44,12 @@ def transform(y: Array, name: str) -> Array:
     Parameters
     ----------
     name : "standardise": mean 0, s.d. 1; "rank": normal scores of the ranks; "clip": normal scores,
-        values below the median raised to the median, which flattens deep floors
+        values below the median are set to the median
 
     Raises
     ------
     ConfigError
-        If there is no such transform.
+        If `name` is unknown.
     """
     if name == "standardise":
         return standardise(y)

@@ -19,7 +19,7 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.optim.scattered import PiecewiseLinear
+from fbo_flower.numerics.optim.scattered import DelaunayInterpolant
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
 from fbo_flower.space.space import SearchSpace
 
@@ -41,7 +41,7 @@ class TableData:
 
     header: Mapping[str, Any]
     space: SearchSpace
-    surfaces: tuple[PiecewiseLinear, ...]
+    surfaces: tuple[DelaunayInterpolant, ...]
     checks: tuple[tuple[Array, Array], ...]
 
 
@@ -124,7 +124,7 @@ def _read(path: str, modified: int) -> TableData:
             raise ValueError(f"format: expected {FORMAT!r}")
         space = SearchSpace.from_json(json.dumps(header["space"]))
         count = int(agent.max()) + 1
-        surfaces = tuple(PiecewiseLinear(points[agent == a], values[agent == a]) for a in range(count))
+        surfaces = tuple(DelaunayInterpolant(points[agent == a], values[agent == a]) for a in range(count))
         checks = tuple((check_points[check_agent == a], check_values[check_agent == a]) for a in range(count))
     except (FBOError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
         raise ConfigError(f"{path}: expected a file made by fbo-flower tabulate ({error})") from error

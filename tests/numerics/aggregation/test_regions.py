@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.aggregation.regions import Boxes, PiecewiseLinear
+from fbo_flower.numerics.aggregation.regions import Boxes, BoxwiseLinearFunction
 from fbo_flower.numerics.surrogates.rff import draw_features
 
 
@@ -50,7 +50,7 @@ def test_a_piecewise_function_is_in_every_box_that_of_its_weights() -> None:
     features = draw_features(12, 0.5, 3, rng)
     boxes, weights = Boxes.halve(4, 2), rng.standard_normal((4, 12))
     columns = np.array([0, 2])
-    f = PiecewiseLinear(features, weights, boxes, columns)
+    f = BoxwiseLinearFunction(features, weights, boxes, columns)
     z = rng.random((30, 3))
     phi = features(z)
     expected = [phi[i] @ weights[boxes.index(z[[i]][:, columns])[0]] for i in range(30)]

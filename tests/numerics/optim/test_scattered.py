@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.optim.scattered import PiecewiseLinear, first_design, next_design
+from fbo_flower.numerics.optim.scattered import DelaunayInterpolant, first_design, next_design
 
 
 def design(dimension, count=60, seed=0):
@@ -13,7 +13,7 @@ def design(dimension, count=60, seed=0):
 @pytest.mark.parametrize("dimension", [1, 2, 3])
 def test_linear_functions_are_interpolated_exactly_everywhere(dimension):
     points, slope = design(dimension), np.arange(1.0, dimension + 1)
-    surface = PiecewiseLinear(points, points @ slope - 2.0)
+    surface = DelaunayInterpolant(points, points @ slope - 2.0)
     z = np.concatenate([np.random.default_rng(1).random((200, dimension)), first_design(27, dimension)])
     np.testing.assert_allclose(surface(z), z @ slope - 2.0, atol=1e-7)
 
@@ -22,7 +22,7 @@ def test_linear_functions_are_interpolated_exactly_everywhere(dimension):
 def test_values_at_the_points_are_kept_and_nothing_lies_beyond_them(dimension):
     points = design(dimension)
     values = np.random.default_rng(2).standard_normal(len(points))
-    surface = PiecewiseLinear(points, values)
+    surface = DelaunayInterpolant(points, values)
     np.testing.assert_allclose(surface(points), values, atol=1e-6)
     between = surface(np.random.default_rng(3).random((500, dimension)))
     assert values.min() <= between.min() <= between.max() <= values.max()
@@ -31,7 +31,7 @@ def test_values_at_the_points_are_kept_and_nothing_lies_beyond_them(dimension):
 def test_a_triangle_by_hand():
     # at (.25, .25) the triangle (0, 0), (1, 0), (0, 1) has shares 1/2, 1/4, 1/4
     points = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.9, 0.9]])
-    surface = PiecewiseLinear(points, np.array([4.0, 8.0, 0.0, 0.0, 0.0]))
+    surface = DelaunayInterpolant(points, np.array([4.0, 8.0, 0.0, 0.0, 0.0]))
     triangles = {tuple(sorted(s)) for s in surface.simplices.tolist()}
     assert len(triangles) == 4
     first = points[[0, 1, 2]] if (0, 1, 2) in triangles else None
@@ -63,7 +63,7 @@ def test_new_points_go_where_the_function_is_steep(dimension):
     assert (np.abs(added[:, 0] - 0.3) < 0.15).mean() > 0.5  # by chance .3
     z = np.random.default_rng(0).random((2000, dimension))
     uniform = first_design(len(points), dimension)
-    errors = [np.abs(PiecewiseLinear(p, cliff(p))(z) - cliff(z)).mean() for p in (points, uniform)]
+    errors = [np.abs(DelaunayInterpolant(p, cliff(p))(z) - cliff(z)).mean() for p in (points, uniform)]
     assert errors[0] < (0.5 if dimension < 3 else 1.1) * errors[1]  # a wall in space takes many points
 
 
@@ -74,8 +74,8 @@ def test_a_constant_function_is_explored_evenly():
 
 def test_what_cannot_be_interpolated_is_refused():
     with pytest.raises(ConfigError, match=r"corners of the cube, \[1.0, 1.0\] is missing"):
-        PiecewiseLinear(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), np.zeros(3))
+        DelaunayInterpolant(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), np.zeros(3))
     with pytest.raises(ConfigError, match="D from 1 to 3"):
-        PiecewiseLinear(np.zeros((3, 4)), np.zeros(3))
+        DelaunayInterpolant(np.zeros((3, 4)), np.zeros(3))
     with pytest.raises(ConfigError, match="finite"):
-        PiecewiseLinear(first_design(4, 2), np.array([0.0, 1.0, np.nan, 0.0]))
+        DelaunayInterpolant(first_design(4, 2), np.array([0.0, 1.0, np.nan, 0.0]))
