@@ -97,7 +97,7 @@ def measure(algorithm: str, repeats: int) -> dict[str, object]:
                  for _ in range(repeats)]  # fmt: skip
     steps = [[b - a for a, b in zip(row["marks"], row["marks"][1:], strict=False)] for row in found]
     least = [min(column) for column in zip(*steps, strict=True)]
-    imports, clients, _, roll_call, _, *work = least
+    imports, clients, _, registration, _, *work = least
     assert len(work) == num_tasks
 
     def heavy(names: list[str]) -> list[str]:
@@ -106,7 +106,7 @@ def measure(algorithm: str, repeats: int) -> dict[str, object]:
     return {
         "import flwr's clientapp": imports,
         "import fbo_flower.clients": clients,
-        "roll-call": roll_call,
+        "registration": registration,
         "tasks": work,
         "heavy at import": heavy(found[0]["imported"]),
         "heavy in the end": heavy(found[0]["in_the_end"]),

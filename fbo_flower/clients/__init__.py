@@ -1,6 +1,6 @@
-"""The agent's side: `client_app` makes a ClientApp of an objective, `site_app` of a learner.
+"""The agents' side: `client_app` makes a ClientApp from an objective, `site_app` from a learner.
 
-`add_tuning` lets a ClientApp that exists tune as well.
+`add_tuning` adds tuning to an existing ClientApp.
 """
 
 from fbo_flower.clients.agent import TuningAgent

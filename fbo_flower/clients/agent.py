@@ -1,9 +1,9 @@
-"""`TuningAgent`: one participant, as Flower's `NumPyClient`.
+"""`TuningAgent`: one agent, as Flower's `NumPyClient`.
 
-It verifies what it is asked, recalls what it knows, runs the task, keeps the result, and answers with what
-the algorithm lets travel. `answer` takes and returns a message with its arrays by name; `fit` and `evaluate`
-do the same for the lists of `NumPyClient`, so one class serves a decorated ClientApp, `client_fn` and a unit
-test.
+For each task the agent verifies the message, loads its state, runs the task, stores the result, and returns
+the algorithm's report. `answer` takes and returns a message whose arrays have names. `fit` and `evaluate`
+convert from and to the lists of `NumPyClient`, so the same class works in a decorated ClientApp, in a
+`client_fn` and in a unit test.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Request:
 
     Parameters
     ----------
-    key : digest of what the task asks for, whatever the round
+    key : checksum of the task; the same task has the same key in every round
     """
 
     envelope: wire.Envelope
@@ -76,27 +76,27 @@ class Request:
 
 
 class TuningAgent(NumPyClient):
-    """An agent that tunes on its own data.
+    """An agent that evaluates an objective on its own data.
 
     Parameters
     ----------
     objective : `objective(config, context) -> float`, larger is better
     space : the search space, the same at every agent
-    context : Flower's context of this node; `node_config` names the agent (`agent`, else
-        `partition-id`) and may set `role`, what `Operator` lists, and `journal`, the file of its memory;
-        without one `state` holds it, for as long as Flower does
-    seed : seed of the agent's draws. None (on devices): entropy of its own, which the server cannot
-        know. In simulation the study's seed, so that runs repeat
-    disclose : what may leave beyond the algorithm's report: "none", "incumbent" (the best value so
-        far) or "trials" (all points and values). The operator's `node_config` comes first
+    context : Flower's context of this node. Its `node_config` holds the agent's id (`agent`, else
+        `partition-id`), and optionally `role`, the settings in `Operator`, and `journal`, the file of the
+        agent's memory. Without `journal` the memory is in Flower's `state` and is lost with it
+    seed : seed of the agent's random numbers. None, for devices: drawn on the device, so that the server
+        does not know it. Simulations pass the study's seed, so that runs can be repeated
+    disclose : what the agent sends in addition to the algorithm's report: "none", "incumbent" (its best
+        value so far) or "trials" (all points and values). `disclose` in `node_config` overrides it
     prior : agent -> `(points (n, D), values (n,))` observed before this study
-    journals : directory for the journals of agents whose `node_config` names none; None: what they remember
-        stays in Flower's state
+    journals : directory for the journals of agents without `journal` in `node_config`; None: their memory is
+        in Flower's `state`
 
     Raises
     ------
     ConfigError
-        If the node has no name, or a setting of its operator cannot be.
+        If the node has no id, or a setting in `node_config` is unknown or out of bounds.
     """
 
     def __init__(
@@ -122,8 +122,8 @@ class TuningAgent(NumPyClient):
     # -- Flower's interface --------------------------------------------------------------------
 
     def get_properties(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer the roll-call: who this agent is and what it searches."""
-        said: dict[str, Any] = {
+        """Return this agent's registration: its id, search space and versions."""
+        properties: dict[str, Any] = {
             "schema": wire.SCHEMA_VERSION,
             "agent": self._agent,
             "space": self._space.to_json(),
@@ -134,23 +134,23 @@ class TuningAgent(NumPyClient):
         }
         with closing(self._open_memory()) as memory:
             if config.get("key") is True:
-                said["key"] = own_key(memory)[1].hex()
-            memory.enter_roll_call(["incarnation", *said])
-            return {"incarnation": memory.incarnation, **said}
+                properties["key"] = own_key(memory)[1].hex()
+            memory.enter_registration(["incarnation", *properties])
+            return {"incarnation": memory.incarnation, **properties}
 
     def fit(
         self, parameters: list[AnyArray], config: dict[str, Scalar]
     ) -> tuple[list[AnyArray], int, dict[str, Scalar]]:
-        """Do a task of the TRAIN half-round, or of the last exchange.
+        """Run a task of the TRAIN half-round or of a final exchange, and return the report.
 
         Returns
         -------
-        The report: arrays, the number of trials, scalars.
+        The report's arrays, its number of trials, and its scalars.
 
         Raises
         ------
         WireError, ConfigError
-            If the task is malformed or not for this agent; nothing was evaluated.
+            If the task is malformed or not for this agent. Nothing was evaluated.
         """
         arrays, scalars = to_lists(self.answer(from_lists(parameters, config)))
         return arrays, int(scalars["num-trials"]), scalars
@@ -158,7 +158,7 @@ class TuningAgent(NumPyClient):
     def evaluate(
         self, parameters: list[AnyArray], config: dict[str, Scalar]
     ) -> tuple[float, int, dict[str, Scalar]]:
-        """Do a task of the EVALUATE half-round; Flower lets no arrays back from it."""
+        """Run a task of the EVALUATE half-round; Flower returns no arrays from it."""
         reply = self.answer(from_lists(parameters, config))
         if reply.arrays:
             raise WireError(f"evaluate: expected a report of scalars, got {', '.join(reply.arrays)}")
@@ -168,26 +168,27 @@ class TuningAgent(NumPyClient):
     # -- one task ------------------------------------------------------------------------------
 
     def answer(self, message: wire.Packed) -> wire.Packed:
-        """Return the report of a task: verify it, recall what is known, run it, and keep the result.
+        """Verify and run a task, store the result, and return the report.
 
-        A task that was answered before is answered alike; what was evaluated for it is not evaluated again.
+        A task that was answered before gets the stored report. A task that was interrupted continues:
+        evaluations in the journal are not repeated.
 
         Raises
         ------
         WireError, ConfigError
-            If the task is malformed or not for this agent; nothing was evaluated.
+            If the task is malformed or not for this agent. Nothing was evaluated.
         """
         with single_thread():
             request = self._verify(message)
             with closing(self._open_memory()) as memory:
-                known = self._answered(memory, request)
-                return known if known is not None else self._work(memory, request)
+                stored = self._stored_report(memory, request)
+                return stored if stored is not None else self._run_new_task(memory, request)
 
     def _verify(self, message: wire.Packed) -> Request:
-        """Return the task in a message, and the algorithm that it belongs to."""
+        """Return the task in a message and its algorithm, if the task is valid and for this agent."""
         envelope = wire.decode_envelope(message.config)
         if envelope.agent != self._agent:
-            raise WireError(f"agent: expected {self._agent!r}, got {envelope.agent!r}")
+            raise WireError(f"agent: expected a task for {self._agent!r}, got one for {envelope.agent!r}")
         if envelope.space != self._space.digest:
             raise WireError(f"space: expected digest {self._space.digest}, got {envelope.space}")
         algorithm = make_algorithm(envelope.algorithm, _options(envelope.options))
@@ -195,30 +196,32 @@ class TuningAgent(NumPyClient):
         task = wire.decode_task(message, algorithm.task_schema(self._space))
         return Request(envelope, algorithm, task, task_key(task))
 
-    def _answered(self, memory: Memory, request: Request) -> wire.Packed | None:
-        """Return what was answered to this task before, None if it is new."""
-        known = memory.report(request.envelope.study, self._answer_key(request))
-        if known is None:
+    def _stored_report(self, memory: Memory, request: Request) -> wire.Packed | None:
+        """Return the report that this agent sent for the same task before; None if the task is new."""
+        stored = memory.report(request.envelope.study, self._report_key(request))
+        if stored is None:
             return None
-        reply = wire.readdress(packed_from_bytes(known), request.task)
+        reply = wire.readdress(packed_from_bytes(stored), request.task)
         memory.enter_sent(ledger.entries(*reply, request.algorithm.name, "the same answer", again=True))
         return reply
 
-    def _work(self, memory: Memory, request: Request) -> wire.Packed:
-        """Do a new task and keep what came of it."""
+    def _run_new_task(self, memory: Memory, request: Request) -> wire.Packed:
+        """Run a task, store its report and the agent's new state, and return the report."""
         algorithm, task, study = request.algorithm, request.task, request.envelope.study
-        entropy, agent_state = self._recall(memory, study)
+        entropy, agent_state = self._load_state(memory, study)
         if task.trial > agent_state.next_trial and not isinstance(algorithm, ExchangesModels):
-            raise WireError(f"trial: expected at most {agent_state.next_trial}, got {task.trial}")
+            raise WireError(
+                f"trial: expected at most {agent_state.next_trial}, the agent's next trial, got {task.trial}"
+            )
         self._admit(algorithm, task, agent_state)
-        accepted, work = agent_state, task
+        accepted_state, evaluation_task = agent_state, task
         if isinstance(algorithm, SecureRounds):
-            accepted = algorithm.accept(task, agent_state.write(**identity(memory, study)))
-            work = algorithm.evaluation_task(task)
-        key = task_key(work)
+            accepted_state = algorithm.accept(task, agent_state.write(**identity(memory, study)))
+            evaluation_task = algorithm.evaluation_task(task)
+        key = task_key(evaluation_task)
         self._operator.charge(memory, f"{study} {key}", task)
         spend(memory, float(self._operator.max_epsilon), study, request.key, algorithm, task, self._space)
-        memory.begin(study, entropy, agent_state_to_bytes(agent_state))  # once; later calls change nothing
+        memory.begin(study, entropy, agent_state_to_bytes(agent_state))  # only the first call has an effect
         context = TaskContext(
             self._agent,
             _partition(self._context),
@@ -229,38 +232,38 @@ class TuningAgent(NumPyClient):
             self._context.node_config,
             self._context.run_config,
         )
-        evaluate = self._evaluator(context, algorithm, accepted)
-        result = run_task(algorithm, task, accepted, evaluate, context.draws, evaluate.arrays)
+        evaluate = self._evaluator(context, algorithm, accepted_state)
+        result = run_task(algorithm, task, accepted_state, evaluate, context.draws, evaluate.arrays)
         reply = self._reply(request, result)
         sent = ledger.entries(*reply, algorithm.name, seen_by(result.agent_state))
-        kept = agent_state_to_bytes(result.agent_state), packed_to_bytes(reply)
-        memory.finish(study, self._answer_key(request), task.round, *kept, sent)
+        state_and_report = agent_state_to_bytes(result.agent_state), packed_to_bytes(reply)
+        memory.finish(study, self._report_key(request), task.round, *state_and_report, sent)
         return reply
 
-    def _answer_key(self, request: Request) -> str:
-        # an operator may have chosen to disclose less since the task was answered
+    def _report_key(self, request: Request) -> str:
+        # the operator may have changed `disclose` since the task was answered
         return f"{request.key} {self._operator.disclose}"
 
     def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
-        """Raise ConfigError or WireError if this agent does not take part in such tasks."""
+        """Raise ConfigError or WireError if this agent does not take part in the algorithm or the phase."""
         self._operator.admit(algorithm)
 
     def _evaluator(
         self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
     ) -> Evaluator:
-        """Return what evaluates the queries of a task."""
+        """Return the function that evaluates the queries of a task."""
         core = unwrapped(algorithm)
         reuses = isinstance(core, ReusesValues) and core.reuses_values()
         cache = EvaluationCache.read(agent_state.arrays) if reuses else None
         return ObjectiveEvaluator(self._objective, self._space, context, cache)
 
     def _reply(self, request: Request, result: TaskResult) -> wire.Packed:
-        """Return exactly what leaves this agent."""
+        """Return the message that leaves this agent, and log the names of its contents."""
         disclosure = self._disclosure(request, result)
-        extra = [] if disclosure.incumbent is None else ["its best value"]
-        extra = extra if disclosure.trials is None else ["its trials"]
+        disclosed = [] if disclosure.incumbent is None else ["its best value"]
+        disclosed = disclosed if disclosure.trials is None else ["its trials"]
         arrays = [f"{name} {array.shape}" for name, array in result.report.arrays.items()]
-        sends = ", ".join([*arrays, *result.report.values, *extra]) or "nothing but the number of trials"
+        sends = ", ".join([*arrays, *result.report.values, *disclosed]) or "only the number of trials"
         log(DEBUG, "agent %s, round %d: sends %s", self._agent, request.task.round, sends)
         return wire.encode_report(result.report, request.task, request.envelope, disclosure)
 
@@ -269,22 +272,22 @@ class TuningAgent(NumPyClient):
             return wire.Disclosure()
         algorithm, task, outcome = request.algorithm, request.task, result.outcome
         best = incumbent(algorithm, result.agent_state)
-        if task.phase is Phase.EVALUATE:  # Flower lets no arrays back
+        if task.phase is Phase.EVALUATE:  # Flower returns no arrays in this half-round
             return wire.Disclosure(incumbent=best)
-        everything = self._operator.disclose == "trials" and int(np.sum(outcome.pulls)) == task.num_trials > 0
+        all_trials = self._operator.disclose == "trials" and int(np.sum(outcome.pulls)) == task.num_trials > 0
         point = algorithm.recommend(result.agent_state) if algorithm.finishes else None
-        return wire.Disclosure(outcome if everything else None, best, point)
+        return wire.Disclosure(outcome if all_trials else None, best, point)
 
     # -- memory --------------------------------------------------------------------------------
 
     def _open_memory(self) -> Memory:
         return open_memory(self._context, self._agent, self._journals)
 
-    def _recall(self, memory: Memory, study: str) -> tuple[int, AgentState]:
-        """Return this agent's entropy and state in a study; a new study starts with a new state."""
-        known = memory.study(study)
-        if known is not None:
-            entropy, data = known
+    def _load_state(self, memory: Memory, study: str) -> tuple[int, AgentState]:
+        """Return this agent's seed and state in a study; a new study starts with the prior observations."""
+        stored = memory.study(study)
+        if stored is not None:
+            entropy, data = stored
             return entropy, agent_state_from_bytes(data, self._space)
         points, observed = self._prior.get(self._agent, (np.empty((0, self._space.dimension)), np.empty(0)))
         history = History.prior(self._space.snap(points), np.asarray(observed, dtype=np.float64))
@@ -292,14 +295,17 @@ class TuningAgent(NumPyClient):
 
 
 def agent_id(context: Context) -> str:
-    """Return the stable id of a node: `agent` in its `node_config`, else its `partition-id`."""
+    """Return the agent's id: `agent` in `node_config`, else `partition-id`."""
     for key in ("agent", "partition-id"):
         if key in context.node_config:
             name = str(context.node_config[key])
             if 0 < len(name) <= 100 and name.isprintable() and "," not in name:
                 return name
             raise ConfigError(f"{key}: expected 1 to 100 printable characters without a comma, got {name!r}")
-    raise ConfigError("node_config: expected 'agent' or 'partition-id' to name this agent, got neither")
+    raise ConfigError(
+        "node_config: expected 'agent' or 'partition-id', got neither; start the SuperNode with "
+        "--node-config 'agent=\"NAME\"'"
+    )
 
 
 def _partition(context: Context) -> int:

@@ -1,4 +1,4 @@
-"""An agent's the agent's state and its reports as bytes, for its memory."""
+"""Convert an agent's state and its reports to bytes and back, for its memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HISTORY = ("points", "values", "trials")
 
 
 def agent_state_to_bytes(agent_state: AgentState) -> bytes:
-    """Return an agent's state as bytes."""
+    """Convert an agent's state to bytes."""
     history = agent_state.history
     own = {f"history.{name}": getattr(history, name) for name in _HISTORY}
     values = {
@@ -33,12 +33,13 @@ def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
     Raises
     ------
     JournalError
-        If the study had another search space.
+        If the state is of another search space.
     """
     arrays, values = loads(data)
     if values["space"] != space.digest:
         raise JournalError(
-            f"space: expected digest {values['space']}, which this study began with, got {space.digest}"
+            f"space: expected digest {values['space']}, with which this study began, got {space.digest}; "
+            "restore the search space, or start a new study"
         )
     points, observed, trials = (arrays.pop(f"history.{name}") for name in _HISTORY)
     failures = {int(trial): reason for trial, reason in values["failures"].items()}
@@ -47,8 +48,8 @@ def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
 
 
 def packed_to_bytes(packed: wire.Packed) -> bytes:
-    """Return a packed report as bytes."""
-    arrays, config = to_lists(packed)  # a form that old journals hold as well
+    """Convert a packed report to bytes."""
+    arrays, config = to_lists(packed)  # older journals hold lists, too
     return dumps({str(i): array for i, array in enumerate(arrays)}, dict(config))
 
 

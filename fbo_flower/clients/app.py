@@ -1,4 +1,4 @@
-"""`client_app`: a complete ClientApp from an objective and a search space; `add_tuning`: within another."""
+"""`client_app` makes a ClientApp that tunes an objective; `add_tuning` adds tuning to another ClientApp."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fbo_flower.errors import WireError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.wire.flower_records import from_records, to_records
 
-DEFAULT_ACTION = "default"  # Flower's name for messages without one
+DEFAULT_ACTION = "default"  # Flower's name for messages without an action
 
 
 def client_app(
@@ -24,19 +24,19 @@ def client_app(
     disclose: str = "none",
     prior: Prior | None = None,
 ) -> ClientApp:
-    """Return a ClientApp whose node tunes `objective` over `space`.
+    """Return a ClientApp that tunes `objective` over `space`.
 
-    Evaluations run with one BLAS and OpenMP thread, which makes runs repeat; an objective that wants more
-    opens its own `threadpoolctl.threadpool_limits` around its work.
+    Evaluations run with one BLAS and OpenMP thread, so that runs can be repeated exactly. An objective that
+    needs more threads sets its own `threadpoolctl.threadpool_limits`.
 
     Parameters
     ----------
     objective : `objective(config, context) -> float`, larger is better; `context` is an
         `ObjectiveContext`
-    space : the same at every agent; the roll-call compares digests
+    space : the search space; the server compares its digest with the other agents' at registration
     seed, disclose, prior : see `TuningAgent`
     """
-    return agent_app(_maker(objective, space, seed, disclose, prior))
+    return agent_app(_agent_factory(objective, space, seed, disclose, prior))
 
 
 def add_tuning(
@@ -49,36 +49,36 @@ def add_tuning(
     disclose: str = "none",
     prior: Prior | None = None,
 ) -> None:
-    """Let a ClientApp that exists tune as well; its own functions stay as they are.
+    """Add tuning to an existing ClientApp; its own functions do not change.
 
     Parameters
     ----------
     app : a decorated ClientApp
     objective, space, seed, disclose, prior : see `client_app`
-    action : name of the messages for tuning; a strategy with the same `action` sends them
+    action : name of the tuning messages; pass the same `action` to the strategy
 
     Raises
     ------
     ValueError
-        If the app has functions of that action already, or was made with `client_fn`.
+        If the app already has functions for this action, or was made with `client_fn`.
     """
-    route(app, _maker(objective, space, seed, disclose, prior), action)
+    route(app, _agent_factory(objective, space, seed, disclose, prior), action)
 
 
 def agent_app(agent: Callable[[Context], TuningAgent]) -> ClientApp:
-    """Return a ClientApp whose node answers with the agent that is made for its context."""
+    """Return a ClientApp in which `agent(context)` answers every message."""
     app = ClientApp()
     route(app, agent)
     return app
 
 
 def route(app: ClientApp, agent: Callable[[Context], TuningAgent], action: str = DEFAULT_ACTION) -> None:
-    """Let the agent that is made for a node's context answer the app's messages of an action."""
+    """Register functions in `app` that pass the messages of an action to `agent(context)`."""
 
     @app.query(action)
     def query(message: Message, context: Context) -> Message:
-        asked = message.content.get("config")
-        properties = agent(context).get_properties(dict(asked) if isinstance(asked, ConfigRecord) else {})
+        record = message.content.get("config")
+        properties = agent(context).get_properties(dict(record) if isinstance(record, ConfigRecord) else {})
         return Message(RecordDict({"config": ConfigRecord(properties)}), reply_to=message)
 
     @app.train(action)
@@ -94,7 +94,7 @@ def route(app: ClientApp, agent: Callable[[Context], TuningAgent], action: str =
         return Message(to_records(reply), reply_to=message)
 
 
-def _maker(
+def _agent_factory(
     objective: Objective, space: SearchSpace, seed: int | None, disclose: str, prior: Prior | None
 ) -> Callable[[Context], TuningAgent]:
     def agent(context: Context) -> TuningAgent:

@@ -1,4 +1,4 @@
-"""First values of points, for an objective that always answers the same: it is evaluated once per point."""
+"""`EvaluationCache`: the values of a deterministic objective, so that each point is evaluated once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _POINTS, _VALUES = "first.points", "first.values"
 
 @dataclass
 class EvaluationCache:
-    """What an agent has evaluated so far.
+    """The points that an agent has evaluated so far, and their values.
 
     Attributes
     ----------
-    values : point `(D,)` as bytes -> its first value
-    num_evaluations : real ones, failures included
+    values : point `(D,)` as bytes -> its value
+    num_evaluations : calls of the objective, failures included
     """
 
     values: dict[bytes, float] = field(default_factory=dict)
@@ -28,16 +28,18 @@ class EvaluationCache:
 
     @staticmethod
     def read(arrays: Mapping[str, AnyArray]) -> EvaluationCache:
-        """Return what an agent's state holds."""
+        """Return the cache in the arrays of an agent's state."""
         if _POINTS not in arrays:
             return EvaluationCache()
         points = np.ascontiguousarray(arrays[_POINTS], dtype=np.float64)
         observed = np.asarray(arrays[_VALUES], dtype=np.float64).tolist()
-        made = int(np.asarray(arrays[NUM_EVALUATIONS])[0])
-        return EvaluationCache(dict(zip((p.tobytes() for p in points), observed, strict=True)), made)
+        num_evaluations = int(np.asarray(arrays[NUM_EVALUATIONS])[0])
+        return EvaluationCache(
+            dict(zip((p.tobytes() for p in points), observed, strict=True)), num_evaluations
+        )
 
     def arrays(self, dimension: int) -> dict[str, AnyArray]:
-        """Return the arrays under the names they have in an agent's state."""
+        """Return the cache as arrays, for the agent's state."""
         return {
             _POINTS: np.frombuffer(b"".join(self.values), dtype=np.float64).reshape(-1, dimension).copy(),
             _VALUES: np.array(list(self.values.values()), dtype=np.float64),
@@ -47,7 +49,12 @@ class EvaluationCache:
     def repeat(
         self, point: Array, repeats: int, evaluate: Callable[[], tuple[Array, str]]
     ) -> tuple[Array, str]:
-        """Return `repeats` times the value of `point`, evaluated if it is new; an error is not kept."""
+        """Return the value of `point` `repeats` times; a new point is evaluated once.
+
+        Returns
+        -------
+        `(repeats,)`, or `(0,)` and the reason if the evaluation failed; a failure is not cached
+        """
         key = point.tobytes()
         if key not in self.values:
             self.num_evaluations += 1
@@ -58,7 +65,7 @@ class EvaluationCache:
         return np.full(repeats, self.values[key]), ""
 
     def recall(self, point: Array, value: float) -> None:
-        """Enter what was evaluated before the agent was cut off; NaN stands for a failure."""
+        """Add an evaluation that was made before the agent was interrupted; NaN stands for a failure."""
         key = point.tobytes()
         if key not in self.values:
             self.num_evaluations += 1

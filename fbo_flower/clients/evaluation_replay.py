@@ -1,4 +1,4 @@
-"""The evaluations of one task: those that were made before the agent was cut off, and those made now."""
+"""`EvaluationReplay`: reuse the evaluations that an agent made for a task before it was interrupted."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from fbo_flower.storage.agent_journal import Evaluation
 
 
 class EvaluationReplay:
-    """What an agent writes down while it works on a task.
+    """The stored evaluations of one task, and the new ones.
 
     Parameters
     ----------
-    memory : where it is kept
-    study, task : what the evaluations belong to
+    memory : the agent's memory, which stores them
+    study, task : study and key of the task
     """
 
     def __init__(self, memory: Memory, study: str, task: str) -> None:
         self._memory, self._study, self._task = memory, study, task
-        self._made = deque(memory.evaluations(study, task))
+        self._stored = deque(memory.evaluations(study, task))
 
     def take(self, trial: int, point: Array, span: int) -> Evaluation | None:
-        """Return the next evaluation that was made before, None if there is none left.
+        """Return the next stored evaluation; None if all of them have been returned.
 
         Raises
         ------
         JournalError
-            If it is another one than is wanted now: another version has written the journal.
+            If it belongs to another trial or point, because another version wrote the journal.
         """
-        if not self._made:
+        if not self._stored:
             return None
-        made = self._made.popleft()
-        if made.trial != trial or made.span != span or not np.array_equal(made.point, point):
+        stored = self._stored.popleft()
+        if stored.trial != trial or stored.span != span or not np.array_equal(stored.point, point):
             raise JournalError(
-                f"journal: expected trial {trial} next, got trial {made.trial} at another point; "
-                "the journal was written by another version of the algorithm"
+                f"journal: expected trial {trial} next, got trial {stored.trial} at another point; "
+                "the journal was written by another version of the algorithm: resume with that version, or "
+                "start a new study"
             )
-        return made
+        return stored
 
-    def enter(self, evaluation: Evaluation) -> None:
-        """Write an evaluation down."""
+    def append(self, evaluation: Evaluation) -> None:
+        """Store a new evaluation."""
         self._memory.append(self._study, self._task, evaluation)

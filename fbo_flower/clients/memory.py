@@ -1,8 +1,8 @@
-"""What an agent remembers between two messages: in a journal on its own disk, or in Flower's state.
+"""`Memory`: what an agent stores between two messages, in a journal on its disk or in Flower's state.
 
-Flower keeps a node's state in memory: it is lost when a SuperNode ends, and every run begins with an empty
-one. A journal outlives both. Whoever has lost its memory is another incarnation, and the server takes it for
-a new agent.
+Flower keeps a node's state in RAM: it is lost when the SuperNode stops, and every run begins with an empty
+state. A journal survives both. An agent that has lost its memory gets a new incarnation token, and the server
+treats it as a new agent.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.storage.ledger import LedgerEntry
 
 STATE_KEY = "fbo-flower"
-LARGEST_REPORT = 2**16  # bytes that are worth to travel with every simulated message
-JOURNAL_WAIT = 30.0  # seconds for another process to be done with the journal
+MAX_STATE_REPORT = 2**16  # bytes; Flower sends the state with every simulated message
+JOURNAL_WAIT = 30.0  # seconds to wait until another process closes the journal
 
 
 class Memory(Protocol):
-    """What an agent remembers; every method is called within one message."""
+    """What an agent stores between messages; it is opened for one message and closed after it."""
 
     @property
     def incarnation(self) -> str:
-        """Token of this memory: whoever has lost it has another."""
+        """Random token of this memory; an agent that has lost its memory gets another one."""
 
     def study(self, study: str) -> tuple[int, bytes] | None:
-        """Return the agent's entropy and its state after the last finished task; None: a new study."""
+        """Return the agent's seed and its state after the last finished task; None: a new study."""
 
     def begin(self, study: str, entropy: int, agent_state: bytes) -> None:
-        """Enter a study before its first evaluation."""
+        """Store a new study and the agent's first state, before the first evaluation."""
 
     def report(self, study: str, task: str) -> bytes | None:
-        """Return what was answered to a task; None if that is not remembered."""
+        """Return the report that was sent for a task; None if it is not stored."""
 
     def evaluations(self, study: str, task: str) -> list[Evaluation]:
-        """Return what was evaluated for a task before the agent was cut off."""
+        """Return the evaluations that were made for a task before the agent was interrupted."""
 
     def append(self, study: str, task: str, evaluation: Evaluation) -> None:
-        """Enter an evaluation."""
+        """Store an evaluation."""
 
     def finish(
         self,
@@ -57,35 +57,36 @@ class Memory(Protocol):
         report: bytes,
         sent: Sequence[LedgerEntry] = (),
     ) -> None:
-        """Keep what follows from a finished task, and write into the ledger what leaves."""
+        """Store the state and the report after a task, and add the sent arrays and scalars to the ledger."""
 
     def enter_sent(self, sent: Sequence[LedgerEntry]) -> None:
-        """Write into the ledger what leaves a second time."""
+        """Add arrays and scalars that are sent a second time to the ledger."""
 
-    def enter_roll_call(self, names: Sequence[str]) -> None:
-        """Write into the ledger what the agent says of itself."""
+    def enter_registration(self, names: Sequence[str]) -> None:
+        """Add the names of the fields that the agent sends at registration to the ledger."""
 
     def note(self, name: str) -> Mapping[str, object]:
-        """Return what was noted last under a name, for all studies."""
+        """Return the values last stored under a name; notes are shared by all studies."""
 
     def put_note(self, name: str, values: Mapping[str, object]) -> None:
-        """Note values for all studies; they are safe when this returns."""
+        """Store values under a name, for all studies; they are on disk when this returns."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the journal and release its lock; a memory in Flower's state needs no closing."""
 
 
 def open_memory(context: Context, agent: str, directory: str | os.PathLike[str] | None = None) -> Memory:
-    """Return the memory of a node: the journal at `journal` in its `node_config`, else Flower's state.
+    """Open the memory of a node: the journal at `journal` in its `node_config`, else Flower's state.
 
     Parameters
     ----------
-    directory : where an agent whose operator names no journal keeps one; None: nowhere
+    directory : where to create a journal for an agent without `journal` in `node_config`; None: use
+        Flower's state
 
     Raises
     ------
     JournalError
-        If the journal is in use, damaged or another agent's.
+        If another process uses the journal, it is damaged, or it belongs to another agent.
     """
     path = str(context.node_config.get("journal", ""))
     if not path and directory is not None:
@@ -96,18 +97,18 @@ def open_memory(context: Context, agent: str, directory: str | os.PathLike[str] 
 
 
 class StateMemory:
-    """Memory in the state of a Flower node: one study, its state and its last report."""
+    """Memory in the state of a Flower node: the last study, the agent's state in it, its last report."""
 
     def __init__(self, state: RecordDict) -> None:
         self._state = state
 
     @property
     def incarnation(self) -> str:
-        found = self._read("incarnation")
-        if "id" not in found:
-            found = {"id": token_hex(8)}
-            self._write("incarnation", b"", found)
-        return str(found["id"])
+        values = self._read("incarnation")
+        if "id" not in values:
+            values = {"id": token_hex(8)}
+            self._write("incarnation", b"", values)
+        return str(values["id"])
 
     def study(self, study: str) -> tuple[int, bytes] | None:
         values = self._read("memory")
@@ -142,15 +143,15 @@ class StateMemory:
         sent: Sequence[LedgerEntry] = (),
     ) -> None:
         self._write("memory", agent_state, self._read("memory"))
-        if len(report) <= LARGEST_REPORT:
+        if len(report) <= MAX_STATE_REPORT:
             self._write("report", report, {"study": study, "task": task})
         else:
             self._state.pop(f"{STATE_KEY}.report", None)
 
     def enter_sent(self, sent: Sequence[LedgerEntry]) -> None:
-        return  # a ledger needs a journal
+        return  # only a journal has a ledger
 
-    def enter_roll_call(self, names: Sequence[str]) -> None:
+    def enter_registration(self, names: Sequence[str]) -> None:
         return
 
     def note(self, name: str) -> Mapping[str, object]:

@@ -1,4 +1,4 @@
-"""A site whose models are scikit-learn's: trained here, packed for the wire, judged in a sandbox."""
+"""`ModelSite`: train scikit-learn models, pack them for the wire, and judge packed models in a sandbox."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.clients.objective import ObjectiveContext
-from fbo_flower.clients.site import Judged, SiteObjective
+from fbo_flower.clients.site import Judgement, SiteObjective
 from fbo_flower.clients.site_agent import Shipment
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.errors import ModelError, ObjectiveError
@@ -24,8 +24,8 @@ class ModelSite:
 
     Parameters
     ----------
-    objective : the rows, the learner and the loss
-    options : the operator's
+    objective : loads the rows, makes models and computes losses
+    options : what the site's operator allows
     """
 
     objective: SiteObjective
@@ -37,21 +37,21 @@ class ModelSite:
         return self.objective.is_rate
 
     def train(self, config: dict[str, Any], context: ObjectiveContext) -> Shipment:
-        """Return `J_l`, and the model fitted to the whole inbag as bytes."""
+        """Return the cross-validated loss `J_l`, and the model fitted to the whole inbag, packed."""
         trained = self.objective.train(config, context)
         rows = self.objective.load_data(context).inbag.x
         carries = tuple(carries_rows(trained.model, rows))
         return Shipment(trained.loss, trained.num_rows, pack(trained.model, _NO_LIMIT), carries)
 
-    def judge(self, model: AnyArray, rows: str, context: ObjectiveContext) -> Judged:
+    def judge(self, model: AnyArray, rows: str, context: ObjectiveContext) -> Judgement:
         """Return the loss of a packed model on some of the rows.
 
         Raises
         ------
         ModelError
-            If the model is refused whatever the rows are; the text says nothing of them.
+            If the model is refused for every input; the text holds nothing about the site's rows.
         ObjectiveError
-            If it fails on these rows.
+            If the model fails on this site's rows.
         """
         refusals: list[ModelError] = []
 
@@ -59,7 +59,7 @@ class ModelSite:
             try:
                 return self._predict(model, np.asarray(x))
             except ModelError:
-                refusals.extend(self._without_rows(model, np.asarray(x)))
+                refusals.extend(self._refusal_without_rows(model, np.asarray(x)))
                 raise
 
         try:
@@ -70,18 +70,20 @@ class ModelSite:
             raise
 
     def _predict(self, model: AnyArray, x: AnyArray) -> AnyArray:
-        own = self.options
+        options = self.options
         limits = Limits(
-            seconds=own.model_seconds, memory_bytes=own.model_memory_bytes, max_bytes=own.max_model_bytes
+            seconds=options.model_seconds,
+            memory_bytes=options.model_memory_bytes,
+            max_bytes=options.max_model_bytes,
         )
         payload = np.asarray(model, dtype=np.uint8)
-        return predict(payload, x, limits, own.trusted_types, in_process=own.in_process)
+        return predict(payload, x, limits, options.trusted_types, in_process=options.in_process)
 
-    def _without_rows(self, model: AnyArray, x: AnyArray) -> list[ModelError]:
-        """Return why the model fails on a row of zeros, if it does.
+    def _refusal_without_rows(self, model: AnyArray, x: AnyArray) -> list[ModelError]:
+        """Return the model's error on a row of zeros; an empty list if it has none.
 
-        What a library says of rows may quote them ("unknown categories [63.0]"), and a model can be made so
-        that it does: only an error that comes without the site's rows may leave it.
+        A library's error message may quote rows ("unknown categories [63.0]"), and a hostile model can
+        provoke that. So the site sends only an error that also occurs without its rows.
         """
         try:
             self._predict(model, np.zeros((1, *x.shape[1:]), dtype=x.dtype))

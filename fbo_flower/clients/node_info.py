@@ -1,4 +1,4 @@
-"""What an agent says of its machine in the roll-call: enough to find out why a federation does not work."""
+"""`node_info`: what an agent reports about its machine at registration, for `fbo-flower doctor`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fbo_flower import __version__
 
 
 def node_info(context: Context) -> dict[str, str | float]:
-    """Return versions, the clock in seconds since 1970, and whether a journal is kept; not where."""
+    """Return versions, the clock in seconds since 1970, and whether there is a journal, without its path."""
     return {
         "version": __version__,
         "flwr": _flower_version(),
@@ -25,4 +25,4 @@ def node_info(context: Context) -> dict[str, str | float]:
 
 @cache
 def _flower_version() -> str:
-    return metadata.version("flwr")  # it reads a file, and a simulation asks for every agent
+    return metadata.version("flwr")  # cached: it reads a file, and a simulation calls it for every agent

@@ -1,4 +1,4 @@
-"""The edge of the user's objective: a plain function in, one finite number or a reason out."""
+"""Call the user's objective: return a finite number, or raise `ObjectiveError` with the reason."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MAX_REASON = 300  # characters
 
 @dataclass(frozen=True)
 class ObjectiveContext:
-    """What an objective is told beside its configuration.
+    """The second argument of an objective: which trial of which agent it evaluates.
 
     Parameters
     ----------
-    agent : stable id of the agent
+    agent : id of the agent, the same in all studies
     partition : the agent's partition of a simulated data set; -1 on a device without one
     trial : id of the trial, counted per agent from 0
     server_round : the round in which it is evaluated
-    rng : the trial's own generator: a noisy objective that uses it repeats exactly
-    node_config : what the device's operator configured (paths of data, for instance)
-    run_config : what the run was started with
+    rng : random generator of this trial; a noisy objective that uses it gives the same value when repeated
+    node_config : settings of the device's operator, such as paths of data
+    run_config : Flower's run config
     """
 
     agent: str
@@ -49,28 +49,28 @@ def evaluate(objective: Objective, config: dict[str, Any], context: ObjectiveCon
     Raises
     ------
     ObjectiveError
-        If the objective raised or returned anything but a finite real number, with the reason.
+        If the objective raised an exception or did not return a finite real number.
     """
     try:
         value = objective(config, context)
-    except Exception as error:  # the user's code may raise anything; it costs this trial, not the agent
+    except Exception as error:  # the user's code may raise anything: the trial fails, the agent goes on
         raise ObjectiveError(f"{type(error).__name__}: {_shown(str, error)}"[:MAX_REASON]) from error
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         shown = _shown(repr, value)[:80]
-        raise ObjectiveError(f"returned {shown} ({type(value).__name__}), expected a finite number")
+        raise ObjectiveError(f"expected a finite number, got {shown} ({type(value).__name__})")
     try:
         number = float(value)
     except OverflowError:  # an int or a fraction beyond the largest float
         number = math.inf
     if not math.isfinite(number):
-        raise ObjectiveError(f"returned {number}, expected a finite number")
+        raise ObjectiveError(f"expected a finite number, got {number}")
     return number
 
 
 def _shown(write: Callable[[object], str], value: object) -> str:
-    """Return a text for `value`, also if its class cannot write itself."""
+    """Return `write(value)`, or "..." if the class of `value` raises."""
     try:
         return write(value)
     except Exception:
@@ -80,8 +80,8 @@ def _shown(write: Callable[[object], str], value: object) -> str:
 def can_repeat(objective: Objective) -> bool:
     """Return whether an objective has a method `repeated(config, context, repeats) -> (repeats,)` values.
 
-    It stands for as many evaluations one after the other, in one call and with one generator: bandits
-    evaluate a point thousands of times.
+    One such call replaces `repeats` calls of the objective and has one generator. Bandits need it, because
+    they evaluate a point thousands of times.
     """
     return callable(getattr(objective, "repeated", None))
 
@@ -94,13 +94,15 @@ def evaluate_repeatedly(
     Raises
     ------
     ObjectiveError
-        If it raised or returned anything but finite numbers of that shape.
+        If `repeated` raised an exception or did not return `(repeats,)` finite numbers.
     """
-    many: Any = objective  # has the method, see `can_repeat`
+    repeatable: Any = objective  # has the method, see `can_repeat`
     try:
-        values = np.asarray(many.repeated(config, context, repeats), dtype=np.float64)
+        values = np.asarray(repeatable.repeated(config, context, repeats), dtype=np.float64)
     except Exception as error:  # the user's code may raise anything
         raise ObjectiveError(f"{type(error).__name__}: {_shown(str, error)}"[:MAX_REASON]) from error
     if values.shape != (repeats,) or not np.isfinite(values).all():
-        raise ObjectiveError(f"repeated: returned shape {values.shape}, expected ({repeats},) finite numbers")
+        raise ObjectiveError(
+            f"repeated: expected ({repeats},) finite numbers, got shape {values.shape} or a NaN or infinity"
+        )
     return values

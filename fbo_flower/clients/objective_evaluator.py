@@ -1,4 +1,4 @@
-"""Evaluations of the user's objective: every row is written down, and none is made twice."""
+"""`ObjectiveEvaluator`: evaluate the user's objective, store each evaluation, and repeat none."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from fbo_flower.storage.agent_journal import Evaluation
 
 @dataclass(frozen=True)
 class ObjectiveEvaluator:
-    """Evaluates queries of one task with an objective.
+    """Evaluates the queries of one task with an objective.
 
     Parameters
     ----------
-    objective, space : the agent's
-    context : the task at hand
-    cache : values by point, for an objective that is declared deterministic; None: every trial is evaluated
+    objective, space : of the agent
+    context : the task
+    cache : known values, for an objective declared deterministic; None: evaluate every trial
     """
 
     objective: Objective
@@ -37,7 +37,7 @@ class ObjectiveEvaluator:
     cache: EvaluationCache | None = None
 
     def __call__(self, query: Query, first_trial: int) -> Outcome:
-        """Return what came of a query; rows that the journal holds are not evaluated again."""
+        """Return the values at the query points; evaluations in the journal are not repeated."""
         points = self.space.snap(query.points)
         spans = np.ones(len(points), dtype=np.int64) if query.repeats is None else query.repeats
         trials = first_trial + np.cumsum(spans) - spans
@@ -48,7 +48,7 @@ class ObjectiveEvaluator:
             row = replay.take(trial, point, span)
             if row is None:
                 row = self._evaluate_row(point, trial, span)
-                replay.enter(row)
+                replay.append(row)
             elif self.cache is not None:
                 self.cache.recall(point, row.value)
             if row.failure:
@@ -71,12 +71,12 @@ class ObjectiveEvaluator:
             observed, reason = self.cache.repeat(point, span, partial(observe, 1))
         if len(observed) == 0:
             return Evaluation(trial, point, float("nan"), 0, span, 0.0, reason)
-        with np.errstate(over="ignore"):  # squares of huge values are of no use to anybody
+        with np.errstate(over="ignore"):  # the square of a huge value is infinite
             value, square = float(np.mean(observed)) + 0.0, float(np.sum(np.square(observed)))  # no -0.0
         return Evaluation(trial, point, value, len(observed), span, square, reason)
 
     def _observe(self, config: dict[str, Any], trial: int, span: int) -> tuple[Array, str]:
-        """Return the values of evaluating a configuration `span` times, and why the first failure failed."""
+        """Evaluate a configuration `span` times; return the values and the reason of the first failure."""
         observed, reason = [], ""
         at_once = span > 1 and can_repeat(self.objective)
         for k in range(1 if at_once else span):

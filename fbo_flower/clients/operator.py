@@ -1,4 +1,4 @@
-"""What an agent's operator has decided, in its `node_config`, and no server can change."""
+"""`Operator`: the limits that an agent's operator sets in `node_config`; the server cannot change them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Operator:
 
     Parameters
     ----------
-    disclose : what may leave beyond the algorithm's report: "none", "incumbent" or "trials"
-    max_trials : evaluations in all studies together, after which the agent declines; 0: no bound
-    max_epsilon : see `privacy_budget`; 0: no bound
-    secure_sums : least number of agents in a sum, without which the agent declines algorithms that can add
-        up; 0: the server may see reports
+    disclose : what the agent sends in addition to the algorithm's report: "none", "incumbent" or "trials"
+    max_trials : largest number of evaluations in all studies together; 0: no limit
+    max_epsilon : largest epsilon in all studies together, see `privacy_budget`; 0: no limit
+    secure_sums : smallest number of agents in a secure sum; the agent refuses algorithms that could use
+        secure sums, but use smaller ones or none; 0: the server may see single reports
     """
 
     disclose: str = "none"
@@ -36,12 +36,16 @@ class Operator:
 
     @staticmethod
     def read(node_config: Mapping[str, Any], disclose: str) -> Operator:
-        """Return what a node's configuration says; `disclose` where it says nothing of that.
+        """Return the settings in `node_config`.
+
+        Parameters
+        ----------
+        disclose : used if `node_config` does not set it
 
         Raises
         ------
         ConfigError
-            If a setting cannot be.
+            If a setting is out of bounds, or two settings contradict each other.
         """
         disclose = str(node_config.get("disclose", disclose))
         if disclose not in DISCLOSURES:
@@ -50,33 +54,35 @@ class Operator:
         for name, value in numbers.items():
             check_number(name, value, 0, integer=name != "max_epsilon")
         if numbers["max_epsilon"] and disclose != "none":
-            raise ConfigError(f"disclose: expected 'none' beside max_epsilon, got {disclose!r}")
+            raise ConfigError(
+                f"disclose: expected 'none' together with max_epsilon, got {disclose!r}; remove one of them"
+            )
         return Operator(disclose, **numbers)
 
     def admit(self, algorithm: Algorithm[Any]) -> None:
-        """Raise ConfigError unless the agent takes part in an algorithm."""
+        """Raise ConfigError if the operator's settings exclude an algorithm."""
         if roles(algorithm):
             raise ConfigError(
                 f"algorithm: {algorithm.name} expects sites with a role ({', '.join(roles(algorithm))}); "
-                "this agent has an objective, see `site_app`"
+                "this agent has an objective; make it with `site_app`"
             )
         core = unwrapped(algorithm)
         least = core.secure_sums if isinstance(core, Summable) else self.secure_sums
         if least < self.secure_sums:
             raise ConfigError(
-                f"secure_sums: expected sums of at least {self.secure_sums} agents, as node_config says, got "
-                f"{least} in the options of {algorithm.name}; this agent does not take part"
+                f"secure_sums: expected sums of at least {self.secure_sums} agents, as node_config requires, "
+                f"got {least} in the options of {algorithm.name}; set secure_sums={self.secure_sums} there"
             )
         if isinstance(core, NeedsTrials) and core.reports_trials() and self.disclose != "trials":
             raise ConfigError(
-                f"disclose: expected 'trials' for {algorithm.name} with these options, which send every "
-                f"trial to the server, got {self.disclose!r}; this agent does not take part"
+                f"disclose: expected 'trials', because {algorithm.name} with these options sends every trial "
+                f"to the server, got {self.disclose!r}; this agent does not take part"
             )
 
     def charge(self, memory: Memory, key: str, task: Task) -> None:
-        """Count a task's trials against `max_trials`; WireError if that is used up.
+        """Count a task's trials against `max_trials`; raise WireError if they exceed it.
 
-        They are counted before the first is made, and once, however often the agent is cut off.
+        A task is counted before its first evaluation, and only once, even if the agent is interrupted.
         """
         if not self.max_trials or not task.num_trials:
             return
@@ -86,8 +92,8 @@ class Operator:
         total = int(str(spent.get("total", 0))) + task.num_trials
         if total > self.max_trials:
             raise WireError(
-                f"num-trials: expected at most {self.max_trials} in all studies, as max_trials in "
-                f"node_config says, got {total}; this agent does not take part any more",
+                f"num-trials: expected at most {self.max_trials} in all studies, the max_trials in "
+                f"node_config, got {total} with this task; the agent does not run it",
                 "num-trials",
             )
         memory.put_note("trials", {"total": total, "task": key})

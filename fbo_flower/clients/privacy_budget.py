@@ -1,8 +1,8 @@
-"""What an operator lets an agent spend of its privacy, whatever a server asks.
+"""The privacy budget of an agent: its operator limits the epsilon, and the server cannot change that.
 
-An agent with a budget answers only what depends on its observations through noise of its own, and only as
-long as the epsilons of all its answers are within the budget: those of one study by the algorithm's account,
-those of several studies added up. It counts before it works, and it counts a task once.
+An agent with a budget refuses every task whose report depends on its observations without noise. It also
+refuses a task if its total epsilon would exceed the budget. The algorithm computes the epsilon of one study;
+the epsilons of several studies are added. A task is counted before it runs, and only once.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def spend(
     task: Task,
     space: SearchSpace,
 ) -> None:
-    """Count the answer to a task, or decline.
+    """Count the epsilon of a task's report; raise WireError if it exceeds the budget.
 
     Parameters
     ----------
-    budget : epsilon of all studies together, each at the `delta` of its options; 0: nothing is counted
-    key : of the task
+    budget : largest epsilon of all studies together, each at the `delta` of its options; 0: no limit
+    key : checksum of the task
 
     Raises
     ------
     WireError
-        If the answer would not be noisy, or its cost exceeds what is left; nothing was evaluated.
+        If the report has no noise, or the total exceeds the budget. Nothing was evaluated.
     """
     if not budget or not uses_observations(algorithm, task, space):
         return
@@ -51,10 +51,10 @@ def spend(
     epsilon = core.epsilon_of_messages(count + 1) if isinstance(core, AccountsPrivacy) else float("inf")
     total = sum(spent for name, (_, spent, _) in counts.items() if name != study) + max(epsilon, before)
     if not total <= budget:
-        what = f"{total:.4g} in all studies" if total < float("inf") else f"{algorithm.name} without noise"
+        got = f"{total:.4g} in all studies" if total < float("inf") else f"{algorithm.name} without noise"
         raise WireError(
-            f"epsilon: expected at most {budget:g}, as max_epsilon in node_config says, got {what}; this "
-            "agent does not answer",
+            f"epsilon: expected at most {budget:g}, the max_epsilon in node_config, got {got}; the agent "
+            "does not run this task",
             "epsilon",
         )
     counts[study] = [count + 1, max(epsilon, before), key]

@@ -1,4 +1,4 @@
-"""The key by which an agent takes part in secure sums; it is made once and stays in its memory."""
+"""The key pair with which an agent takes part in secure sums; it is made once and stored in its memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _NOTE = "secure-key"
 
 
 def own_key(memory: Memory) -> tuple[bytes, bytes]:
-    """Return the private and the public key, 48 and 49 bytes."""
-    from fbo_flower.secure import keys  # a device without secure sums has no use for it
+    """Return the agent's private key (48 bytes) and public key (49 bytes); make them if there are none."""
+    from fbo_flower.secure import keys  # imported late: only secure sums need it
 
-    known = memory.note(_NOTE)
-    if "private" in known:
-        private = bytes.fromhex(str(known["private"]))
+    note = memory.note(_NOTE)
+    if "private" in note:
+        private = bytes.fromhex(str(note["private"]))
     else:
         private = keys.new_private_key()
         memory.put_note(_NOTE, {"private": private.hex()})
@@ -22,7 +22,7 @@ def own_key(memory: Memory) -> tuple[bytes, bytes]:
 
 
 def identity(memory: Memory, study: str) -> dict[str, AnyArray]:
-    """Return what the agent's state of a study with secure sums must hold."""
-    from fbo_flower.algorithms.secure_aggregation import identity as arrays
+    """Return the arrays that the agent's state must hold in a study with secure sums."""
+    from fbo_flower.algorithms.secure_aggregation import identity as identity_arrays
 
-    return arrays(own_key(memory)[0], study)
+    return identity_arrays(own_key(memory)[0], study)

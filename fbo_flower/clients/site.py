@@ -1,11 +1,12 @@
-"""A site's own edge: train a model on its rows, and judge a model on them [Sun2019, sections 2.1 and 4.1].
+"""`SiteObjective`: train models on a site's rows, and judge models on them [Sun2019, sections 2.1 and 4.1].
 
-A site keeps its rows in two bags. A search sees losses on the *inbag* only; the *outbag* is for the report at
-the end. What `train` and `judge` return is a loss, smaller is better, and a number of rows: no row leaves.
+A site divides its rows into two bags. The search uses losses on the *inbag* only; the *outbag* is for the
+final report. `train` and `judge` return a loss (smaller is better) and a number of rows. No row leaves the
+site.
 
-The user's part: `make_model(config)` returns something whose `fit(x, y)` returns a fitted model, as every
-estimator and pipeline of scikit-learn does, and `load_data(context)` returns the two bags. Nothing is kept
-between calls; a `load_data` that is slow should keep its own result.
+The user writes two functions. `make_model(config)` returns an estimator whose `fit(x, y)` returns the fitted
+model, like every estimator and pipeline of scikit-learn. `load_data(context)` returns the two bags; it is
+called for every training and judgement, so a slow `load_data` should cache its result.
 
 References
 ----------
@@ -44,45 +45,45 @@ class Bag(NamedTuple):
 
 
 class SiteData(NamedTuple):
-    """A site's rows, each in one bag; a lockbox is judged on both."""
+    """The rows of a site in two bags; a lockbox judges models on both."""
 
     inbag: Bag
     outbag: Bag
 
 
 class Trained(NamedTuple):
-    """What training gave: the cross-validated loss, the model fitted on the whole inbag, and its rows."""
+    """The cross-validated loss, the model fitted on the whole inbag, and the number of rows of the inbag."""
 
     loss: float
     model: Any
     num_rows: int
 
 
-class Judged(NamedTuple):
-    """A model's loss on some rows, and their number."""
+class Judgement(NamedTuple):
+    """The loss of a model on some rows, and their number."""
 
     loss: float
     num_rows: int
 
 
 def misclassification(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
-    """Share of wrong labels."""
+    """Return the fraction of wrong labels."""
     return float(np.mean(np.asarray(y_true) != np.asarray(y_pred)))
 
 
 def balanced_error(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
-    """Mean over the classes in `y_true` of their shares of wrong labels."""
+    """Return the mean, over the classes in `y_true`, of the fraction of wrong labels."""
     true, wrong = np.asarray(y_true), np.asarray(y_true) != np.asarray(y_pred)
     return float(np.mean([np.mean(wrong[true == label]) for label in np.unique(true)]))
 
 
 def squared_error(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
-    """Mean squared difference."""
+    """Return the mean squared difference."""
     return float(np.mean(np.square(np.asarray(y_true, dtype=float) - np.asarray(y_pred, dtype=float))))
 
 
 def absolute_error(y_true: npt.ArrayLike, y_pred: npt.ArrayLike) -> float:
-    """Mean absolute difference."""
+    """Return the mean absolute difference."""
     return float(np.mean(np.abs(np.asarray(y_true, dtype=float) - np.asarray(y_pred, dtype=float))))
 
 
@@ -96,21 +97,23 @@ SCORERS: dict[str, Scorer] = {
 
 @dataclass(frozen=True)
 class SiteObjective:
-    """Train and judge models on one site's rows; called as an objective, it is the site's own view.
+    """Train and judge models on the rows of one site.
+
+    Called as an objective, it returns minus the cross-validated loss: so a site can also tune alone.
 
     Parameters
     ----------
     make_model : `make_model(config)` returns an unfitted estimator or pipeline
     load_data : `load_data(context) -> SiteData`
     scorer : a name in `SCORERS`, or `scorer(y_true, y_pred) -> loss`, smaller is better
-    folds : of the cross-validation; fewer where a class has fewer rows. Targets of a floating type are
-        dealt to the folds at random, anything else class by class
-    seed : of the folds, which are the same for every configuration, method and study
+    folds : number of folds of the cross-validation; fewer if a class has fewer rows. Floating-point targets
+        are divided at random, all others class by class
+    seed : seed of the folds, which are the same for every configuration, method and study
 
     Raises
     ------
     ConfigError
-        If the scorer is unknown or there are fewer than two folds.
+        If the scorer is unknown, or `folds` is less than 2.
     """
 
     make_model: Callable[[Config], Any]
@@ -129,11 +132,11 @@ class SiteObjective:
 
     @property
     def is_rate(self) -> bool:
-        """Whether a loss is a share of the rows, so that one row moves it by `1/n` at most."""
+        """Whether the loss is a fraction of the rows, so that one row changes it by at most `1/n`."""
         return self.scorer == "misclassification"
 
     def __call__(self, config: Config, context: ObjectiveContext) -> float:
-        """Return minus the cross-validated loss on the inbag: what a site alone would maximise."""
+        """Return minus the cross-validated loss on the inbag, which a site that tunes alone maximises."""
         (bag,) = self._bags("inbag", context)
         return -self.cross_validate(config, bag)
 
@@ -143,14 +146,14 @@ class SiteObjective:
         Raises
         ------
         ObjectiveError
-            If the rows cannot be loaded or used, or a fit or its loss fails; the reason is in it.
+            If the rows cannot be loaded or used, or a fit or its loss fails; the text says why.
         """
         (bag,) = self._bags("inbag", context)
         loss = self.cross_validate(config, bag)
         return Trained(loss, self._fit(config, bag.x, bag.y), len(bag.y))
 
     def cross_validate(self, config: Config, bag: Bag) -> float:
-        """Return the mean loss over the folds of a bag; errors as `train`."""
+        """Return the mean loss over the folds of a bag; it raises the same errors as `train`."""
         x, y = bag
         losses = []
         for train, test in splits(y, self.folds, self.seed):
@@ -159,7 +162,7 @@ class SiteObjective:
             losses.append(self._loss(held_out.y, [_predicted(model.predict, held_out)]))
         return float(np.mean(losses))
 
-    def judge(self, predict: Predict, rows: str, context: ObjectiveContext) -> Judged:
+    def judge(self, predict: Predict, rows: str, context: ObjectiveContext) -> Judgement:
         """Return the loss of a model on the site's rows.
 
         Parameters
@@ -174,52 +177,55 @@ class SiteObjective:
         """
         bags = self._bags(rows, context)
         y = np.concatenate([bag.y for bag in bags])
-        return Judged(self._loss(y, [_predicted(predict, bag) for bag in bags]), len(y))
+        return Judgement(self._loss(y, [_predicted(predict, bag) for bag in bags]), len(y))
 
     def _bags(self, rows: str, context: ObjectiveContext) -> list[Bag]:
         if rows not in BAGS:
             raise ObjectiveError(f"rows: expected one of {', '.join(BAGS)}, got {rows!r}")
-        data = _reported("load_data", lambda: SiteData(*self.load_data(context)))
+        data = _call_user_code("load_data", lambda: SiteData(*self.load_data(context)))
         return [_checked(name, getattr(data, name)) for name in BAGS[rows]]
 
     def _fit(self, config: Config, x: Any, y: Any) -> Any:
-        return _reported("fit", lambda: self.make_model(config).fit(x, y))
+        return _call_user_code("fit", lambda: self.make_model(config).fit(x, y))
 
     def _loss(self, y: Any, predictions: list[Any]) -> float:
         scorer = SCORERS[self.scorer] if isinstance(self.scorer, str) else self.scorer
-        loss = _reported("scorer", lambda: float(scorer(y, np.concatenate(predictions))))
+        loss = _call_user_code("scorer", lambda: float(scorer(y, np.concatenate(predictions))))
         if not math.isfinite(loss):
             raise ObjectiveError(f"scorer: expected a finite loss, got {loss}")
         return loss
 
 
 def splits(y: npt.ArrayLike, num_folds: int, seed: int) -> list[tuple[Rows, Rows]]:
-    """Return the rows to train on and to test on, fold by fold.
+    """Return the training rows and test rows of each fold.
 
-    Classes are dealt out one after the other, so that a class and the whole are spread over the folds with a
-    difference of one row at most. There are as many folds as the smallest class has rows, if that is fewer.
+    Every class is divided evenly: its numbers of rows in two folds differ by at most one, and so do the sizes
+    of the folds. If the smallest class has fewer rows than `num_folds`, there are as many folds as it has
+    rows.
 
     Parameters
     ----------
-    y : `(n,)`; of a floating type: one class with all rows
+    y : `(n,)`; floating-point targets count as one class
 
     Raises
     ------
     ObjectiveError
-        If there are classes but not two, or a class has a single row.
+        If the targets are labels of a single class, or a class has a single row.
     """
     targets = np.asarray(y)
     continuous = targets.dtype.kind == "f"
     labels, codes = np.unique(np.zeros(targets.size) if continuous else targets, return_inverse=True)
     counts = np.bincount(codes)
     if counts.size == 0 or counts.min() < 2 or (labels.size < 2 and not continuous):
-        found = dict(zip(labels[:5].tolist(), counts[:5].tolist(), strict=True))
-        raise ObjectiveError(f"inbag: expected two classes or more of two rows or more, got {found}")
+        row_counts = dict(zip(labels[:5].tolist(), counts[:5].tolist(), strict=True))
+        raise ObjectiveError(
+            f"inbag: expected two classes or more of two rows or more, got rows per class {row_counts}"
+        )
     num_folds = min(num_folds, int(counts.min()))
     rng = generator(seed, "folds")
-    dealt = np.concatenate([rng.permutation(np.flatnonzero(codes == code)) for code in range(labels.size)])
+    order = np.concatenate([rng.permutation(np.flatnonzero(codes == code)) for code in range(labels.size)])
     fold = np.empty(targets.size, dtype=np.intp)
-    fold[dealt] = np.arange(targets.size) % num_folds
+    fold[order] = np.arange(targets.size) % num_folds
     return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(num_folds)]
 
 
@@ -228,26 +234,26 @@ def _checked(name: str, bag: Any) -> Bag:
     y = np.asarray(y)
     if y.ndim != 1 or not y.size or len(x) != y.size:
         raise ObjectiveError(
-            f"{name}: expected a row of features per target and at least one, "
+            f"{name}: expected at least one row, and as many rows of features as targets, "
             f"got {len(x)} rows and targets of shape {y.shape}"
         )
     return Bag(x, y)
 
 
 def _predicted(predict: Predict, bag: Bag) -> Any:
-    predicted = np.asarray(_reported("predict", lambda: predict(bag.x)))
+    predicted = np.asarray(_call_user_code("predict", lambda: predict(bag.x)))
     if predicted.shape != bag.y.shape:
         raise ObjectiveError(f"predict: expected {bag.y.shape} predictions, got {predicted.shape}")
     return predicted
 
 
 def _rows(x: Any, rows: Rows) -> Any:
-    """Return rows of an array, or of a data frame."""
+    """Return some rows of an array or a data frame."""
     return x.iloc[rows] if hasattr(x, "iloc") else np.asarray(x)[rows]
 
 
-def _reported(what: str, work: Callable[[], T]) -> T:
-    """Do what the user's code does; whatever it raises costs the trial and says why."""
+def _call_user_code(what: str, work: Callable[[], T]) -> T:
+    """Return `work()`; turn any exception of the user's code into an ObjectiveError with its reason."""
     try:
         return work()
     except ObjectiveError:

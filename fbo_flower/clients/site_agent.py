@@ -1,8 +1,8 @@
 """`SiteAgent`: one site of a restrictive federated model selection, as Flower's `NumPyClient`.
 
-An openbox trains models on its own rows and sends them; a curator judges models on its rows and answers one
-number; a lockbox judges once, at the end. The site holds to its role whatever a server asks, and to what its
-operator allows: see `SiteOptions`.
+An openbox trains models on its own rows and sends them. A curator judges models on its rows and returns one
+number for each. A lockbox judges models only once, at the end. The site refuses every task outside its role
+and outside what its operator allows, see `SiteOptions`.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Shipment:
-    """What training one configuration gave, and may leave.
+    """A trained model, packed to be sent, and its loss.
 
     Parameters
     ----------
-    loss : cross-validated, on the inbag rows
-    num_rows : of the inbag
-    model : the model that was fitted to all of them, packed, `(n,)` uint8
-    carries : names of the model's parts that hold rows of the inbag
+    loss : cross-validated on the inbag
+    num_rows : number of rows of the inbag
+    model : the model fitted to the whole inbag, packed, `(n,)` uint8
+    carries : names of the model's parts that contain rows of the inbag
     """
 
     loss: float
@@ -62,31 +62,31 @@ class Shipment:
 
 
 class Site(Protocol):
-    """What a site can do with its rows; see `clients.model_site` for scikit-learn's models."""
+    """The operations of a site on its rows; `clients.model_site` implements them for scikit-learn."""
 
     @property
     def is_rate(self) -> bool:
-        """Whether a loss is a misclassification rate."""
+        """Whether the loss is a misclassification rate."""
         ...
 
     def train(self, config: dict[str, Any], context: ObjectiveContext) -> Shipment:
-        """Cross-validate a configuration and fit it."""
+        """Cross-validate a configuration, fit a model to the whole inbag, and return both results."""
         ...
 
     def judge(self, model: AnyArray, rows: str, context: ObjectiveContext) -> tuple[float, int]:
-        """Return the loss of a packed model, and on how many rows; WireError if the model is refused."""
+        """Return the loss of a packed model and the number of rows; raise WireError if it is refused."""
         ...
 
 
 class SiteAgent(TuningAgent):
-    """A site that trains models, judges them, or is kept for the end.
+    """An agent that trains models (openbox) or judges them (curator, lockbox).
 
     Parameters
     ----------
-    site : the data, and what is done with them
+    site : trains and judges models on the site's rows
     options : what the operator allows
     space, context, seed, disclose, journals : see `TuningAgent`
-    role : "openbox", "curator" or "lockbox"; the operator's `node_config` comes first
+    role : "openbox", "curator" or "lockbox"; `role` in `node_config` overrides it
 
     Raises
     ------
@@ -114,44 +114,46 @@ class SiteAgent(TuningAgent):
                 f"role: expected one of {', '.join(ROLES)} in node_config of agent {self._agent}, "
                 f"got {self._role!r}"
             )
-        self._allowed = options
-        if self._allowed.answer_noise_epsilon and not site.is_rate:
+        self._site_options = options
+        if self._site_options.answer_noise_epsilon and not site.is_rate:
             raise ConfigError(
-                "answer_noise_epsilon: expected with a misclassification rate only, whose sensitivity is 1/n"
+                "answer_noise_epsilon: expected scorer='misclassification', whose sensitivity is 1/n, got "
+                "another scorer; set answer_noise_epsilon = 0 or change the scorer"
             )
 
     def get_properties(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer the roll-call, role included."""
+        """Return this site's registration, with its role."""
         return {**super().get_properties(config), "role": self._role}
 
-    # -- what it does --------------------------------------------------------------------------------------
+    # -- one task --------------------------------------------------------------------------------------------
 
     def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
         if not roles(algorithm):
             raise ConfigError(
-                f"algorithm: expected one for sites with roles, such as rfms, got {algorithm.name}"
+                f"algorithm: expected one for sites with roles, such as rfms, got {algorithm.name}; an agent "
+                "for it is made with `client_app`"
             )
         if task.phase not in _PHASES[self._role]:
             raise WireError(
                 f"phase: expected {' or '.join(_PHASES[self._role])} at a {self._role}, got {task.phase}"
             )
         if self._role == OPENBOX and task.phase is Phase.FINISH and "digests" not in agent_state.arrays:
-            raise WireError("model: expected one that this site has made, it has made none in this study")
+            raise WireError("model: expected one that this site has made, but it has made none in this study")
 
     def _evaluator(
         self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
     ) -> Evaluator:
-        return SiteEvaluator(self._site, self._allowed, self._role, self._space, context)
+        return SiteEvaluator(self._site, self._site_options, self._role, self._space, context)
 
 
 @dataclass(frozen=True)
 class SiteEvaluator:
-    """Trains and judges for one task of a site.
+    """Trains or judges models for one task of a site.
 
     Parameters
     ----------
-    site, options, role, space : the site's
-    context : the task at hand
+    site, options, role, space : of the site
+    context : the task
     """
 
     site: Site
@@ -161,13 +163,13 @@ class SiteEvaluator:
     context: TaskContext
 
     def __call__(self, query: Query, first_trial: int) -> Outcome:
-        """Return the loss of a configuration or of a model; what the journal holds is not done again."""
+        """Return minus the loss of a configuration or a model; stored evaluations are not repeated."""
         task, replay = self.context.task, self.context.replay
         point = self.space.snap(query.points)[0]
         row = replay.take(task.trial, point, 1)
         if row is None:
             row = self._evaluate(query, point)
-            replay.enter(row)
+            replay.append(row)
         if row.failure:
             log(WARNING, "agent %s, trial %d failed: %s", self.context.agent, task.trial, row.failure)
         return Outcome(
@@ -180,7 +182,7 @@ class SiteEvaluator:
         )
 
     def arrays(self) -> Mapping[str, AnyArray]:
-        """Return nothing: sites keep their losses in the algorithm's own arrays."""
+        """Return no arrays: the losses are in the algorithm's own arrays."""
         return {}
 
     def _evaluate(self, query: Query, point: Array) -> Evaluation:
@@ -203,28 +205,28 @@ class SiteEvaluator:
         return Evaluation(trial, point, -loss, measures={"num_rows": float(num_rows), "epsilon": spent})
 
     def _train(self, config: dict[str, Any], context: ObjectiveContext) -> Shipment:
-        trained = _guarded(lambda: self.site.train(config, context))
+        trained = _as_objective_error(lambda: self.site.train(config, context))
         parts = ", ".join(trained.carries[:3])
         if trained.carries and not self.options.allow_models_with_data:
             raise ObjectiveError(
-                f"{REFUSED}the model carries rows of the openbox's data ({parts}); its operator may set "
-                "allow_models_with_data = true in node_config, or choose another learner"
+                f"{REFUSED}expected a model without rows of the openbox's data, got rows in {parts}; choose "
+                "another learner, or let the operator set allow_models_with_data = true in node_config"
             )
         if trained.carries:
             log(
                 INFO if context.trial else WARNING,
-                "agent %s, trial %d: the model that leaves carries rows of this site's data (%s), as "
-                "allow_models_with_data permits", self.context.agent, context.trial, parts,
+                "agent %s, trial %d: the model that is sent carries rows of this site's data (%s); "
+                "allow_models_with_data permits it", self.context.agent, context.trial, parts,
             )  # fmt: skip
         if trained.model.nbytes > self.options.max_model_bytes:
             raise ObjectiveError(
-                f"{REFUSED}the model has {trained.model.nbytes} bytes, more than max_model_bytes = "
-                f"{self.options.max_model_bytes}"
+                f"{REFUSED}expected a model of at most {self.options.max_model_bytes} bytes, the site's "
+                f"max_model_bytes, got {trained.model.nbytes} bytes"
             )
         return trained
 
     def _judge(self, model: AnyArray, split: str, context: ObjectiveContext) -> tuple[float, int, float]:
-        """Return the loss that may leave, its number of rows, and the epsilon spent on these rows so far."""
+        """Return the (noisy) loss to send, its number of rows, and the total epsilon spent on these rows."""
         account = Account.read(self.context.memory)
         budget = self.options.query_budget
         if self.role != OPENBOX and budget and account.answers.get(split, 0) >= budget:
@@ -232,8 +234,8 @@ class SiteEvaluator:
         rows = "all" if self.role == LOCKBOX else split
         epsilon = 0.0 if self.role == OPENBOX else self.options.answer_noise_epsilon
         account = account.charge(split, epsilon)
-        account.write(self.context.memory)  # first: that a model fails is an answer, too
-        loss, num_rows = _guarded(lambda: self.site.judge(model, rows, context))
+        account.write(self.context.memory)  # before judging: a failure also reveals something
+        loss, num_rows = _as_objective_error(lambda: self.site.judge(model, rows, context))
         if epsilon:
             rng = self.context.draws("noise", self.context.task.trial)
             loss = noisy_rate(loss, num_rows, epsilon, rng)
@@ -249,15 +251,15 @@ class SiteEvaluator:
         log(INFO, "agent %s: saved %s", self.context.agent, path)
 
 
-def _guarded(work: Callable[[], _T]) -> _T:
-    """Run what a site does with its data; whatever it raises costs this trial, and only a refusal is told."""
+def _as_objective_error(work: Callable[[], _T]) -> _T:
+    """Return `work()`; turn any exception into an ObjectiveError, with REFUSED only for a refused model."""
     try:
         return work()
-    except WireError as error:  # the model cannot be trusted; nothing of the data is in the text
+    except WireError as error:  # the model is refused; the text holds nothing about the data
         raise ObjectiveError(f"{REFUSED}{error}"[:_MAX_REASON]) from error
-    except Exception as error:  # the user's code, or a learner's
+    except Exception as error:  # an error of the user's code or of a learner
         raise ObjectiveError(f"{type(error).__name__}: {error}"[:_MAX_REASON]) from error
 
 
 def _no_objective(config: dict[str, Any], context: ObjectiveContext) -> float:
-    raise ObjectiveError("a site has no objective")
+    raise ObjectiveError("expected an agent with an objective, got a site")

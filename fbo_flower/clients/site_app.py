@@ -1,4 +1,4 @@
-"""`site_app`: a complete Flower ClientApp for a site, from a learner, its search space and the rows."""
+"""`site_app`: make a Flower ClientApp for a site from a learner, its search space and the site's rows."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ def site_app(
     seed: int | None = None,
     disclose: str = "none",
 ) -> ClientApp:
-    """Return a ClientApp whose node is an openbox, a curator or a lockbox, as its operator says.
+    """Return a ClientApp for an openbox, a curator or a lockbox.
 
-    Every site runs the same app. `node_config` holds the site's `role` and what its operator allows, see
-    `SiteOptions`; `load_data` finds in it where the rows are.
+    All sites run the same app. `node_config` holds the site's `role` and the operator's options, see
+    `SiteOptions`. It is also the place for the path of the rows, which `load_data` gets in its context.
 
     Parameters
     ----------
     make_model, load_data, scorer, folds : see `SiteObjective`
-    space : of `make_model`'s configurations, the same at every site; the roll-call compares digests
+    space : search space of `make_model`'s configurations; the server compares its digest with the other
+        sites' at registration
     seed, disclose : see `TuningAgent`
     """
     objective = SiteObjective(make_model, load_data, scorer, folds)
@@ -58,7 +59,12 @@ def site_agent(
     defaults: Mapping[str, Any] | None = None,
     journals: str | os.PathLike[str] | None = None,
 ) -> SiteAgent:
-    """Return the agent of a node; `role` and `defaults` of `SiteOptions` where `node_config` says nothing."""
+    """Return the agent of a site.
+
+    Parameters
+    ----------
+    role, defaults : role and values of `SiteOptions` that `node_config` does not set
+    """
     options = SiteOptions.read(context.node_config, defaults or {})
     site = ModelSite(objective, options)
     return SiteAgent(

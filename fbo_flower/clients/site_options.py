@@ -1,4 +1,4 @@
-"""What the operator of a site decides, in `node_config`; no server can change it."""
+"""`SiteOptions`: what the operator of a site allows, in `node_config`; the server cannot change it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from fbo_flower.errors import ConfigError
 
 @dataclass(frozen=True)
 class SiteOptions:
-    """The operator's options; each is a key of `node_config`.
+    """The options of a site's operator; each is a key of `node_config`.
 
     Parameters
     ----------
-    allow_models_with_data : openbox: ship models that hold rows of its data, as support vectors are
-    max_model_bytes : size of a packed model up to which it is shipped, and judged
-    models : openbox: directory in which the last models are saved as skops files; "": they are not saved
-    trusted : full names of types, separated by commas, that a model may hold beyond those known as harmless
-    model_seconds, model_memory_bytes : what a model of another site may take to load and predict
+    allow_models_with_data : openbox: send models that contain rows of its data, for example support vectors
+    max_model_bytes : largest packed model that is sent or judged
+    models : openbox: directory for the final models, as skops files; "": do not save them
+    trusted : full names of types, separated by commas, that a model may contain in addition to the types
+        that are known to be harmless
+    model_seconds, model_memory_bytes : time and memory that another site's model may use to load and predict
     in_process : judge models in this process, without these two limits; for simulations
-    query_budget : curator, lockbox: answers given in all, of the search and of the end apart, whatever the
-        study; 0: no limit
-    answer_noise_epsilon : curator, lockbox: Laplace noise of scale `1 / (n epsilon)` on every answer, which
-        must be a misclassification rate over `n` rows; 0: none
+    query_budget : curator, lockbox: largest number of answers in all studies together, counted separately
+        for the search and for the final report; 0: no limit
+    answer_noise_epsilon : curator, lockbox: add Laplace noise of scale `1 / (n epsilon)` to every answer,
+        which must be a misclassification rate over `n` rows; 0: no noise
     """
 
     allow_models_with_data: bool = False
@@ -45,7 +46,7 @@ class SiteOptions:
                 raise ConfigError(f"{name}: expected true or false, got {getattr(self, name)!r}")
         for name in ("models", "trusted"):
             if not isinstance(getattr(self, name), str):
-                raise ConfigError(f"{name}: expected a text, got {getattr(self, name)!r}")
+                raise ConfigError(f"{name}: expected a string, got {getattr(self, name)!r}")
         check_number("model_seconds", self.model_seconds, 1e-3)
         check_number("model_memory_bytes", self.model_memory_bytes, 1, integer=True)
         check_number("max_model_bytes", self.max_model_bytes, 1, MAX_MODEL_BYTES, integer=True)
@@ -54,16 +55,16 @@ class SiteOptions:
 
     @property
     def trusted_types(self) -> tuple[str, ...]:
-        """Return the names in `trusted`."""
+        """Return the names in `trusted` as a tuple."""
         return tuple(name.strip() for name in self.trusted.split(",") if name.strip())
 
     @classmethod
     def defaults(cls) -> dict[str, object]:
-        """Return every option with its default."""
+        """Return option -> its default value."""
         return {f.name: f.default for f in fields(cls)}
 
     @classmethod
     def read(cls, node_config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Self:
-        """Return the operator's options, and `defaults` where the operator says nothing."""
-        given = {**defaults, **node_config}
-        return cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
+        """Return the options in `node_config`; `defaults` replace those that it does not set."""
+        values = {**defaults, **node_config}
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})

@@ -1,4 +1,4 @@
-"""What an agent knows while it works on one task: who it is, what was asked, and where it keeps its work."""
+"""`TaskContext`: the agent, the task and the agent's memory, while the agent runs a task."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class TaskContext:
 
     Parameters
     ----------
-    agent : its id
+    agent : id of the agent
     partition : its partition of a simulated data set; -1 on a device without one
-    task : as it was verified
-    entropy : of the agent's draws in this study
-    memory : what it remembers
-    replay : evaluations of this task, made before the agent was cut off or now
-    node_config, run_config : Flower's
+    task : the verified task
+    entropy : seed of the agent's random numbers in this study
+    memory : the agent's memory
+    replay : evaluations of this task from before an interruption; it also stores new ones
+    node_config, run_config : settings of Flower's context
     """
 
     agent: str
@@ -40,11 +40,11 @@ class TaskContext:
     run_config: Mapping[str, Any]
 
     def draws(self, purpose: str, *keys: int) -> np.random.Generator:
-        """Return the generator of a purpose in this phase; see `algorithms.session.Draws`."""
+        """Return the random generator for a purpose in this phase; see `algorithms.session.Draws`."""
         return generator(self.entropy, "agent", self.agent, purpose, str(self.task.phase), *keys)
 
     def objective_context(self, trial: int) -> ObjectiveContext:
-        """Return what the objective is told beside the configuration of a trial."""
+        """Return the context that the objective gets for a trial."""
         return ObjectiveContext(
             self.agent,
             self.partition,
@@ -57,12 +57,12 @@ class TaskContext:
 
 
 class Evaluator(Protocol):
-    """Has the queries of one task evaluated."""
+    """Evaluates the queries of one task."""
 
     def __call__(self, query: Query, first_trial: int) -> Outcome:
-        """Return what came of a query, whose first trial has this id."""
+        """Return the outcome of a query; its trials are numbered from `first_trial`."""
         ...
 
     def arrays(self) -> Mapping[str, AnyArray]:
-        """Return what the agent's state shall hold of the evaluations beside the algorithm's own arrays."""
+        """Return arrays about the evaluations that the agent's state stores with the algorithm's arrays."""
         ...

@@ -182,7 +182,7 @@ class AgentJournal:
         with self._store.transaction():
             ledger.insert(self._store.connection, sent)
 
-    def enter_roll_call(self, names: Sequence[str]) -> None:
+    def enter_registration(self, names: Sequence[str]) -> None:
         """Store the names of the fields that the agent sends at registration, if they changed."""
         if self.note("roll-call") != {"names": list(names)}:
             self.put_note("roll-call", {"names": list(names)})

@@ -1,7 +1,7 @@
 """Each algorithm as a Flower strategy: `FTS(...).start(grid, num_rounds=25)` in a ServerApp.
 
-The classes are made from the algorithms' records. `STRATEGIES["fts"]` finds one by the algorithm's name, also
-that of an algorithm from another package.
+Each class is made from the record of its algorithm. `STRATEGIES["fts"]` returns the strategy of an algorithm
+by its name, also for algorithms that another package adds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # a test compares these names with the records
 else:
 
     def __getattr__(name):
-        """Return the strategy of this name: `from fbo_flower.strategies import FTS`."""
+        """Return the strategy class of this name, for `from fbo_flower.strategies import FTS`."""
         record = built_in_class(name)
         if record is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,7 @@
-"""A ServerApp that tunes nothing: it asks every node who it is and prints the answers as one line of JSON."""
+"""The ServerApp of `fbo-flower doctor`: ask every node for its properties, print the replies as JSON.
+
+It runs no tuning. The output is one line, which begins with `MARK`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Print the report of `examine`."""
+    """Print the result of `examine` as one line of JSON."""
     settings = json.loads(str(context.run_config[SETTINGS]))
     print(MARK + json.dumps(examine(grid, **settings)), flush=True)
 
@@ -37,40 +40,40 @@ def main(grid: Grid, context: Context) -> None:
 def examine(
     grid: Grid, num_nodes: int = 0, wait_seconds: float = 30.0, action: str | None = None
 ) -> dict[str, Any]:
-    """Ask the nodes who they are.
+    """Ask all nodes for their properties and return their replies.
 
     Parameters
     ----------
-    num_nodes : to wait for; 0: until their number is steady
-    wait_seconds : deadline for their connection, and again for their answers
-    action : as in `TuningStrategy`
+    num_nodes : nodes to wait for; 0: wait until the number of connected nodes stops changing
+    wait_seconds : how long to wait for the nodes to connect, and then again for their replies
+    action : see `TuningStrategy`
 
     Returns
     -------
-    "server": its versions; "nodes": for each its id, the server's clock before and after, and either what it
-    says of itself or an "error"
+    "server": versions and clock of the server; "nodes": for each node its id, the server's clock when the
+    request was sent and when the reply arrived, and either the node's properties or an "error"
     """
     stop = threading.Event()
     nodes = _connected(grid, num_nodes, wait_seconds)
     kind = MessageType.QUERY + (f".{action}" if action else "")
     content = [RecordDict({"config": ConfigRecord()}) for _ in nodes]
     messages = [Message(c, node, kind, group_id="0") for c, node in zip(content, nodes, strict=True)]
-    sent, heard = time.time(), dict.fromkeys(range(len(nodes)), 0.0)
+    sent, received = time.time(), dict.fromkeys(range(len(nodes)), 0.0)
 
-    def hear(replies: Mapping[int, Message]) -> None:
-        heard.update(dict.fromkeys(replies, time.time()))
+    def note_times(replies: Mapping[int, Message]) -> None:
+        received.update(dict.fromkeys(replies, time.time()))
 
-    replies = send_and_receive(grid, messages, wait_seconds, stop, on_replies=hear)
+    replies = send_and_receive(grid, messages, wait_seconds, stop, on_replies=note_times)
     rows = []
     for position, node in enumerate(nodes):
-        row: dict[str, Any] = {"node": str(node), "sent": sent, "heard": heard[position]}
+        row: dict[str, Any] = {"node": str(node), "sent": sent, "heard": received[position]}
         reply = replies.get(position)
         if reply is None:
-            row["error"] = f"no answer within {wait_seconds:g} s"
+            row["error"] = f"no reply within {wait_seconds:g} s"
         elif reply.has_error():
             row["error"] = str(reply.error.reason)[:MAX_TEXT]
         else:
-            row |= _said(reply.content)
+            row |= _properties(reply.content)
         rows.append(row)
     server = {
         "version": __version__,
@@ -83,25 +86,26 @@ def examine(
 
 
 def _connected(grid: Grid, num_nodes: int, wait_seconds: float) -> list[int]:
+    """Return the connected nodes once their number is `num_nodes` or stops changing, or at the deadline."""
     nodes, now = sorted(grid.get_node_ids()), time.monotonic()
     steady_since, deadline = now, now + wait_seconds
     while time.monotonic() < deadline and not (0 < num_nodes <= len(nodes)):
         if not num_nodes and nodes and time.monotonic() - steady_since >= _STEADY_SECONDS:
             break
         time.sleep(0.1)
-        if (seen := sorted(grid.get_node_ids())) != nodes:
-            nodes, steady_since = seen, time.monotonic()
+        if (current := sorted(grid.get_node_ids())) != nodes:
+            nodes, steady_since = current, time.monotonic()
     return nodes
 
 
-def _said(content: RecordDict) -> dict[str, Any]:
-    """Return what a node says of itself, as far as it is short text or a number."""
+def _properties(content: RecordDict) -> dict[str, Any]:
+    """Return the properties that a node reports; other types than text and numbers are left out."""
     config = content.get("config")
     if not isinstance(config, ConfigRecord):
-        return {"error": "it answers, but not as an agent of fbo-flower"}
-    said = {key: config[key] for key in _KEYS if key in config}
+        return {"error": "expected the properties of an fbo-flower agent, got a reply without them"}
+    properties = {key: config[key] for key in _KEYS if key in config}
     return {
         key: value[:MAX_TEXT] if isinstance(value, str) else value
-        for key, value in said.items()
+        for key, value in properties.items()
         if isinstance(value, str | int | float)
     }

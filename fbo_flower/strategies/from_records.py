@@ -1,4 +1,4 @@
-"""Strategies made from the algorithms' records: one class per algorithm, made when it is asked for."""
+"""Make one strategy class for each algorithm record, the first time that it is used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fbo_flower.strategies.base import TuningStrategy
 
 
 class Strategies(Mapping[str, type[TuningStrategy]]):
-    """The strategy of every algorithm by the algorithm's name, plugins included."""
+    """Read-only mapping: name of an algorithm -> its strategy class; plugins are included."""
 
     def __getitem__(self, name: str) -> type[TuningStrategy]:
         if name not in self:
@@ -32,14 +32,16 @@ class Strategies(Mapping[str, type[TuningStrategy]]):
 
 
 def strategy_class(record: AlgorithmRecord) -> type[TuningStrategy]:
-    """Return the strategy of an algorithm; ConfigError if the algorithm cannot be imported."""
+    """Return the strategy class of an algorithm; raise ConfigError if its import fails."""
     module = "fbo_flower.strategies" if record.name in BUILT_IN else __name__
-    return _made(record.load(), module, record.summary, record.caution)
+    return _make_class(record.load(), module, record.summary, record.caution)
 
 
 @cache
-def _made(algorithm: type[Algorithm[Any]], module: str, summary: str, caution: str) -> type[TuningStrategy]:
-    """Return the strategy of an algorithm's class, the same one every time."""
+def _make_class(
+    algorithm: type[Algorithm[Any]], module: str, summary: str, caution: str
+) -> type[TuningStrategy]:
+    """Return the strategy class of an algorithm; equal arguments give the same class."""
     paragraphs = [
         f"Run `{algorithm.name}`: {summary}.",
         *([caution] if caution else []),

@@ -1,8 +1,8 @@
-"""Tuning in a federation that still speaks Flower's legacy API: `server_fn`, `client_fn`, `NumPyClient`.
+"""Tuning in an app that uses Flower's legacy API: `server_fn`, `client_fn`, `NumPyClient`.
 
-`legacy_strategy` tunes before the first legacy round and then hands over to the strategy that was there
-before. `LegacyGrid` puts the messages of a tuning strategy into the legacy form on their way out, and back on
-their way in, so the strategies and the agents are those of the Message API.
+`legacy_strategy` tunes before the first legacy round, and then runs the app's own strategy. `LegacyGrid`
+converts messages between the Message API and the legacy API, so the same tuning strategies and agents work
+with both.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fbo_flower.study.study import Study
 from fbo_flower.wire.flower_records import from_records, to_records
 from fbo_flower.wire.numpy_client import from_lists, to_lists
 
-_NOTHING = Parameters(tensors=[], tensor_type="numpy.ndarray")
+_NO_PARAMETERS = Parameters(tensors=[], tensor_type="numpy.ndarray")
 
 
 def legacy_strategy(
@@ -50,16 +50,16 @@ def legacy_strategy(
     resume: bool = False,
     wait_seconds: float = 120.0,
 ) -> Strategy:
-    """Return a strategy for `ServerApp(server_fn=...)` that tunes first.
+    """Return a strategy for `ServerApp(server_fn=...)` that tunes before its first round.
 
     Parameters
     ----------
-    tuning : `FTS(...)`, for instance; its `study` holds what was found
+    tuning : a tuning strategy such as `FTS(...)`; afterwards its `study` holds the results
     num_rounds, journal, resume : of the tuning, see `TuningStrategy.start`. The rounds of Flower's
-        `ServerConfig` come after it
-    then : called with what was found; returns the strategy of those rounds, or None, as without `then`: they
-        are empty
-    wait_seconds : for the first client to connect
+        `ServerConfig` follow it
+    then : `then(study)` returns the strategy for the rounds after the tuning; None, or no `then`: these
+        rounds do nothing
+    wait_seconds : how long to wait for the first client
 
     Returns
     -------
@@ -75,7 +75,7 @@ def legacy_strategy(
 
 
 class _TuneFirst(Strategy):
-    """Tune when Flower asks for initial parameters; from then on, be the other strategy."""
+    """Tune when Flower asks for the initial parameters; then pass every call to the next strategy."""
 
     def __init__(self, tune: Callable[[Grid], Strategy | None], wait_seconds: float) -> None:
         self._tune = tune
@@ -83,17 +83,18 @@ class _TuneFirst(Strategy):
         self._next: Strategy | None = None
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
-        client_manager.all()  # Flower looks for clients now, and not only every 5 seconds
+        client_manager.all()  # makes Flower update its list of clients now; it does so only every 5 seconds
         client_manager.wait_for(1, timeout=int(self._wait_seconds))
         proxies = list(client_manager.all().values())
         grid = getattr(proxies[0], "grid", None) if proxies else None
         if not isinstance(grid, Grid):
             raise ConfigError(
                 f"legacy_strategy: expected clients of a ServerApp within {self._wait_seconds:g} s, "
-                f"got {len(proxies)} clients{' that are not on a Grid' if proxies else ''}"
+                f"got {len(proxies)} clients{' that are not on a Grid' if proxies else ''}; start more "
+                "clients, or set a larger wait_seconds"
             )
         self._next = self._tune(grid)
-        return _NOTHING if self._next is None else self._next.initialize_parameters(client_manager)
+        return _NO_PARAMETERS if self._next is None else self._next.initialize_parameters(client_manager)
 
     def configure_fit(self, server_round: int, parameters: Parameters, client_manager: ClientManager) -> Any:
         return (
@@ -130,23 +131,23 @@ class _TuneFirst(Strategy):
 
 
 class LegacyGrid(Grid):
-    """A Grid whose nodes run a `ClientApp(client_fn=...)`.
+    """A Grid for nodes that run a `ClientApp(client_fn=...)`: it converts each message to the legacy API.
 
     Parameters
     ----------
-    grid : Flower's; messages go out and come in through it
+    grid : Flower's grid, which sends and receives the converted messages
     """
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
 
     def set_run(self, run: Run) -> None:
-        """Set the run of the grid within."""
+        """Set the run of Flower's grid."""
         self._grid.set_run(run)
 
     @property
     def run(self) -> Run:
-        """Return the run of the grid within."""
+        """Return the run of Flower's grid."""
         return self._grid.run
 
     def create_message(
@@ -157,7 +158,7 @@ class LegacyGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        """Return a message in the form of the Message API."""
+        """Return a new message of the Message API."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> Iterable[int]:
@@ -165,28 +166,28 @@ class LegacyGrid(Grid):
         return self._grid.get_node_ids()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages in the legacy form."""
+        """Convert the messages to the legacy API and send them."""
         return self._grid.push_messages([_outgoing(message) for message in messages])
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that are there, in the form of the Message API."""
+        """Return the replies that have arrived, converted to the Message API."""
         return [_incoming(message) for message in self._grid.pull_messages(message_ids)]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send messages and wait for the replies."""
+        """Send messages and return their replies; both are converted."""
         sent = [_outgoing(message) for message in messages]
         return [_incoming(message) for message in self._grid.send_and_receive(sent, timeout=timeout)]
 
 
 def _outgoing(message: Message) -> Message:
-    """Return a message as its legacy twin; the action, which a `client_fn` cannot route, is left out."""
+    """Return a message converted to the legacy API, without its action: a `client_fn` has no actions."""
     kind = message.metadata.message_type.split(".")[0]
     if kind == MessageType.QUERY:
-        kind, asked = MessageTypeLegacy.GET_PROPERTIES, message.content.get("config")
-        wanted: Any = dict(asked) if isinstance(asked, ConfigRecord) else {}
-        content = recorddict_compat.getpropertiesins_to_recorddict(GetPropertiesIns(wanted))
+        kind, record = MessageTypeLegacy.GET_PROPERTIES, message.content.get("config")
+        config: Any = dict(record) if isinstance(record, ConfigRecord) else {}
+        content = recorddict_compat.getpropertiesins_to_recorddict(GetPropertiesIns(config))
     else:
         arrays, config = to_lists(from_records(message.content))
         parameters = ndarrays_to_parameters(cast(Any, arrays))
@@ -201,22 +202,20 @@ def _outgoing(message: Message) -> Message:
 
 
 def _incoming(message: Message) -> Message:
-    """Return a reply as its twin of the Message API; one that cannot be read has no content."""
+    """Return a reply converted to the Message API; an unreadable reply becomes an empty one."""
     if not message.has_error():
         try:
             message.content = _read(message.metadata.message_type, message.content)
-        except (
-            Exception
-        ):  # what a client sends may break Flower's conversions anywhere; the strategy refuses it
+        except Exception:  # malformed content; the strategy refuses the empty reply
             message.content = RecordDict()
     return message
 
 
 def _read(kind: str, content: RecordDict) -> RecordDict:
     if kind == MessageTypeLegacy.GET_PROPERTIES:
-        answer = recorddict_compat.recorddict_to_getpropertiesres(content)
-        _expect_ok(answer.status.code)
-        properties: Any = answer.properties
+        response = recorddict_compat.recorddict_to_getpropertiesres(content)
+        _expect_ok(response.status.code)
+        properties: Any = response.properties
         return RecordDict({"arrays": ArrayRecord(), "config": ConfigRecord(properties)})
     if kind == MessageType.TRAIN:
         fitted = recorddict_compat.recorddict_to_fitres(content, keep_input=False)

@@ -1,4 +1,4 @@
-"""What a strategy writes down while it runs: traffic, who answered, and what agents disclosed."""
+"""`Recorder`: collects the rows of a study while it runs: traffic, replies, and disclosed values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PACKAGES = ("fbo-flower", "flwr", "numpy", "scipy", "scikit-learn")
 
 
 def count_floats(arrays: Mapping[str, AnyArray]) -> float:
-    """Return the numbers in arrays, 8 bytes each; packed bytes count as the floats that they could hold.
+    """Return the size of arrays in floats of 8 bytes; 20 packed bytes count as 2.5 floats.
 
     >>> count_floats({"means": np.zeros(3), "cells": np.arange(3), "model": np.zeros(20, dtype=np.uint8)})
     8.5
@@ -37,7 +37,7 @@ def count_floats(arrays: Mapping[str, AnyArray]) -> float:
 
 
 def tally(reasons: Mapping[str, int]) -> str:
-    """Return counts by reason in one line.
+    """Return the counts of all reasons in one line, sorted by reason.
 
     >>> tally({"shape": 2, "late": 1})
     'late:1 shape:2'
@@ -47,14 +47,17 @@ def tally(reasons: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class RoundProgress:
-    """One finished round, for a progress bar.
+    """The numbers of one finished round, for progress bars and logs.
 
     Parameters
     ----------
-    server_round, num_rounds : which of how many; None: until the algorithm is finished
-    best, mean : of the agents' best values so far; NaN where none is disclosed
-    replies, failures, refused : tasks answered, tasks without an answer, replies that were malformed
-    failed_trials : evaluations that gave no value, at agents that answered
+    server_round : number of the round, from 1
+    num_rounds : number of rounds of the study; None: until the algorithm is finished
+    best, mean : maximum and mean of the agents' best values so far; NaN if no agent disclosed one
+    replies : number of valid replies
+    failures : number of tasks without a reply
+    refused : number of malformed replies
+    failed_trials : number of evaluations without a value, at agents whose replies are valid
     seconds : duration of the round
     """
 
@@ -71,14 +74,14 @@ class RoundProgress:
 
 @dataclass
 class Recorder:
-    """Rows of a study in the making."""
+    """Collects the rows of a running study."""
 
     label: str
     space: SearchSpace
     trials: list[dict[str, Any]] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     incumbents: dict[str, float] = field(default_factory=dict)
-    evaluations: dict[str, int] = field(default_factory=dict)  # really made, where agents reuse values
+    evaluations: dict[str, int] = field(default_factory=dict)  # made by each agent, if agents reuse values
     recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
     _counts: dict[str, int | float] = field(default_factory=dict)
     _reasons: Counter[str] = field(default_factory=Counter)
@@ -86,14 +89,14 @@ class Recorder:
     _open: bool = False
 
     def open_round(self) -> None:
-        """Start counting."""
+        """Set the counts of a new round to 0."""
         self._counts = dict.fromkeys(_COUNTS, 0) | {"floats_down": 0.0, "floats_up": 0.0}
         self._reasons = Counter()
         self._started = time.perf_counter()
         self._open = True
 
     def count(self, **increments: int | float) -> None:
-        """Add to the counts of this round; after the last one, to what its row says of traffic."""
+        """Add to the counts of the open round; after the last round, to the traffic in its row."""
         for name, increment in increments.items():
             if self._open:
                 self._counts[name] += increment
@@ -101,9 +104,13 @@ class Recorder:
                 self.rounds[-1][name] += increment
 
     def count_unused(self, column: str, reason: str) -> None:
-        """Count a task without a reply ("failures") or a reply of no use ("refused"), and why, in one word.
+        """Count a task without a reply (column "failures") or a malformed reply ("refused").
 
-        One of the last exchanges counts in the row of the last round.
+        Tasks of the final exchanges count in the row of the last round.
+
+        Parameters
+        ----------
+        reason : one word
         """
         self._reasons[reason] += 1
         if self._open:
@@ -113,7 +120,7 @@ class Recorder:
             self.rounds[-1]["reasons"] = tally(self._reasons)
 
     def disclose(self, agent: str, server_round: int, disclosure: Disclosure) -> None:
-        """Write down what an agent let out beyond its report."""
+        """Record what an agent disclosed in addition to its report."""
         if disclosure.incumbent is not None and not math.isnan(disclosure.incumbent):
             self.incumbents[agent] = disclosure.incumbent
         if disclosure.recommendation is not None:
@@ -140,7 +147,12 @@ class Recorder:
     def close_round(
         self, server_round: int, num_rounds: int | None, seconds: float | None = None
     ) -> RoundProgress:
-        """Write the round down and return it; `seconds` where it was held before this process began."""
+        """Add the row of the round and return its numbers.
+
+        Parameters
+        ----------
+        seconds : duration of the round, if an earlier process ran it; None: measure it
+        """
         seconds = time.perf_counter() - self._started if seconds is None else seconds
         self._open = False
         best = list(self.incumbents.values())
@@ -163,17 +175,23 @@ class Recorder:
             server_round, num_rounds, top, mean, replies, failures, refused, failed_trials, seconds
         )
 
-    def study(self, run: Mapping[str, Any], findings: ServerResults | None = None) -> Study:
-        """Return everything written down so far as a study, and what the server found out itself."""
-        findings = findings or ServerResults()
-        for agent, (point, value) in findings.recommendations.items():
+    def study(self, run: Mapping[str, Any], results: ServerResults | None = None) -> Study:
+        """Return the rows so far as a study.
+
+        Parameters
+        ----------
+        run : settings of the run, see `settings.study_settings`
+        results : the server's own results, such as recommendations and models
+        """
+        results = results or ServerResults()
+        for agent, (point, value) in results.recommendations.items():
             self._recommend(agent, point, value)
         settings = {
             "schema": SCHEMA,
             "name": self.label,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": _versions(),
-            "runs": [dict(run) | ({"privacy": dict(findings.privacy)} if findings.privacy else {})],
+            "runs": [dict(run) | ({"privacy": dict(results.privacy)} if results.privacy else {})],
         }
         recommended = Table.from_rows(list(self.recommended.values()), RECOMMENDATIONS)
         return Study(
@@ -181,8 +199,8 @@ class Recorder:
             Table.from_rows(self.trials, TRIALS),
             Table.from_rows(self.rounds, ROUNDS),
             recommendations=recommended if self.recommended else None,
-            models=self._rows(findings.models, MODELS),
-            judgements=self._rows(findings.judgements, JUDGEMENTS),
+            models=self._rows(results.models, MODELS),
+            judgements=self._rows(results.judgements, JUDGEMENTS),
         )
 
     def _rows(self, rows: Sequence[Mapping[str, object]], columns: Mapping[str, Kind]) -> Table:
@@ -198,10 +216,10 @@ class Recorder:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:  # run from a checkout, or a device without it
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:  # not installed
             continue
-    return found
+    return versions

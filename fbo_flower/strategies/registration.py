@@ -1,9 +1,10 @@
-"""Who is there: agents by stable id, the nodes they run on, and the search space they agree on.
+"""Registration: which agents take part, on which nodes they run, and which search space they share.
 
-Before the first costly evaluation every node answers a QUERY with its agent's id, the version of its
-wire and its search space. An id belongs to the node that claimed it first; another node may take it
-over only once the first is gone, with the same memory. Whoever claims an id without the memory that goes
-with it is another incarnation: it cannot go on where the first was, so it takes part under an id of its own.
+Before the first evaluation every node answers a QUERY message with its agent's id, its wire schema version
+and its search space. The first node that registers an id owns it. Another node may register the same id only
+after the first has disconnected, and it keeps the id only if it has the same memory (journal or Flower
+state). An agent without that memory is a new incarnation: it cannot continue the earlier agent's work, so it
+takes part under a new id, such as "3~2".
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.strategies.send_and_receive import Stopped, send_and_receive
 
-_STEADY_SECONDS = 2.0
-_LONGEST_PAUSE = 8  # rounds
+_STEADY_SECONDS = 2.0  # the number of connected nodes must not change for this time
+_MAX_SKIPPED_ROUNDS = 8
 
 
 @dataclass(frozen=True)
-class NodeInfo:
-    """What one node said of itself."""
+class Registration:
+    """What one node reports about its agent."""
 
     node: int
     agent: str
@@ -49,21 +50,22 @@ class AgentRegistry:
 
     Parameters
     ----------
-    space : of all agents; None until the first roll-call
-    needs_keys : whether agents are asked for a public key
+    space : search space of all agents; None before the first registration
+    message_suffix : ".action" at the end of the message type; "" without an action
+    needs_keys : whether the server asks the agents for a public key
     nodes : agent -> node id
-    roles : agent -> role, where it has one
-    incarnations : agent -> token of its memory, "" for an agent that names none
-    own_names : agent -> what it calls itself; another incarnation of "3" is "3~2" here
-    keys : agent -> its public key, in hexadecimal digits, where it told one
-    suspects : node ids whose agents failed, to be asked again who they are
+    roles : agent -> role, for agents that have one
+    incarnations : agent -> token of its memory; "" for an agent that sent none
+    own_names : agent -> the id that it reports; the second incarnation of "3" is "3~2" here
+    keys : agent -> its public key in hexadecimal digits, for agents that sent one
+    suspects : nodes whose agents failed; they must register again
     refused : node id -> why it does not take part
-    pauses : node id that is connected but not admitted -> how often it was asked in vain, and for how
-        many rounds it is left in peace; a node that never answers must not hold up every round
+    backoff : connected node that is not registered -> how many requests it left without a valid answer, and
+        how many rounds pass until the next request. So a node that never answers does not delay every round
     """
 
     space: SearchSpace | None
-    suffix: str = ""
+    message_suffix: str = ""
     needs_keys: bool = False
     nodes: dict[str, int] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
@@ -72,7 +74,7 @@ class AgentRegistry:
     keys: dict[str, str] = field(default_factory=dict)
     suspects: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
-    pauses: dict[int, tuple[int, int]] = field(default_factory=dict)
+    backoff: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def present(self, connected: Iterable[int]) -> list[str]:
         """Return the agents whose nodes are connected, in natural order."""
@@ -82,25 +84,28 @@ class AgentRegistry:
     def wait_for_agents(
         self, grid: Grid, num_agents: int | None, wait_seconds: float, stop: threading.Event
     ) -> None:
-        """Wait for the agents and take the roll.
+        """Wait until the agents are connected, and register them.
+
+        Parameters
+        ----------
+        num_agents : to wait for; None: wait until the number of connected nodes stops changing
 
         Raises
         ------
         ConfigError
-            If fewer than `num_agents` answered in time, or their search spaces differ.
+            If fewer than `num_agents` registered in time, or their search spaces differ.
         """
         deadline = time.monotonic() + wait_seconds
         connected = _wait_for_nodes(grid, num_agents, deadline, stop)
         while True:
-            answers = self._query(
-                grid, [n for n in connected if n not in self.nodes.values()], deadline, stop
-            )
-            self._agree(answers)
-            for answer in answers:
-                self._admit(answer, connected)
+            unregistered = [node for node in connected if node not in self.nodes.values()]
+            registrations = self._query(grid, unregistered, deadline, stop)
+            self._check_space(registrations)
+            for registration in registrations:
+                self._admit(registration, connected)
             if self.nodes and len(self.nodes) >= (num_agents or 1):
-                log(INFO, "Roll-call: %d agents, search space %s", len(self.nodes), self._digest()[:12])
-                self._pause(connected)
+                log(INFO, "Registered %d agents, search space %s", len(self.nodes), self._digest()[:12])
+                self._back_off(connected)
                 return
             if time.monotonic() >= deadline:
                 raise ConfigError(
@@ -112,121 +117,137 @@ class AgentRegistry:
     def register_late(
         self, grid: Grid, connected: list[int], stop: threading.Event, seconds: float = 30.0
     ) -> None:
-        """Admit nodes that were not there before, could not be admitted then, or have failed since."""
-        admitted = set(self.nodes.values()) - self.suspects
+        """Register nodes that connected later, that were refused before, or whose agents have failed."""
+        registered = set(self.nodes.values()) - self.suspects
         self.suspects.clear()
-        new = []
+        nodes = []
         for node in connected:
-            if node not in admitted:
-                asked, pause = self.pauses.get(node, (0, 0))
-                if pause == 0:
-                    new.append(node)
+            if node not in registered:
+                requests, rounds_to_skip = self.backoff.get(node, (0, 0))
+                if rounds_to_skip == 0:
+                    nodes.append(node)
                 else:
-                    self.pauses[node] = asked, pause - 1
-        for answer in self._query(grid, new, time.monotonic() + seconds, stop):
-            if answer.digest != self._digest():
-                self._refuse(answer.node, f"space: expected digest {self._digest()}, got {answer.digest}")
+                    self.backoff[node] = requests, rounds_to_skip - 1
+        for registration in self._query(grid, nodes, time.monotonic() + seconds, stop):
+            if registration.digest != self._digest():
+                self._refuse(
+                    registration.node,
+                    f"space: expected digest {self._digest()}, got {registration.digest}; give this "
+                    "agent the study's search space",
+                )
             else:
-                self._admit(answer, connected)
-        self._pause(new)
+                self._admit(registration, connected)
+        self._back_off(nodes)
 
-    def _pause(self, asked: Iterable[int]) -> None:
-        """Leave the nodes that were asked in vain in peace, each time for longer."""
-        admitted = set(self.nodes.values())
-        for node in asked:
-            if node not in admitted:
-                times = self.pauses.get(node, (0, 0))[0] + 1
-                self.pauses[node] = times, min(2 ** min(times - 1, 10), _LONGEST_PAUSE)
+    def _back_off(self, nodes: Iterable[int]) -> None:
+        """Skip the nodes that did not register for some rounds: one, then two, four, at most eight."""
+        registered = set(self.nodes.values())
+        for node in nodes:
+            if node not in registered:
+                requests = self.backoff.get(node, (0, 0))[0] + 1
+                self.backoff[node] = requests, min(2 ** min(requests - 1, 10), _MAX_SKIPPED_ROUNDS)
 
     def _digest(self) -> str:
         return self.space.digest if self.space is not None else ""
 
-    def _query(self, grid: Grid, nodes: list[int], deadline: float, stop: threading.Event) -> list[NodeInfo]:
+    def _query(
+        self, grid: Grid, nodes: list[int], deadline: float, stop: threading.Event
+    ) -> list[Registration]:
+        """Return the valid registrations of nodes, in natural order of their agents."""
         messages = [
             Message(
                 RecordDict({"config": ConfigRecord({"key": True} if self.needs_keys else {})}),
                 node,
-                MessageType.QUERY + self.suffix,
+                MessageType.QUERY + self.message_suffix,
                 group_id="0",
             )
             for node in nodes
         ]
         replies = send_and_receive(grid, messages, max(1.0, deadline - time.monotonic()), stop)
-        answers = []
+        registrations = []
         for position in sorted(replies):
             reply = replies[position]
             try:
                 if reply.has_error():
-                    raise ConfigError(f"the agent failed: {reply.error.reason}")
-                answers.append(_read_answer(nodes[position], reply.content))
+                    raise ConfigError(f"registration: expected an answer, got an error: {reply.error.reason}")
+                registrations.append(_read_registration(nodes[position], reply.content))
             except FBOError as error:
                 self._refuse(nodes[position], str(error))
-        return sorted(answers, key=lambda answer: (natural_key(answer.agent), answer.node))
+        return sorted(registrations, key=lambda r: (natural_key(r.agent), r.node))
 
-    def _agree(self, answers: list[NodeInfo]) -> None:
-        """Adopt the agents' search space; all must have the same."""
-        if not answers:
+    def _check_space(self, registrations: list[Registration]) -> None:
+        """Take over the agents' search space; raise ConfigError if an agent has another one."""
+        if not registrations:
             return
         groups: dict[str, list[str]] = {}
-        for answer in answers:
-            groups.setdefault(answer.digest, []).append(answer.agent)
+        for registration in registrations:
+            groups.setdefault(registration.digest, []).append(registration.agent)
         if self.space is None and len(groups) == 1:
-            self.space = SearchSpace.from_json(answers[0].space)
+            self.space = SearchSpace.from_json(registrations[0].space)
         expected = self._digest() or max(groups, key=lambda digest: len(groups[digest]))
         if set(groups) != {expected}:
             others = [agent for digest, agents in groups.items() if digest != expected for agent in agents]
-            shown = next(digest for digest in groups if digest != expected)
+            other = next(digest for digest in groups if digest != expected)
             raise ConfigError(
                 f"space: expected the same search space at every agent (digest {expected[:12]}), "
-                f"got {shown[:12]} at {_shorten(others)}"
+                f"got {other[:12]} at {_shorten(others)}"
             )
 
     def mark_suspect(self, agent: str) -> None:
-        """Ask an agent that failed who it is before the next round."""
+        """Let the node of a failed agent register again before the next round."""
         self.suspects.add(self.nodes[agent])
 
-    def _admit(self, answer: NodeInfo, connected: Iterable[int]) -> None:
-        others = {a: node for a, node in self.nodes.items() if self.own_names.get(a, a) == answer.agent}
-        holders = [node for node in others.values() if node != answer.node and node in set(connected)]
-        if holders:
-            self._refuse(answer.node, f"agent {answer.agent!r} is node {holders[0]} already")
+    def _admit(self, registration: Registration, connected: Iterable[int]) -> None:
+        """Bind an agent to its node, unless another connected node has registered the same id."""
+        same_name = [node for a, node in self.nodes.items() if self.own_names.get(a, a) == registration.agent]
+        owners = [node for node in same_name if node != registration.node and node in set(connected)]
+        if owners:
+            self._refuse(
+                registration.node,
+                f"agent: expected an id of its own, got {registration.agent!r}, which node {owners[0]} has "
+                "already; give each node another `agent` in node_config",
+            )
             return
-        agent = self._id_of(answer)
-        if agent not in self.incarnations and agent != answer.agent:
-            log(WARNING, "Agent %s has lost its memory and takes part as %s", answer.agent, agent)
-        elif self.nodes.get(agent, answer.node) != answer.node:
-            log(INFO, "Agent %s is back as node %d", agent, answer.node)
-        for former in [a for a, node in self.nodes.items() if node == answer.node and a != agent]:
-            del self.nodes[former]
-        self.nodes[agent] = answer.node
-        self.incarnations[agent], self.own_names[agent] = answer.incarnation, answer.agent
-        if answer.key:
-            self.keys[agent] = answer.key
-        self.refused.pop(answer.node, None)
-        self.pauses.pop(answer.node, None)
-        if answer.role:
-            self.roles[agent] = answer.role
+        agent = self._agent_id(registration)
+        if agent not in self.incarnations and agent != registration.agent:
+            own_name = registration.agent
+            log(WARNING, "Agent %s has lost its memory; it takes part as new agent %s", own_name, agent)
+        elif self.nodes.get(agent, registration.node) != registration.node:
+            log(INFO, "Agent %s has moved to node %d", agent, registration.node)
+        for former_agent in [a for a, node in self.nodes.items() if node == registration.node and a != agent]:
+            del self.nodes[former_agent]
+        self.nodes[agent] = registration.node
+        self.incarnations[agent], self.own_names[agent] = registration.incarnation, registration.agent
+        if registration.key:
+            self.keys[agent] = registration.key
+        self.refused.pop(registration.node, None)
+        self.backoff.pop(registration.node, None)
+        if registration.role:
+            self.roles[agent] = registration.role
 
-    def _id_of(self, answer: NodeInfo) -> str:
+    def _agent_id(self, registration: Registration) -> str:
         """Return the id under which this incarnation of an agent takes part."""
-        known = [a for a, own in self.own_names.items() if own == answer.agent]
-        for agent in known:
-            if self.incarnations[agent] == answer.incarnation:
+        incarnations = [a for a, own in self.own_names.items() if own == registration.agent]
+        for agent in incarnations:
+            if self.incarnations[agent] == registration.incarnation:
                 return agent
-        agent, number = answer.agent, len(known)
+        agent, number = registration.agent, len(incarnations)
         while agent in self.incarnations:
             number += 1
-            agent = f"{answer.agent}~{number}"
+            agent = f"{registration.agent}~{number}"
         return agent
 
     def _refuse(self, node: int, reason: str) -> None:
-        if self.refused.get(node) != reason:  # it may be asked again, and say the same
+        if self.refused.get(node) != reason:  # log a reason once, not at every request
             log(WARNING, "Node %d does not take part: %s", node, reason)
         self.refused[node] = reason
 
 
 def _wait_for_nodes(grid: Grid, num_agents: int | None, deadline: float, stop: threading.Event) -> list[int]:
-    """Return the connected nodes once there are enough, or their number is steady, or time is up."""
+    """Return the connected nodes: once `num_agents` are connected, or at the deadline.
+
+    Without `num_agents`: once the number of nodes has stopped changing.
+    """
     nodes = sorted(grid.get_node_ids())
     steady_since = time.monotonic()
     while time.monotonic() < deadline:
@@ -242,38 +263,54 @@ def _wait_for_nodes(grid: Grid, num_agents: int | None, deadline: float, stop: t
     return nodes
 
 
-def _read_answer(node: int, content: RecordDict) -> NodeInfo:
+def _read_registration(node: int, content: RecordDict) -> Registration:
+    """Return a node's registration; raise ConfigError if a field is missing or malformed."""
     config: Mapping[str, Any] = content.get("config", {})
     texts = {key: config.get(key) for key in ("agent", "digest", "space", "role")}
     if config.get("schema") != wire.SCHEMA_VERSION:
-        raise ConfigError(f"schema: expected version {wire.SCHEMA_VERSION}, got {config.get('schema')!r}")
-    if not all(isinstance(text, str) and len(text) <= wire.MAX_TEXT for text in texts.values()):
-        raise ConfigError(f"roll-call: expected texts for {', '.join(texts)}")
+        raise ConfigError(
+            f"schema: expected version {wire.SCHEMA_VERSION}, got {config.get('schema')!r}; install the same "
+            "version of fbo-flower on server and agents"
+        )
+    malformed = [k for k, text in texts.items() if not isinstance(text, str) or len(text) > wire.MAX_TEXT]
+    if malformed:
+        raise ConfigError(
+            f"registration: expected texts of at most {wire.MAX_TEXT} characters for {', '.join(texts)}; "
+            f"missing or malformed: {', '.join(malformed)}"
+        )
     texts["incarnation"] = config.get("incarnation", "")
     if not isinstance(texts["incarnation"], str) or len(texts["incarnation"]) > 100:
-        raise ConfigError("roll-call: expected an incarnation of at most 100 characters")
+        raise ConfigError("registration: incarnation: expected a text of at most 100 characters")
     texts["key"] = config.get("key", "")
     if not isinstance(texts["key"], str) or not re.fullmatch("([0-9a-f]{98})?", texts["key"]):
-        raise ConfigError("roll-call: expected a public key of 49 bytes")
-    answer = NodeInfo(node, *map(str, texts.values()))
-    if not 0 < len(answer.agent) <= 100 or not answer.agent.isprintable():
-        raise ConfigError(f"agent: expected 1 to 100 printable characters, got {answer.agent[:100]!r}")
-    if SearchSpace.from_json(answer.space).digest != answer.digest:
-        raise ConfigError("digest: expected that of the search space that came with it")
-    return answer
+        raise ConfigError("registration: key: expected a public key of 49 bytes in hexadecimal digits")
+    registration = Registration(node, *map(str, texts.values()))
+    if not 0 < len(registration.agent) <= 100 or not registration.agent.isprintable():
+        shown = registration.agent[:100]
+        raise ConfigError(f"agent: expected 1 to 100 printable characters, got {shown!r}")
+    digest = SearchSpace.from_json(registration.space).digest
+    if digest != registration.digest:
+        raise ConfigError(
+            f"digest: expected that of the search space in the same message, {digest}, "
+            f"got {registration.digest[:64]}"
+        )
+    return registration
 
 
 def _too_few(
     expected: int | None, got: int, connected: int, seconds: float, refused: Mapping[int, str]
 ) -> str:
-    text = f"agents: expected {expected or 'at least 1'} within {seconds:g} s, got {got}"
+    """Return the text of the error that too few agents have registered."""
+    text = f"agents: expected {expected or 'at least 1'}, only {got} registered after {seconds:g} s"
     if connected > got + len(refused):
-        text += f", and {connected - got - len(refused)} connected nodes that did not answer in time"
-    return (
-        f"{text}; {len(refused)} refused, the first because: {next(iter(refused.values()))}"
-        if refused
-        else text
-    )
+        text += f"; {connected - got - len(refused)} connected nodes did not answer"
+    if refused:
+        text += f"; {len(refused)} were refused, the first because: {next(iter(refused.values()))}"
+    if connected < (expected or 1):
+        text += "; start more SuperNodes"
+        if expected:
+            text += f" or set num-supernodes={expected}"
+    return text
 
 
 def _shorten(agents: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""What came back for a task, before anybody trusts it, and how it is written into a study's journal."""
+"""Replies to tasks before they are checked, and their entries in a study's journal."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from fbo_flower.wire.numpy_client import from_lists, to_lists
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply in numbers and texts, or why there is none.
+    """An agent's reply to a task, not checked yet, or the reason why there is none.
 
     Parameters
     ----------
-    packed : arrays and scalars, of any content; None: there is nothing to read
-    num_bytes : of the reply
-    reason : why there is nothing to read
-    word : the same in one word, for the counts
-    refused : whether a reply came and was malformed
+    packed : arrays and scalars with any content; None: no reply, or an unreadable one
+    num_bytes : size of the reply
+    reason : why `packed` is None
+    word : the reason in one word, for the counts
+    refused : whether a reply arrived that could not be read
     """
 
     packed: wire.Packed | None = None
@@ -41,27 +41,27 @@ class Reply:
 NO_REPLY = Reply(reason="no reply in time", word="late")
 
 
-def read_reply(reply: Message) -> Reply:
-    """Return what a message holds, if it can be held at all."""
-    if reply.has_error():
-        return Reply(reason=f"error {reply.error.code}: {reply.error.reason}", word="error")
+def read_reply(message: Message) -> Reply:
+    """Return the reply in a message, or the reason why the message holds none."""
+    if message.has_error():
+        return Reply(reason=f"error {message.error.code}: {message.error.reason}", word="error")
     num_bytes = 0
     try:
-        num_bytes = count_bytes(reply.content)
-        return Reply(from_records(reply.content), num_bytes)
+        num_bytes = count_bytes(message.content)
+        return Reply(from_records(message.content), num_bytes)
     except WireError as error:
         return Reply(None, num_bytes, str(error), refused=True, word=error.reason)
 
 
-def to_event(answer: Reply, agent: str, phase: str, server_round: int) -> Event:
-    """Return the journal's entry for an answer."""
-    arrays, config = ([], None) if answer.packed is None else to_lists(answer.packed)
+def to_event(reply: Reply, agent: str, phase: str, server_round: int) -> Event:
+    """Return the journal's entry for a reply."""
+    arrays, config = ([], None) if reply.packed is None else to_lists(reply.packed)
     values: dict[str, object] = {
         "config": config,
-        "bytes": answer.num_bytes,
-        "reason": answer.reason,
-        "refused": answer.refused,
-        "word": answer.word,
+        "bytes": reply.num_bytes,
+        "reason": reply.reason,
+        "refused": reply.refused,
+        "word": reply.word,
     }
     named = {str(i): array for i, array in enumerate(arrays)}
     return Event("reply", server_round, phase, agent, named, values)
@@ -78,6 +78,6 @@ def from_event(event: Event) -> Reply:
 
 
 def tasks_digest(tasks: Mapping[str, Task]) -> str:
-    """Return a digest of the tasks of a half-round: a replay must come to the same."""
+    """Return a checksum of the tasks of a half-round; replaying a journal must give the same one."""
     lines = [f"{agent} {task_key(task)}" for agent, task in sorted(tasks.items())]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

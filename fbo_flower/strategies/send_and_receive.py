@@ -1,4 +1,4 @@
-"""One exchange with many nodes: send, then collect what comes back until all have answered or time is up."""
+"""Send messages to many nodes, and collect their replies until all have arrived or the time is over."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from flwr.app import Message
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-_FIRST_WAIT, _LAST_WAIT, _GROWTH = 0.002, 0.2, 1.3  # seconds between two looks
+_FIRST_WAIT, _LAST_WAIT, _GROWTH = 0.002, 0.2, 1.3  # seconds between two polls
 
 
-class Stopped(Exception):  # noqa: N818  # not an error: someone asked for it
-    """The strategy was told to stop while it waited for replies."""
+class Stopped(Exception):  # noqa: N818  # not an error: the caller asked for it
+    """`TuningStrategy.stop` was called while the strategy waited for nodes or replies."""
 
 
 def send_and_receive(
@@ -26,18 +26,18 @@ def send_and_receive(
     quorum: int | None = None,
     on_replies: Callable[[Mapping[int, Message]], None] | None = None,
 ) -> dict[int, Message]:
-    """Send messages and return the replies that came in time, by the position of their message.
+    """Send messages and return position of the message -> reply, for the replies that came in time.
 
     Parameters
     ----------
     timeout : seconds; later replies are dropped
-    quorum : return as soon as so many have answered; None waits for all
-    on_replies : called with replies as they come, by the position of their message
+    quorum : number of replies after which to return; None: wait for all
+    on_replies : called with new replies as they arrive, by the position of their message
 
     Raises
     ------
     Stopped
-        If `stop` was set meanwhile.
+        If `stop` is set while replies are missing.
     """
     if not messages:
         return {}
@@ -66,11 +66,15 @@ def send_and_receive(
 
 
 def _push(grid: Grid, messages: Sequence[Message]) -> dict[str, int]:
-    """Send all; return message id -> position. A node that left in between loses its message alone."""
+    """Send the messages and return message id -> position.
+
+    A message to a node that has disconnected is left out; the others are sent.
+    """
     ids = [str(i) for i in grid.push_messages(messages) if i]
     if len(ids) == len(messages):
         return {message_id: position for position, message_id in enumerate(ids)}
-    known = {message.metadata.message_id: position for position, message in enumerate(messages)}
-    sent = {message_id: known[message_id] for message_id in ids if message_id in known}
-    log(WARNING, "%d of %d messages could not be sent", len(messages) - len(sent), len(messages))
+    positions = {message.metadata.message_id: position for position, message in enumerate(messages)}
+    sent = {message_id: positions[message_id] for message_id in ids if message_id in positions}
+    unsent = len(messages) - len(sent)
+    log(WARNING, "%d of %d messages could not be sent: their nodes have left", unsent, len(messages))
     return sent

@@ -1,7 +1,7 @@
-"""One run of a strategy: everything that changes, and the steps that change it.
+"""`StudyRun`: the state of a running study, and the steps that change it.
 
-Each step is a function of what was heard, so a run that was cut off is brought back by taking the same steps
-again with what the journal holds, without a message being sent.
+Each step depends only on the state and on the replies. So an interrupted run is restored by repeating the
+steps with the replies in the journal; no message is sent for that.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ _MESSAGE_TYPES = {
     Phase.FINISH: MessageType.TRAIN,
 }
 
-
-Checked = tuple[Report, wire.Disclosure]
+CheckedReply = tuple[Report, wire.Disclosure]
 
 
 @dataclass(frozen=True)
 class SentTask:
-    """A task on its way."""
+    """A task, and the content of the message that carries it."""
 
     agent: str
     task: Task
@@ -52,24 +51,25 @@ class SentTask:
 
 @dataclass
 class StudyRun:
-    """A study in the making.
+    """A running study.
 
     Parameters
     ----------
     algorithm, seed : of the study
-    study : its id
-    registry : who is there
-    recorder : what is written down
-    state : the algorithm's own
-    journal : where every step is kept; None: nowhere
-    sent : tasks of the half-round that is open
-    busy : whether anybody was asked for anything in this round
-    known : agent -> its answer in the open half-round, as far as it came
-    checked : agent -> what its answer says, or what is wrong with it; found while others are still at work
-    past : half-rounds that are over, and whether anything was asked in them
-    reopened : the half-round in which the run was cut off
-    open_round : the round in which it was cut off; 0: between two
-    seconds_before : of the rounds before the run was resumed
+    study : id of the study
+    registry : the agents and their nodes
+    recorder : collects the rows of the study's tables
+    state : the algorithm's server state
+    journal : stores every step; None: no step is stored
+    sent : tasks of the open half-round
+    had_tasks : whether any agent got a task in this round
+    replies : agent -> its reply, for the replies of the open half-round that have arrived
+    checked : agent -> the decoded report, or the error in its reply; replies are checked as they arrive,
+        while other agents still work
+    closed : half-round that has ended -> whether it had tasks
+    interrupted : the half-round in which the run was interrupted; None: it was between two
+    open_round : number of the open round; 0: no round is open
+    seconds_before : duration of the rounds before the run was resumed
     """
 
     algorithm: Algorithm[Any]
@@ -80,11 +80,11 @@ class StudyRun:
     state: Any
     journal: StudyJournal | None = None
     sent: list[SentTask] = field(default_factory=list)
-    busy: bool = False
-    known: dict[str, Reply] = field(default_factory=dict)
-    checked: dict[str, Checked | WireError] = field(default_factory=dict)
-    past: dict[tuple[Phase, int], bool] = field(default_factory=dict)
-    reopened: tuple[Phase, int] | None = None
+    had_tasks: bool = False
+    replies: dict[str, Reply] = field(default_factory=dict)
+    checked: dict[str, CheckedReply | WireError] = field(default_factory=dict)
+    closed: dict[tuple[Phase, int], bool] = field(default_factory=dict)
+    interrupted: tuple[Phase, int] | None = None
     open_round: int = 0
     seconds_before: float = 0.0
     _sent_to: dict[str, SentTask] = field(default_factory=dict)
@@ -92,73 +92,82 @@ class StudyRun:
     # -- steps ---------------------------------------------------------------------------------
 
     def begin_round(self, server_round: int) -> None:
-        """Start counting, unless the run was cut off in this very round."""
+        """Start to count messages and bytes, unless the run was interrupted in this round."""
         if self.open_round == server_round:
             return
         self.recorder.open_round()
-        self.open_round, self.busy = server_round, False
+        self.open_round, self.had_tasks = server_round, False
         self._write(Event("open", server_round))
 
     def ask(self, phase: Phase, server_round: int, present: Sequence[str]) -> None:
-        """Let the algorithm make the tasks of a half-round; they are safe before anything is sent."""
+        """Make the tasks of a half-round and write their checksum to the journal, before any is sent."""
         tasks = self._make_tasks(phase, server_round, present)
         values = {"present": list(present), "tasks": tasks_digest(tasks)}
         self._write(Event("ask", server_round, phase, values=values))
 
     def messages(self, phase: Phase, server_round: int, suffix: str) -> dict[str, Message]:
-        """Return agent -> message, for all tasks without an answer whose agents have a node."""
+        """Return agent -> message, for all tasks without a reply whose agents have a node."""
         kind = _MESSAGE_TYPES[phase] + suffix
         return {
             s.agent: Message(s.content, self.registry.nodes[s.agent], kind, group_id=str(server_round))
             for s in self.sent
-            if s.agent not in self.known and s.agent in self.registry.nodes
+            if s.agent not in self.replies and s.agent in self.registry.nodes
         }
 
-    def hear(self, phase: Phase, server_round: int, answers: Mapping[str, Reply]) -> None:
-        """Keep answers as they come, before anything is made of them."""
-        self.known.update(answers)
+    def on_replies(self, phase: Phase, server_round: int, replies: Mapping[str, Reply]) -> None:
+        """Write new replies to the journal, then check them."""
+        self.replies.update(replies)
         if self.journal is not None:
-            self.journal.write([to_event(a, agent, phase, server_round) for agent, a in answers.items()])
-        for agent, answer in answers.items():
-            if answer.packed is not None and agent in self._sent_to:
-                self.checked[agent] = self._check(self._sent_to[agent], answer)
+            events = [to_event(reply, agent, phase, server_round) for agent, reply in replies.items()]
+            self.journal.write(events)
+        for agent, reply in replies.items():
+            if reply.packed is not None and agent in self._sent_to:
+                self.checked[agent] = self._check(self._sent_to[agent], reply)
 
     def tell(self, phase: Phase, server_round: int, missing: Reply) -> None:
-        """Check the answers and tell the algorithm; `missing` stands for those that did not come."""
+        """Give the valid reports to the algorithm, and close the half-round.
+
+        Parameters
+        ----------
+        missing : stands for every reply that did not arrive
+        """
         reports: dict[str, Report] = {}
         for sent in self.sent:
-            report = self._read(sent, server_round, self.known.get(sent.agent, missing))
+            report = self._read(sent, server_round, self.replies.get(sent.agent, missing))
             if report is not None:
                 reports[sent.agent] = report
         self.state = self.algorithm.tell(self.state, phase, reports)
-        self.past[phase, server_round] = True
-        self.known, self.checked, self.reopened = {}, {}, None
+        self.closed[phase, server_round] = True
+        self.replies, self.checked, self.interrupted = {}, {}, None
         self._write(Event("tell", server_round, phase, values={"missing": missing.reason}))
 
     def end_round(
         self, server_round: int, num_rounds: int | None, seconds: float | None = None
     ) -> RoundProgress:
-        """Write the round down and return it."""
+        """Close the round, write it to the journal, and return its numbers."""
         progress = self.recorder.close_round(server_round, num_rounds, seconds)
         self.open_round = 0
         self._write(Event("round", server_round, values={"seconds": progress.seconds}))
         return progress
 
-    # -- the way back --------------------------------------------------------------------------
+    # -- journal and resume ----------------------------------------------------------------------
 
     def write_agents(self) -> None:
-        """Keep who is who, so that a resumed run knows an agent that has lost its memory."""
+        """Write the agents' incarnations to the journal.
+
+        A resumed run compares them, and so recognises an agent that has lost its memory.
+        """
         values = {"incarnations": self.registry.incarnations, "own_names": self.registry.own_names}
         keys = {"keys": self.registry.keys} if self.registry.keys else {}
         self._write(Event("agents", values=values | keys))
 
     def replay(self, events: Iterable[Event]) -> None:
-        """Take the steps of a journal again.
+        """Repeat the steps in a journal.
 
         Raises
         ------
         JournalError
-            If the algorithm now asks for something else than it did.
+            If the algorithm now makes other tasks than the journal holds.
         """
         journal, self.journal = self.journal, None
         for event in events:
@@ -173,19 +182,20 @@ class StudyRun:
                 tasks = self._make_tasks(phase, event.round, cast(list[str], event.values["present"]))
                 if tasks_digest(tasks) != event.values["tasks"]:
                     raise JournalError(
-                        f"resume: expected the tasks of round {event.round} as they were sent, got others; "
-                        "the journal was written by another version of the algorithm"
+                        f"resume: expected the same tasks in round {event.round} as in the journal, got "
+                        "others; the journal was written by another version of the algorithm: resume with "
+                        "that version, or start a new study"
                     )
-                self.reopened = (phase, event.round) if tasks else None
+                self.interrupted = (phase, event.round) if tasks else None
             elif event.kind == "reply":
-                self.known[event.agent] = from_event(event)
+                self.replies[event.agent] = from_event(event)
             elif event.kind == "tell":
                 self.tell(phase, event.round, replace(NO_REPLY, reason=str(event.values["missing"])))
             elif event.kind == "round":
                 self.end_round(event.round, None, float(cast(float, event.values["seconds"])))
         self.journal = journal
 
-    # -- inside --------------------------------------------------------------------------------
+    # -- one half-round -----------------------------------------------------------------------
 
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
         rng = generator(self.seed, "server", "ask", str(phase), server_round)
@@ -195,54 +205,52 @@ class StudyRun:
         self.state, tasks = self.algorithm.ask(self.state, phase, server_round, present, rng)
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
         self.sent = []
-        seen: dict[int, FlowerArray] = {}
+        converted: dict[int, FlowerArray] = {}
         for agent in sorted(tasks, key=natural_key):
             own_name = self.registry.own_names.get(agent, agent)
             envelope = wire.Envelope(self.study, own_name, digest, self.algorithm.name, options)
-            content = to_records(wire.encode_task(tasks[agent], envelope), seen)
+            content = to_records(wire.encode_task(tasks[agent], envelope), converted)
             floats = count_floats(tasks[agent].arrays)
             self.recorder.count(tasks=1, bytes_down=count_bytes(content), floats_down=floats)
             self.sent.append(SentTask(agent, tasks[agent], envelope, content))
         self._sent_to = {sent.agent: sent for sent in self.sent}
-        self.busy = self.busy or bool(tasks)
+        self.had_tasks = self.had_tasks or bool(tasks)
         if not tasks:
-            self.past[phase, server_round] = False
+            self.closed[phase, server_round] = False
         return tasks
 
-    def _read(self, sent: SentTask, server_round: int, answer: Reply) -> Report | None:
-        """Return an agent's report; None, counted and logged once, if there is none to trust."""
-        replayed = self.journal is None and self.reopened is not None
-        self.recorder.count(bytes_up=answer.num_bytes)
-        if answer.packed is None and not answer.refused:
+    def _read(self, sent: SentTask, server_round: int, reply: Reply) -> Report | None:
+        """Return an agent's valid report; None, counted and logged once, if there is none."""
+        replayed = self.journal is None and self.interrupted is not None
+        self.recorder.count(bytes_up=reply.num_bytes)
+        if reply.packed is None and not reply.refused:
             if not replayed:
-                log(WARNING, "Round %d, agent %s: %s", server_round, sent.agent, answer.reason)
-            self.recorder.count_unused("failures", answer.word)
+                log(WARNING, "Round %d, agent %s: %s", server_round, sent.agent, reply.reason)
+            self.recorder.count_unused("failures", reply.word)
             return None
-        found = self.checked.get(sent.agent) or self._check(sent, answer)
-        if isinstance(found, WireError):
+        checked = self.checked.get(sent.agent) or self._check(sent, reply)
+        if isinstance(checked, WireError):
             if not replayed:
-                log(WARNING, "Round %d, agent %s: refused: %s", server_round, sent.agent, found)
-            self.recorder.count_unused("refused", found.reason)
+                log(WARNING, "Round %d, agent %s: refused: %s", server_round, sent.agent, checked)
+            self.recorder.count_unused("refused", checked.reason)
             return None
-        report, disclosure = found
+        report, disclosure = checked
         floats = count_floats(report.arrays)
         self.recorder.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
         self.recorder.disclose(sent.agent, server_round, disclosure)
-        if isinstance(made := report.values.get(NUM_EVALUATIONS), int):
-            self.recorder.evaluations[sent.agent] = made
+        if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
+            self.recorder.evaluations[sent.agent] = num_evaluations
         return report
 
-    def _check(self, sent: SentTask, answer: Reply) -> Checked | WireError:
+    def _check(self, sent: SentTask, reply: Reply) -> CheckedReply | WireError:
         try:
-            if answer.packed is None:
-                raise WireError(answer.reason, answer.word)
-            schema, dimension = (
-                self.algorithm.report_schema(self.recorder.space),
-                self.recorder.space.dimension,
-            )
-            found = wire.decode_report(answer.packed, sent.task, sent.envelope, schema, dimension)
-            self.algorithm.check_report(sent.task, found[0])
-            return found
+            if reply.packed is None:
+                raise WireError(reply.reason, reply.word)
+            space = self.recorder.space
+            schema = self.algorithm.report_schema(space)
+            checked = wire.decode_report(reply.packed, sent.task, sent.envelope, schema, space.dimension)
+            self.algorithm.check_report(sent.task, checked[0])
+            return checked
         except WireError as error:
             return error.with_traceback(None)
 
@@ -251,8 +259,8 @@ class StudyRun:
             self.journal.write([event])
 
 
-def first_event(study: str, federation: Federation) -> Event:
-    """Return the journal's entry for the roll-call: who takes part from the beginning."""
+def federation_to_event(study: str, federation: Federation) -> Event:
+    """Return the journal's first event: the search space and the agents that registered at the start."""
     values = {
         "study": study,
         "space": federation.space.to_json(),
@@ -262,8 +270,8 @@ def first_event(study: str, federation: Federation) -> Event:
     return Event("roll", values=values)
 
 
-def from_first_event(event: Event) -> tuple[str, Federation]:
-    """Return the study's id and federation."""
+def federation_from_event(event: Event) -> tuple[str, Federation]:
+    """Undo `federation_to_event`: return the study's id and its federation."""
     values = event.values
     space = SearchSpace.from_json(str(values["space"]))
     agents = tuple(cast(list[str], values["agents"]))

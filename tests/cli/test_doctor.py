@@ -70,7 +70,7 @@ def test_a_journal_that_cannot_be_used_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("silent", "no answer within 0.2 s"), ("raising", "planted fault"), ("down", "got none")],
+    [("silent", "no reply within 0.2 s"), ("raising", "planted fault"), ("down", "got none")],
 )
 def test_a_node_that_does_not_answer_is_found(kind: Any, words: str) -> None:
     faults = {1: Fault(kind)} if kind != "down" else {i: Fault(kind) for i in range(3)}
@@ -83,7 +83,7 @@ def test_a_node_of_another_app_is_found() -> None:
         return RecordDict({"metrics": ConfigRecord({"x": 1})})
 
     (text,) = texts(report_of(faults={0: Fault("malformed", change=change)})).values()
-    assert "not as an agent" in text
+    assert "expected the properties of an fbo-flower agent" in text
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_the_screen_shows_every_agent_and_what_is_wrong() -> None:
     console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     cli_doctor.show(report, diagnose(report, (), __version__), console)
     text = console.export_text()
-    assert "wrong node 1002: no answer within 0.2 s" in text
+    assert "wrong node 1002: no reply within 0.2 s" in text
     assert "note agent 0: keeps no journal" in text
     assert f"server: fbo-flower {__version__}" in text
     assert "nothing is wrong" not in text
@@ -211,7 +211,7 @@ class Federation:
     ("faults", "status", "exit_status", "words"),
     [
         ({}, "finished:completed", 0, "nothing is wrong"),
-        ({0: Fault("silent")}, "finished:completed", 1, "wrong node 1001: no answer within 0.2 s"),
+        ({0: Fault("silent")}, "finished:completed", 1, "wrong node 1001: no reply within 0.2 s"),
         ({}, "finished:failed", 2, "run 17 finished:failed: ImportError: numpy"),
         ({}, "running", 2, "expected run 17 to end within"),
     ],

@@ -94,7 +94,7 @@ def secrets(objective, context):
 # -- what it answers ---------------------------------------------------------------------------
 
 
-def test_roll_call_says_who_and_what():
+def test_registration_says_who_and_what():
     before = time.time()
     answer = agent(context=node(role="lead", disclose="incumbent")).get_properties({})
     assert len(answer.pop("incarnation")) == 16

@@ -123,7 +123,7 @@ def test_a_node_without_a_role_is_an_error_that_names_the_roles(role):
         agent(role)
 
 
-def test_role_is_told_at_the_roll_call():
+def test_role_is_told_at_registration():
     assert agent("curator").get_properties({})["role"] == "curator"
 
 

@@ -53,7 +53,7 @@ def test_killed_again_and_again_a_study_gets_to_its_end(name: str, tmp_path: Pat
     whole = run(case, _fresh(tmp_path / "whole"))
     assert whole.study is not None
     times = 0
-    # a roll-call and who answered it take some writes at the start of every process
+    # the registration and its agents take some writes at the start of every process
     while (ended := run(case, directory, Kill(9, times % 2 == 0))).study is None:
         times += 1
         assert times < 200

@@ -68,14 +68,14 @@ def test_contexts_are_those_of_simulated_nodes_and_last():
 
 def test_node_that_is_down_is_not_connected_in_its_rounds():
     one = grid({1: Fault("down", rounds=[0, 2])})
-    assert len(one.get_node_ids()) == 2  # before the roll-call
+    assert len(one.get_node_ids()) == 2  # before the registration
     send(one, 0)
     assert len(one.get_node_ids()) == 3  # before round 1
     send(one, 1)
     assert len(one.get_node_ids()) == 2  # before round 2
     send(one, 2, one.get_node_ids())
     assert len(one.get_node_ids()) == 3
-    send(one, 0)  # a late roll-call does not turn time back
+    send(one, 0)  # a late registration does not turn time back
     assert len(one.get_node_ids()) == 3
 
 

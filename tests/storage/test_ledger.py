@@ -59,7 +59,7 @@ def test_the_ledger_is_what_a_tap_on_the_line_hears(tmp_path: Path, disclose: st
         metrics = content.get("fitres.metrics", content.get("metrics", {}))
         config = {k: v for record in content.config_records.values() for k, v in record.items()} or metrics
         if "names" not in config:
-            continue  # the roll-call
+            continue  # the registration
         arrays = [a for record in content.array_records.values() for a in record.to_numpy_ndarrays()]
         names = [name for name in str(config["names"]).split(",") if name]
         for name, array in zip(names, arrays, strict=True):

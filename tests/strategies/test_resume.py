@@ -144,7 +144,7 @@ def test_replies_that_failed_or_were_refused_count_the_same_after_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def spoil(content):
-        if "phase" in content["config"]:  # not in the roll-call
+        if "phase" in content["config"]:  # not in a registration
             content["config"]["schema"] = 99
         return content
 

@@ -328,7 +328,7 @@ def test_epsilon_spent_is_in_the_study():
 # -- setting up --------------------------------------------------------------------------------------
 
 
-def test_roles_are_checked_at_the_roll_call():
+def test_roles_are_checked_at_registration():
     with pytest.raises(ConfigError, match=r"exactly one openbox, got agents \['0', '2'\]"):
         run(problem(), node_configs={2: {"role": "openbox"}})
 

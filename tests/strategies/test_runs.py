@@ -266,6 +266,6 @@ def test_failure_of_a_callback_keeps_what_was_done():
 def test_failing_start_does_not_show_an_earlier_study():
     strategy = RandomSearch(num_agents=3, seed=1, wait_seconds=0.1)
     strategy.start(grid(), 1)
-    with pytest.raises(ConfigError, match=r"expected 3 within 0.1 s, got 2"):
+    with pytest.raises(ConfigError, match=r"expected 3, only 2 registered after 0.1 s"):
         strategy.start(grid(num_nodes=2), 1)
     assert strategy.study is None

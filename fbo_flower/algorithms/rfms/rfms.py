@@ -8,7 +8,7 @@ judged once more, on rows that nobody has looked at: the outbag of openbox and c
 A curator that does not answer is left out; what it found out meanwhile comes with its next reply. A site that
 does not answer is asked `attempts` times. A trial has failed when the fit has, or when every curator that
 answered refused the model: it costs its round, counts as the worst loss seen where the search models losses,
-and is neither on the front nor shipped. Sites take part from the first roll-call on; they may go and return.
+and is neither on the front nor shipped. Sites take part from the registration on; they may go and return.
 
 The sites' half is in `rfms_site.py`, what the methods do with losses in `rfms_methods.py`.
 

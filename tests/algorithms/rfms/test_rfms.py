@@ -62,7 +62,7 @@ class SitesContract(AlgorithmContract):
         pytest.skip("sites disclose less: test_strategy_and_driver_agree_to_the_last_bit")
 
     def test_late_joiners_take_part(self):
-        pytest.skip("roles are assigned at the first roll-call")
+        pytest.skip("roles are assigned at the first registration")
 
     def test_finish_is_answered(self):
         run = Run.begin(self.make()).steps(2)

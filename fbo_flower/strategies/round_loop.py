@@ -1,0 +1,143 @@
+"""The rounds of a study: choose the agents, send them their tasks, collect the replies, update the state."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from logging import INFO
+
+import numpy as np
+from flwr.app import Message
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+
+from fbo_flower.algorithms.capabilities import ExchangesModels
+from fbo_flower.algorithms.records import Phase
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.strategies.recorder import RoundProgress
+from fbo_flower.strategies.replies import read_reply
+from fbo_flower.strategies.send_and_receive import send_and_receive
+from fbo_flower.strategies.settings import StrategySettings
+from fbo_flower.strategies.study_run import StudyRun
+
+_MAX_REGISTRATION_SECONDS = 30.0  # for nodes that connect during the study
+_LONGEST_WAIT = 1.0  # seconds between two looks for agents that can work
+
+
+@dataclass(frozen=True)
+class RoundLoop:
+    """Runs the rounds of a study over a grid.
+
+    Parameters
+    ----------
+    run : the study
+    settings : of its strategy
+    stop : ends the run when it is set
+    tell : `tell(phase, server_round)` gives the replies of a half-round to the algorithm
+    """
+
+    run: StudyRun
+    settings: StrategySettings
+    stop: threading.Event
+    tell: Callable[[Phase, int], None]
+
+    def run_rounds(self, grid: Grid, num_rounds: int | None) -> None:
+        """Run the rounds that are left, and then the final exchanges.
+
+        Parameters
+        ----------
+        num_rounds : None: until the algorithm is finished
+        """
+        run, last_work = self.run, time.monotonic()
+        server_round = len(run.recorder.rounds)
+        finishing = run.interrupted is not None and run.interrupted[0] is Phase.FINISH
+        ended = finishing or any(
+            had_tasks for (phase, _), had_tasks in run.closed.items() if phase is Phase.FINISH
+        )
+        while run.open_round or not (
+            ended or server_round == num_rounds or run.algorithm.finished(run.state)
+        ):
+            server_round += 1
+            progress = self._run_round(grid, server_round, num_rounds)
+            if self.settings.on_round is not None:
+                self.settings.on_round(progress)
+            last_work = self._wait_for_work(last_work) if num_rounds is None else last_work
+        self._run_final_exchanges(grid, server_round)
+
+    def choose_agents(self, grid: Grid, server_round: int) -> list[str]:
+        """Return the agents of a round: all connected ones, or a fraction of them, drawn anew each round."""
+        present, fraction = self.run.registry.present(grid.get_node_ids()), self.settings.fraction
+        if fraction < 1.0 and present:
+            rng = generator(self.run.seed, "server", "cohort", server_round)
+            size = max(1, round(fraction * len(present)))
+            present = [present[i] for i in np.sort(rng.choice(len(present), size, replace=False))]
+        return present
+
+    def _run_round(self, grid: Grid, server_round: int, num_rounds: int | None) -> RoundProgress:
+        run = self.run
+        run.begin_round(server_round)
+        incarnations = dict(run.registry.incarnations)
+        seconds = min(_MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
+        run.registry.register_late(grid, sorted(grid.get_node_ids()), self.stop, seconds)
+        if run.registry.incarnations != incarnations:
+            run.write_agents()
+        for phase in run.algorithm.phases:
+            self._run_half_round(grid, phase, server_round)
+        progress = run.end_round(server_round, num_rounds)
+        log(
+            INFO, "[round %d/%s] best %.4f, mean %.4f, %d replies, %d failures, %d refused",
+            server_round, num_rounds or "?", progress.best, progress.mean,
+            progress.replies, progress.failures, progress.refused,
+        )  # fmt: skip
+        return progress
+
+    def _wait_for_work(self, last_work: float) -> float:
+        """Pause if the last round had no tasks; raise ConfigError if that lasts longer than a round may.
+
+        Returns
+        -------
+        The time of the last round that had tasks.
+        """
+        if self.run.had_tasks:
+            return time.monotonic()
+        timeout = self.settings.round_timeout
+        if time.monotonic() - last_work > timeout:
+            raise ConfigError(
+                f"agents: expected one with evaluations left in its budget within {timeout:g} s, none was "
+                "connected; restart the missing agents and resume the study, or set a larger round_timeout"
+            )
+        self.stop.wait(min(_LONGEST_WAIT, timeout))
+        return last_work
+
+    def _run_final_exchanges(self, grid: Grid, server_round: int) -> None:
+        """Run final exchanges until the algorithm has no more tasks; each has a round number of its own."""
+        algorithm = self.run.algorithm
+        most = algorithm.max_final_exchanges if isinstance(algorithm, ExchangesModels) else 1
+        for number in range(1, most + 1):
+            if not self._run_half_round(grid, Phase.FINISH, server_round + number):
+                return
+
+    def _run_half_round(self, grid: Grid, phase: Phase, server_round: int) -> bool:
+        """Return whether a half-round had tasks; one that the journal holds is not run again."""
+        run = self.run
+        if (phase, server_round) in run.closed:
+            return run.closed[phase, server_round]
+        if run.interrupted != (phase, server_round):
+            run.ask(phase, server_round, self.choose_agents(grid, server_round))
+        if not run.sent:
+            return False
+        messages = run.messages(phase, server_round, self.settings.message_suffix)
+        quorum = max(int(np.ceil(self.settings.quorum * len(run.sent))) - len(run.replies), 0)
+        agents = list(messages)
+
+        def on_replies(replies: Mapping[int, Message]) -> None:
+            named = {agents[position]: read_reply(reply) for position, reply in replies.items()}
+            run.on_replies(phase, server_round, named)
+
+        timeout = self.settings.round_timeout
+        send_and_receive(grid, list(messages.values()), timeout, self.stop, quorum, on_replies)
+        self.tell(phase, server_round)
+        return True

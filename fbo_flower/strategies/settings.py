@@ -1,0 +1,125 @@
+"""The settings that every strategy takes, and what is written about them in journals and studies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.capabilities import (
+    DescribesProgress,
+    HasInitialDesign,
+    HasTargets,
+    unwrapped,
+    unwrapped_state,
+)
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage.warm_start import WarmStart
+from fbo_flower.strategies.recorder import RoundProgress
+from fbo_flower.strategies.study_run import StudyRun
+
+
+@dataclass(frozen=True)
+class StrategySettings:
+    """The settings of a strategy; `TuningStrategy` explains each of them.
+
+    Parameters
+    ----------
+    message_suffix : ".action" at the end of every message type; "" without an action
+
+    Raises
+    ------
+    ConfigError
+        If a number is out of bounds.
+    """
+
+    num_agents: int | None
+    seed: int | None
+    fraction: float
+    wait_seconds: float
+    round_timeout: float
+    quorum: float
+    space: SearchSpace | None
+    message_suffix: str
+    label: str
+    on_round: Callable[[RoundProgress], None] | None
+
+    def __post_init__(self) -> None:
+        if self.num_agents is not None:
+            check_number("num_agents", self.num_agents, 1, integer=True)
+        if self.seed is not None:
+            check_number("seed", self.seed, 0, integer=True)
+        check_number("fraction", self.fraction, 1e-9, 1.0)
+        check_number("quorum", self.quorum, 1e-9, 1.0)
+        check_number("wait_seconds", self.wait_seconds, 0.0)
+        check_number("round_timeout", self.round_timeout, 0.0)
+
+
+def fixed_settings(
+    settings: StrategySettings,
+    algorithm: Algorithm[Any],
+    default_options: Mapping[str, object],
+    seed: int,
+    warm_start: WarmStart | None,
+    recorded: Mapping[str, object],
+) -> dict[str, object]:
+    """Return the settings that must not change when a study is resumed.
+
+    An option that is newer than the journal is left out while it has its default value, so that journals
+    from before the option can be resumed.
+
+    Parameters
+    ----------
+    default_options : of the algorithm
+    recorded : the settings in the journal; empty for a new study
+    """
+    options = algorithm.options()
+    recorded_options = recorded.get("options", options)
+    newer = [name for name in options if isinstance(recorded_options, dict) and name not in recorded_options]
+    left_out = {name for name in newer if options[name] == default_options[name]}
+    return {
+        "algorithm": algorithm.name,
+        "options": {name: value for name, value in options.items() if name not in left_out},
+        "seed": str(seed),
+        "fraction": settings.fraction,
+        "label": settings.label,
+        **({} if warm_start is None else {"warm_start": warm_start.digest}),
+    }
+
+
+def study_settings(
+    settings: StrategySettings, run: StudyRun, num_rounds: int | None, status: str, seconds: float
+) -> dict[str, Any]:
+    """Return what `study.json` says about a run.
+
+    Parameters
+    ----------
+    num_rounds : as requested; None: the number of rounds that were run
+    status : "finished", "interrupted" or "failed"
+    seconds : duration of this process's part of the run
+    """
+    algorithm, recorder = run.algorithm, run.recorder
+    core = unwrapped(algorithm)
+    targets = core.targets if isinstance(core, HasTargets) else "all"
+    description = {}
+    if isinstance(core, DescribesProgress):
+        description = {"found": core.description(unwrapped_state(algorithm, run.state))}
+    return {
+        "algorithm": algorithm.name,
+        "label": settings.label,
+        "options": algorithm.options(),
+        "num_agents": len(run.registry.nodes),
+        "num_rounds": num_rounds or len(recorder.rounds),
+        "num_initial": core.num_initial if isinstance(core, HasInitialDesign) else 0,
+        "target_agents": None if targets == "all" else list(targets),
+        "fraction": settings.fraction,
+        "seed": run.seed,
+        "study": run.study,
+        "space": recorder.space.to_json(),
+        **({"evaluations": dict(recorder.evaluations)} if recorder.evaluations else {}),
+        "status": status,
+        "seconds": run.seconds_before + seconds,
+        **description,
+    }

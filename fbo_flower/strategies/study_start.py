@@ -1,0 +1,101 @@
+"""How a study starts: register the agents, or replay the journal of a study that was interrupted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from logging import INFO
+from secrets import token_hex
+from typing import Any
+
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+
+from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.capabilities import SecureRounds, WarmStartable, unwrapped, unwrapped_state
+from fbo_flower.algorithms.records import AnyArray, Federation
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.storage import Event, StudyJournal
+from fbo_flower.storage.warm_start import WarmStart
+from fbo_flower.strategies.recorder import Recorder
+from fbo_flower.strategies.registration import AgentRegistry
+from fbo_flower.strategies.settings import StrategySettings
+from fbo_flower.strategies.study_run import StudyRun, federation_from_event, federation_to_event
+
+
+@dataclass(frozen=True)
+class StudyStart:
+    """Starts or resumes one study.
+
+    Parameters
+    ----------
+    algorithm, settings : of the strategy
+    warm_start : messages of an earlier study; None: start without
+    stop : ends the wait for agents when it is set
+    """
+
+    algorithm: Algorithm[Any]
+    settings: StrategySettings
+    warm_start: WarmStart | None
+    stop: threading.Event
+
+    def start(self, grid: Grid, seed: int, journal: StudyJournal | None, events: list[Event]) -> StudyRun:
+        """Return a run that is ready for its next round, with all agents registered.
+
+        Parameters
+        ----------
+        events : of the journal; empty for a new study
+
+        Raises
+        ------
+        ConfigError
+            If too few agents connect, they have different search spaces, or the algorithm or the warm start
+            does not fit the search space.
+        JournalError
+            If this version of the algorithm makes other tasks than the journal holds.
+        """
+        needs_keys = isinstance(self.algorithm, SecureRounds)
+        registry = AgentRegistry(self.settings.space, self.settings.message_suffix, needs_keys)
+        if events:
+            study, federation = federation_from_event(events[0])
+            registry.space = federation.space
+        else:
+            self._register(registry, grid)
+            assert registry.space is not None
+            self.algorithm.check(registry.space)
+            # not derived from the seed: two studies with the same seed must have different ids
+            study = token_hex(8)
+            federation = Federation(registry.space, tuple(registry.nodes), registry.roles)
+        state = self.algorithm.init(federation, generator(seed, "server", "init"))
+        if self.warm_start is not None:
+            self.warm_start.check_space(federation.space.digest)
+            state = self._warm_started(state, self.warm_start.arrays)
+        recorder = Recorder(self.settings.label, federation.space)
+        run = StudyRun(self.algorithm, seed, study, registry, recorder, state, journal)
+        if events:
+            run.replay(events[1:])
+            run.seconds_before = sum(row["seconds"] for row in recorder.rounds)
+            self._register(registry, grid)
+            log(INFO, "Resumed after round %d", len(recorder.rounds))
+        elif journal is not None:
+            journal.write([federation_to_event(study, federation)])
+        run.write_agents()
+        return run
+
+    def _register(self, registry: AgentRegistry, grid: Grid) -> None:
+        registry.wait_for_agents(grid, self.settings.num_agents, self.settings.wait_seconds, self.stop)
+
+    def _warm_started(self, state: Any, messages: Mapping[str, AnyArray]) -> Any:
+        """Return the server's initial state with the messages of an earlier study added to it."""
+        core = unwrapped(self.algorithm)
+        if not isinstance(core, WarmStartable):
+            raise ConfigError(
+                f"warm_start: expected an algorithm that keeps messages, got {self.algorithm.name}; run it "
+                "without warm_start"
+            )
+        inner = core.warm_start(unwrapped_state(self.algorithm, state), messages)
+        if isinstance(self.algorithm, SecureRounds):
+            return self.algorithm.with_inner_state(state, inner)
+        return inner
