@@ -1,9 +1,7 @@
-"""The agent's work on one task: a session asks for evaluations, `run_task` has them made and reports.
+"""The agent's work on one task: a session asks for evaluations, `run_task` makes them and writes the report.
 
-A session is a generator. It reads from top to bottom like the paper's algorithm, yields what it needs, and is
-sent what came of it; its return value is the agent's state after the task. Today it yields `Query` (evaluate
-these points). A driver that advances many agents together may answer further kinds of request, stacked,
-without a change to the sessions that do not use them.
+A session is a generator that reads from top to bottom like the paper's algorithm. It yields a `Query` (points
+to evaluate), is sent the `Outcome`, and returns the agent's state after the task.
 """
 
 from __future__ import annotations
@@ -32,27 +30,27 @@ Session = Generator[Query, Outcome, AgentState]
 
 
 class Draws(Protocol):
-    """Generators of random numbers for one task, by purpose: the same purpose and keys, the same numbers."""
+    """Random generators for one task: the same purpose and keys always give the same numbers."""
 
     def __call__(self, purpose: str, *keys: int) -> np.random.Generator:
-        """Return the generator of a purpose."""
+        """Return the random generator for a purpose and keys."""
         ...
 
 
-Evaluate = Callable[[Query, int], Outcome]  # a query and the id of its first trial -> what came of it
+Evaluate = Callable[[Query, int], Outcome]  # a query and the id of its first trial -> its outcome
 
 
 class Stepwise:
-    """Mixin for algorithms that choose each batch anew: `propose` and `learn` instead of a whole session."""
+    """Mixin that builds a session from two methods: `propose` chooses a batch, `learn` stores its outcome."""
 
     @abstractmethod
     def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        """Return what to evaluate next, or None when the task is done."""
+        """Return the points to evaluate next, or None when the task is done."""
 
     def learn(
         self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
     ) -> AgentState:
-        """Return the agent's state after an evaluation."""
+        """Return the agent's state with the outcome of a proposed batch stored."""
         return agent_state.learn(outcome)
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
@@ -68,13 +66,13 @@ class Stepwise:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What an agent has after a task.
+    """The result of an agent's work on one task.
 
     Parameters
     ----------
-    agent_state : what it remembers
-    report : what it sends
-    outcome : its evaluations of the task, a row per point
+    agent_state : the agent's state after the task
+    report : what the agent sends to the server
+    outcome : all evaluations of the task, a row per point
     """
 
     agent_state: AgentState
@@ -90,18 +88,18 @@ def run_task(
     draws: Draws,
     extra: Callable[[], Mapping[str, AnyArray]] = dict,
 ) -> TaskResult:
-    """Do a task: drive its session, have everything evaluated that it asks for, and write the report.
+    """Run the session of a task, evaluate every query that it yields, and write the report.
 
-    The agent, the contract tests, the experiments and all engines call this function; nothing else drives a
-    session. It changes nothing but through `evaluate`.
+    Agents, contract tests, experiments and all engines call this function; nothing else drives a session. It
+    has no side effects except those of `evaluate`.
 
     Parameters
     ----------
-    task : verified, addressed to this agent
+    task : a verified task, addressed to this agent
     evaluate : `evaluate(query, first_trial)` returns the outcome of a query
-    draws : the task's generators of random numbers
-    extra : called after the last evaluation; returns arrays that the agent's state shall hold as well, such
-        as those of an evaluation cache
+    draws : the task's random generators
+    extra : called after the last evaluation; returns further arrays to store in the agent's state, such as
+        an evaluation cache
     """
     if task.num_trials and task.trial > agent_state.next_trial:
         agent_state = agent_state.skip_to(task.trial)
