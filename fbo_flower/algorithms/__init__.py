@@ -1,7 +1,7 @@
-"""The algorithms: each a frozen dataclass of options with the server's half and the agent's half.
+"""The algorithms. Each is a frozen dataclass of options with methods for the server and for the agent.
 
-`registry.py` collects a record of each. An algorithm is imported when it is asked for: a device imports this
-package anew for every message.
+`registry.py` collects one record per algorithm. An algorithm's module is imported only when that algorithm is
+used, because a device imports this package anew for every message.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ALGORITHMS = Algorithms()
 
-if not TYPE_CHECKING:  # type checkers know the names above, and find those that are misspelt
+if not TYPE_CHECKING:  # type checkers read the imports above and report misspelt names
 
     def __getattr__(name):
         """Import the algorithm whose class has this name: `from fbo_flower.algorithms import FTS`."""
@@ -51,14 +51,14 @@ def make_algorithm(name: str, options: Mapping[str, object]) -> Algorithm[Any]:
     Raises
     ------
     ConfigError
-        If the name or an option is unknown, which lists those that are known, or the algorithm's package
-        cannot be used.
+        If the name or an option is unknown (the message lists the known ones), or if the package that
+        registers the algorithm cannot be used.
     """
     return with_secure_sums(find(name).load().from_options(options))
 
 
 def with_secure_sums(algorithm: Algorithm[Any]) -> Algorithm[Any]:
-    """Return the algorithm, within secure sums if its option `secure_sums` asks for them."""
+    """Return the algorithm, wrapped in `SecureAggregation` if its option `secure_sums` is not 0."""
     if not isinstance(algorithm, Summable) or not algorithm.secure_sums:
         return algorithm
     from fbo_flower.algorithms.secure_aggregation import SecureAggregation  # needs cryptography

@@ -1,7 +1,7 @@
-"""`AlgorithmRecord`: everything that the rest of the package has to know about an algorithm, in one place.
+"""`AlgorithmRecord`: everything that the rest of the package needs to know about an algorithm.
 
-Listings, strategies, the privacy page, ledgers, pictures and the README's tables derive from it. A record
-names its class as text, so reading all records imports no algorithm: a device does so for every message.
+Listings, strategies, the privacy page, ledgers, plots and the README's tables derive from it. A record names
+its class as text, so reading all records, which a device does for every message, imports no algorithm.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NOTHING, POINTS, VALUES, BOTH, ROWS, UNKNOWN = (
     "nothing", "points", "values", "points and values", "rows of data", "unknown",
 )  # fmt: skip
-# what most messages are computed from
+# the usual sources of a message, for `Meaning.source`
 ALL_OBSERVATIONS, ALL_POINTS, THE_COUNT = "all observations of the agent", "all its points", "the count alone"
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -29,14 +29,14 @@ _HOME = re.compile(r"\w+(\.\w+)*:\w+")
 
 @dataclass(frozen=True)
 class Meaning:
-    """What one array or number in a report means.
+    """The meaning of one array or number in a report.
 
     Parameters
     ----------
     text : what it is
     source : what it is computed from
-    discloses : what it says by design, without any inference: "points", "values", "points and values", "rows
-        of data" or "nothing"
+    discloses : what it reveals by design, without any inference: "points", "values", "points and values",
+        "rows of data" or "nothing"
     """
 
     text: str
@@ -50,7 +50,7 @@ class Meaning:
 
 
 class PlotStyle(NamedTuple):
-    """How pictures draw an algorithm.
+    """The colour and line style of an algorithm in plots.
 
     Parameters
     ----------
@@ -64,26 +64,26 @@ class PlotStyle(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmRecord:
-    """One algorithm, as the rest of the package knows it.
+    """The description of one algorithm for the rest of the package.
 
-    Texts may use Markdown; links in them are relative to the root of the repository.
+    Texts may use Markdown; their links are relative to the root of the repository.
 
     Parameters
     ----------
     name : what users type, in lower case with hyphens: "dp-fts"
-    home : "package.module:Class" of the algorithm
+    home : the algorithm's class as "package.module:Class"
     summary : one line for listings
-    server_sends, agent_sends : what the messages hold, in words for the README
-    meanings : name in a report -> what it means; every name in the algorithm's `report_schema`
+    server_sends, agent_sends : the content of the messages, in words for the README
+    meanings : name in a report -> its meaning; lists every name in the algorithm's `report_schema`
     inference : what an honest-but-curious server can infer from all reports of a run
-    summed : names of which a server with secure sums sees the sum over agents alone
-    inference_with_sums : what such a server can infer beyond that sum; None: of all other names what
-        `inference` says
-    attack : what measures the inference: a name in `fbo_flower.attacks.ATTACKS`, or "package.module:function"
-        of a function `attack(seed)`; None: nobody attacked it
-    style : how pictures draw it; None: a style that depends on the name
+    summed : names whose values a server with secure sums sees only as a sum over agents
+    inference_with_sums : what such a server can infer beyond the sums; None: what `inference` says, for all
+        names that are not summed
+    attack : the attack that measures the inference: a name in `fbo_flower.attacks.ATTACKS`, or
+        "package.module:function" of a function `attack(seed)`; None: no attack has been written
+    style : colour and line in plots; None: a style derived from the name
     page : path or address of the page on its paper: equations, choices, errata; "" if there is none
-    caution : what a user must not overlook, shown by `help()` of the strategy and by the command line
+    caution : a warning that `help()` of the strategy and the command line show to users
     """
 
     name: str
@@ -111,12 +111,12 @@ class AlgorithmRecord:
 
     @property
     def class_name(self) -> str:
-        """Return the name of the algorithm's class; its strategy has the same."""
+        """Return the name of the algorithm's class, which is also the name of its strategy."""
         return self.home.partition(":")[2]
 
     @property
     def attack_name(self) -> str | None:
-        """Return what `fbo-flower attack` calls the attack, None if there is none."""
+        """Return the name of the attack in `fbo-flower attack`, None if there is no attack."""
         return self.name if self.attack is not None and ":" in self.attack else self.attack
 
     def load(self) -> type[Algorithm[Any]]:
@@ -139,11 +139,12 @@ class AlgorithmRecord:
 
 
 def load_home(name: str, home: str) -> Any:
-    """Import what a record names as "package.module:attribute".
+    """Import and return the attribute that a record names as "package.module:attribute".
 
     Parameters
     ----------
-    name : of the algorithm, for the error
+    name : the algorithm's name, for the error message
+    home : "package.module:attribute"
 
     Raises
     ------
@@ -155,5 +156,6 @@ def load_home(name: str, home: str) -> Any:
         return getattr(import_module(module), attribute)
     except Exception as error:  # another package's module may raise anything when it is imported
         raise ConfigError(
-            f"{name}: {home} cannot be imported: {type(error).__name__}: {error}; repair its package"
+            f"{name}: {home} cannot be imported: {type(error).__name__}: {error}; "
+            "repair or reinstall its package"
         ) from error

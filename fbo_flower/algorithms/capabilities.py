@@ -1,7 +1,7 @@
-"""What only some algorithms can do, as protocols: `isinstance(algorithm, WarmStartable)`.
+"""Protocols for abilities that only some algorithms have: `isinstance(algorithm, WarmStartable)`.
 
-An algorithm has a capability when it has the methods; it need not name the protocol. Ask
-`unwrapped(algorithm)`, because secure sums stand around the algorithm that they serve.
+An algorithm has an ability when it has the methods; it need not inherit from the protocol. Test
+`unwrapped(algorithm)`, because with secure sums the algorithm is wrapped in `SecureAggregation`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fbo_flower.space.space import SearchSpace
 
 @dataclass(frozen=True)
 class Summand:
-    """An array of a report of which the server needs only the sum over agents.
+    """The shape and bound of an array whose sum over agents is all that the server needs.
 
     Parameters
     ----------
-    shape : of the array
-    bound : of the absolute value of every entry
+    shape : shape of the array
+    bound : largest absolute value of an entry
     """
 
     shape: tuple[int, ...]
@@ -35,63 +35,66 @@ class Summand:
 
 @runtime_checkable
 class Summable(Protocol):
-    """The server can do with sums over agents in place of some parts of their reports."""
+    """The server can work with sums over agents instead of some arrays in their reports."""
 
     @property
     def secure_sums(self) -> int:
-        """The option: least number of agents in a sum; 0 for no secure sums."""
+        """The option: smallest number of agents in a sum; 0 for no secure sums."""
         ...
 
     def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
-        """Return the arrays of the answer to a task that only go into a sum; none without `secure_sums`.
+        """Return the arrays of the task's report that are only summed; none if `secure_sums` is 0.
 
-        An array of such a name that `summarise` leaves out counts as zeros.
+        If `summarise` leaves such an array out, it counts as zeros.
         """
         ...
 
     def aggregate_sum(self, state: Any, agents: Sequence[str], sums: Mapping[str, Array]) -> Any:
-        """Return the state after a secure sum, called after `tell`, before the next `ask`.
+        """Return the state after a secure sum; called after `tell` and before the next `ask`.
 
         Parameters
         ----------
-        agents : of whom the sums are, in natural order
-        sums : by the names of `summands`, in their shapes
+        agents : the agents in the sums, in natural order
+        sums : name -> sum, with the names and shapes of `summands`
         """
         ...
 
 
 @runtime_checkable
 class SecureRounds(Protocol):
-    """The algorithm stands around another one and needs a public key of every agent."""
+    """The algorithm wraps another one with secure sums and needs a public key of every agent."""
 
     @property
     def inner(self) -> Algorithm[Any]:
-        """The algorithm that it serves."""
+        """The wrapped algorithm."""
         ...
 
     def inner_state(self, state: Any) -> Any:
-        """Return the inner algorithm's state."""
+        """Return the wrapped algorithm's state."""
         ...
 
     def with_inner_state(self, state: Any, inner: Any) -> Any:
-        """Return the state with another state of the inner algorithm."""
+        """Return `state` with the wrapped algorithm's state replaced by `inner`."""
         ...
 
     def register_public_keys(self, state: Any, public: Mapping[str, bytes]) -> Any:
-        """Return the state that knows these public keys of agents; called before every `ask`."""
+        """Return the state with the agents' public keys; called before every `ask`."""
         ...
 
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
-        """Return the agent's state once a sum is accepted; WireError if the sum could reveal a report."""
+        """Return the agent's state with a new sum recorded; WireError if the sum could reveal a report."""
         ...
 
     def evaluation_task(self, task: Task) -> Task:
-        """Return the part of a task that says what to evaluate; its evaluations serve all such tasks."""
+        """Return the task without the arrays and values of secure sums.
+
+        Tasks that differ only in these share one set of evaluations.
+        """
         ...
 
 
 def unwrapped(algorithm: Algorithm[Any]) -> Algorithm[Any]:
-    """Return the algorithm itself, without the secure sums that may stand around it."""
+    """Return the algorithm without the secure sums that may wrap it."""
     return algorithm.inner if isinstance(algorithm, SecureRounds) else algorithm
 
 
@@ -108,11 +111,11 @@ class WarmStartable(Protocol):
     """A study can start from the messages of an earlier one."""
 
     def export_messages(self, state: Any) -> dict[str, AnyArray]:
-        """Return the messages that another study may start from; empty if there are none."""
+        """Return the messages from which another study can start; empty if there are none."""
         ...
 
     def warm_start(self, state: Any, messages: Mapping[str, AnyArray]) -> Any:
-        """Return a first state that knows the messages of an earlier study.
+        """Return the initial state with the messages of an earlier study.
 
         Raises
         ------
@@ -124,14 +127,14 @@ class WarmStartable(Protocol):
 
 @dataclass(frozen=True)
 class ServerResults:
-    """What a server holds at the end of a study, as rows of the study's tables.
+    """The server's results at the end of a study, as rows of the study's tables.
 
     Parameters
     ----------
-    models : columns of `study.schema.MODELS` but for `algorithm`
-    judgements : columns of `study.schema.JUDGEMENTS` but for `algorithm`
-    recommendations : agent -> `(point (D,), value)`, in place of the agent's own best
-    privacy : what was spent of privacy, where noise is used: `epsilon`, `delta` and what they bound
+    models : rows with the columns of `study.schema.MODELS`, except `algorithm`
+    judgements : rows with the columns of `study.schema.JUDGEMENTS`, except `algorithm`
+    recommendations : agent -> `(point (D,), value)`, used instead of the agent's own best trial
+    privacy : the privacy spent where noise is used: `epsilon`, `delta` and the counts that they follow from
     """
 
     models: Sequence[Mapping[str, object]] = ()
@@ -142,7 +145,7 @@ class ServerResults:
 
 @runtime_checkable
 class ReportsResults(Protocol):
-    """The server holds results beyond the trials that agents disclose."""
+    """The server has results besides the trials that agents disclose."""
 
     def results(self, state: Any) -> ServerResults | None:
         """Return the server's results; None if there are none yet."""
@@ -151,10 +154,10 @@ class ReportsResults(Protocol):
 
 @runtime_checkable
 class DescribesProgress(Protocol):
-    """The server has something to say in the log, and in the settings of the study."""
+    """The server adds lines to the log, and an entry to the settings of the study."""
 
     def progress_lines(self, state: Any, before: Any) -> list[str]:
-        """Return lines for the log after a half-round."""
+        """Return the log lines for what changed from state `before` to `state` in a half-round."""
         ...
 
     def description(self, state: Any) -> dict[str, object]:
@@ -167,21 +170,21 @@ class DescribesProgress(Protocol):
 
 @runtime_checkable
 class AccountsPrivacy(Protocol):
-    """Agents add noise of their own, whose cost in epsilon is known."""
+    """Agents add noise to their messages, and the epsilon that each message costs is known."""
 
     def uses_observations(self, task: Task, space: SearchSpace) -> bool:
-        """Return whether the answer to a task may depend on the agent's observations."""
+        """Return whether the report of a task may depend on the agent's observations."""
         ...
 
     def epsilon_of_messages(self, count: int) -> float:
-        """Return what `count` answers cost an agent; infinite where agents add no noise."""
+        """Return the epsilon that `count` messages cost an agent; infinite if agents add no noise."""
         ...
 
 
 def uses_observations(algorithm: Algorithm[Any], task: Task, space: SearchSpace) -> bool:
-    """Return whether the answer to a task may depend on the agent's observations."""
+    """Return whether the report of a task may depend on the agent's observations."""
     if isinstance(algorithm, SecureRounds) and task.phase is Phase.EVALUATE:
-        return False  # shares of masks
+        return False  # the agent sends only shares of masks
     core = unwrapped(algorithm)
     if isinstance(core, AccountsPrivacy):
         return core.uses_observations(task, space)
@@ -191,7 +194,7 @@ def uses_observations(algorithm: Algorithm[Any], task: Task, space: SearchSpace)
 
 @runtime_checkable
 class NeedsTrials(Protocol):
-    """With some options reports hold points and values: only agents that disclose trials take part."""
+    """With some options reports hold points and values; then only agents that disclose trials take part."""
 
     def reports_trials(self) -> bool:
         """Return whether reports hold points and values."""
@@ -200,7 +203,7 @@ class NeedsTrials(Protocol):
 
 @runtime_checkable
 class ReusesValues(Protocol):
-    """The objective may be declared deterministic: a point is evaluated once and its value reused."""
+    """The objective may be declared deterministic; then agents evaluate a point once and reuse its value."""
 
     def reuses_values(self) -> bool:
         """Return whether agents evaluate each point once."""
@@ -209,10 +212,10 @@ class ReusesValues(Protocol):
 
 @runtime_checkable
 class EstimatesIncumbent(Protocol):
-    """The agent's state holds its best value in a form of its own, not as a history of trials."""
+    """The agent stores statistics instead of a history of trials, and derives its best value from them."""
 
     def incumbent(self, agent_state: AgentState) -> float:
-        """Return the best value of this study so far, NaN before the first success."""
+        """Return the agent's best value of this study so far, NaN before the first success."""
         ...
 
 
@@ -227,7 +230,7 @@ def incumbent(algorithm: Algorithm[Any], agent_state: AgentState) -> float:
 
 @runtime_checkable
 class HasTargets(Protocol):
-    """Only some agents tune; the others send what they know."""
+    """Only some agents tune; the others only send messages."""
 
     @property
     def targets(self) -> str | tuple[str, ...]:
@@ -237,22 +240,23 @@ class HasTargets(Protocol):
 
 @runtime_checkable
 class HasInitialDesign(Protocol):
-    """Every agent begins with a batch of trials that no model has chosen."""
+    """Every agent begins with an initial design, a batch of trials that no model has chosen."""
 
     @property
     def num_initial(self) -> int:
-        """The size of that batch."""
+        """The number of trials in that batch."""
         ...
 
 
 @runtime_checkable
 class ExchangesModels(Protocol):
-    """Sites with roles train and judge models in place of evaluating an objective.
+    """Sites with roles train and judge models instead of evaluating an objective.
 
     Attributes
     ----------
-    roles : of the sites
-    max_final_exchanges : bound of the exchanges of the phase FINISH; it ends once nothing is asked
+    roles : the roles that a site can have
+    max_final_exchanges : largest number of exchanges in the phase FINISH, which ends early when no task is
+        left
     """
 
     roles: ClassVar[tuple[str, ...]]
@@ -260,5 +264,5 @@ class ExchangesModels(Protocol):
 
 
 def roles(algorithm: Algorithm[Any] | type[Algorithm[Any]]) -> tuple[str, ...]:
-    """Return the roles of the sites that an algorithm works with; none for agents that are all alike."""
+    """Return the roles of an algorithm's sites; an empty tuple if agents have no roles."""
     return algorithm.roles if isinstance(algorithm, ExchangesModels) else ()

@@ -1,8 +1,7 @@
-"""What every array and number in a report means, in plain words: for ledgers, reports and documents.
+"""Descriptions of every array and number in a report, for ledgers, reports and documents.
 
-Each algorithm says it in its record (`algorithm_record.AlgorithmRecord`); here are the names that all
-algorithms share, and the functions that look names up. A promise is made only where a test shows it;
-`docs/privacy.md` has the figures.
+Each algorithm describes its own names in its record (`algorithm_record.AlgorithmRecord`). This module
+describes the names that all algorithms share and looks names up. `docs/privacy.md` has the measurements.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from fbo_flower.algorithms.algorithm_record import ALL_OBSERVATIONS, POINTS, UNKNOWN, VALUES, Meaning
 from fbo_flower.algorithms.registry import lookup
 
-ENVELOPE = "header"  # of a message: who answers what
+ENVELOPE = "header"  # name under which ledgers list the header of a message
 
 COMMON: dict[str, Meaning] = {
     ENVELOPE: Meaning("who answers which task: names, round, number of trials", "the task"),
@@ -37,7 +36,7 @@ COMMON: dict[str, Meaning] = {
 
 
 def meaning(algorithm: str, name: str) -> Meaning:
-    """Return what a name in a report of an algorithm means; one that is not described says so."""
+    """Return the meaning of a name in an algorithm's report, or a meaning that says it is not described."""
     record = lookup(algorithm)
     own = {} if record is None else record.meanings
     known = own.get(name) or COMMON.get(name)
@@ -45,11 +44,11 @@ def meaning(algorithm: str, name: str) -> Meaning:
 
 
 def meanings(algorithm: str, least: int = 0) -> dict[str, Meaning] | None:
-    """Return what may leave an agent; None for an algorithm that is not installed here.
+    """Return the meaning of everything that may leave an agent; None if the algorithm is not installed here.
 
     Parameters
     ----------
-    least : agents of a secure sum; 0: there are none
+    least : smallest number of agents in a secure sum; 0: no secure sums
     """
     record = lookup(algorithm)
     if record is None:
@@ -65,7 +64,7 @@ def inference(algorithm: str, least: int = 0) -> str:
 
     Parameters
     ----------
-    least : agents of a secure sum; 0: there are none
+    least : smallest number of agents in a secure sum; 0: no secure sums
     """
     record = lookup(algorithm)
     if record is None:

@@ -1,10 +1,10 @@
-"""The records of the two baselines that tune alone; each is one file: `random_search.py`, `thompson.py`."""
+"""The records of the two local baselines, `random_search.py` and `thompson.py`."""
 
 from __future__ import annotations
 
 from fbo_flower.algorithms.algorithm_record import AlgorithmRecord, PlotStyle
 
-# shared by every algorithm whose agents report counts alone
+# texts shared by every algorithm whose agents report only counts
 HOW_MANY_TO_DO = "how many trials to do"
 HOW_MANY_WERE_DONE = "how many were done, how many failed"
 NOTHING_TO_INFER = "Nothing about points or values: no report depends on them."

@@ -1,4 +1,4 @@
-"""What an algorithm's docstrings say about its options: for `help()` and the command line."""
+"""The descriptions of an algorithm's options, read from its docstrings, for `help()` and the command line."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fbo_flower.algorithms.protocol import Algorithm
 
 
 def option_texts(algorithm: type[Algorithm[Any]]) -> Iterator[str]:
-    """Yield the lines that explain the options, those of the algorithm's own class first.
+    """Yield the lines that describe an algorithm's options, those of its own class first.
 
-    They are the sections "Parameters" of every class that adds options.
+    The lines are the "Parameters" sections of every class in its hierarchy that adds options.
     """
     for kind in algorithm.__mro__:
         own = {field.name for field in fields(kind)} if "__dataclass_fields__" in kind.__dict__ else set()

@@ -1,4 +1,4 @@
-"""Options of an algorithm: fields of a frozen dataclass, checked when it is made, JSON on the wire."""
+"""Options of an algorithm: fields of a frozen dataclass, checked at construction, sent as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fbo_flower.space.space import SearchSpace
 
 @dataclass(frozen=True, kw_only=True)
 class Configurable:
-    """A frozen dataclass whose fields are options that travel as JSON."""
+    """A frozen dataclass whose fields are options that are sent as JSON."""
 
     name: ClassVar[str]
 
@@ -34,7 +34,7 @@ class Configurable:
 
     @classmethod
     def known_options(cls, options: Mapping[str, object]) -> dict[str, Any]:
-        """Return options read from JSON as keyword arguments; ConfigError if one is unknown."""
+        """Return options that were read from JSON as keyword arguments; ConfigError if one is unknown."""
         known = cls.option_defaults()
         for name in options:
             if name not in known:

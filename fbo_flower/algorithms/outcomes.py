@@ -1,4 +1,4 @@
-"""Outcomes put together and counted."""
+"""Merge and count outcomes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fbo_flower.algorithms.records import AgentState, Outcome
 
 
 def joined(outcomes: list[Outcome]) -> Outcome:
-    """Return several outcomes of one task as one, a row per point in the order of first evaluations.
+    """Merge the outcomes of one task into one, with a row per point, in the order of first evaluations.
 
-    Bandits return to a cell again and again; its evaluations within one task become one row.
+    A bandit may evaluate the same cell several times in one task; these evaluations become one row.
     """
     points = np.concatenate([o.points for o in outcomes])
     _, first, row = np.unique(points, axis=0, return_index=True, return_inverse=True)
@@ -31,13 +31,13 @@ def joined(outcomes: list[Outcome]) -> Outcome:
 
 
 def num_succeeded(outcome: Outcome) -> int:
-    """Return how many evaluations gave a value."""
+    """Return the number of successful evaluations."""
     counts = np.isfinite(outcome.values) if outcome.counts is None else outcome.counts
     return int(np.sum(counts))
 
 
 def seen_by(agent_state: AgentState) -> str:
-    """Say how much an agent had observed when it wrote a report, for its ledger."""
+    """Return the number of an agent's evaluations so far as text, for its ledger."""
     before = int(np.count_nonzero(agent_state.history.trials < 0))
     earlier = f" and {before} from before the study" if before else ""
     return f"{agent_state.next_trial} evaluations{earlier}"

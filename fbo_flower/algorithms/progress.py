@@ -1,4 +1,4 @@
-"""The server's bookkeeping of trials: how far each agent has come, and what its open task carries."""
+"""The server's record of each agent's trials, and of the content of its last task."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Content = TypeVar("Content")
 
 @dataclass(frozen=True)
 class Progress:
-    """How far each agent has come: the id of its next trial.
+    """Agent -> id of its next trial.
 
-    The server counts trials and advances when a report confirms them. A task whose report was lost is asked
-    again with the same ids, so an agent that did the work does not do it twice.
+    The server counts an agent's trials when their report arrives. If a report is lost, the server sends the
+    task again with the same trial ids, so the agent does not evaluate the same trials twice.
     """
 
     next_trial: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, agent: str) -> int:
-        """Return the id of the next trial of `agent`."""
+        """Return the id of the next trial of `agent`, 0 for a new agent."""
         return self.next_trial.get(agent, 0)
 
     def advance(self, reports: Mapping[str, Report]) -> Progress:
-        """Return the progress after `reports`."""
+        """Return the progress with the trials of `reports` counted."""
         ends = {agent: report.trial + report.num_trials for agent, report in reports.items()}
         return Progress({**self.next_trial, **{a: max(end, self.of(a)) for a, end in ends.items()}})
 
@@ -34,13 +34,14 @@ class Progress:
 def once_per_trial(
     sent: dict[str, tuple[int, Content]], agent: str, trial: int, draw: Callable[[], Content]
 ) -> Content:
-    """Return the content of an agent's task for `trial`; `draw` makes it when the trial is first asked for.
+    """Return the random content of an agent's task for `trial`; call `draw` only for a new trial.
 
-    A task that is sent again, because its report was lost, carries what it carried before.
+    If a report is lost and the task is sent again, it has the same content as before.
 
     Parameters
     ----------
-    sent : agent -> trial and content that were sent last; a new draw is entered here
+    sent : agent -> trial and content of its last task; updated in place after a new draw
+    draw : draws the content
     """
     if agent not in sent or sent[agent][0] != trial:
         sent[agent] = trial, draw()

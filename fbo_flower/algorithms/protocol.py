@@ -1,12 +1,13 @@
-"""The interface that every algorithm implements: the server's half and the agent's half together.
+"""The interface that every algorithm implements: methods of the server and methods of the agent.
 
-An algorithm object holds its options and nothing else. State goes in and comes out, so replay, resume and
-equality between engines need no code of their own. The server calls `init` once, then `ask` and `tell` in
-every half-round. An agent runs one `session` per task, evaluates what the session asks for, then calls
-`summarise` for what it sends back. `run_task.run_task` is the only function that drives a session.
+An algorithm object holds its options and nothing else. Its methods take a state and return a new one, so
+replay, resume and equality between engines need no code in an algorithm. A round has two half-rounds, TRAIN
+and EVALUATE. The server calls `init` once, then `ask` and `tell` in every half-round. An agent runs one
+`session` per task, evaluates the points that the session yields, then calls `summarise` to get the content of
+its report. Only `run_task` in `run_task.py` drives a session.
 
-What only some algorithms can do (secure sums, warm starts, privacy accounting, trained models, results of
-the server) stands in `capabilities.py` as small protocols, checked with `isinstance`.
+Abilities that some algorithms have and others have not (secure sums, warm starts, privacy accounting, trained
+models, results of the server) are small protocols in `capabilities.py`, checked with `isinstance`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from fbo_flower.space.space import SearchSpace
 
 State = TypeVar("State")
 
-DEFAULT_ROUNDS = 25  # of an algorithm that never finishes, unless `num_rounds` is given
+DEFAULT_ROUNDS = 25  # rounds of an algorithm that does not end by itself, unless `num_rounds` is given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +44,9 @@ class Algorithm(Configurable, ABC, Generic[State]):
 
     Attributes
     ----------
-    name : as users type it
-    phases : half-rounds of every round in which it asks agents for something
-    finishes : whether it ends by itself, when its budget is spent
+    name : the algorithm's name as users type it
+    phases : the half-rounds in which it sends tasks to agents
+    finishes : whether it ends by itself, once its budget is spent
     """
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN,)
@@ -72,12 +73,16 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def ask(
         self, state: State, phase: Phase, server_round: int, present: Sequence[str], rng: np.random.Generator
     ) -> tuple[State, dict[str, Task]]:
-        """Return the new state and the tasks of one half-round, for some of the agents that are present.
+        """Return the new state, and the tasks of one half-round for some or all of the agents present.
 
         Parameters
         ----------
-        state : left unchanged
-        present : agents that can be reached, in natural order; may be fewer or more than at the start
+        state : the server's state; left unchanged
+        present : agents that can be reached, in natural order; may be fewer or more than at registration
+
+        Returns
+        -------
+        the new state, and agent -> task
         """
 
     @abstractmethod
@@ -85,33 +90,33 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Return the state after the reports of the agents that answered, in natural order of agents."""
 
     def finished(self, state: State) -> bool:
-        """Return whether the algorithm has nothing left to ask."""
+        """Return whether the study is over: the algorithm will send no more tasks."""
         return False
 
     # -- the agent's half ----------------------------------------------------------------------
 
     @abstractmethod
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
-        """Return the agent's work on one task, as a generator.
+        """Return a generator that does the agent's work on one task.
 
-        It yields a `Query` for every batch it wants evaluated, receives the `Outcome`, and returns the
+        It yields a `Query` for every batch to evaluate, is sent the batch's `Outcome`, and returns the
         agent's state after the task.
 
         Parameters
         ----------
-        draws : `draws(purpose, *keys)` returns a generator of random numbers that depends on these, on the
-            agent, the study and the phase, and on nothing else
+        draws : `draws(purpose, *keys)` returns a random generator that depends only on these arguments, the
+            agent, the study and the phase
         """
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
-        """Return exactly what leaves the agent after a task.
+        """Return the arrays and values that the agent sends in its report; nothing else leaves it.
 
-        In the EVALUATE half-round Flower carries scalars only, so `arrays` must be empty there.
+        In the EVALUATE half-round Flower carries only scalars, so `arrays` must be empty there.
         """
         return Payload()
 
     def recommend(self, agent_state: AgentState) -> Array | None:
-        """Return the agent's own best point `(D,)`, None before the first success."""
+        """Return the point `(D,)` that the agent should use, None before the first successful evaluation."""
         values = agent_state.history.values
         if not np.isfinite(values).any():
             return None

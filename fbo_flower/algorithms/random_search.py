@@ -1,7 +1,7 @@
-"""Uniform random search: no model, no communication. The model for adding an algorithm.
+"""Uniform random search: no surrogate, no communication. Copy this file to add an algorithm.
 
-The first points of every algorithm are drawn here (`uniform_point`), from a generator that depends
-only on the agent and the trial, so that all algorithms with one seed start from the same points.
+`uniform_point` also draws the initial design of other algorithms. Its generator depends only on the seed, the
+agent and the trial, so all algorithms with one seed start from the same points.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def uniform_point(agent_state: AgentState, rng: np.random.Generator) -> Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Independent(Stepwise, Algorithm[Progress]):
-    """Every agent for itself: an initial design in one batch, then one trial a round; nothing travels.
+    """Every agent tunes alone: an initial design in one batch, then one trial per round.
 
     Parameters
     ----------
-    num_initial : trials of the first round, one batch
+    num_initial : trials of an agent's first round, evaluated as one batch
     """
 
     num_initial: int = 3
@@ -63,7 +63,7 @@ class Independent(Stepwise, Algorithm[Progress]):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSearch(Independent):
-    """Uniform random search; `Independent` explains its option."""
+    """Uniform random search; `Independent` describes its option."""
 
     name: ClassVar[str] = "random"
 

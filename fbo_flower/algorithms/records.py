@@ -1,4 +1,4 @@
-"""What an algorithm is told and what it answers with: plain values, checked when they are made.
+"""The values that algorithms take and return: tasks, reports, queries, outcomes, histories.
 
 Notation: `D` axes of the unit cube, `n` trials in a history, `q` points in one query.
 """
@@ -18,16 +18,16 @@ from fbo_flower.space.space import SearchSpace
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 AnyArray = npt.NDArray[np.generic]
-Scalar = bool | bytes | float | int | str  # as Flower has it
+Scalar = bool | bytes | float | int | str  # the scalars that a Flower message can carry
 
 
 def floats(array: AnyArray) -> Array:
-    """Return an array that came over the wire, or out of an agent's state, as float64."""
+    """Return an array from a message or an agent's state as float64."""
     return np.asarray(array, dtype=np.float64)
 
 
 class Phase(StrEnum):
-    """Flower's two half-rounds, and one last exchange after the last round."""
+    """The two half-rounds of a Flower round, and FINISH, the exchange after the last round."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"
@@ -35,19 +35,19 @@ class Phase(StrEnum):
 
 
 def natural_key(agent: str) -> tuple[int, int, str]:
-    """Sort agents as people count them: "2" before "10", numbers before names."""
+    """Return a sort key for agents: numbers by value ("2" before "10"), then names."""
     return (0, int(agent), agent) if agent.isascii() and agent.isdigit() else (1, 0, agent)
 
 
 @dataclass(frozen=True)
 class Federation:
-    """Who takes part, and in which search space.
+    """The agents that take part in a study, and their search space.
 
     Parameters
     ----------
     space : the search space that all agents share
     agents : stable ids, in natural order
-    roles : the role of each agent that has one
+    roles : agent -> its role; agents without a role are left out
     """
 
     space: SearchSpace
@@ -62,14 +62,14 @@ class Federation:
 
 @dataclass(frozen=True)
 class Task:
-    """What one agent is asked to do in one half-round.
+    """What the server asks one agent to do in one half-round.
 
     Parameters
     ----------
-    phase, round : where in the study this task stands; the round is metadata
+    phase, round : half-round and round of the task; algorithms do not depend on the round
     trial : id of the first trial asked for, counted per agent from 0
-    num_trials : how many trials are asked for; 0 asks for a report alone
-    arrays, values : the algorithm's own content
+    num_trials : how many trials are asked for; 0 asks for a report without new evaluations
+    arrays, values : content defined by the algorithm, by name
     """
 
     phase: Phase
@@ -87,11 +87,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Payload:
-    """What an algorithm lets leave an agent after a task.
+    """The arrays and values that an agent sends after a task.
 
     Parameters
     ----------
-    arrays, values : by name, as the report's schema allows
+    arrays, values : by name; the algorithm's `report_schema` lists the allowed names
     """
 
     arrays: Mapping[str, AnyArray] = field(default_factory=dict)
@@ -100,13 +100,13 @@ class Payload:
 
 @dataclass(frozen=True)
 class Report:
-    """What one agent answers: nothing but what the algorithm's paper lets travel.
+    """What one agent sends back for a task: counts, and the algorithm's `Payload`.
 
     Parameters
     ----------
-    trial, num_trials : the trials done, as the task asked for them
+    trial, num_trials : the trials that the agent made, as in the task
     num_failed : how many of them failed
-    arrays, values : the algorithm's own content
+    arrays, values : content defined by the algorithm, by name
     """
 
     trial: int
@@ -118,14 +118,14 @@ class Report:
 
 @dataclass(frozen=True)
 class Query:
-    """What an agent wants evaluated next.
+    """The points that a session asks to have evaluated next.
 
     Parameters
     ----------
     points : `(q, D)` in the unit cube
-    repeats : `(q,)`, how often each is evaluated in a row; None: once
-    artifact : `(n,)` uint8, a packed model to judge instead of training the configuration, which is then one
-        point; None: train
+    repeats : `(q,)`, how many times in a row each point is evaluated; None: once
+    artifact : `(n,)` uint8, a packed model to judge; `points` is then the one configuration that it was
+        trained with. None: evaluate the points
     """
 
     points: Array
@@ -135,19 +135,19 @@ class Query:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a query. A row stands for one evaluation, or for several of one point in a row.
+    """The result of a query. A row holds one evaluation, or several consecutive ones of the same point.
 
     Parameters
     ----------
     points : `(q, D)`, as they were evaluated (snapped to the search space)
-    values : `(q,)`, mean over the row's evaluations; NaN where all of them failed
+    values : `(q,)`, mean over the row's successful evaluations; NaN where all of them failed
     trials : `(q,)`, id of the row's first trial
     failures : id of a row's first trial -> reason, where an evaluation failed
-    counts : `(q,)`, evaluations of the row that gave a value; None: one for every row
-    spans : `(q,)`, trials that the row stands for, failed ones included; None: one for every row
-    squares : `(q,)`, sum of the squared values; None where nobody asked for repeats
-    measures : name -> `(q,)`, what else was measured: the number of rows, for instance
-    artifact : `(n,)` uint8, the packed model that one trained point gave; None: none
+    counts : `(q,)`, successful evaluations of the row; None: every row is one evaluation
+    spans : `(q,)`, trials of the row, failed ones included; None: one in every row
+    squares : `(q,)`, sum of the squared values; None if the query had no repeats
+    measures : name -> `(q,)`, other measurements, for instance the number of rows of data
+    artifact : `(n,)` uint8, the packed model that was trained; None: no model was trained
     """
 
     points: Array
@@ -162,7 +162,7 @@ class Outcome:
 
     @property
     def pulls(self) -> IntArray:
-        """Trials that each row stands for, `(q,)`."""
+        """Number of trials of each row, failed ones included, `(q,)`."""
         return np.ones(len(self.trials), dtype=np.int64) if self.spans is None else self.spans
 
     @property
@@ -173,7 +173,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class History:
-    """An agent's observations. They stay with the agent.
+    """An agent's observations. They never leave the agent unless its operator discloses them.
 
     Parameters
     ----------
@@ -190,12 +190,12 @@ class History:
 
     @staticmethod
     def empty(dimension: int) -> History:
-        """Return the history of an agent that has seen nothing."""
+        """Return a history without observations."""
         return History(np.empty((0, dimension)), np.empty(0), np.empty(0, dtype=np.int64))
 
     @staticmethod
     def prior(points: Array, values: Array) -> History:
-        """Return observations made before this study; their trial ids are negative."""
+        """Return a history of observations from before this study; their trial ids are negative."""
         return History(points, values, np.arange(-len(values), 0, dtype=np.int64))
 
     def __len__(self) -> int:
@@ -212,7 +212,7 @@ class History:
         return int(np.count_nonzero(np.isfinite(self.values)))
 
     def extend(self, outcome: Outcome) -> History:
-        """Return this history with `outcome` after it."""
+        """Return this history with the rows of `outcome` appended."""
         return History(
             np.concatenate([self.points, outcome.points]),
             np.concatenate([self.values, outcome.values]),
@@ -229,8 +229,8 @@ class History:
     def observed(self) -> tuple[Array, Array]:
         """Return points `(n, D)` and values `(n,)` for a surrogate.
 
-        A failed trial counts as the worst value seen, so that a surrogate learns to stay away from
-        it; without a single success there is nothing to learn from and both are empty.
+        A failed trial counts as the worst value seen, so that the surrogate avoids its neighbourhood.
+        Before the first success both are empty.
         """
         failed = ~np.isfinite(self.values)
         if failed.all():
@@ -240,13 +240,13 @@ class History:
 
 @dataclass(frozen=True)
 class AgentState:
-    """All that an agent remembers between two tasks.
+    """Everything that an agent stores between two tasks.
 
     Parameters
     ----------
     space : the search space
-    history : observations
-    arrays : the algorithm's own memory, small: in simulation it travels with every message
+    history : its observations
+    arrays : arrays that the algorithm stores; keep them small, in simulation they travel with every message
     passed : id of the next trial, for algorithms that keep sums instead of a history
     """
 
@@ -261,15 +261,18 @@ class AgentState:
         return max(self.passed, self.history.next_trial)
 
     def learn(self, outcome: Outcome) -> AgentState:
-        """Return this the agent's state with `outcome` added to the history."""
+        """Return this state with `outcome` appended to the history."""
         return replace(self, history=self.history.extend(outcome))
 
     def skip_to(self, trial: int) -> AgentState:
-        """Return this state with the trials before `trial` skipped, which nobody asked this agent for."""
+        """Return this state with `trial` as the next trial, if it is later than the present one.
+
+        The server did not ask this agent for the trials in between.
+        """
         return replace(self, passed=max(self.passed, trial))
 
     def passed_to(self, trial: int) -> AgentState:
-        """Return this state with `trial` as its next trial, for algorithms that keep sums, not a history."""
+        """Return this state with `trial` as its next trial; for algorithms that keep sums, not a history."""
         return replace(self, passed=trial)
 
     def write(self, **arrays: AnyArray) -> AgentState:

@@ -5,9 +5,9 @@ Another package registers an `AlgorithmRecord` by an entry point:
     [project.entry-points."fbo_flower.algorithms"]
     gossip = "own_algorithm.record:RECORD"
 
-Entry points are read when a name is not built in, and when algorithms are listed; reading them takes about
-10 ms, and a device would pay that for every message. A plugin that cannot be used costs itself: whoever asks
-for it gets the reason, a listing warns and goes on.
+Entry points are read only to find a name that is not built in, and to list all algorithms: reading them takes
+about 10 ms, which a device would spend on every message. A plugin that cannot be used does not affect other
+algorithms: `find` raises an error with the reason, `records` warns and leaves the plugin out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fbo_flower.errors import ConfigError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-GROUP = "fbo_flower.algorithms"  # of the entry points
+GROUP = "fbo_flower.algorithms"  # group of entry points
 FAMILIES = (local_records, fts, transfer, pne, bandits, co_kg, rfms)
 BUILT_IN: dict[str, AlgorithmRecord] = {
     record.name: record for family in FAMILIES for record in family.RECORDS
@@ -70,7 +70,7 @@ def lookup(name: str) -> AlgorithmRecord | None:
 
 
 def records() -> dict[str, AlgorithmRecord]:
-    """Return all records by name, those of this package first; warn of a plugin that cannot be used."""
+    """Return all records by name, those of this package first; warn about plugins that cannot be used."""
     found = dict(BUILT_IN)
     for name in _entries():
         try:
@@ -81,7 +81,7 @@ def records() -> dict[str, AlgorithmRecord]:
 
 
 class Algorithms(Mapping[str, type[Algorithm[Any]]]):
-    """The class of every algorithm by name, imported when it is asked for."""
+    """Name -> class of every algorithm; a class is imported when it is looked up."""
 
     def __getitem__(self, name: str) -> type[Algorithm[Any]]:
         if name not in self:
@@ -110,7 +110,7 @@ def _entries() -> dict[str, tuple[EntryPoint, ...]]:
 
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for entry in entry_points(group=GROUP):
-        # one that a path lists twice is one
+        # `sys.path` may list a package twice; its entry points then appear twice but are equal
         found[entry.name] = tuple(dict.fromkeys((*found.get(entry.name, ()), entry)))
     return found
 
@@ -121,7 +121,7 @@ def _plugin(name: str) -> AlgorithmRecord:
     if name in BUILT_IN:
         raise ConfigError(
             f"algorithm: {name!r} is built in ({BUILT_IN[name].home}), and {_package(entries[0])} registers "
-            f"{entries[0].value} under the same name; the built-in one is used, rename the other"
+            f"{entries[0].value} under the same name; the built-in algorithm is used, rename the other one"
         )
     if len(entries) > 1:
         both = " and ".join(f"{_package(entry)} ({entry.value})" for entry in entries)

@@ -18,13 +18,13 @@ Evaluate = Callable[[Query, int], Outcome]  # a query and the id of its first tr
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What an agent has after a task.
+    """The result of an agent's work on one task.
 
     Parameters
     ----------
-    agent_state : what it remembers
-    report : what it sends
-    outcome : its evaluations of the task, a row per point
+    agent_state : the agent's state after the task
+    report : what the agent sends to the server
+    outcome : all evaluations of the task, a row per point
     """
 
     agent_state: AgentState
@@ -40,18 +40,18 @@ def run_task(
     draws: Draws,
     extra: Callable[[], Mapping[str, AnyArray]] = dict,
 ) -> TaskResult:
-    """Do a task: drive its session, have everything evaluated that it asks for, and write the report.
+    """Run the session of a task, evaluate every query that it yields, and write the report.
 
-    The agent, the contract tests, the experiments and all engines call this function; nothing else drives a
-    session. It changes nothing but through `evaluate`.
+    Agents, contract tests, experiments and all engines call this function; nothing else drives a session. It
+    has no side effects except those of `evaluate`.
 
     Parameters
     ----------
-    task : verified, addressed to this agent
+    task : a verified task, addressed to this agent
     evaluate : `evaluate(query, first_trial)` returns the outcome of a query
-    draws : the task's generators of random numbers
-    extra : called after the last evaluation; returns arrays that the agent's state shall hold as well, such
-        as those of an evaluation cache
+    draws : the task's random generators
+    extra : called after the last evaluation; returns further arrays to store in the agent's state, such as
+        an evaluation cache
     """
     if task.num_trials and task.trial > agent_state.next_trial:
         agent_state = agent_state.skip_to(task.trial)

@@ -1,4 +1,4 @@
-"""What the arrays and values of a task or a report must look like; `wire` lets nothing else through."""
+"""Schemas of tasks and reports; `wire` rejects every message that does not fit its schema."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """The form of one array.
+    """The shape, type and bounds of one array.
 
     Parameters
     ----------
-    shape : one entry per axis; None allows any length up to `max_length`
+    shape : length of each axis; None allows any length up to `max_length`
+    dtype : NumPy's name of the type
     low, high : inclusive bounds of every entry
-    max_length : longest axis whose length is not fixed
+    max_length : largest length of an axis whose length is None in `shape`
     """
 
     shape: tuple[int | None, ...]
@@ -26,7 +27,13 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class Schema:
-    """The arrays and values that a task or a report may hold, by name."""
+    """The arrays and values that a task or a report may hold.
+
+    Parameters
+    ----------
+    arrays : name -> shape, type and bounds
+    values : name -> Python type
+    """
 
     arrays: Mapping[str, ArraySpec] = field(default_factory=dict)
     values: Mapping[str, type] = field(default_factory=dict)

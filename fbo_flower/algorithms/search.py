@@ -1,4 +1,4 @@
-"""The maximiser of a function of features over a search space with categories, integers and conditions."""
+"""Maximise a function of features over a search space with categories, integers and conditions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ def maximiser(
     min_distance: float,
     rng: np.random.Generator,
 ) -> Array:
-    """Return the point that maximises a function of the features, away from all points seen.
+    """Return the point that maximises a function of the features, at a distance from all points seen.
 
     Parameters
     ----------
-    seen : `(n, D)`, in the unit cube
+    function : of features `(F,)`, with its gradient
+    seen : `(n, D)`, evaluated points in the unit cube
     num_candidates : Sobol points from which the maximisation starts
-    min_distance : to a point seen, in the cube of features; 0 allows repeats
+    min_distance : smallest distance to a point seen, in the unit cube of features; 0 allows repeats
 
     Returns
     -------

@@ -1,9 +1,10 @@
-"""The agent's work on one task as a conversation: a session asks for evaluations and is told their outcomes.
+"""The agent's work on one task as a conversation: a session asks for evaluations and is sent their outcomes.
 
-A session is a generator. It reads from top to bottom like the paper's algorithm, yields what it needs, and is
-sent the result; its return value is the agent's state after the task. Today it yields `Query` (evaluate these
-points). A driver that advances many agents together may answer further kinds of request, stacked over
-agents, without a change to the sessions that do not use them. `run_task.py` drives a session for one agent.
+A session is a generator that reads from top to bottom like the paper's algorithm. It yields a `Query` (points
+to evaluate), is sent the `Outcome`, and returns the agent's state after the task.
+
+A driver that advances many agents together may answer further kinds of request, stacked over agents, without
+a change to the sessions that do not use them. `run_task.py` drives a session for one agent.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ Session = Generator[Query, Outcome, AgentState]
 
 
 class Draws(Protocol):
-    """Generators of random numbers for one task, by purpose: the same purpose and keys, the same numbers."""
+    """Random generators for one task: the same purpose and keys always give the same numbers."""
 
     def __call__(self, purpose: str, *keys: int) -> np.random.Generator:
-        """Return the generator of a purpose."""
+        """Return the random generator for a purpose and keys."""
         ...
 
 
 class Stepwise:
-    """Mixin for algorithms that choose each batch anew: `propose` and `learn` instead of a whole session."""
+    """Mixin that builds a session from two methods: `propose` chooses a batch, `learn` stores its outcome."""
 
     @abstractmethod
     def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        """Return what to evaluate next, or None when the task is done."""
+        """Return the points to evaluate next, or None when the task is done."""
 
     def learn(
         self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
     ) -> AgentState:
-        """Return the agent's state after an evaluation."""
+        """Return the agent's state with the outcome of a proposed batch stored."""
         return agent_state.learn(outcome)
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:

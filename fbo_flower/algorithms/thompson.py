@@ -1,8 +1,8 @@
 """Thompson sampling on the agent's own Gaussian process: the strong local baseline, no communication.
 
-In each iteration draw `f_t ~ GP(mu, beta^2 sigma^2)` [Dai2020, Alg. 1, line 4] by pathwise
-conditioning, and evaluate its maximiser over the points that keep a distance to all earlier ones: a
-noise-free maximiser that is drawn twice teaches nothing.
+In each iteration the agent draws `f_t ~ GP(mu, beta^2 sigma^2)` [Dai2020, Alg. 1, line 4] by pathwise
+conditioning. It evaluates the maximiser of `f_t` among points that are at least `min_distance` away from all
+earlier ones, because evaluating a noise-free objective twice at one point gives no information.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ KERNELS = ("rbf", "matern52")
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSurrogate(Stepwise, Algorithm[State]):
-    """An agent that models its own observations with a Gaussian process and draws from it.
+    """An agent that models its own observations with a Gaussian process and draws functions from it.
 
     Parameters
     ----------
-    num_initial : random trials of the first round, one batch
+    num_initial : random trials of an agent's first round, evaluated as one batch
     kernel : "rbf" or "matern52"
-    min_distance : smallest distance to an earlier point, in the cube of features; 0 allows repeats. None:
-        0.025, in one dimension 0.001, where a hundred such distances would leave no room
-    y_transform : "standardise", "rank" or "clip" (`numerics.transforms`)
-    deviation_scale : `beta_t`, constant; the paper uses 1
-    num_path_features : random features of the prior part of a posterior sample
-    num_candidates : Sobol points from which the maximisation starts
+    min_distance : smallest distance to an earlier point, in the unit cube of features; 0 allows repeats.
+        None: 0.025, or 0.001 with a single feature, where points 0.025 apart would soon fill the interval
+    y_transform : how values are transformed before modelling: "standardise", "rank" or "clip"
+    deviation_scale : `beta_t`, factor of the posterior's standard deviation in Thompson sampling; constant,
+        the paper uses 1
+    num_path_features : random features that approximate the prior in a posterior draw
+    num_candidates : Sobol points from which the maximisation of a draw starts
     """
 
     num_initial: int = 3
@@ -64,13 +65,13 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
     def learn(
         self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
     ) -> AgentState:
-        """Add the outcome; refit the hyperparameters once the task is done and a refit is due."""
+        """Append the outcome to the history; after the task's last trial refit the hyperparameters if due."""
         agent_state = agent_state.learn(outcome)
         count = agent_state.history.num_succeeded
         if agent_state.next_trial < task.end or count < 2:
             return agent_state
         fitted = int(agent_state.arrays["fitted_at"][0]) if "fitted_at" in agent_state.arrays else 0
-        # every observation up to 10, then after a fifth more
+        # refit after every observation up to 10, then after every fifth more
         if fitted and count < fitted + max(1, fitted // 5):
             return agent_state
         return agent_state.write(
@@ -84,7 +85,7 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
         return agent_state.space.features(points), transform(values, self.y_transform)
 
     def hyperparameters(self, agent_state: AgentState, rng: np.random.Generator) -> gp.Hyperparameters:
-        """Return those that were fitted last; without any (a history from before) fit now."""
+        """Return the hyperparameters of the last fit; fit now if there was none (a history from before)."""
         stored = agent_state.arrays.get("hyperparameters")
         if stored is not None:
             return gp.Hyperparameters.from_array(self.kernel, np.asarray(stored, dtype=np.float64))
@@ -97,12 +98,15 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
         return gp.fit(x, y, self.kernel, rng, start=start).hyperparameters
 
     def thompson_point(self, agent_state: AgentState, rng: np.random.Generator) -> Query:
-        """Return the maximiser of one draw from the posterior; a uniform point before any success."""
+        """Return the maximiser of one posterior draw [Dai2020, Alg. 1, line 4].
+
+        Before the first success return a uniform point.
+        """
         x, y = self.observations(agent_state)
         if len(y) == 0:
             return uniform_point(agent_state, rng)
-        path = self.draw_path(gp.posterior(x, y, self.hyperparameters(agent_state, rng)), rng)
-        return self.maximiser(path, agent_state, rng)
+        path = self.draw_path(gp.posterior(x, y, self.hyperparameters(agent_state, rng)), rng)  # f_t
+        return self.maximiser(path, agent_state, rng)  # x_t = argmax f_t
 
     def draw_path(self, posterior: gp.Posterior, rng: np.random.Generator) -> gp.SamplePath:
         """Draw `f_t ~ GP(mu, beta_t^2 sigma^2)` [Dai2020, Alg. 1, line 4]."""
@@ -122,7 +126,7 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
 
 @dataclass(frozen=True, kw_only=True)
 class ThompsonSampling(LocalSurrogate[Progress], Independent):
-    """Thompson sampling by every agent for itself."""
+    """Thompson sampling by every agent alone; `LocalSurrogate` describes the options."""
 
     name: ClassVar[str] = "ts"
 

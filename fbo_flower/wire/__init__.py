@@ -1,4 +1,4 @@
-"""What crosses the wire, and the checks that it has to pass."""
+"""Encode tasks and reports as Flower messages, and check every message that arrives."""
 
 from fbo_flower.wire.codec import (
     MAX_TASK,

@@ -1,7 +1,7 @@
-"""What crosses the wire, and the checks that it has to pass.
+"""Encode tasks and reports as arrays and scalars; decode and check those that arrive.
 
-A task or a report travels as NumPy arrays by name and a flat dictionary of scalars. `flower_records` puts
-them into Flower messages, `numpy_client` into the lists of `NumPyClient`. What comes in is hostile until
+A task or a report becomes NumPy arrays by name and a flat dictionary of scalars. `flower_records` puts them
+into Flower messages, `numpy_client` into the lists of `NumPyClient`. An incoming message is not trusted until
 `decode_task` or `decode_report` has checked its version, study, agent, search space, names, dtypes, shapes,
 bounds and sizes.
 """
@@ -28,7 +28,7 @@ MAX_TASK = 10**7  # trials that one task may ask for
 
 
 class Packed(NamedTuple):
-    """A message in numbers and texts: arrays by name, and scalars."""
+    """A message as arrays by name, and scalars."""
 
     arrays: Mapping[str, AnyArray]
     config: dict[str, Scalar]
@@ -36,14 +36,14 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True)
 class Envelope:
-    """What a message says about itself.
+    """The header of a message.
 
     Parameters
     ----------
     study : id of the study, drawn by the server
-    agent : the agent that the task is for, or that reports
+    agent : the agent that receives the task or sends the report
     space : digest of the search space
-    algorithm, options : name and JSON of the options; in tasks only
+    algorithm, options : the algorithm's name, and its options as JSON; only in tasks
     """
 
     study: str
@@ -55,13 +55,13 @@ class Envelope:
 
 @dataclass(frozen=True)
 class Disclosure:
-    """What an agent's operator lets out beyond the report.
+    """What the agent's operator allows to leave the agent besides the report.
 
     Parameters
     ----------
     trials : the evaluations of this task, with `disclose = "trials"`
-    incumbent : best value so far, with "incumbent" and "trials"; NaN before the first success
-    recommendation : `(D,)`, what the agent would use, where that is not its best trial
+    incumbent : best value so far, with `disclose = "incumbent"` or "trials"; NaN before the first success
+    recommendation : `(D,)`, the point that the agent would use, if that is not its best trial
     """
 
     trials: Outcome | None = None
@@ -79,13 +79,13 @@ def encode_task(task: Task, envelope: Envelope) -> Packed:
 
 
 def decode_envelope(config: Mapping[str, Scalar]) -> Envelope:
-    """Return who a task is for and what algorithm it belongs to, after checking its version."""
+    """Return the header of a task; WireError if its version is another one or an entry is not a text."""
     _check_version(config)
     return Envelope(*(_text(config, key) for key in ("study", "agent", "space", "algorithm", "options")))
 
 
 def decode_task(packed: Packed, schema: Schema) -> Task:
-    """Return the task; WireError unless it is of this version and fits `schema`."""
+    """Return the task; WireError if its version is another one or it does not fit `schema`."""
     config = packed.config
     decode_envelope(config)
     phase = _text(config, "phase")
@@ -108,7 +108,7 @@ def decode_task(packed: Packed, schema: Schema) -> Task:
 
 
 def encode_report(report: Report, task: Task, envelope: Envelope, disclosure: Disclosure) -> Packed:
-    """Return a report, and what the agent's operator discloses beside it, as arrays and scalars."""
+    """Return a report and the agent's disclosure as arrays and scalars."""
     config = _header(envelope, task)
     config |= {"num-failed": report.num_failed, "values": canonical_json(dict(report.values))}
     extra: dict[str, AnyArray] = {}
@@ -127,7 +127,7 @@ def encode_report(report: Report, task: Task, envelope: Envelope, disclosure: Di
 
 
 def readdress(packed: Packed, task: Task) -> Packed:
-    """Return a report that was packed before as the answer to the same task in another round."""
+    """Return an encoded report with the round of `task`, for a task that was sent again in a later round."""
     return Packed(packed.arrays, packed.config | {"round": task.round})
 
 
@@ -138,12 +138,12 @@ def decode_report(
     schema: Schema,
     dimension: int,
 ) -> tuple[Report, Disclosure]:
-    """Return the report and what came with it; WireError unless it answers exactly this task.
+    """Return the report and the disclosure; WireError if it does not answer exactly this task.
 
     Parameters
     ----------
-    task, envelope : as they were sent
-    schema : what the algorithm lets a report carry
+    task, envelope : the task and header that were sent
+    schema : the algorithm's schema of reports
     dimension : `D` of the search space
     """
     config = packed.config
@@ -188,7 +188,7 @@ def _disclosed_trials(
     if "disclosed.points" not in named and "disclosed.values" not in named:
         return None
     if "disclosed.points" not in named or "disclosed.values" not in named:
-        raise WireError("disclosed trials: expected points and values, got one of them", "disclosed")
+        raise WireError("disclosed trials: expected points and values, got only one of them", "disclosed")
     points = np.asarray(named["disclosed.points"], dtype=np.float64)
     values = np.asarray(named["disclosed.values"], dtype=np.float64)
     pulls = named.get("disclosed.pulls")
@@ -256,9 +256,9 @@ def _checked_array(name: str, array: AnyArray, schema: Schema) -> AnyArray:
             "shape" if array.dtype == spec.dtype else "dtype",
         )
     if array.dtype == np.uint8:
-        return array  # bytes of a model: all of them are within bounds
+        return array  # bytes of a model; every byte is allowed
     if math.isinf(spec.low) and math.isinf(spec.high):
-        return array  # its reader decides what NaN means
+        return array  # NaN is allowed; the code that reads the array gives it a meaning
     numbers = np.asarray(array, dtype=np.float64)
     if array.size and not (numbers.min() >= spec.low and numbers.max() <= spec.high):
         raise WireError(
@@ -276,7 +276,7 @@ def _checked_values(config: Mapping[str, Scalar], schema: Schema) -> dict[str, S
             raise WireError(
                 f"values: expected {show(sorted(schema.values))}, got {show({name: value})}", "values"
             )
-        if isinstance(value, float) and not math.isfinite(value):  # JSON has no infinity, but it has 1e999
+        if isinstance(value, float) and not math.isfinite(value):  # `json.loads` reads 1e999 as infinity
             raise WireError(f"values: expected finite numbers, got {show({name: value})}", "not-finite")
     return cast(dict[str, Scalar], values)
 
@@ -307,7 +307,7 @@ def _text(config: Mapping[str, Scalar], key: str) -> str:
 def _count(config: Mapping[str, Scalar], key: str) -> int:
     value = config.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TRIALS:
-        raise WireError(f"{key}: expected a count, got {show(value)}", key)
+        raise WireError(f"{key}: expected an integer from 0 to {MAX_TRIALS}, got {show(value)}", key)
     return value
 
 
@@ -316,6 +316,6 @@ def _word(key: str) -> str:
 
 
 def show(value: object) -> str:
-    """Write what came in in one short line, for an error message; a long text or list is cut first."""
+    """Return a received value as one line of at most 80 characters, for an error message."""
     text = repr(value[:80] if isinstance(value, str | bytes | list) else value)
     return text if len(text) <= 80 else text[:77] + "..."

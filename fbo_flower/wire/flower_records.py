@@ -1,8 +1,8 @@
-"""Arrays and scalars as the records of a Flower message, and back.
+"""Convert arrays and scalars to the records of a Flower message, and back.
 
-A message's content is two records: `arrays` holds every array under its name, `config` the scalars, whose
-entry `names` lists the arrays. An array that comes in is read from its `.npy` bytes only after its header has
-been compared with them; nothing is ever unpickled. What arrays and scalars mean is checked in `wire`.
+A message's content has two records: `arrays` holds every array under its name; `config` holds the scalars,
+and its entry `names` lists the arrays. An incoming array is read from its `.npy` bytes only after its header
+has been checked against their number; nothing is unpickled. `codec.py` checks what arrays and scalars mean.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from fbo_flower.errors import WireError
 from fbo_flower.wire.codec import Packed, show
 from fbo_flower.wire.numpy_client import NAMES
 
-MAX_BYTES = 64 * 2**20  # of all arrays of one message
+MAX_BYTES = 64 * 2**20  # bytes of all arrays of one message together
 MAX_ARRAYS = 32
 MAX_AXES = 8
-_SHORT_HEADER = 256  # bytes of a header that is kept once it was read
+_SHORT_HEADER = 256  # headers of at most this many bytes are cached
 
 
 def to_records(packed: Packed, seen: dict[int, FlowerArray] | None = None) -> RecordDict:
@@ -33,8 +33,8 @@ def to_records(packed: Packed, seen: dict[int, FlowerArray] | None = None) -> Re
 
     Parameters
     ----------
-    seen : id of an array -> what it became, filled here: messages of one half-round share arrays, which are
-        then written once. It must not outlive the arrays
+    seen : id of an array -> its encoded form; filled here. Messages of one half-round share arrays, which are
+        then encoded once. It must not outlive the arrays, because Python reuses ids
     """
     arrays, config = packed
     seen = {} if seen is None else seen
@@ -42,20 +42,33 @@ def to_records(packed: Packed, seen: dict[int, FlowerArray] | None = None) -> Re
         if id(array) not in seen:
             seen[id(array)] = FlowerArray(array)
     record = ArrayRecord({name: seen[id(array)] for name, array in arrays.items()})
-    scalars = config | {NAMES: ",".join(arrays)}  # for a NumPyClient, which is handed a list
+    scalars = config | {NAMES: ",".join(arrays)}  # a NumPyClient receives a list and needs the names
     return RecordDict({"arrays": record, "config": ConfigRecord(cast(dict[str, Any], scalars))})
 
 
 def from_records(content: RecordDict) -> Packed:
-    """Return the arrays and scalars of a Flower message; WireError before anything large is allocated."""
+    """Return the arrays and scalars of a Flower message.
+
+    Sizes are checked before anything large is allocated.
+
+    Raises
+    ------
+    WireError
+        If the content is not what `to_records` writes, or too large.
+    """
     record, config = content.get("arrays"), content.get("config")
     if not isinstance(record, ArrayRecord) or not isinstance(config, ConfigRecord):
         found = show(sorted(content))
         raise WireError(f"content: expected records 'arrays' and 'config', got {found}", "content")
     if len(record) > MAX_ARRAYS or sum(len(a.data) for a in record.values()) > MAX_BYTES:
-        raise WireError(f"arrays: expected at most {MAX_ARRAYS} of {MAX_BYTES} bytes together", "size")
+        size = sum(len(a.data) for a in record.values())
+        raise WireError(
+            f"arrays: expected at most {MAX_ARRAYS} of {MAX_BYTES} bytes together, "
+            f"got {len(record)} of {size} bytes",
+            "size",
+        )
     if not all(isinstance(value, bool | int | float | str) for value in config.values()):
-        raise WireError("config: expected numbers and texts only", "content")
+        raise WireError("config: expected only numbers and texts, got another type", "content")
     scalars = cast(dict[str, Scalar], dict(config))
     names = scalars.pop(NAMES, "")
     if ",".join(record) != names:
@@ -64,9 +77,9 @@ def from_records(content: RecordDict) -> Packed:
 
 
 def count_bytes(content: RecordDict) -> int:
-    """Return how many bytes of arrays and scalars a message carries, names included.
+    """Return the number of bytes of arrays and scalars in a message, names included.
 
-    Flower's own count fails on an empty text and counts characters for bytes.
+    Flower's own count fails on an empty text and counts characters instead of bytes.
     """
     arrays = [record.count_bytes() for record in content.values() if isinstance(record, ArrayRecord)]
     configs = [record for record in content.values() if isinstance(record, ConfigRecord)]
@@ -82,7 +95,7 @@ def _size(value: object) -> int:
 
 
 def _decode_array(name: str, array: FlowerArray) -> AnyArray:
-    """Read one array in NumPy's `.npy` format; the header must not promise more than the bytes hold."""
+    """Read one array in NumPy's `.npy` format; its header must state exactly the size of its data."""
     try:
         shape, fortran, dtype, offset = _read_header(array.data)
     except Exception as error:  # NumPy raises several kinds on malformed headers
@@ -125,5 +138,5 @@ def _parse_header(data: bytes) -> _Header:
     return shape, fortran, dtype, stream.tell()
 
 
-# a federation's arrays have few different headers, and NumPy takes longer for one than for the numbers
+# messages have few different headers, and NumPy takes longer to parse a header than to read the numbers
 _parse_short_header = lru_cache(maxsize=256)(_parse_header)

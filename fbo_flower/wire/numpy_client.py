@@ -1,7 +1,7 @@
-"""The form of a message that Flower's `NumPyClient` knows: a list of arrays, and scalars.
+"""Messages for Flower's `NumPyClient`: a list of arrays, and scalars.
 
-Everywhere else a message keeps its arrays under their names. `NumPyClient.fit` and the legacy API carry a
-list, so the names travel beside it, as one text in the scalars.
+Elsewhere a message holds its arrays by name. `NumPyClient.fit` and the legacy API carry a list, so the
+scalars hold the arrays' names as one comma-separated text.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from fbo_flower.algorithms.records import AnyArray, Scalar
 from fbo_flower.errors import WireError
 from fbo_flower.wire.codec import Packed, show
 
-NAMES = "names"  # of the arrays, joined by commas
+NAMES = "names"  # scalar that holds the arrays' names, joined by commas
 
 
 def to_lists(packed: Packed) -> tuple[list[AnyArray], dict[str, Scalar]]:
-    """Return a message as `NumPyClient` knows it."""
+    """Return a message as the list of arrays and the scalars that `NumPyClient` takes."""
     arrays, config = packed
     return list(arrays.values()), config | {NAMES: ",".join(arrays)}
 
 
 def from_lists(arrays: Sequence[AnyArray], config: Mapping[str, Scalar]) -> Packed:
-    """Return a message with its arrays by name; WireError if the names do not fit the arrays."""
+    """Return a message with its arrays by name; WireError if names and arrays differ in number."""
     text = config.get(NAMES, "")
     names = text.split(",") if isinstance(text, str) and text else []
     if not isinstance(text, str) or len(names) != len(arrays) or len(set(names)) != len(names):

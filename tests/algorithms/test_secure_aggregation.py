@@ -337,4 +337,5 @@ def test_degree_leaves_room_for_agents_that_leave():
     for least in (2, 3, 5, 20):
         degree = rounds.degree(least)
         assert degree % 2 == 0
-        assert SecureAggregation(inner=make_algorithm("fed-pne", {}), least=least)._needed(degree) < degree
+        secured = SecureAggregation(inner=make_algorithm("fed-pne", {}), least=least)
+        assert secured._least_neighbours(degree) < degree

@@ -1,4 +1,4 @@
-"""The server's half of a foreign iteration of FTS: whose message, or which point, a target gets."""
+"""The server's choice of advice in FTS: which message, messages or point a target receives."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fbo_flower.numerics.aggregation.portfolio import (
     standardise_columns,
 )
 
-NUM_CUBE_POINTS = 2048  # where the server looks at messages
-MAX_POOL = 256  # messages that one portfolio looks at
+NUM_CUBE_POINTS = 2048  # points of the search space at which the server compares messages
+MAX_POOL = 256  # largest number of messages in one portfolio
 
 
 @dataclass
 class AdviceSelector:
-    """The server's choice of advice, one target after the other, within one `ask`."""
+    """Chooses advice for one target after the other, within one `ask`."""
 
     options: FTSOptions
     state: FTSState
@@ -32,23 +32,24 @@ class AdviceSelector:
     used: dict[str, tuple[str, ...]]
     advised: dict[str, Array]
     has_messages: set[str]
-    points: Array  # (S, D), where messages are looked at
-    mean: Array  # (N,), of each message over the points
-    stddev: Array  # (N,), infinite for a constant one
+    points: Array  # (S, D), at which messages are compared
+    mean: Array  # (N,), mean of each message over the points
+    stddev: Array  # (N,), its standard deviation; infinite for a constant message
     z: Array  # (S, N), standardised messages at the points
     rows: Mapping[str, int]  # sender -> its row
 
     @staticmethod
     def open(options: FTSOptions, state: FTSState, rng: np.random.Generator) -> AdviceSelector:
+        """Return the selector of one `ask`; evaluates all messages on common points if they are compared."""
         senders = sorted(state.messages, key=natural_key)
-        looks = options.advice == "portfolio" or options.preferences == "learned"
+        compares = options.advice == "portfolio" or options.preferences == "learned"
         if options.advice == "portfolio" and len(senders) > MAX_POOL:
             chosen = np.sort(rng.choice(len(senders), MAX_POOL, replace=False))
             senders = [senders[i] for i in chosen]
         weights = np.array([state.messages[a] for a in senders]).reshape(len(senders), options.num_features)
         points = z = np.empty((0, 0))
         mean = stddev = np.empty(0)
-        if looks and senders and state.features is not None:
+        if compares and senders and state.features is not None:
             points = state.space.snap(cube_points(NUM_CUBE_POINTS, state.space.dimension, rng))
             raw = state.features(state.space.features(points)) @ weights.T
             mean, stddev, z = raw.mean(axis=0), raw.std(axis=0), standardise_columns(raw)
@@ -59,10 +60,10 @@ class AdviceSelector:
         )  # fmt: skip
 
     def advise(self, agent: str, iteration: int, rng: np.random.Generator) -> dict[str, AnyArray]:
-        """Return what goes into the task of a target: nothing when it is to follow itself."""
+        """Return the arrays for a target's task; none if it is to use its own surrogate [Alg. 1]."""
         if self.options.advice == "mixture":
             return self._messages(agent, rng)
-        # Alg. 1, lines 2-3: `r <= p_t`
+        # Alg. 1, lines 2-3: r ~ U(0, 1), r <= p_t
         if rng.random() <= own_probability(self.options.schedule, iteration):
             return {}
         if self.options.advice == "random":
@@ -72,33 +73,33 @@ class AdviceSelector:
         return self._single_message(agent, iteration, rng)
 
     def _single_message(self, agent: str, iteration: int, rng: np.random.Generator) -> dict[str, AnyArray]:
-        """Draw `n ~ P_N` and return its message [Alg. 1, line 6]."""
-        gone = sorted(self.rows[a] for a in {agent, *self.used.get(agent, ())} if a in self.rows)
-        num_rows = len(self.senders) - len(gone)
+        """Draw another agent `n ~ P_N` and return its message `omega_n` [Alg. 1, line 6]."""
+        excluded = sorted(self.rows[a] for a in {agent, *self.used.get(agent, ())} if a in self.rows)
+        num_rows = len(self.senders) - len(excluded)
         if num_rows == 0:
             return {}
         if self.options.preferences == "uniform" or agent not in self.rows:
             row = min(int(rng.random() * num_rows), num_rows - 1)
-            for taken in gone:  # count on past those that are not to be had
-                row += row >= taken
+            for skipped in excluded:  # the row-th of the senders that are not excluded
+                row += row >= skipped
         else:
-            rows = np.delete(np.arange(len(self.senders)), gone)
+            rows = np.delete(np.arange(len(self.senders)), excluded)
             cumulative = np.cumsum(self.preferences(agent, rows, iteration))
             place = np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")
             row = int(rows[min(int(place), num_rows - 1)])
         if self.options.communication == "once":
             self.used[agent] = (*self.used.get(agent, ()), self.senders[row])
-        # the sender's own array: a row of `weights` would keep all of this round alive with the advice
+        # not a row of `self.weights`: a view would keep the whole matrix in memory
         return {"weights": self.state.messages[self.senders[row]]}
 
     def preferences(self, agent: str, rows: IntArray, iteration: int) -> Array:
-        """Return the learned `P_N` over `rows`, not normalised."""
+        """Return the learned `P_N` over the senders in `rows`, not normalised."""
         agreement = rank_agreement(self.z[:, rows], self.z[:, self.rows[agent]])
         exponent = self.options.learning_rate * (self.options.num_initial + iteration - 1) * agreement
         return np.asarray(np.exp(exponent - exponent.max()), dtype=np.float64)
 
     def _portfolio_point(self, agent: str) -> dict[str, AnyArray]:
-        """Return the point that adds most to those this target was advised before."""
+        """Return the point that improves most on the points this target was sent before."""
         rows = [i for i, sender in enumerate(self.senders) if sender != agent]
         if not rows or self.state.features is None:
             return {}
@@ -116,7 +117,7 @@ class AdviceSelector:
         return np.asarray((values - self.mean) / self.stddev, dtype=np.float64)
 
     def _messages(self, agent: str, rng: np.random.Generator) -> dict[str, AnyArray]:
-        """Return the others' messages, as many as a target may be sent."""
+        """Return the other agents' messages, or `mixture_messages` of them drawn at random."""
         rows = [i for i, sender in enumerate(self.senders) if sender != agent]
         once = self.options.communication == "once"
         if not rows or (once and agent in self.has_messages):

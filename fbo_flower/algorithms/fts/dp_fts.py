@@ -1,17 +1,19 @@
 """DP-FTS-DE: federated Thompson sampling with differential privacy and distributed exploration [Dai2021].
 
-As in FTS, agents answer with weights of shared random features. Here nobody is sent another agent's message:
-the server samples agents, clips their messages, sums them with a weight per region, adds Gaussian noise, and
-everybody gets these sums. An agent follows itself with probability `p_t`, else it goes where the sum of the
-region around a point is largest.
+As in FTS, agents send weights of shared random features. No agent receives another agent's message. Instead
+the server samples agents, clips their messages, adds them up with a weight per region of the search space,
+and adds Gaussian noise; every agent may receive these sums (a release). An agent maximises a draw of its own
+surrogate with probability `p_t`. Otherwise it maximises the function that equals, in every region, that
+region's sum.
 
-Notation: `P` regions, `N` agents, `M` features; `phi_n^i` the share of agent `n` in the sum of region `i`,
-`sum_n phi_n^i = 1`; `C = S / sqrt(P)` the longest message; `q` the sampling rate; `z` the noise multiplier.
+Notation: `P` regions, `N` agents, `M` features; `phi_n^i` the weight of agent `n` in the sum of region `i`,
+`sum_n phi_n^i = 1`; `C = S / sqrt(P)` the largest norm of a message; `q` the sampling rate; `z` the noise
+multiplier.
 
-    omega^i = 1/q sum_(n sampled) phi_n^i clip_C(omega_n) + N(0, (z max_n ||phi_n|| C / q)^2 I)
+    omega^i = 1/q sum_(n sampled) phi_n^i clip_C(omega_n) + N(0, (z max_n ||phi_n|| C / q)^2 I)      (R)
 
-One agent changes the `P` sums together by `||phi_n|| C / q` at most, so a release is a sampled Gaussian
-mechanism with multiplier `z`. The paper bounds `||phi_n|| C` by `max phi S`, which is up to `sqrt(P)` more.
+One agent changes the `P` sums together by at most `||phi_n|| C / q`, so a release is a sampled Gaussian
+mechanism with multiplier `z`. The paper bounds `||phi_n|| C` by `max phi S`, which is up to `sqrt(P)` larger.
 
 [Dai2021] Dai, Low, Jaillet: Differentially private federated Bayesian optimization with distributed
 exploration, NeurIPS 2021.
@@ -57,7 +59,7 @@ from fbo_flower.space.space import SearchSpace
 
 @dataclass(frozen=True, kw_only=True)
 class DPFTS(DPFTSOptions):
-    """Differentially private federated Thompson sampling; `DPFTSOptions` explains the options."""
+    """Differentially private federated Thompson sampling; `DPFTSOptions` describes the options."""
 
     name: ClassVar[str] = "dp-fts"
 
@@ -80,14 +82,14 @@ class DPFTS(DPFTSOptions):
         if phase is not Phase.TRAIN or not present:
             return state, {}
         seed = int(rng.integers(2**63))
-        state = self._assign(self._release(state, rng), present)
+        state = self._assign_regions(self._release(state, rng), present)
         state = self._collect(state, server_round, present, rng)
         tasks: dict[str, Task] = {}
         sent = dict(state.sent)
         for agent in present:
             trial = state.progress.of(agent)
             num_trials = self.num_initial if trial == 0 else 1
-            # a generator per agent, so that agents do not shift each other's draws
+            # a generator per agent, so that one agent's draws do not depend on the others
             own = generator(seed, "advice", agent)
             advice = once_per_trial(sent, agent, trial, partial(self._advice, state, trial, own))
             arrays: dict[str, AnyArray] = dict(advice)
@@ -113,7 +115,7 @@ class DPFTS(DPFTSOptions):
         for agent, report in reports.items():
             if "weights" in report.arrays and agent in state.collection.shares:
                 message = floats(report.arrays["weights"])
-                # an agent that did not shorten its message gains nothing; local noise comes after the clip
+                # clip again, in case an agent did not; with local noise the agent clips before it adds noise
                 messages[agent] = message if self.noise == "local" else clip_norm(message, bound)
         return replace(state, collection=replace(state.collection, messages=messages))
 
@@ -134,7 +136,7 @@ class DPFTS(DPFTSOptions):
         return ServerResults(
             privacy={
                 "noise": self.noise,
-                "epsilon": epsilon if np.isfinite(epsilon) else None,  # None: no noise, no bound
+                "epsilon": epsilon if np.isfinite(epsilon) else None,  # None: without noise there is no bound
                 "delta": self.delta,
                 "releases" if central else "messages": count,
                 "max_epsilon": self.max_epsilon,
@@ -155,28 +157,29 @@ class DPFTS(DPFTSOptions):
         features, weights = rff.kept_features(messages, self.num_features, state.space.num_features)
         if len(weights) != self._num_regions(state.space):
             raise ConfigError(
-                f"warm_start: expected sums of {self._num_regions(state.space)} regions, got {len(weights)}"
+                f"warm_start: expected sums of {self._num_regions(state.space)} regions, got {len(weights)}; "
+                "set num_regions as in the earlier study"
             )
         return replace(state, features=features, weights=weights)
 
     def _release(self, state: DPFTSState, rng: np.random.Generator) -> DPFTSState:
-        """Sum what was collected and add noise; nothing that was collected is used again."""
+        """Release the sums of the collected messages with noise (R), and discard the messages."""
         if state.collection is None:
             return state
         collection = state.collection
         if self.secure_sums and collection.total is None:
-            return replace(state, collection=None)  # too many left: nothing is released
+            return replace(state, collection=None)  # the secure sum failed: nothing is released
         sums = np.zeros((self._num_regions(state.space), self.num_features))
         for agent in sorted(collection.messages, key=natural_key):
-            sums += np.outer(collection.shares[agent], collection.messages[agent])
-        sums = (sums if collection.total is None else collection.total) / self.sampling_rate
-        if self.noise == "central":
+            sums += np.outer(collection.shares[agent], collection.messages[agent])  # phi_n^i omega_n
+        sums = (sums if collection.total is None else collection.total) / self.sampling_rate  # 1/q
+        if self.noise == "central":  # z max_n ||phi_n|| C
             stddev = self.noise_multiplier * collection.largest * self._bound(state.space)
             sums += stddev / self.sampling_rate * rng.standard_normal(sums.shape)
         return replace(state, collection=None, weights=sums, num_releases=state.num_releases + 1)
 
-    def _assign(self, state: DPFTSState, present: Sequence[str]) -> DPFTSState:
-        """Give every new agent a region to explore, in turn."""
+    def _assign_regions(self, state: DPFTSState, present: Sequence[str]) -> DPFTSState:
+        """Assign every new agent the next region in turn, for its initial design."""
         regions, count = dict(state.regions), self._num_regions(state.space)
         for agent in present:
             regions.setdefault(agent, len(regions) % count)
@@ -185,21 +188,21 @@ class DPFTS(DPFTSOptions):
     def _collect(
         self, state: DPFTSState, server_round: int, present: Sequence[str], rng: np.random.Generator
     ) -> DPFTSState:
-        """Draw the agents of the next release, if one is due and within the budget."""
-        if (server_round - 1) % self.release_every or state.spent or not self._useful(state, present):
+        """Sample the agents of the next release, if one is due and the privacy budget allows it."""
+        if (server_round - 1) % self.release_every or state.spent or not self._needed(state, present):
             return state
         counts = dict(state.num_messages)
         if self.noise == "central":
-            able = list(present) if self.affords(state.num_releases + 1) else []
+            affordable = list(present) if self.affords(state.num_releases + 1) else []
         else:
-            able = [agent for agent in present if self.affords(counts.get(agent, 0) + 1)]
-        if not able:
+            affordable = [agent for agent in present if self.affords(counts.get(agent, 0) + 1)]
+        if not affordable:
             return replace(state, spent=True)
         shares = self._shares(state, present)
-        drawn = rng.random(len(present)) < self.sampling_rate
-        sampled = [agent for agent, taken in zip(present, drawn, strict=True) if taken and agent in able]
+        drawn = rng.random(len(present)) < self.sampling_rate  # each agent with probability q
+        sampled = [a for a, taken in zip(present, drawn, strict=True) if taken and a in affordable]
         if len(sampled) < self.secure_sums:
-            return state  # by the coin alone: no release this time
+            return state  # the sample is too small for a secure sum: no release in this round
         for agent in sampled:
             counts[agent] = counts.get(agent, 0) + 1
         collection = Collection(
@@ -208,22 +211,22 @@ class DPFTS(DPFTSOptions):
         )
         return replace(state, collection=collection, num_messages=counts)
 
-    def _useful(self, state: DPFTSState, present: Sequence[str]) -> bool:
-        """Return whether anybody may follow a release that is made for the next round."""
+    def _needed(self, state: DPFTSState, present: Sequence[str]) -> bool:
+        """Return whether some agent has `p_t < 1` in the next round, so that it may use a release."""
         ends = [max(state.progress.of(agent) + 1, self.num_initial) for agent in present]
         return any(own_probability(self.schedule, end - self.num_initial + 1) < 1 for end in ends)
 
     def _shares(self, state: DPFTSState, present: Sequence[str]) -> dict[str, Array]:
-        """Return `phi_n (P,)` of every agent: a softmax over agents, flatter with every release."""
+        """Return `phi_n (P,)` of every agent: a softmax over agents that gets flatter with every release."""
         count = self._num_regions(state.space)
-        left = max(0.0, 1.0 - state.num_releases / self.region_releases)
+        advantage = max(0.0, 1.0 - state.num_releases / self.region_releases)
         explored = np.array([state.regions[agent] for agent in present])[:, None] == np.arange(count)
-        raw = np.exp(self.region_weight * left * (explored - 1.0))  # (N, P)
+        raw = np.exp(self.region_weight * advantage * (explored - 1.0))  # (N, P)
         shares = raw / raw.sum(axis=0)
         return dict(zip(present, shares, strict=True))
 
     def _advice(self, state: DPFTSState, trial: int, rng: np.random.Generator) -> dict[str, AnyArray]:
-        """Return the sums where the coin says so, nothing where the agent is to follow itself."""
+        """Toss the coin: return nothing with probability `p_t` (own surrogate), else the last release."""
         if trial == 0 or state.weights is None:
             return {}
         own = rng.random() <= own_probability(self.schedule, trial - self.num_initial + 1)
@@ -256,10 +259,10 @@ class DPFTS(DPFTSOptions):
         if agent_state.history.num_succeeded:
             x, y = self.observations(agent_state)
             phi = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))(x)
-            weights = clip_norm(self._message(phi, y, rng), bound)
+            weights = clip_norm(self._message(phi, y, rng), bound)  # clip_C(omega_n)
         elif self.noise == "central":
             return Payload()
-        if self.noise == "local":  # zeros too: that there was no success is nobody's business
+        if self.noise == "local":  # also without a success: the message must not reveal that
             weights = weights + 2 * bound * self.noise_multiplier * rng.standard_normal(len(weights))
         if self.secure_sums:
             return Payload({"sums": np.outer(floats(task.arrays["shares"]), weights)})
@@ -280,10 +283,11 @@ class DPFTS(DPFTSOptions):
         return self.epsilon(count) if self.noise == "local" else float("inf")
 
     def _message(self, phi: Array, y: Array, rng: np.random.Generator) -> Array:
+        """Return a draw or the mean of the weight posterior, `(M,)`, before clipping [Dai2020, Eqs. 2-3]."""
         if self.message == "draw":
             return rff.sample_weights(phi, y, self.message_noise_variance, rng)
         gram = phi @ phi.T + self.message_noise_variance * np.eye(len(phi))
-        mean: Array = phi.T @ cholesky(gram).solve(y)
+        mean: Array = phi.T @ cholesky(gram).solve(y)  # nu, in the dual form
         return mean
 
     # -- both ----------------------------------------------------------------------------------
@@ -295,7 +299,7 @@ class DPFTS(DPFTSOptions):
         return Boxes.halve(self._num_regions(space), len(space.continuous[0]))
 
     def _bound(self, space: SearchSpace) -> float:
-        """Return `C`, the longest message."""
+        """Return `C`, the largest norm of a message."""
         return float(self.clip / np.sqrt(self._num_regions(space)))
 
     # -- what may cross the wire ---------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What DP-FTS can be told, and what its server remembers."""
+"""The options of DP-FTS and its server's state."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ WHEN_SPENT = ("stop", "keep")
 
 @dataclass(frozen=True)
 class Collection:
-    """The agents of the next release.
+    """The sampled agents of the next release, and their messages so far.
 
     Parameters
     ----------
-    shares : agent -> `phi_n (P,)`, its share in the sum of every region; those that were sampled
-    largest : largest norm of the shares of any agent, sampled or not
-    messages : agent -> `(M,)`, clipped, as they came
-    total : `(P, M)`, the sum of messages times shares, where the server sees nothing else
+    shares : sampled agent -> `phi_n (P,)`, its weight in the sum of every region
+    largest : `max_n ||phi_n||` over all agents, sampled or not
+    messages : agent -> its clipped message `(M,)`
+    total : `(P, M)`, the sum of weights times messages, if it came as a secure sum
     """
 
     shares: Mapping[str, Array] = field(default_factory=dict)
@@ -41,19 +41,19 @@ class Collection:
 
 @dataclass(frozen=True)
 class DPFTSState:
-    """What the server knows.
+    """The server's state.
 
     Parameters
     ----------
     space, progress : the search space; every agent's next trial
     features : the shared random features
-    regions : agent -> the region that it explores
-    collection : of the next release; None: none is under way
+    regions : agent -> the region of its initial design
+    collection : messages for the next release; None: no release is being prepared
     weights : `(P, M)`, the last release; None before the first
-    num_releases : made so far, the one under way left out
+    num_releases : releases made so far
     num_messages : agent -> how often it was asked for a message
-    spent : whether a release was due that the budget does not allow
-    sent : agent -> the trial it was asked for last, and the advice: a lost task is sent again as it was
+    spent : whether the privacy budget did not allow a release that was due
+    sent : agent -> trial and advice of its last task, so that a lost task is sent again unchanged
     """
 
     space: SearchSpace
@@ -74,28 +74,34 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
 
     Parameters
     ----------
-    noise : who adds it. "central": the server, to every sum, before anybody sees it (the paper); agents trust
-        the server with their messages. "local": every agent, to its own message, before it leaves
-    noise_multiplier : `z`, s.d. of the noise over the most that one agent changes; 0: no noise, no privacy
-    sampling_rate : `q`, the chance of an agent to be in a sum
-    clip : `S`; every message is shortened to `S / sqrt(P)`
-    delta : of `(epsilon, delta)`; choose it below one over the number of agents
-    max_epsilon : a release that would exceed it is not made; None: no bound
-    when_spent : "stop" ends the study then, "keep" goes on with the last release
+    noise : who adds the noise. "central" (the paper): the server adds it to every sum before it sends the
+        sum to an agent; agents trust the server with their messages. "local": every agent adds it to its own
+        message before it sends the message
+    noise_multiplier : `z`, standard deviation of the noise divided by the largest change that one agent can
+        cause; 0: no noise and no privacy
+    sampling_rate : `q`, the probability that an agent is in a sum
+    clip : `S`; every message is scaled down to a norm of at most `S / sqrt(P)`
+    delta : `delta` of `(epsilon, delta)`; choose it smaller than 1 divided by the number of agents
+    max_epsilon : privacy budget: a release that would exceed this epsilon is not made; None: no limit
+    when_spent : what happens when the budget is spent: "stop" ends the study, "keep" continues with the last
+        release
     release_every : rounds between two releases
-    num_regions : `P`, boxes of the continuous parameters. Every agent's initial design lies in one of them,
-        and every region has a sum of its own; without continuous parameters there is one
-    region_weight : how much more, `exp(region_weight)`, an agent counts in the region it explored, at first
-    region_releases : releases over which that advantage is gone
-    message : "draw" from the weight posterior (the paper), or its "mean", which is shorter
-    schedule : `p_t`: "1-1/t^2", "1-1/sqrt(t)", "1-1/t", "first-K" or a number
-    num_features : `M`; the noise grows with its root
-    lengthscale : of the shared features, one number or one per feature
-    message_noise_variance : `sigma^2` of the weight posterior, in units of standardised values; large, so
-        that messages are short and smooth: what is left after clipping and noise is then largest
-    secure_sums : least number of sampled agents whose messages the server adds up without seeing one of them;
-        a smaller sample makes no release. Agents shorten their messages themselves, and nobody checks that
-        they did. 0: it sees them
+    num_regions : `P`, number of boxes into which the continuous parameters are divided. Each agent's initial
+        design lies in one box, and every box has its own sum. Without continuous parameters there is one
+    region_weight : at first an agent counts `exp(region_weight)` times as much in the sum of the region that
+        it explored as in the other sums
+    region_releases : number of releases after which all agents count the same in every sum
+    message : what an agent sends: a "draw" from its weight posterior (the paper), or the posterior's "mean",
+        which has a smaller norm
+    schedule : `p_t`, the probability that iteration `t` uses the agent's own surrogate: "1-1/t^2",
+        "1-1/sqrt(t)", "1-1/t", a number, or "first-K": the first K iterations use releases, later ones not
+    num_features : `M`; the norm of the noise grows with its square root
+    lengthscale : lengthscale of the shared features: one number, or one per feature of the search space
+    message_noise_variance : `sigma^2` of the weight posterior, for standardised values. The default is large
+        because smooth messages of small norm lose least by clipping and noise
+    secure_sums : smallest number of sampled agents in a secure sum: the server sees the sum of their messages
+        but no single one, and a smaller sample makes no release. Agents clip their messages themselves,
+        unchecked. 0: the server sees all messages
     """
 
     noise: str = "central"
@@ -139,22 +145,23 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
             least = self.epsilon(1)
             if least > self.max_epsilon:
                 raise ConfigError(
-                    f"max_epsilon: expected at least {least:.4g}, what the first release costs with these "
-                    f"options, got {self.max_epsilon!r}"
+                    f"max_epsilon: expected at least {least:.4g}, the cost of the first release with these "
+                    f"options, got {self.max_epsilon!r}; raise it, or raise noise_multiplier"
                 )
 
     def check(self, space: SearchSpace) -> None:
         check_features(self.lengthscale, space)
 
     def epsilon(self, count: int) -> float:
-        """Return `epsilon` after so many releases; with local noise, of an agent after so many messages.
+        """Return `epsilon` after `count` releases, or with local noise after `count` messages of one agent.
 
-        Central: neighbours differ by one agent, which is in a sum with probability `q`. Local: neighbours
-        differ in all that one agent has observed, and whoever reads a message knows that it was sent.
+        Central noise: neighbouring data sets differ by one agent, which is in a sum with probability `q`.
+        Local noise: they differ in all observations of one agent, and the server knows which agents sent a
+        message, so sampling does not help.
         """
         rate = self.sampling_rate if self.noise == "central" else 1.0
         return epsilon_of_releases(count, rate, self.noise_multiplier, self.delta)
 
     def affords(self, count: int) -> bool:
-        """Return whether so many releases, or messages of an agent, are within the budget."""
+        """Return whether `count` releases, or messages of one agent, are within the privacy budget."""
         return self.max_epsilon is None or self.epsilon(count) <= self.max_epsilon

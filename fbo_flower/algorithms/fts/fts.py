@@ -1,10 +1,11 @@
 """FTS, federated Thompson sampling with random Fourier features [Dai2020].
 
-The server draws random features once and shares them. Every agent answers with one draw `omega` of
-the weights of its surrogate in these features (Eqs. 2-3), `M` numbers; never a point, never a value.
-In iteration `t` a target follows its own surrogate with probability `p_t` and an other agent's
-`omega` with `1 - p_t` (Alg. 1). Coin and choice are the server's (`advice.py`), so a task carries one
-foreign `omega` at most. `docs/papers/fts.md` maps equations to functions and says what is ours.
+The server draws random features once and shares them. Every agent sends one message: a draw `omega` of the
+weights of its surrogate in these features (Eqs. 2-3), `M` numbers. Points and values stay on the agent. In
+iteration `t` a target (an agent that tunes) maximises its own surrogate with probability `p_t`, and another
+agent's message with probability `1 - p_t` (Alg. 1). The server tosses the coin and draws the other agent
+(`advice.py`), so a task carries at most one message. `docs/papers/fts.md` maps equations to functions and
+lists what we added to the paper.
 
 [Dai2020] Dai, Low, Jaillet: Federated Bayesian Optimization via Thompson Sampling, NeurIPS 2020.
 """
@@ -52,7 +53,7 @@ LENGTHSCALE_GRID = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class FTS(FTSOptions):
-    """Federated Thompson sampling; `FTSOptions` explains the options."""
+    """Federated Thompson sampling; `FTSOptions` describes the options."""
 
     name: ClassVar[str] = "fts"
 
@@ -78,7 +79,7 @@ class FTS(FTSOptions):
         state = self._choose_lengthscale(state, rng)
         seed = int(rng.integers(2**63))
         selector = AdviceSelector.open(self, state, rng)
-        useful = self.advice != "random" and self.schedule != 1.0  # somebody follows messages
+        messages_used = self.advice != "random" and self.schedule != 1.0
         tasks: dict[str, Task] = {}
         sent = dict(state.sent)
         for agent in present:
@@ -88,12 +89,13 @@ class FTS(FTSOptions):
             arrays: dict[str, AnyArray] = {}
             values: dict[str, Scalar] = {}
             if tunes and trial > 0:
-                iteration = trial - self.num_initial + 1
-                # a generator per agent, so that agents do not shift each other's draws
+                iteration = trial - self.num_initial + 1  # t of Alg. 1
+                # a generator per agent, so that one agent's draws do not depend on the others
                 own = generator(seed, "advice", agent)
+                # Alg. 1, lines 2-3 and 6
                 content = once_per_trial(sent, agent, trial, partial(selector.advise, agent, iteration, own))
                 arrays.update(content)
-            if useful and is_due(self, agent, state.answered, server_round):
+            if messages_used and is_due(self, agent, state.answered, server_round):
                 values["message"] = True
                 if state.features is None:
                     arrays["lengthscales"] = np.array(LENGTHSCALE_GRID)
@@ -116,15 +118,17 @@ class FTS(FTSOptions):
                 messages[agent] = np.asarray(report.arrays["weights"], dtype=np.float64)
             if "log_likelihoods" in report.arrays:
                 likelihoods[agent] = np.asarray(report.arrays["log_likelihoods"], dtype=np.float64)
-        # an agent that has nothing to tell and was asked for nothing else is not asked again
-        asked = state.features is not None
-        gave = [a for a, r in reports.items() if "weights" in r.arrays or (asked and r.num_trials == 0)]
+        # an agent without observations that was asked only for a message is not asked again
+        had_features = state.features is not None
+        answered = [
+            a for a, r in reports.items() if "weights" in r.arrays or (had_features and r.num_trials == 0)
+        ]
         return replace(
             state,
             progress=state.progress.advance(reports),
             messages=messages,
             log_likelihoods=likelihoods,
-            answered=state.answered.union(gave),
+            answered=state.answered.union(answered),
         )
 
     def aggregate_sum(self, state: FTSState, agents: Sequence[str], sums: Mapping[str, Array]) -> FTSState:
@@ -141,7 +145,7 @@ class FTS(FTSOptions):
         }
 
     def warm_start(self, state: FTSState, messages: Mapping[str, AnyArray]) -> FTSState:
-        """Return a state with the earlier features, and the earlier agents as senders that are not there."""
+        """Return a state with an earlier study's features, and its agents as absent senders of messages."""
         features, weights = rff.kept_features(messages, self.num_features, state.space.num_features)
         earlier = {f"earlier.{i}": row for i, row in enumerate(weights)}
         return replace(state, features=features, messages=earlier)
@@ -153,7 +157,10 @@ class FTS(FTSOptions):
         return rff.draw_features(self.num_features, lengthscales, space.num_features, rng)
 
     def _choose_lengthscale(self, state: FTSState, rng: np.random.Generator) -> FTSState:
-        """Draw the features once the agents have reported on the grid; the largest sum wins."""
+        """Draw the features as soon as agents have reported log likelihoods of the lengthscale grid.
+
+        The lengthscale with the largest sum over agents is chosen.
+        """
         if state.features is not None or not state.log_likelihoods:
             return state
         total = np.sum(
@@ -170,7 +177,7 @@ class FTS(FTSOptions):
             return None
         if trial < self.num_initial:
             return uniform_point(agent_state, rng)
-        if "weights" in task.arrays:  # Alg. 1, line 6
+        if "weights" in task.arrays:  # Alg. 1, line 6: x_t = argmax phi(x)^T omega_n
             features = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))
             return self.maximiser(LinearFunction(features, floats(task.arrays["weights"])), agent_state, rng)
         if "point" in task.arrays:
@@ -184,10 +191,10 @@ class FTS(FTSOptions):
                 cube = agent_state.space.features(sobol(256, agent_state.space.dimension, rng))
                 path = mixture.draw(x, y, own, messages, cube, self.draw_path, rng)
                 return self.maximiser(path, agent_state, rng)
-        return self.thompson_point(agent_state, rng)  # Alg. 1, line 4
+        return self.thompson_point(agent_state, rng)  # Alg. 1, line 4: x_t = argmax f_t(x)
 
     def _advised_point(self, task: Task, agent_state: AgentState) -> Query | None:
-        """Return the server's point, None if the agent has been (almost) there already."""
+        """Return the point in the task, None if it is closer than `min_distance` to an evaluated one."""
         point = agent_state.space.snap(floats(task.arrays["point"])[None, :])
         seen = agent_state.space.features(agent_state.history.points)
         distance = np.linalg.norm(seen - agent_state.space.features(point), axis=1)
@@ -196,7 +203,7 @@ class FTS(FTSOptions):
     def learn(
         self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
     ) -> AgentState:
-        agent_state = super().learn(task, agent_state, outcome, rng)
+        agent_state = super().learn(task, agent_state, outcome, rng)  # Alg. 1, line 8
         if self.advice == "mixture" and "messages" in task.arrays:
             agent_state = agent_state.write(
                 **{name: task.arrays[name] for name in ("frequencies", "phases", "messages")}
@@ -212,7 +219,8 @@ class FTS(FTSOptions):
                 {"log_likelihoods": self._log_likelihoods(x, y, floats(task.arrays["lengthscales"]))}
             )
         phi = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))(x)
-        return Payload({"weights": rff.sample_weights(phi, y, self.message_noise_variance, rng)})
+        omega = rff.sample_weights(phi, y, self.message_noise_variance, rng)  # Eqs. 2-3
+        return Payload({"weights": omega})
 
     def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
         if not self.secure_sums or "lengthscales" not in task.arrays:

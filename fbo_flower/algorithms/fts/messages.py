@@ -1,4 +1,4 @@
-"""What algorithms agree on whose server keeps one message of every agent: who tunes, and when one is due."""
+"""Options of algorithms whose server stores one message per agent: which agents tune, and when they send."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Lengthscale = float | tuple[float, ...]
 
 
 class MessageOptions(Protocol):
-    """The options that decide."""
+    """The options that decide which agents tune and when they send messages."""
 
     @property
     def targets(self) -> str | tuple[str, ...]:
-        """The agents that tune, or "all"; the others only answer once."""
+        """The agents that tune, or "all"; the others send one message and do not tune."""
 
     @property
     def communication(self) -> str:
-        """Whether messages are renewed, or the first is kept."""
+        """How often agents send messages: in "every-round", or "once"."""
 
     @property
     def refresh_every(self) -> int:
@@ -31,20 +31,21 @@ class MessageOptions(Protocol):
 
 
 def check_messages(options: MessageOptions) -> None:
-    """Raise ConfigError unless the options can be."""
+    """Raise ConfigError if `communication`, `refresh_every` or `targets` has a value that is not allowed."""
     check_choice("communication", options.communication, COMMUNICATION)
     check_number("refresh_every", options.refresh_every, 1, integer=True)
     targets = options.targets
     named = isinstance(targets, tuple) and all(isinstance(agent, str) for agent in targets)
     if targets != "all" and not (named and targets):
-        raise ConfigError(f"targets: expected 'all' or a list of agents' names, got {targets!r}")
+        raise ConfigError(f"targets: expected 'all' or a list of agents' names (texts), got {targets!r}")
 
 
 def check_targets(options: MessageOptions, federation: Federation) -> None:
-    """Raise ConfigError unless all targets take part."""
+    """Raise ConfigError if a target is not an agent of the federation."""
     for agent in () if options.targets == "all" else options.targets:
         if agent not in federation.agents:
-            raise ConfigError(f"targets: expected agents of this federation, got {agent!r}")
+            known = ", ".join(federation.agents[:10]) + (", ..." if len(federation.agents) > 10 else "")
+            raise ConfigError(f"targets: expected agents of this federation ({known}), got {agent!r}")
 
 
 def is_target(options: MessageOptions, agent: str) -> bool:
@@ -53,14 +54,14 @@ def is_target(options: MessageOptions, agent: str) -> bool:
 
 
 def is_due(options: MessageOptions, agent: str, answered: Collection[str], server_round: int) -> bool:
-    """Return whether an agent is asked for a message in this round.
+    """Return whether the server asks an agent for a message in this round.
 
     Parameters
     ----------
-    answered : agents that were asked before, and replied
+    answered : agents that were asked for a message before and replied
     """
     if options.targets != "all" and not set(options.targets) - {agent}:
-        return False  # nobody would use it
+        return False  # the only target is this agent itself: no other agent would use its message
     if agent not in answered:
         return True
     if options.communication == "once" or not is_target(options, agent):
@@ -69,13 +70,13 @@ def is_due(options: MessageOptions, agent: str, answered: Collection[str], serve
 
 
 def check_lengthscale(value: Lengthscale) -> None:
-    """Raise ConfigError unless these are lengthscales of shared features."""
+    """Raise ConfigError if a lengthscale of the shared features is not between 1e-4 and 1e4."""
     for scale in value if isinstance(value, tuple) else [value]:
         check_number("lengthscale", scale, 1e-4, 1e4)
 
 
 def check_features(lengthscale: Lengthscale | str, space: SearchSpace) -> None:
-    """Raise ConfigError unless there is one lengthscale, or one for each feature of the search space."""
+    """Raise ConfigError unless there is one lengthscale, or one per feature of the search space."""
     if isinstance(lengthscale, tuple) and len(lengthscale) != space.num_features:
         raise ConfigError(
             f"lengthscale: expected {space.num_features} numbers, one per feature of the search "

@@ -1,10 +1,10 @@
 """Thompson sampling over two models of the agent's objective, for agents that may be unrelated.
 
-Model A is the agent's own Gaussian process. Model B is `a m(x)` plus a Gaussian process on what is
-left, where `m` is the mean of the other agents' messages, weighted by how well each agrees in rank
-with the agent's own observations: `w_n ~ exp(n rho_n / 2)`, `n` observations, `rho_n` Spearman's
-correlation. Each iteration picks a model by its evidence (B pays `log(n) / 2` for the fitted `a`) and
-draws a function from it. Ours, not the paper's; see `docs/papers/fts.md`.
+Model A is the agent's own Gaussian process. Model B is `a m(x)` plus a Gaussian process on the residual,
+where `m` is the mean of the other agents' messages, weighted by how well the ranking of each agrees with the
+agent's own observations: `w_i ~ exp(n rho_i / 2)` for message `i`, with `n` observations and Spearman's
+correlation `rho_i`. Each iteration draws a model by its marginal likelihood (B pays `log(n) / 2` for the
+fitted `a`), then draws a function from it. This is our addition, not part of the paper: `docs/papers/fts.md`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fbo_flower.numerics.surrogates import gp, rff
 
 @dataclass(frozen=True)
 class Messages:
-    """The others' messages as functions: `features`, `weights (N, M)`."""
+    """The other agents' messages as functions: shared `features`, and `weights (N, M)`, a row per message."""
 
     features: rff.RandomFeatures
     weights: Array
 
 
 def received(task: Task, agent_state: AgentState) -> Messages | None:
-    """Return the messages in the task, else those that the agent's state kept, else None."""
+    """Return the messages in the task, else those stored in the agent's state, else None."""
     for arrays in (task.arrays, agent_state.arrays):
         if "messages" in arrays:
             frequencies, phases, weights = (
@@ -48,7 +48,7 @@ def draw(
     draw_path: Callable[[gp.Posterior, np.random.Generator], gp.SamplePath],
     rng: np.random.Generator,
 ) -> Differentiable:
-    """Draw a function from one of the two models, chosen by evidence.
+    """Draw one of the two models by marginal likelihood, then a function from its posterior.
 
     Parameters
     ----------
@@ -58,27 +58,28 @@ def draw(
     draw_path : draws a function from a posterior
     """
     trend = _trend(x, y, messages, cube)
-    left = y - trend(x)
-    fitted = gp.fit(x, left, own.kernel, rng, start=own).hyperparameters
+    residual = y - trend(x)
+    fitted = gp.fit(x, residual, own.kernel, rng, start=own).hyperparameters
     evidence_own = gp.log_marginal_likelihood(x, y, own)[0]
-    evidence_trend = gp.log_marginal_likelihood(x, left, fitted)[0] - 0.5 * np.log(len(y))
+    evidence_trend = gp.log_marginal_likelihood(x, residual, fitted)[0] - 0.5 * np.log(len(y))
     probability_own = 1 / (1 + np.exp(np.clip(evidence_trend - evidence_own, -50, 50)))
     if rng.random() <= probability_own:
         return draw_path(gp.posterior(x, y, own), rng)
-    return Sum(trend, draw_path(gp.posterior(x, left, fitted), rng))
+    return Sum(trend, draw_path(gp.posterior(x, residual, fitted), rng))
 
 
 def _trend(x: Array, y: Array, messages: Messages, cube: Array) -> LinearFunction:
-    """Return `a m(.)` as one linear function of the shared features."""
+    """Return the trend `a m(.)` as one linear function of the shared features."""
     over_cube = messages.features(cube) @ messages.weights.T  # (S, N)
     mean, stddev = over_cube.mean(axis=0), over_cube.std(axis=0)
     scale = 1 / np.where(stddev > 1e-12, stddev, np.inf)
     at_own = (messages.features(x) @ messages.weights.T - mean) * scale  # z_n at the agent's points
-    exponent = 0.5 * len(y) * rank_agreement(at_own, y)
-    share = np.exp(exponent - exponent.max())
+    exponent = 0.5 * len(y) * rank_agreement(at_own, y)  # n rho_i / 2
+    share = np.exp(exponent - exponent.max())  # w_i
     share /= share.sum()
-    trend = at_own @ share
-    # ridge of one pseudo-observation: three points must not make a large `a`; a negative one is no trend
+    trend = at_own @ share  # m at the agent's points
+    # a: least squares with a ridge of one pseudo-observation, so that three points cannot make it large;
+    # a negative coefficient would invert the messages and is replaced by 0
     coefficient = max(0.0, float(trend @ y) / (float(trend @ trend) + 1.0))
     return LinearFunction(
         messages.features,

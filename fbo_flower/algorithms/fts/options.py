@@ -1,4 +1,4 @@
-"""What FTS can be told, and what its server remembers."""
+"""The options of FTS and its server's state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PREFERENCES = ("uniform", "learned")
 
 @dataclass(frozen=True)
 class FTSState:
-    """What the server knows.
+    """The server's state.
 
     Parameters
     ----------
@@ -29,11 +29,11 @@ class FTSState:
     features : the shared random features; None until their lengthscale is chosen
     messages : agent -> its latest `omega (M,)`
     answered : agents that were asked for a message and replied
-    used : target -> agents whose message it has used (`communication = "once"`)
-    advised : target -> points `(k, D)` it was advised to evaluate (`advice = "portfolio"`)
-    has_messages : targets that hold the messages (`advice = "mixture"`, `communication = "once"`)
-    sent : target -> the trial it was asked for last, and the advice: a lost task is sent again as it was
-    log_likelihoods : agent -> `(L,)`, of the lengthscale grid
+    used : target -> agents whose message it has used (with `communication = "once"`)
+    advised : target -> points `(k, D)` that it was told to evaluate (with `advice = "portfolio"`)
+    has_messages : targets that store the messages (with `advice = "mixture"`, `communication = "once"`)
+    sent : target -> trial and advice of its last task, so that a lost task is sent again unchanged
+    log_likelihoods : agent -> `(L,)`, log marginal likelihood of each lengthscale of the grid
     """
 
     space: SearchSpace
@@ -54,24 +54,30 @@ class FTSOptions(LocalSurrogate[FTSState]):
 
     Parameters
     ----------
-    advice : what a foreign iteration does. "single": maximise one agent's message (the paper);
-        "portfolio": evaluate the next point of a greedy portfolio over all messages, chosen by the
-        server; "mixture": draw from {own surrogate, messages plus a surrogate of the residual} by
-        evidence, in every iteration; "random": a uniform point, the control that tells federation
-        from exploration
-    schedule : `p_t`: "1-1/t^2", "1-1/sqrt(t)", "1-1/t", "first-K" or a number
-    communication : "every-round" renews messages, "once" keeps the first and uses each at most once
+    advice : how an agent uses the other agents' messages.
+        "single" (the paper): with probability `1 - p_t` it maximises one other agent's message.
+        "portfolio": with probability `1 - p_t` it evaluates a point that the server chooses greedily, so
+        that the points sent to one agent together cover the maxima of all messages.
+        "mixture": in every iteration it chooses, by marginal likelihood, between its own surrogate and one
+        whose prior mean is a weighted mean of the messages.
+        "random": with probability `1 - p_t` it evaluates a uniform random point; a control that shows how
+        much of an improvement comes from exploration alone
+    schedule : `p_t`, the probability that iteration `t` uses the agent's own surrogate: "1-1/t^2",
+        "1-1/sqrt(t)", "1-1/t", a number, or "first-K": the first K iterations use messages, later ones not
+    communication : "every-round": agents send a new message every `refresh_every` rounds; "once": each agent
+        sends one message, and each target uses it at most once
     refresh_every : rounds between two messages of an agent
-    targets : "all", or the agents that tune; the others only answer once
-    preferences : `P_N`: "uniform", or "learned" from the rank agreement of messages
-    learning_rate : of "learned": weight `exp(rate * observations * agreement)`
-    num_features : `M`
-    lengthscale : of the shared features, one number, one per feature, or "federated": the sum of
-        the agents' log marginal likelihoods over a small grid decides
-    message_noise_variance : `sigma^2` of the weight posterior, in units of standardised values
-    mixture_messages : messages that a target of "mixture" is sent at most
-    secure_sums : least number of agents whose likelihoods the server adds up without seeing one of them, with
-        `lengthscale = "federated"`; 0: it sees them
+    targets : "all", or the names of the agents that tune; the others send one message and do not tune
+    preferences : `P_N`, how another agent is drawn for "single": "uniform", or "learned" from how well the
+        rankings of two agents' messages agree
+    learning_rate : with `preferences = "learned"`, agents have weight `exp(rate * observations * agreement)`
+    num_features : `M`, the number of random Fourier features and of numbers in a message
+    lengthscale : lengthscale of the shared features: one number, one per feature of the search space, or
+        "federated": agents report log marginal likelihoods of a small grid, the largest sum is chosen
+    message_noise_variance : `sigma^2` of the weight posterior (Eqs. 2-3), for standardised values
+    mixture_messages : largest number of messages sent to a target with `advice = "mixture"`
+    secure_sums : with `lengthscale = "federated"`, the smallest number of agents in a secure sum of log
+        likelihoods: the server sees the sum but no agent's own values. 0: it sees each agent's values
     """
 
     advice: str = "single"
@@ -100,8 +106,8 @@ class FTSOptions(LocalSurrogate[FTSState]):
         check_secure_sums(self.secure_sums)
         if self.secure_sums and self.lengthscale != "federated":
             raise ConfigError(
-                f"secure_sums: expected 0 without lengthscale='federated', the only sum of {self.name}, "
-                f"got {self.secure_sums!r}"
+                f"secure_sums: expected 0 unless lengthscale='federated', the only quantity that {self.name} "
+                f"sums, got {self.secure_sums!r}"
             )
         if isinstance(self.lengthscale, str):
             check_choice("lengthscale", self.lengthscale, ("federated",))

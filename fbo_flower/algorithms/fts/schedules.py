@@ -1,4 +1,4 @@
-"""`p_t`, the probability that iteration `t` follows the agent's own surrogate [Dai2020, Alg. 1]."""
+"""`p_t`, the probability that iteration `t` uses the agent's own surrogate [Dai2020, Alg. 1, line 3]."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def check_schedule(schedule: Schedule) -> None:
 def own_probability(schedule: Schedule, iteration: int) -> float:
     """Return `p_t` for iteration `t >= 1`.
 
-    "1-1/t^2" (the paper's real data), "1-1/sqrt(t)" (its synthetic functions) and "1-1/t" use
-    `p_1 = p_2`; a number is constant; "first-K" follows the others K times, then never again.
+    The paper uses "1-1/t^2" for real data and "1-1/sqrt(t)" for synthetic functions. These two and "1-1/t"
+    are 0 at `t = 1`; there `p_2` is returned instead. A number is constant. "first-K" is 0 in the first K
+    iterations and 1 afterwards.
 
     >>> own_probability("1-1/t^2", 1), own_probability("1-1/t^2", 2), own_probability("first-5", 5)
     (0.75, 0.75, 0.0)

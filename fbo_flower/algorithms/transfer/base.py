@@ -1,8 +1,9 @@
-"""How posteriors travel: from every agent to the server once, from there to each target once.
+"""How posteriors reach the targets: each one is sent to the server once, and to each target once.
 
-A target names nobody: it keeps posteriors under the digest of their content. A task lists the digests of all
-that the target is to use and carries only those that it does not keep; `held` follows from the reports. Who
-has lost some says so (`missing`) and is sent everything again.
+A target stores posteriors under the digest of their content, without the sender's name. A task lists the
+digests of all posteriors that the target is to use and carries only those that it does not store yet; the
+server derives `stored` from the reports. A target that has lost some reports `missing`, and the server sends
+it everything again.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, rff
 from fbo_flower.space.space import SearchSpace
 
-KEPT = ("means", "inverses", "incumbents")
+STORED = ("means", "inverses", "incumbents")
 
 
 @dataclass(frozen=True)
 class Members:
-    """The others, as a target sees them: `K` posteriors over shared features.
+    """The other agents' surrogates that a target uses: `K` weight posteriors over shared features.
 
     Parameters
     ----------
-    features : shared
+    features : the shared random features
     means : `(K, M)`, the `nu_n`
     inverses : `(K, M (M + 1) / 2)`, lower triangles of the `Sigma_n^-1`
-    incumbents : `(K,)` or `(0,)`
+    incumbents : `(K,)`, best values; `(0,)` if they are not sent
     """
 
     features: rff.RandomFeatures
@@ -64,17 +65,17 @@ class Members:
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer(TransferOptions):
-    """An agent that looks at its own surrogate and at the posteriors of the others."""
+    """A target maximises an acquisition function of its own surrogate and the other agents' posteriors."""
 
     def sends_incumbent(self) -> bool:
-        """Return whether an agent's best value travels with its posterior."""
+        """Return whether an agent sends its best value with its posterior."""
         return False
 
     @abstractmethod
     def acquisition(
         self, posterior: gp.Posterior, members: Members, rng: np.random.Generator
     ) -> Differentiable:
-        """Return what the target maximises next."""
+        """Return the acquisition function that the target maximises next."""
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -108,7 +109,7 @@ class Transfer(TransferOptions):
                 arrays.update(content)
             if is_due(self, agent, state.answered, server_round):
                 values["message"] = True
-            if agent not in state.equipped:
+            if agent not in state.has_features:
                 arrays["frequencies"] = state.features.frequencies
                 arrays["phases"] = state.features.phases
             if num_trials or values:
@@ -116,18 +117,18 @@ class Transfer(TransferOptions):
         return replace(state, sent=sent), tasks
 
     def _members(self, state: TransferState, agent: str, digests: Mapping[str, int]) -> dict[str, AnyArray]:
-        """Return the digests of what a target is to use, and the content of what it does not keep."""
+        """Return the digests of the posteriors for a target, and the content of those it does not store."""
         others = sorted((a for a in digests if a != agent), key=natural_key)
         if len(others) > self.max_members:
-            # the same ones in every round, so that they are sent once; other ones to every target
+            # each target has its own sample, the same in every round, so that a posterior is sent once
             own = generator(0, "members", agent)
             chosen = np.sort(own.choice(len(others), self.max_members, replace=False))
             others = [others[i] for i in chosen]
-        wanted = dict.fromkeys(digests[a] for a in others)  # two agents that say the same count once
+        wanted = dict.fromkeys(digests[a] for a in others)  # equal posteriors of two agents count once
         if not wanted:
             return {}
-        held = state.held.get(agent, frozenset())
-        content = {digests[a]: state.posteriors[a] for a in others if digests[a] not in held}
+        stored = state.stored.get(agent, frozenset())
+        content = {digests[a]: state.posteriors[a] for a in others if digests[a] not in stored}
         arrays: dict[str, AnyArray] = {"members": np.array(list(wanted), dtype=np.int64)}
         if content:
             arrays["means"] = np.array([p.mean for p in content.values()])
@@ -137,7 +138,7 @@ class Transfer(TransferOptions):
         return arrays
 
     def tell(self, state: TransferState, phase: Phase, reports: Mapping[str, Report]) -> TransferState:
-        posteriors, held = dict(state.posteriors), dict(state.held)
+        posteriors, stored = dict(state.posteriors), dict(state.stored)
         for agent, report in reports.items():
             if {"mean", "inverse"} <= report.arrays.keys():
                 posteriors[agent] = WeightPosterior(
@@ -147,21 +148,20 @@ class Transfer(TransferOptions):
                 )
             trial, arrays = state.sent.get(agent, (-1, {}))
             if trial == report.trial and "members" in arrays and report.num_trials:
-                held[agent] = frozenset(_integers(arrays["members"]))
+                stored[agent] = frozenset(_integers(arrays["members"]))
             if report.values.get("missing"):
-                held[agent] = frozenset()
-        gave = [a for a, r in reports.items() if "mean" in r.arrays or r.num_trials == 0]
-        keep = [
-            a for a, r in reports.items() if r.num_trials
-        ]  # who evaluates has an agent's state to keep them in
+                stored[agent] = frozenset()
+        answered = [a for a, r in reports.items() if "mean" in r.arrays or r.num_trials == 0]
+        # an agent stores the features when it evaluates, because only then its state is written
+        evaluated = [a for a, r in reports.items() if r.num_trials]
         lost = {a for a, r in reports.items() if r.values.get("missing")}
         return replace(
             state,
             progress=state.progress.advance(reports),
             posteriors=posteriors,
-            answered=state.answered.union(gave),
-            equipped=state.equipped.union(keep) - lost,
-            held=held,
+            answered=state.answered.union(answered),
+            has_features=state.has_features.union(evaluated) - lost,
+            stored=stored,
         )
 
     def export_messages(self, state: TransferState) -> dict[str, AnyArray]:
@@ -177,7 +177,7 @@ class Transfer(TransferOptions):
         }
 
     def warm_start(self, state: TransferState, messages: Mapping[str, AnyArray]) -> TransferState:
-        """Return a state with the earlier features, and the earlier agents' posteriors."""
+        """Return a state with the features and the posteriors of an earlier study."""
         columns = state.space.num_features
         features, means = rff.kept_features(
             {**messages, "weights": messages.get("means", np.empty(0))}, self.num_features, columns
@@ -208,7 +208,7 @@ class Transfer(TransferOptions):
             return uniform_point(agent_state, rng)
         x, y = self.observations(agent_state)
         posterior = gp.posterior(x, y, self.hyperparameters(agent_state, rng))
-        members = self._known(task, agent_state)
+        members = self._read_members(task, agent_state)
         return self.maximiser(self.acquisition(posterior, members, rng), agent_state, rng)
 
     def learn(
@@ -216,22 +216,24 @@ class Transfer(TransferOptions):
     ) -> AgentState:
         agent_state = super().learn(task, agent_state, outcome, rng)
         features = {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
-        kept = self._kept(task, agent_state) if "members" in task.arrays else {}
-        return agent_state.write(**features, **kept)
+        stored = self._stored(task, agent_state) if "members" in task.arrays else {}
+        return agent_state.write(**features, **stored)
 
-    def _kept(self, task: Task, agent_state: AgentState) -> dict[str, AnyArray]:
-        """Return what a target keeps after a task: the posteriors that it lists, as far as they are there."""
+    def _stored(self, task: Task, agent_state: AgentState) -> dict[str, AnyArray]:
+        """Return the posteriors that a target stores after a task: those listed in it that are available."""
         incumbents = self.sends_incumbent()
         packed = self.num_features * (self.num_features + 1) // 2
         found: dict[int, WeightPosterior] = {}
         for arrays in (agent_state.arrays, task.arrays):
             if "means" in arrays:
-                rows = [floats(arrays[name]) for name in KEPT if name in arrays]
+                rows = [floats(arrays[name]) for name in STORED if name in arrays]
                 none = np.empty((len(rows[0]), 0))
                 best = rows[2].reshape(-1, 1) if incumbents and len(rows) == 3 else none
-                said = [WeightPosterior(*parts) for parts in zip(rows[0], rows[1], best, strict=True)]
-                known = _integers(arrays["digests"]) if "digests" in arrays else [p.digest for p in said]
-                found.update(zip(known, said, strict=True))
+                posteriors = [WeightPosterior(*parts) for parts in zip(rows[0], rows[1], best, strict=True)]
+                digests = (
+                    _integers(arrays["digests"]) if "digests" in arrays else [p.digest for p in posteriors]
+                )
+                found.update(zip(digests, posteriors, strict=True))
         wanted = [digest for digest in _integers(task.arrays["members"]) if digest in found]
         chosen = [found[digest] for digest in wanted]
         return {
@@ -241,19 +243,19 @@ class Transfer(TransferOptions):
             "incumbents": np.concatenate([np.empty(0), *(c.incumbent for c in chosen)]),
         }
 
-    def _known(self, task: Task, agent_state: AgentState) -> Members:
-        """Return the others' posteriors: those of the task, else what was kept, else none."""
-        kept: Mapping[str, AnyArray] = agent_state.arrays
+    def _read_members(self, task: Task, agent_state: AgentState) -> Members:
+        """Return the posteriors that the task lists, else those stored in the agent's state, else none."""
+        stored: Mapping[str, AnyArray] = agent_state.arrays
         if "members" in task.arrays:
-            kept = self._kept(task, agent_state)
+            stored = self._stored(task, agent_state)
         features = shared_features(task, agent_state)
-        if features is None or "means" not in kept:
+        if features is None or "means" not in stored:
             empty = np.empty((0, self.num_features))
             features = rff.RandomFeatures(
                 np.zeros((self.num_features, agent_state.space.num_features)), np.zeros(self.num_features)
             )
             return Members(features, empty, np.empty((0, 0)), np.empty(0))
-        return Members(features, *(floats(kept[name]) for name in KEPT))
+        return Members(features, *(floats(stored[name]) for name in STORED))
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         values = self._missing(task, agent_state)
@@ -261,6 +263,7 @@ class Transfer(TransferOptions):
         if not task.values.get("message") or not agent_state.history.num_succeeded or features is None:
             return Payload(values=values)
         x, y = self.observations(agent_state)
+        # nu and Sigma^-1 [Dai2020, Eq. 2]
         nu, inverse = rff.weight_posterior(features(x), y, self.message_noise_variance)
         arrays: dict[str, AnyArray] = {"mean": nu, "inverse": pack_symmetric(inverse)}
         if self.sends_incumbent():
@@ -268,13 +271,13 @@ class Transfer(TransferOptions):
         return Payload(arrays, values)
 
     def _missing(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
-        """Return whether the agent has lost features or posteriors that the task takes for known."""
+        """Return `missing` if the agent has lost features or posteriors that the task does not carry."""
         if "members" not in task.arrays:
             return {}
-        wanted = len(task.arrays["members"])
-        have = len(agent_state.arrays["means"]) if "means" in agent_state.arrays else 0
+        num_listed = len(task.arrays["members"])
+        num_stored = len(agent_state.arrays["means"]) if "means" in agent_state.arrays else 0
         lost_features = shared_features(task, agent_state) is None
-        return {"missing": True} if have < wanted or lost_features else {}
+        return {"missing": True} if num_stored < num_listed or lost_features else {}
 
     # -- what may cross the wire ---------------------------------------------------------------
 
@@ -303,7 +306,7 @@ class Transfer(TransferOptions):
 
 
 def shared_features(task: Task, agent_state: AgentState) -> rff.RandomFeatures | None:
-    """Return the features in the task, else those that the agent's state kept, else None."""
+    """Return the random features in the task, else those stored in the agent's state, else None."""
     for arrays in (task.arrays, agent_state.arrays):
         if "frequencies" in arrays and "phases" in arrays:
             return rff.RandomFeatures(floats(arrays["frequencies"]), floats(arrays["phases"]))

@@ -1,4 +1,4 @@
-"""What RGPE and TAF have in common: their options, and what their server remembers."""
+"""The options that RGPE and TAF share, and their server's state."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fbo_flower.space.space import SearchSpace
 
 @dataclass(frozen=True)
 class WeightPosterior:
-    """What an agent says of its objective: `omega ~ N(mean, sigma^2 inverse)` in the shared features.
+    """An agent's posterior over weights of the shared features: `omega ~ N(mean, sigma^2 inverse)`.
 
     Parameters
     ----------
     mean : `nu (M,)`
     inverse : `Sigma^-1`, its lower triangle row by row, `(M (M + 1) / 2,)`
-    incumbent : `(1,)`, the agent's best value, or `(0,)`
+    incumbent : `(1,)`, the agent's best value; `(0,)` if it is not sent
     """
 
     mean: Array
@@ -35,7 +35,7 @@ class WeightPosterior:
 
     @cached_property
     def digest(self) -> int:
-        """The first 63 bits of SHA-256 of the content: the name under which a target keeps it."""
+        """The first 63 bits of SHA-256 of the content: the key under which a target stores it."""
         content = b"".join(
             np.ascontiguousarray(a).tobytes() for a in (self.mean, self.inverse, self.incumbent)
         )
@@ -44,17 +44,17 @@ class WeightPosterior:
 
 @dataclass(frozen=True)
 class TransferState:
-    """What the server knows.
+    """The server's state.
 
     Parameters
     ----------
     space, progress : the search space; every agent's next trial
     features : the shared random features
-    posteriors : agent -> what it said last
-    answered : agents that were asked and replied
-    equipped : agents that have the features
-    held : target -> digests of the posteriors that it keeps
-    sent : target -> the trial it was asked for last and what it was sent: a lost task is sent again as it was
+    posteriors : agent -> the last posterior that it sent
+    answered : agents that were asked for a posterior and replied
+    has_features : agents that store the random features
+    stored : target -> digests of the posteriors that it stores
+    sent : target -> trial and arrays of its last task, so that a lost task is sent again unchanged
     """
 
     space: SearchSpace
@@ -62,8 +62,8 @@ class TransferState:
     progress: Progress = field(default_factory=Progress)
     posteriors: Mapping[str, WeightPosterior] = field(default_factory=dict)
     answered: frozenset[str] = frozenset()
-    equipped: frozenset[str] = frozenset()
-    held: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    has_features: frozenset[str] = frozenset()
+    stored: Mapping[str, frozenset[int]] = field(default_factory=dict)
     sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
 
 
@@ -74,13 +74,14 @@ class TransferOptions(LocalSurrogate[TransferState]):
     Parameters
     ----------
     communication : "once": an agent sends its posterior once, after its first observations; "every-round":
-        again every `refresh_every` rounds. A target is sent only what it does not keep yet
+        it sends a new one every `refresh_every` rounds
     refresh_every : rounds between two posteriors of an agent
-    targets : "all", or the agents that tune; the others only answer once
-    num_features : `M`; a posterior is `M (M + 3) / 2` numbers
-    lengthscale : of the shared features, one number or one per feature
-    message_noise_variance : `sigma^2` of the weight posterior, in units of standardised values
-    max_members : posteriors that a target looks at at most; when there are more, a sample of its own
+    targets : "all", or the names of the agents that tune; the others send one posterior and do not tune
+    num_features : `M`, number of random Fourier features; a posterior has `M (M + 3) / 2` numbers
+    lengthscale : lengthscale of the shared features: one number, or one per feature of the search space
+    message_noise_variance : `sigma^2` of the weight posterior, for standardised values
+    max_members : largest number of other agents' posteriors that a target uses; if there are more, a random
+        sample, fixed for each target
     """
 
     communication: str = "every-round"

@@ -1,11 +1,12 @@
 """RGPE, the ranking-weighted ensemble of the agents' surrogates [Feurer2018], as the FTS paper compares it.
 
 Every agent sends the posterior of its weights in shared random features, `nu (M,)` and `Sigma^-1 (M, M)`.
-A target weights the others by how well they order what it has seen itself, its own surrogate judged on what
-it was not told, and evaluates where expected improvement of the weighted sum is largest. Whoever has
-`Sigma^-1` has the sender's points and standardised values: `docs/papers/fts.md`.
+A target weights the other agents' surrogates by how well they rank the target's own observations; its own
+surrogate is judged by leave-one-out predictions. It evaluates the point where expected improvement of the
+weighted sum is largest. From `Sigma^-1` a reader can compute the sender's points and standardised values:
+`docs/papers/fts.md`.
 
-[Feurer2018] as in `numerics.rank_weights`.
+[Feurer2018] : see `numerics.aggregation.rank_weights`.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ NUGGET = 1e-10  # added to variances of standardised values before a factorisati
 
 @dataclass(frozen=True, kw_only=True)
 class RGPE(Transfer):
-    """Expected improvement on a ranking-weighted ensemble.
+    """Expected improvement on a ranking-weighted ensemble; `TransferOptions` describes the other options.
 
     Parameters
     ----------
-    draws : what the ranking losses are taken over: "posterior", functions drawn from every surrogate (the
-        paper), or "bootstrap", resampled histories and mean predictions
-    num_draws : `S`
+    draws : how ranking losses are sampled: "posterior" (the paper): functions drawn from every surrogate;
+        "bootstrap": mean predictions on resampled observations
+    num_draws : `S`, number of samples of each ranking loss
     """
 
     name: ClassVar[str] = "rgpe"
@@ -68,7 +69,7 @@ class RGPE(Transfer):
         ensemble = LogEnsembleImprovement(
             posterior, float(weights[-1]), members.features, mean, covariance, best=0.0
         )
-        best = float(ensemble.predict(posterior.x)[0].max())  # the incumbent as the ensemble sees it
+        best = float(ensemble.predict(posterior.x)[0].max())  # incumbent: the ensemble's best mean
         return LogEnsembleImprovement(
             posterior, float(weights[-1]), members.features, mean, covariance, best=best
         )
@@ -99,7 +100,10 @@ class RGPE(Transfer):
 
 
 def _root(covariance: Array) -> Array:
-    """Return `L (n, n)` with `L L^T = C`; of what is no covariance, the positive part: senders may lie."""
+    """Return `L (n, n)` with `L L^T = C`.
+
+    Agents may send anything: if `C` is not positive semi-definite, its negative eigenvalues are set to 0.
+    """
     try:
         return cholesky(covariance).lower
     except NumericalError:

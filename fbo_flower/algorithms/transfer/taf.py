@@ -1,11 +1,12 @@
 """TAF, the transfer acquisition function [Wistuba2018], as the FTS paper compares it.
 
-Every agent sends the posterior of its weights in shared random features and its best value. A target mixes
-its own expected improvement with what the others' surrogates promise over their own best values, each
-weighted by how well it orders what the target has seen. Whoever has `Sigma^-1` has the sender's points and
-standardised values: `docs/papers/fts.md`.
+Every agent sends the posterior of its weights in shared random features and its best value. A target
+maximises a weighted mean of its own expected improvement and of the improvements that the other agents'
+surrogates predict over their own best values. A surrogate's weight depends on how well it ranks the target's
+observations. From `Sigma^-1` a reader can compute the sender's points and standardised values:
+`docs/papers/fts.md`.
 
-[Wistuba2018] as in `numerics.rank_weights`.
+[Wistuba2018] : see `numerics.aggregation.rank_weights`.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ BASES = ("incumbent", "seen")
 
 @dataclass(frozen=True, kw_only=True)
 class TAF(Transfer):
-    """A weighted mean of the target's expected improvement and the others' predicted improvements.
+    """A weighted mean of expected and predicted improvements; `TransferOptions` describes the other options.
 
     Parameters
     ----------
-    improvement_over : what an other agent's prediction has to improve on: its "incumbent", the best value it
-        observed, which it sends (the FTS paper), or the best it predicts at the points that the target has
-        "seen" (Wistuba et al.), for which no value travels
-    bandwidth : of the kernel of the ranking loss
+    improvement_over : the value that another agent's prediction has to exceed to count as an improvement:
+        "incumbent" (the FTS paper): the best value that this agent observed, which it sends; "seen" (Wistuba
+        et al.): its largest prediction at the target's points, for which it sends no value
+    bandwidth : bandwidth of the kernel that turns ranking losses into weights
     """
 
     name: ClassVar[str] = "taf"
@@ -55,9 +56,9 @@ class TAF(Transfer):
         best = float(posterior.predict(posterior.x)[0].max())
         predictions = members.means @ members.features(posterior.x).T  # (K, n)
         losses = prediction_losses(predictions, posterior.y)
-        # without two different values of its own, the target knows nothing about the others
-        told = np.ptp(posterior.y) > 0.0
-        weights = kernel_weights(losses, self.bandwidth) if told else np.zeros(len(losses))
+        # a ranking needs two different values; without them the other agents get no weight
+        has_ranking = np.ptp(posterior.y) > 0.0
+        weights = kernel_weights(losses, self.bandwidth) if has_ranking else np.zeros(len(losses))
         bests = members.incumbents if self.sends_incumbent() else predictions.max(axis=1)
         own = LogImprovement(posterior, best)
         return LogTransferImprovement(own, TARGET_WEIGHT, members.features, members.means, bests, weights)

@@ -264,7 +264,7 @@ def test_without_noise_no_privacy_is_claimed() -> None:
 
 def test_options_that_make_no_sense_are_refused() -> None:
     for options, text in (
-        ({"max_epsilon": 0.01}, "what the first release costs"),
+        ({"max_epsilon": 0.01}, "the cost of the first release"),
         ({"sampling_rate": 0.0}, "sampling_rate"),
         ({"noise": "both"}, "noise"),
         ({"clip": -1.0}, "clip"),
