@@ -228,6 +228,7 @@ class TuningAgent(NumPyClient):
             EvaluationReplay(memory, study, key),
             self._context.node_config,
             self._context.run_config,
+            simulated=self._seed is not None,
         )
         evaluate = self._evaluator(context, algorithm, accepted)
         result = run_task(algorithm, task, accepted, evaluate, context.draws, evaluate.arrays)

@@ -7,12 +7,13 @@ SuperNode ends.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import cast
 
-import numpy as np
-
 from fbo_flower.clients.memory import Memory
+from fbo_flower.numerics.discrete_noise import noisy_count
 
 _NOTE = "account"
 
@@ -44,11 +45,20 @@ class Account:
         )
 
 
-def noisy_rate(rate: float, num_rows: int, epsilon: float, rng: np.random.Generator) -> float:
-    """Return a misclassification rate with Laplace noise, clipped to [0, 1].
+def noisy_rate(rate: float, num_rows: int, epsilon: float, uniform: Callable[[int], int]) -> float:
+    """Return a misclassification rate with discrete Laplace noise on the count of wrong rows, in [0, 1].
 
-    One row more or less wrong changes a rate over `n` rows by `1 / n`, so `Lap(1 / (n epsilon))` makes the
-    answer epsilon-differentially private for the replacement of one row (Dwork et al. 2006); clipping
-    afterwards costs nothing. `n` itself is told as it is.
+    One row more or less wrong changes the count by 1, so `P(k) ~ exp(-epsilon |k|)` makes the answer
+    epsilon-differentially private for the replacement of one row [Canonne2020]. The count is an integer and
+    the noise is drawn without floating point: the bits of the answer depend on the noisy count alone.
+    `num_rows` itself is told as it is.
+
+    Parameters
+    ----------
+    uniform : `uniform(n)` returns a uniform integer in `[0, n)`; `secrets.randbelow` on devices
+
+    References
+    ----------
+    [Canonne2020] Canonne, Kamath, Steinke: The discrete Gaussian for differential privacy, NeurIPS 2020.
     """
-    return float(np.clip(rate + rng.laplace(scale=1.0 / (num_rows * epsilon)), 0.0, 1.0))
+    return noisy_count(round(rate * num_rows), num_rows, Fraction(epsilon), uniform) / num_rows

@@ -235,8 +235,8 @@ class SiteEvaluator:
         account.write(self.context.memory)  # first: that a model fails is an answer, too
         loss, num_rows = _guarded(lambda: self.site.judge(model, rows, context))
         if epsilon:
-            rng = self.context.draws("noise", self.context.task.trial)
-            loss = noisy_rate(loss, num_rows, epsilon, rng)
+            integers = self.context.private_integers("noise", self.context.task.trial)
+            loss = noisy_rate(loss, num_rows, epsilon, integers)
             spent = account.answers[split], split, account.epsilon[split]
             log(INFO, "agent %s: %d answers on its %s, epsilon spent %g", self.context.agent, *spent)
         return loss, num_rows, account.epsilon[split]
