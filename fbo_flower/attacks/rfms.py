@@ -19,6 +19,7 @@ from fbo_flower.clients.site_account import noisy_rate
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.models import pack
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.simulation.problems.sites import SitesProblem
@@ -75,7 +76,7 @@ def _membership(seed: int) -> Iterator[AttackResult]:
 
         def told(answer: Any, epsilon: float | None = epsilon, draws: Any = draws) -> float:
             loss, count = answer
-            return loss if epsilon is None else noisy_rate(loss, count, epsilon, draws)
+            return loss if epsilon is None else noisy_rate(loss, count, epsilon, uniform_from(draws))
 
         rows = answers[0][0][1]
         said = [abs(told(one) - told(two)) > 0.5 / rows for one, two in answers]

@@ -231,6 +231,7 @@ class TuningAgent(NumPyClient):
             EvaluationReplay(memory, study, key),
             self._context.node_config,
             self._context.run_config,
+            simulated=self._seed is not None,
         )
         evaluate = self._evaluator(context, algorithm, accepted_state)
         result = run_task(algorithm, task, accepted_state, evaluate, context.draws, evaluate.arrays)

@@ -6,12 +6,13 @@ memory: a journal keeps it permanently; without a journal it is lost when the Su
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import cast
 
-import numpy as np
-
 from fbo_flower.clients.memory import Memory
+from fbo_flower.numerics.discrete_noise import noisy_count
 
 _NOTE = "account"
 
@@ -43,11 +44,20 @@ class Account:
         )
 
 
-def noisy_rate(rate: float, num_rows: int, epsilon: float, rng: np.random.Generator) -> float:
-    """Return a misclassification rate with Laplace noise, clipped to [0, 1].
+def noisy_rate(rate: float, num_rows: int, epsilon: float, uniform: Callable[[int], int]) -> float:
+    """Return a misclassification rate with discrete Laplace noise on the count of wrong rows, in [0, 1].
 
-    Replacing one row changes a rate over `n` rows by at most `1 / n`. So noise `Lap(1 / (n epsilon))` makes
-    the answer epsilon-differentially private for the replacement of one row (Dwork et al. 2006). Clipping the
-    noisy rate needs no further epsilon. `n` is sent without noise.
+    One row more or less wrong changes the count by 1, so `P(k) ~ exp(-epsilon |k|)` makes the answer
+    epsilon-differentially private for the replacement of one row [Canonne2020]. The count is an integer and
+    the noise is drawn without floating point: the bits of the answer depend on the noisy count alone.
+    `num_rows` is sent without noise.
+
+    Parameters
+    ----------
+    uniform : `uniform(n)` returns a uniform integer in `[0, n)`; `secrets.randbelow` on devices
+
+    References
+    ----------
+    [Canonne2020] Canonne, Kamath, Steinke: The discrete Gaussian for differential privacy, NeurIPS 2020.
     """
-    return float(np.clip(rate + rng.laplace(scale=1.0 / (num_rows * epsilon)), 0.0, 1.0))
+    return noisy_count(round(rate * num_rows), num_rows, Fraction(epsilon), uniform) / num_rows

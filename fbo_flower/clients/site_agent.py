@@ -237,8 +237,8 @@ class SiteEvaluator:
         account.write(self.context.memory)  # before judging: a failure also reveals something
         loss, num_rows = _as_objective_error(lambda: self.site.judge(model, rows, context))
         if epsilon:
-            rng = self.context.draws("noise", self.context.task.trial)
-            loss = noisy_rate(loss, num_rows, epsilon, rng)
+            integers = self.context.private_integers("noise", self.context.task.trial)
+            loss = noisy_rate(loss, num_rows, epsilon, integers)
             spent = account.answers[split], split, account.epsilon[split]
             log(INFO, "agent %s: %d answers on its %s, epsilon spent %g", self.context.agent, *spent)
         return loss, num_rows, account.epsilon[split]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from fbo_flower.algorithms.records import AnyArray, Outcome, Query, Task
 from fbo_flower.clients.evaluation_replay import EvaluationReplay
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.numerics.seeding import generator
 
 
@@ -28,6 +30,8 @@ class TaskContext:
     memory : the agent's memory
     replay : evaluations of this task from before an interruption; it also stores new ones
     node_config, run_config : settings of Flower's context
+    simulated : whether the agent draws from the study's seed, as simulated agents do. Such an agent repeats
+        its draws and promises no privacy
     """
 
     agent: str
@@ -38,10 +42,18 @@ class TaskContext:
     replay: EvaluationReplay
     node_config: Mapping[str, Any]
     run_config: Mapping[str, Any]
+    simulated: bool
 
     def draws(self, purpose: str, *keys: int) -> np.random.Generator:
         """Return the random generator for a purpose in this phase; see `algorithms.session.Draws`."""
         return generator(self.entropy, "agent", self.agent, purpose, str(self.task.phase), *keys)
+
+    def private_integers(self, purpose: str, *keys: int) -> Callable[[int], int]:
+        """Return the source of noise that protects an answer: `source(n)` is a uniform integer in `[0, n)`.
+
+        On a device it is the operating system's generator, which nobody can seed or repeat.
+        """
+        return uniform_from(self.draws(purpose, *keys)) if self.simulated else secrets.randbelow
 
     def objective_context(self, trial: int) -> ObjectiveContext:
         """Return the context that the objective gets for a trial."""

@@ -18,6 +18,7 @@ from fbo_flower.clients.site_account import Account, noisy_rate
 from fbo_flower.clients.site_agent import Shipment, SiteAgent
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.wire.numpy_client import to_lists
 
@@ -282,12 +283,23 @@ def test_epsilon_adds_up_and_a_repeated_question_costs_nothing():
     assert Account.read(StateMemory(context.state)).epsilon == {"inbag": 1.5, "outbag": 0.5}
 
 
-def test_noise_is_laplace_of_scale_one_over_n_epsilon():
-    rng = np.random.default_rng(0)
-    draws = np.array([noisy_rate(0.5, 200, 0.5, rng) for _ in range(4000)]) - 0.5
-    assert stats.kstest(draws, stats.laplace(scale=1 / 100).cdf).pvalue > 1e-3
-    assert stats.kstest(draws, stats.laplace(scale=1 / 50).cdf).pvalue < 1e-6
-    clipped = [noisy_rate(0.0, 2, 0.1, rng) for _ in range(50)]
+def test_noise_is_discrete_laplace_on_the_count_of_wrong_rows():
+    integers = uniform_from(np.random.default_rng(0))
+    rates = np.array([noisy_rate(0.5, 200, 0.5, integers) for _ in range(4000)])
+    counts = np.round(rates * 200)
+    np.testing.assert_array_equal(rates, counts / 200)  # no bit beyond the noisy count
+    steps = np.arange(-20, 21)
+
+    def p_value(epsilon):
+        p = np.tanh(epsilon / 2) * np.exp(-epsilon * np.abs(steps))
+        observed = np.array([np.sum(counts == 100 + k) for k in steps])
+        rest = len(counts) - observed.sum()
+        expected = np.append(p, 1 - p.sum()) * len(counts)
+        return stats.chisquare(np.append(observed, rest), expected).pvalue
+
+    assert p_value(0.5) > 1e-3
+    assert p_value(0.4) < 1e-6
+    clipped = [noisy_rate(0.0, 2, 0.1, integers) for _ in range(50)]
     assert min(clipped) == 0.0
     assert max(clipped) == 1.0
 

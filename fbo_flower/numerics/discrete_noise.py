@@ -1,0 +1,188 @@
+"""Noise on integers, drawn exactly: the discrete Laplace and the discrete Gaussian distribution.
+
+Floating-point noise breaks the promise of differential privacy. Near 0 floats lie closer together than near
+1, so the last bits of `count / n + noise` tell which counts are possible [Mironov2012]. Here parameters are
+rational numbers, a draw is an integer, and every decision on the way compares integers. So the distribution
+is the one in the formula, without rounding.
+
+    discrete Laplace    P(x) ~ exp(-|x| / scale)
+    discrete Gaussian   P(x) ~ exp(-x^2 / (2 variance))
+
+All randomness comes from `uniform`: `uniform(n)` returns an integer in `[0, n)`, each equally likely. A
+device passes `secrets.randbelow`; simulations and tests pass `uniform_from(rng)`, which repeats its draws.
+
+The samplers reject and try again, so the time of a draw depends a little on its value. Do not let an observer
+measure the time of single draws.
+
+[Canonne2020] Canonne, Kamath, Steinke: The discrete Gaussian for differential privacy, NeurIPS 2020.
+[Ghosh2012] Ghosh, Roughgarden, Sundararajan: Universally utility-maximizing privacy mechanisms, 2012.
+[Mironov2012] Mironov: On significance of the least significant bits for differential privacy, CCS 2012.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import IntArray
+
+Uniform = Callable[[int], int]
+
+# a draw of an array beyond int64 is then 128 scales or more from 0, which happens once in e^128 draws
+LARGEST_SCALE = 2**56
+
+
+def uniform_from(rng: np.random.Generator) -> Uniform:
+    """Return a `uniform` that draws from `rng`, for any positive `n`, also beyond 64 bits.
+
+    >>> uniform = uniform_from(np.random.default_rng(0))
+    >>> 0 <= uniform(10**30) < 10**30
+    True
+    """
+
+    def uniform(n: int) -> int:
+        if n <= 0:
+            raise ConfigError(f"uniform: expected a positive number of values, got {n}")
+        if n <= 2**63:
+            return int(rng.integers(n))
+        bits = (n - 1).bit_length()
+        length = (bits + 7) // 8
+        while True:  # half of the draws or more are below n
+            value = int.from_bytes(rng.bytes(length), "little") >> (8 * length - bits)
+            if value < n:
+                return value
+
+    return uniform
+
+
+def discrete_laplace(scale: Fraction, uniform: Uniform) -> int:
+    """Draw one integer from the discrete Laplace distribution [Canonne2020, Alg. 2].
+
+    Parameters
+    ----------
+    scale : positive; noise of `scale = sensitivity / epsilon` makes an integer epsilon-differentially private
+    uniform : source of all randomness, see above
+
+    Raises
+    ------
+    ConfigError
+        If the scale is not a positive integer or fraction.
+    """
+    scale = _positive("scale", scale)
+    s, t = scale.denominator, scale.numerator
+    while True:
+        remainder = uniform(t)  # U
+        if not _bernoulli_exp(Fraction(remainder, t), uniform):
+            continue
+        quotient = 0  # V
+        while _bernoulli_exp(Fraction(1), uniform):
+            quotient += 1
+        size = (remainder + t * quotient) // s
+        negative = uniform(2) == 1
+        if not (negative and size == 0):  # 0 has no sign and must not count twice
+            return -size if negative else size
+
+
+def discrete_gaussian(variance: Fraction, uniform: Uniform) -> int:
+    """Draw one integer from the discrete Gaussian distribution with mean 0 [Canonne2020, Alg. 3].
+
+    Parameters
+    ----------
+    variance : positive, `sigma^2` of the formula above; the variance of the draws is at most this
+    uniform : source of all randomness, see above
+
+    Raises
+    ------
+    ConfigError
+        If the variance is not a positive integer or fraction.
+    """
+    variance = _positive("variance", variance)
+    t = math.isqrt(variance.numerator // variance.denominator) + 1  # floor(sigma) + 1
+    while True:
+        draw = discrete_laplace(Fraction(t), uniform)
+        if _bernoulli_exp((abs(draw) - variance / t) ** 2 / (2 * variance), uniform):
+            return draw
+
+
+def discrete_laplaces(scale: Fraction, count: int, uniform: Uniform) -> IntArray:
+    """Draw `count` independent integers `(count,)` from the discrete Laplace distribution.
+
+    Raises
+    ------
+    ConfigError
+        If the scale is not a positive integer or fraction up to `LARGEST_SCALE`, or the count is negative.
+    """
+    _check_size("scale", _positive("scale", scale), LARGEST_SCALE, count)
+    return np.array([discrete_laplace(scale, uniform) for _ in range(count)], dtype=np.int64)
+
+
+def discrete_gaussians(variance: Fraction, count: int, uniform: Uniform) -> IntArray:
+    """Draw `count` independent integers `(count,)` from the discrete Gaussian distribution.
+
+    Raises
+    ------
+    ConfigError
+        If the variance is not a positive integer or fraction up to `LARGEST_SCALE^2`, or the count is
+        negative.
+    """
+    _check_size("variance", _positive("variance", variance), LARGEST_SCALE**2, count)
+    return np.array([discrete_gaussian(variance, uniform) for _ in range(count)], dtype=np.int64)
+
+
+def noisy_count(count: int, n: int, epsilon: Fraction, uniform: Uniform) -> int:
+    """Return a count of `n` things with discrete Laplace noise, clipped to `[0, n]`.
+
+    The answer is epsilon-differentially private for changes that move the count by at most 1, e.g. when one
+    of the `n` things is replaced [Ghosh2012]. Clipping afterwards costs no privacy. `n` itself is public.
+
+    Parameters
+    ----------
+    count : in `[0, n]`
+    epsilon : positive; `Fraction(0.5)` converts a float exactly
+    uniform : source of all randomness, see above
+
+    Raises
+    ------
+    ConfigError
+        If the count is not an integer in `[0, n]`, or epsilon is not a positive integer or fraction.
+    """
+    for name, value in (("n", n), ("count", count)):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ConfigError(f"{name}: expected an integer, got {value!r}")
+    if not 0 <= count <= n:
+        raise ConfigError(f"count: expected an integer from 0 to n = {n}, got {count}")
+    noise = discrete_laplace(1 / _positive("epsilon", epsilon), uniform)
+    return min(max(count + noise, 0), n)
+
+
+def _bernoulli_exp(gamma: Fraction, uniform: Uniform) -> bool:
+    """Return True with probability `exp(-gamma)`, `gamma >= 0` [Canonne2020, Alg. 1]."""
+    while gamma > 1:
+        if not _bernoulli_exp(Fraction(1), uniform):
+            return False
+        gamma -= 1
+    # the loop survives k steps with probability gamma^k / k!; exp(-gamma) is their alternating sum
+    k = 1
+    while uniform(gamma.denominator * k) < gamma.numerator:
+        k += 1
+    return k % 2 == 1
+
+
+def _positive(name: str, value: Fraction) -> Fraction:
+    """Return a parameter as a fraction; refuse floats, whose exact value is rarely what was meant."""
+    if not isinstance(value, (int, Fraction)) or isinstance(value, bool):
+        raise ConfigError(f"{name}: expected an integer or a fractions.Fraction, got {value!r}")
+    if value <= 0:
+        raise ConfigError(f"{name}: expected a positive number, got {value}")
+    return Fraction(value)
+
+
+def _check_size(name: str, value: Fraction, largest: int, count: int) -> None:
+    if value > largest:
+        raise ConfigError(f"{name}: expected at most {largest} for an array of int64, got {value}")
+    if count < 0:
+        raise ConfigError(f"count: expected 0 or more draws, got {count}")
