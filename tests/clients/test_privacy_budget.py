@@ -10,7 +10,7 @@ from flwr.app import Context, RecordDict
 
 from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.privacy import epsilon_of_releases
+from fbo_flower.numerics.privacy_account import Account
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage.ledger import read_ledger
@@ -30,6 +30,11 @@ class Objective:
         return -((config["x"] - 0.3) ** 2) - config["y"] ** 2
 
 
+def cost_of(count: int, rate: float, multiplier: float) -> float:
+    """Epsilon at delta 1e-3 after equal releases; `tests/numerics` compares the account with exact values."""
+    return Account({(multiplier, rate): count}).epsilon(1e-3) if count else 0.0
+
+
 def run(tmp_path, strategy, num_rounds=6, budget=3.0, **settings):
     objective = Objective()
     configs = {n: {"journal": str(tmp_path / f"agent-{n}.db"), "max_epsilon": budget} for n in range(2)}
@@ -45,7 +50,7 @@ def messages(tmp_path, agent: int) -> int:
 
 def test_an_agent_answers_as_long_as_its_budget_lasts(tmp_path):
     run(tmp_path, DPFTS, noise_multiplier=2.0, **LOCAL)
-    affordable = max(k for k in range(50) if epsilon_of_releases(k, 1.0, 2.0, 1e-3) <= 3.0)
+    affordable = max(k for k in range(50) if cost_of(k, 1.0, 2.0) <= 3.0)
     assert 1 <= affordable < 6
     assert messages(tmp_path, 0) == messages(tmp_path, 1) == affordable
 
@@ -56,7 +61,7 @@ def test_the_budget_is_one_for_all_studies(tmp_path):
     assert first == 2
     run(tmp_path, DPFTS, 12, noise_multiplier=4.0, **LOCAL)
     second = messages(tmp_path, 0) - first
-    cost = [epsilon_of_releases(k, 1.0, 4.0, 1e-3) for k in (first, second, second + 1)]
+    cost = [cost_of(k, 1.0, 4.0) for k in (first, second, second + 1)]
     assert cost[0] + cost[1] <= 3.0 < cost[0] + cost[2]
 
 

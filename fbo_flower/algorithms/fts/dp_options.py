@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.privacy import epsilon_of_releases
+from fbo_flower.numerics.privacy_account import LEAST_MULTIPLIER, Account
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
 from fbo_flower.space.space import SearchSpace
 
@@ -160,7 +161,11 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
         message, so sampling does not help.
         """
         rate = self.sampling_rate if self.noise == "central" else 1.0
-        return epsilon_of_releases(count, rate, self.noise_multiplier, self.delta)
+        if count == 0:
+            return 0.0
+        if self.noise_multiplier < LEAST_MULTIPLIER:
+            return math.inf  # so little noise hides nothing
+        return Account({(self.noise_multiplier, rate): count}).epsilon(self.delta)
 
     def affords(self, count: int) -> bool:
         """Return whether `count` releases, or messages of one agent, are within the privacy budget."""

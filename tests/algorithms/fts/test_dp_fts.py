@@ -13,7 +13,7 @@ from scipy import stats
 from fbo_flower.algorithms import DPFTS, ThompsonSampling
 from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.privacy import epsilon_of_releases
+from fbo_flower.numerics.privacy_account import Account
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.numerics.threads import single_thread
@@ -54,6 +54,11 @@ class TestContract(AlgorithmContract):
 
 @pytest.mark.parametrize("test", SHORT)
 @pytest.mark.parametrize("variant", VARIANTS)
+def cost_of(count: int, rate: float, multiplier: float) -> float:
+    """Epsilon at delta 1e-3 after equal releases; `tests/numerics` compares the account with exact values."""
+    return Account({(multiplier, rate): count}).epsilon(1e-3) if count else 0.0
+
+
 def test_every_variant_keeps_what_its_options_could_break(variant, test):
     contract = TestContract()
     contract.choose(variant)
@@ -227,8 +232,8 @@ def test_a_run_stops_before_the_budget_is_exceeded() -> None:
     (run,) = study.settings["runs"]
     spent = run["privacy"]
     count = spent["releases"]
-    assert spent["epsilon"] == pytest.approx(epsilon_of_releases(count, 0.5, 2.0, 1e-3))
-    assert spent["epsilon"] <= 2.0 < epsilon_of_releases(count + 1, 0.5, 2.0, 1e-3)
+    assert spent["epsilon"] == pytest.approx(cost_of(count, 0.5, 2.0))
+    assert spent["epsilon"] <= 2.0 < cost_of(count + 1, 0.5, 2.0)
     assert len(study.rounds) == count + 1 < 60, "the last round follows the last release"
     assert run["status"] == "finished"
 
@@ -247,7 +252,7 @@ def test_local_budgets_are_counted_by_agent_and_by_message_asked_for() -> None:
     algorithm = DPFTS(**SMALL, noise="local", noise_multiplier=3.0, sampling_rate=0.5, max_epsilon=2.0)
     run = Run.begin(algorithm, num_agents=4).steps(6, lost=("1",)).steps(14)
     counts = run.state.num_messages
-    affordable = max(k for k in range(20) if epsilon_of_releases(k, 1.0, 3.0, 1e-3) <= 2.0)
+    affordable = max(k for k in range(20) if cost_of(k, 1.0, 3.0) <= 2.0)
     assert max(counts.values()) <= affordable
     asked = [e.agent for e in run.exchanges if "message" in e.task.values]
     assert counts == {agent: asked.count(agent) for agent in counts}
