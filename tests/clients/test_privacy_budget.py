@@ -30,11 +30,6 @@ class Objective:
         return -((config["x"] - 0.3) ** 2) - config["y"] ** 2
 
 
-def cost_of(count: int, rate: float, multiplier: float) -> float:
-    """Epsilon at delta 1e-3 after equal releases; `tests/numerics` compares the account with exact values."""
-    return Account({(multiplier, rate): count}).epsilon(1e-3) if count else 0.0
-
-
 def run(tmp_path, strategy, num_rounds=6, budget=3.0, **settings):
     objective = Objective()
     configs = {n: {"journal": str(tmp_path / f"agent-{n}.db"), "max_epsilon": budget} for n in range(2)}
@@ -100,3 +95,8 @@ def test_a_budget_and_disclosure_do_not_go_together():
     for wrong in (-1.0, math.nan, "much"):
         with pytest.raises(ConfigError, match="max_epsilon"):
             TuningAgent(Objective(), SPACE, node(max_epsilon=wrong))
+
+
+def cost_of(count: int, rate: float, multiplier: float) -> float:
+    """Epsilon at delta 1e-3 after equal releases; `tests/numerics` compares the account with exact values."""
+    return Account({(multiplier, rate): count}).epsilon(1e-3) if count else 0.0

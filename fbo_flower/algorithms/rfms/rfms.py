@@ -4,8 +4,8 @@ Sites have roles. The openbox trains models; curators judge every model during t
 only at the end. No row of data leaves a site. A round tries one configuration `phi`:
 
 - TRAIN: the openbox cross-validates `phi` on its own rows (`J_l`) and fits a model `theta`.
-- EVALUATE: each curator judges `theta` and reports one loss and its number of rows; `J_r` is the mean of these
-  losses, weighted by rows.
+- EVALUATE: each curator judges `theta` and reports one loss and its number of rows; `J_r` is the mean of
+  these losses, weighted by rows.
 - FINISH, after the last round: all sites judge the models that are not dominated in `(J_l, J_r)`, and the
   model to ship, on rows that were not used before: the outbag rows of openbox and curators, and all rows of
   the lockboxes.

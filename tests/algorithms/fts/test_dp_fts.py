@@ -54,11 +54,6 @@ class TestContract(AlgorithmContract):
 
 @pytest.mark.parametrize("test", SHORT)
 @pytest.mark.parametrize("variant", VARIANTS)
-def cost_of(count: int, rate: float, multiplier: float) -> float:
-    """Epsilon at delta 1e-3 after equal releases; `tests/numerics` compares the account with exact values."""
-    return Account({(multiplier, rate): count}).epsilon(1e-3) if count else 0.0
-
-
 def test_every_variant_keeps_what_its_options_could_break(variant, test):
     contract = TestContract()
     contract.choose(variant)
@@ -279,3 +274,8 @@ def test_options_that_make_no_sense_are_refused() -> None:
             DPFTS(**options)
     with pytest.raises(ConfigError, match="lengthscale"):
         dataclasses.replace(DPFTS(), lengthscale=(0.1, 0.2, 0.3)).check(SQUARE)
+
+
+def cost_of(count: int, rate: float, multiplier: float) -> float:
+    """Epsilon at delta 1e-3 after equal releases; `tests/numerics` compares the account with exact values."""
+    return Account({(multiplier, rate): count}).epsilon(1e-3) if count else 0.0
