@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from logging import INFO, WARNING
 from typing import Any
 
 import numpy as np
+from flwr.common.logger import log
 
 from fbo_flower.algorithms.records import AnyArray
 from fbo_flower.clients.objective import ObjectiveContext
@@ -13,7 +16,7 @@ from fbo_flower.clients.site import Judged, SiteObjective
 from fbo_flower.clients.site_agent import Shipment
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.errors import ModelError, ObjectiveError
-from fbo_flower.models import Limits, carries_rows, pack, predict
+from fbo_flower.models import Limits, carries_rows, confinement, pack, predict
 
 _NO_LIMIT = 2**62
 
@@ -75,6 +78,14 @@ class ModelSite:
             seconds=own.model_seconds, memory_bytes=own.model_memory_bytes, max_bytes=own.max_model_bytes
         )
         payload = np.asarray(model, dtype=np.uint8)
+        if not own.in_process:
+            _announce()
+            missing = confinement().missing
+            if own.require_confinement and missing:
+                raise ModelError(
+                    f"worker: expected a child without {', '.join(missing)}, as require_confinement = true "
+                    "demands; this system does not deny it"
+                )
         return predict(payload, x, limits, own.trusted_types, in_process=own.in_process)
 
     def _without_rows(self, model: AnyArray, x: AnyArray) -> list[ModelError]:
@@ -88,3 +99,9 @@ class ModelSite:
         except ModelError as error:
             return [error]
         return []
+
+
+@functools.cache  # once per process
+def _announce() -> None:
+    held = confinement()
+    log(WARNING if held.missing else INFO, "models are judged in a child process; %s", held)

@@ -23,6 +23,7 @@ class SiteOptions:
     trusted : full names of types, separated by commas, that a model may hold beyond those known as harmless
     model_seconds, model_memory_bytes : what a model of another site may take to load and predict
     in_process : judge models in this process, without these two limits; for simulations
+    require_confinement : judge no model unless the child process is denied network, files and processes
     query_budget : curator, lockbox: answers given in all, of the search and of the end apart, whatever the
         study; 0: no limit
     answer_noise_epsilon : curator, lockbox: Laplace noise of scale `1 / (n epsilon)` on every answer, which
@@ -36,11 +37,12 @@ class SiteOptions:
     model_seconds: float = 60.0
     model_memory_bytes: int = 2 * 2**30
     in_process: bool = False
+    require_confinement: bool = False
     query_budget: int = 0
     answer_noise_epsilon: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("allow_models_with_data", "in_process"):
+        for name in ("allow_models_with_data", "in_process", "require_confinement"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name}: expected true or false, got {getattr(self, name)!r}")
         for name in ("models", "trusted"):

@@ -1,5 +1,8 @@
 """The child process in which models of others are loaded and predict; started by `sandbox`, never by hand.
 
+When everything is imported, and before the first model is read, the child gives up network, files and other
+processes, see `jail`; its first answer says what holds.
+
 On its standard input comes one request after the other: the lengths of three parts, then a header as JSON,
 the model, and the rows as an npy file. On its standard output goes one answer each: the lengths of two
 parts, then a header as JSON and the predictions as an npy file. Nothing is pickled. Whatever a model prints
@@ -27,13 +30,16 @@ import numpy.typing as npt
 from fbo_flower.errors import ModelError
 from fbo_flower.models.archive import AnyArray, read_array, reason
 from fbo_flower.models.consistency import num_features
+from fbo_flower.models.jail import confine
 from fbo_flower.models.limits import Limits
-from fbo_flower.models.packing import payload_bytes, unpack
+from fbo_flower.models.packing import pack, payload_bytes, unpack
+from fbo_flower.models.trusted import ESTIMATORS
 
 REQUEST, ANSWER = struct.Struct("<QQQ"), struct.Struct("<QQ")
 METHODS = ("predict", "predict_proba", "decision_function", "classes_")
 MAX_FILES = 64
-PRELOADED = ("skops.io", "sklearn.pipeline", "sklearn.ensemble", "sklearn.linear_model", "sklearn.svm")
+PRELOADED = ("skops.io", *sorted({name.rpartition(".")[0] for name in ESTIMATORS}))
+PRELOAD = "FBO_FLOWER_PRELOAD"  # variable with the modules of the types that the operator trusts
 OUT_OF_MEMORY = "memory"
 
 
@@ -82,10 +88,14 @@ def main() -> None:
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     for name in PRELOADED:  # the seconds that every later request is spared
         importlib.import_module(name)
+    for name in filter(None, os.environ.get(PRELOAD, "").split(",")):
+        with suppress(Exception):  # a type that cannot be imported is refused when a model asks for it
+            importlib.import_module(name)
+    _warm_up()
     base_memory = _virtual_memory()
-    _limit_once()
-    _send(answers, {"ready": True})
     nowhere = os.open(os.devnull, os.O_RDWR)
+    _limit_once()
+    _send(answers, {"ready": True, "confinement": confine()._asdict()})
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
     while True:
@@ -102,6 +112,19 @@ def main() -> None:
             _send(answers, {"refused": str(error)})
         else:
             _send(answers, {}, result)
+
+
+def _warm_up() -> None:
+    """Judge a model of this process's own: what is imported at the first need is imported now."""
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    x, y = np.arange(8.0)[:, None], np.array(["a", "b"] * 4)
+    for estimator in (RandomForestClassifier(2), LogisticRegression()):
+        model = make_pipeline(StandardScaler(), estimator).fit(x, y)
+        run(pack(model), x, "predict_proba", None, Limits())
 
 
 def _answer(header: dict[str, Any], payload: bytes, rows: bytes, base_memory: int | None) -> bytes:
