@@ -28,8 +28,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ModelError
+from fbo_flower.models import landlock
 from fbo_flower.models.archive import AnyArray, read_array, reason
 from fbo_flower.models.consistency import num_features
+from fbo_flower.models.formats import EXPORTED
 from fbo_flower.models.jail import confine
 from fbo_flower.models.limits import Limits
 from fbo_flower.models.packing import pack, payload_bytes, unpack
@@ -91,6 +93,10 @@ def main() -> None:
     for name in filter(None, os.environ.get(PRELOAD, "").split(",")):
         with suppress(Exception):  # a type that cannot be imported is refused when a model asks for it
             importlib.import_module(name)
+    if not landlock.version():  # nothing can be imported later
+        for library in sorted({name for chosen in EXPORTED.values() for name in chosen.libraries}):
+            with suppress(ImportError):
+                importlib.import_module(library)
     _warm_up()
     base_memory = _virtual_memory()
     nowhere = os.open(os.devnull, os.O_RDWR)
