@@ -1,4 +1,4 @@
-"""A site whose models are scikit-learn's: trained here, packed for the wire, judged in a sandbox."""
+"""A site whose models are trained here, packed for the wire, and judged in a sandbox."""
 
 from __future__ import annotations
 
@@ -16,9 +16,21 @@ from fbo_flower.clients.site import Judged, SiteObjective
 from fbo_flower.clients.site_agent import Shipment
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.errors import ModelError, ObjectiveError
-from fbo_flower.models import Limits, carries_rows, confinement, pack, predict
+from fbo_flower.models import (
+    Limits,
+    carries_rows,
+    carries_rows_in_bytes,
+    check_trust,
+    confinement,
+    pack,
+    pack_exported,
+    predict,
+)  # fmt: skip
+from fbo_flower.models.formats import SETUP
 
 _NO_LIMIT = 2**62
+_NUM_CHECKED = 100  # rows on which a packed model is compared with the model
+_FEW, _TOLERANCE = 0.05, 1e-3  # single precision moves a row across a threshold now and then
 
 
 @dataclass(frozen=True)
@@ -40,11 +52,30 @@ class ModelSite:
         return self.objective.is_rate
 
     def train(self, config: dict[str, Any], context: ObjectiveContext) -> Shipment:
-        """Return `J_l`, and the model fitted to the whole inbag as bytes."""
-        trained = self.objective.train(config, context)
-        rows = self.objective.load_data(context).inbag.x
-        carries = tuple(carries_rows(trained.model, rows))
-        return Shipment(trained.loss, trained.num_rows, pack(trained.model, _NO_LIMIT), carries)
+        """Return `J_l`, and the model fitted to the whole inbag as bytes.
+
+        The model goes through the checks of those who will judge it before the folds are fitted.
+
+        Raises
+        ------
+        ModelError
+            If this site would refuse the model itself; the text says nothing of the rows.
+        """
+        packed: list[tuple[AnyArray, tuple[str, ...]]] = []
+
+        def approve(model: Any, x: Any) -> None:
+            payload, carries = self._packed(model, x)
+            try:
+                check_trust(payload, self.options.trusted_types)
+                if context.trial == 0 or self.objective.exporter is not None:
+                    self._check_predictions(model, payload, x)
+            except ModelError as error:
+                log(WARNING, "this site refuses its own model: %s", error)  # in full, a report is cut
+                raise
+            packed.append((payload, carries))
+
+        trained = self.objective.train(config, context, approve)
+        return Shipment(trained.loss, trained.num_rows, *packed[0])
 
     def judge(self, model: AnyArray, rows: str, context: ObjectiveContext) -> Judged:
         """Return the loss of a packed model on some of the rows.
@@ -71,6 +102,41 @@ class ModelSite:
             if refusals:
                 raise refusals[0] from error
             raise
+
+    def _packed(self, model: Any, x: Any) -> tuple[AnyArray, tuple[str, ...]]:
+        """Return a model as bytes, and the names of its parts that hold rows."""
+        export = self.objective.exporter
+        if export is None:
+            return pack(model, _NO_LIMIT), tuple(carries_rows(model, x))
+        try:
+            body = export(model, x)
+        except Exception as error:  # the user's code, or a library's
+            raise ObjectiveError(f"export: {type(error).__name__}: {error}") from error
+        classes = getattr(model, "classes_", None)
+        payload = pack_exported(body, self.objective.format, x.shape[1], classes, _NO_LIMIT)
+        return payload, tuple(carries_rows_in_bytes(payload, x))
+
+    def _check_predictions(self, model: Any, payload: AnyArray, x: Any) -> None:
+        """Refuse a packed model that does not predict what the model does on some of its own rows."""
+        some = x.iloc[:_NUM_CHECKED] if hasattr(x, "iloc") else x[:_NUM_CHECKED]
+        rows = np.asarray(some)
+        try:
+            got = self._predict(payload, rows)
+        except ModelError as error:
+            raise next(iter(self._without_rows(payload, rows)), _fails_on_rows()) from error
+        expected = np.asarray(model.predict(some))
+        if got.shape != expected.shape:
+            differ = len(rows)
+        elif expected.dtype.kind == "f" and got.dtype.kind == "f":
+            scale = float(np.ptp(expected)) + 1e-12
+            differ = int(np.count_nonzero(np.abs(got - expected) > _TOLERANCE * scale))
+        else:
+            differ = int(np.count_nonzero(got != expected))
+        if differ > _FEW * len(rows):
+            raise ModelError(
+                f"{SETUP}the packed model predicts otherwise than the model itself on {differ} of "
+                f"{len(rows)} rows; check export, and that classes_ are the labels in the order of its scores"
+            )
 
     def _predict(self, model: AnyArray, x: AnyArray) -> AnyArray:
         own = self.options
@@ -99,6 +165,10 @@ class ModelSite:
         except ModelError as error:
             return [error]
         return []
+
+
+def _fails_on_rows() -> ModelError:
+    return ModelError(f"{SETUP}the packed model fails on rows that the model itself predicts")
 
 
 @functools.cache  # once per process

@@ -19,7 +19,8 @@ class SiteOptions:
     ----------
     allow_models_with_data : openbox: ship models that hold rows of its data, as support vectors are
     max_model_bytes : size of a packed model up to which it is shipped, and judged
-    models : openbox: directory in which the last models are saved as skops files; "": they are not saved
+    models : openbox: directory in which the last models are saved, in the format in which they travel; "":
+        they are not saved
     trusted : full names of types, separated by commas, that a model may hold beyond those known as harmless
     model_seconds, model_memory_bytes : what a model of another site may take to load and predict
     in_process : judge models in this process, without these two limits; for simulations

@@ -106,10 +106,14 @@ class RFMS(Sites[RFMSState]):
         return RFMSState(federation.space, sites[OPENBOX][0], sites[CURATOR], sites[LOCKBOX], design)
 
     def finished(self, state: RFMSState) -> bool:
-        """Return whether trials are spent, all of the initial design failed, or all curators have closed."""
+        """Return whether trials are spent, or no model can be judged.
+
+        That is so if all of the initial design failed, all curators have closed, or the openbox found at its
+        first model that the sites are not set up for it.
+        """
         done = len(state.trials)
         failed = done >= self.num_initial and bool(state.failed()[: self.num_initial].all())
-        hopeless = failed or state.exhausted()
+        hopeless = failed or state.exhausted() or state.unfit()
         return state.point is None and state.unjudged is None and (done >= self.num_trials or hopeless)
 
     def ask(

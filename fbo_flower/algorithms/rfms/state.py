@@ -23,6 +23,7 @@ MAX_ROWS = 10**9
 MAX_LOSS = 1e12
 MAX_REASON = 300  # characters
 REFUSED, WITHHELD = "refused: ", "withheld: "  # begin reasons that tell nothing of the data, and may travel
+SETUP = f"{REFUSED}setup: "  # begins a refusal that no other configuration can mend
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,10 @@ class RFMSState:
         """Return whether every curator has withheld the last answer that came from it."""
         last = {agent: answer for answers in self.answers.values() for agent, answer in answers.items()}
         return set(last) == set(self.curators) and all(answer.withheld for answer in last.values())
+
+    def unfit(self) -> bool:
+        """Return whether the openbox refused its own first model for a reason that only people can mend."""
+        return bool(self.trials) and self.trials[0].local.failure.startswith(SETUP)
 
     def front(self) -> list[int]:
         """Return the non-dominated trials in `(J_l, J_r)`, of equal ones the first."""
