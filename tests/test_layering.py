@@ -20,7 +20,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "space": ("errors", "numpy ConfigSpace"),
     "numerics": ("errors", "numpy scipy threadpoolctl"),
     "secure": ("errors", "numpy cryptography flwr"),
-    "models": ("errors", "numpy sklearn skops"),
+    "models": ("errors", "numpy sklearn skops onnx onnxruntime xgboost lightgbm"),
     "algorithms": ("errors space numerics secure", "numpy"),
     "wire": ("errors algorithms", "numpy flwr"),
     "storage": ("errors algorithms", "numpy"),
@@ -55,7 +55,19 @@ NUMERICS: dict[str, str] = {
     "bandits": "",
 }
 # never at import time
-LATE = {"ray", "moocore", "matplotlib", "sklearn", "skops", "scipy.stats", "ConfigSpace"}
+LATE = {
+    "onnx",
+    "onnxruntime",
+    "xgboost",
+    "lightgbm",
+    "ray",
+    "moocore",
+    "matplotlib",
+    "sklearn",
+    "skops",
+    "scipy.stats",
+    "ConfigSpace",
+}
 
 
 def room_of(module: str) -> str:

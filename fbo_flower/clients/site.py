@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from fbo_flower.clients.objective import MAX_REASON, ObjectiveContext
 from fbo_flower.errors import ConfigError, ObjectiveError
+from fbo_flower.models.formats import EXPORTED, FORMATS, SKOPS
 from fbo_flower.numerics.seeding import generator
 
 Rows = npt.NDArray[np.intp]
@@ -33,6 +34,7 @@ T = TypeVar("T")
 Config = Mapping[str, Any]
 Predict = Callable[[Any], Any]
 Scorer = Callable[[Any, Any], float]
+Export = Callable[[Any, Any], bytes]  # `export(model, x) -> bytes`
 
 BAGS = {"inbag": ("inbag",), "outbag": ("outbag",), "all": ("inbag", "outbag")}
 
@@ -109,11 +111,15 @@ class SiteObjective:
     folds : number of folds of the cross-validation; fewer if a class has fewer rows. Floating-point targets
         are divided at random, all others class by class
     seed : seed of the folds, which are the same for every configuration, method and study
+    format : format in which models are sent: "skops" for scikit-learn's, "onnx", "xgboost-json" or
+        "lightgbm-text"
+    export : `export(model, x)` returns the fitted model in that format as bytes; `x` are the rows it was
+        fitted on. Needed for "onnx"; the two boosters have a default
 
     Raises
     ------
     ConfigError
-        If the scorer is unknown, or `folds` is less than 2.
+        If the scorer or the format is unknown, `folds` is less than 2, or `export` does not fit.
     """
 
     make_model: Callable[[Config], Any]
@@ -121,14 +127,27 @@ class SiteObjective:
     scorer: str | Scorer = "misclassification"
     folds: int = 10
     seed: int = 0
+    format: str = SKOPS
+    export: Export | None = None
 
     def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise ConfigError(f"format: expected one of {', '.join(FORMATS)}, got {self.format!r}")
+        if self.format == SKOPS and self.export is not None:
+            raise ConfigError("export: expected with another format than skops, such as format='onnx'")
+        if self.format != SKOPS and self.exporter is None:
+            raise ConfigError(f"export: expected a function export(model, x) -> bytes for {self.format}")
         if isinstance(self.scorer, str) and self.scorer not in SCORERS:
             raise ConfigError(f"scorer: expected one of {', '.join(SCORERS)}, got {self.scorer!r}")
         if not isinstance(self.scorer, str) and not callable(self.scorer):
             raise ConfigError(f"scorer: expected a name or a function, got {self.scorer!r}")
         if isinstance(self.folds, bool) or not isinstance(self.folds, int) or self.folds < 2:
             raise ConfigError(f"folds: expected an integer of at least 2, got {self.folds!r}")
+
+    @property
+    def exporter(self) -> Export | None:
+        """Return the function that exports a model; None for skops."""
+        return self.export or (None if self.format == SKOPS else EXPORTED[self.format].export)
 
     @property
     def is_rate(self) -> bool:
@@ -140,8 +159,15 @@ class SiteObjective:
         (bag,) = self._bags("inbag", context)
         return -self.cross_validate(config, bag)
 
-    def train(self, config: Config, context: ObjectiveContext) -> Trained:
+    def train(
+        self, config: Config, context: ObjectiveContext, approve: Callable[[Any, Any], None] | None = None
+    ) -> Trained:
         """Return the cross-validated loss, and the model fitted on the whole inbag.
+
+        Parameters
+        ----------
+        approve : called with the model and the inbag's features before the folds are fitted; what it raises
+            spares the trial those fits
 
         Raises
         ------
@@ -149,8 +175,10 @@ class SiteObjective:
             If the rows cannot be loaded or used, or a fit or its loss fails; the text says why.
         """
         (bag,) = self._bags("inbag", context)
-        loss = self.cross_validate(config, bag)
-        return Trained(loss, self._fit(config, bag.x, bag.y), len(bag.y))
+        model = self._fit(config, bag.x, bag.y)
+        if approve is not None:
+            approve(model, bag.x)
+        return Trained(self.cross_validate(config, bag), model, len(bag.y))
 
     def cross_validate(self, config: Config, bag: Bag) -> float:
         """Return the mean loss over the folds of a bag; it raises the same errors as `train`."""

@@ -30,6 +30,7 @@ from fbo_flower.clients.site_account import Account, noisy_rate
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.clients.task_context import Evaluator, TaskContext
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError
+from fbo_flower.models import as_file
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.storage.files import atomic_file
@@ -245,9 +246,10 @@ class SiteEvaluator:
 
     def _save(self, model: AnyArray, trial: int) -> None:
         directory = Path(self.options.models).expanduser()
-        path = directory / f"trial-{trial:03d}-{digest(model).tobytes().hex()[:12]}.skops"
+        suffix, content = as_file(model)
+        path = directory / f"trial-{trial:03d}-{digest(model).tobytes().hex()[:12]}{suffix}"
         with atomic_file(path) as file:
-            file.write(np.ascontiguousarray(model).tobytes())
+            file.write(content)
         log(INFO, "agent %s: saved %s", self.context.agent, path)
 
 

@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.model_site import ModelSite
 from fbo_flower.clients.objective import ObjectiveContext
-from fbo_flower.clients.site import Scorer, SiteData, SiteObjective
+from fbo_flower.clients.site import Export, Scorer, SiteData, SiteObjective
 from fbo_flower.clients.site_agent import SiteAgent
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.space.space import SearchSpace
@@ -25,6 +25,8 @@ def site_app(
     *,
     scorer: str | Scorer = "misclassification",
     folds: int = 10,
+    format: str = "skops",
+    export: Export | None = None,
     seed: int | None = None,
     disclose: str = "none",
 ) -> ClientApp:
@@ -35,12 +37,12 @@ def site_app(
 
     Parameters
     ----------
-    make_model, load_data, scorer, folds : see `SiteObjective`
+    make_model, load_data, scorer, folds, format, export : see `SiteObjective`
     space : search space of `make_model`'s configurations; the server compares its digest with the other
         sites' at registration
     seed, disclose : see `TuningAgent`
     """
-    objective = SiteObjective(make_model, load_data, scorer, folds)
+    objective = SiteObjective(make_model, load_data, scorer, folds, format=format, export=export)
 
     def agent(context: Context) -> SiteAgent:
         return site_agent(objective, space, context, seed=seed, disclose=disclose)

@@ -19,15 +19,16 @@ class SiteOptions:
     ----------
     allow_models_with_data : openbox: send models that contain rows of its data, for example support vectors
     max_model_bytes : largest packed model that is sent or judged
-    models : openbox: directory for the final models, as skops files; "": do not save them
+    models : openbox: directory for the final models, in the format in which they are sent; "": do not save
     trusted : full names of types, separated by commas, that a model may contain in addition to the types
         that are known to be harmless
     model_seconds, model_memory_bytes : time and memory that another site's model may use to load and predict
     in_process : judge models in this process, without these two limits; for simulations
+    require_confinement : judge no model unless the child process has no network, files and processes
     query_budget : curator, lockbox: largest number of answers in all studies together, counted separately
         for the search and for the final report; 0: no limit
-    answer_noise_epsilon : curator, lockbox: add Laplace noise of scale `1 / (n epsilon)` to every answer,
-        which must be a misclassification rate over `n` rows; 0: no noise
+    answer_noise_epsilon : curator, lockbox: add discrete Laplace noise to the number of wrong rows of
+        every answer, which must be a misclassification rate; 0: no noise
     """
 
     allow_models_with_data: bool = False
@@ -37,11 +38,12 @@ class SiteOptions:
     model_seconds: float = 60.0
     model_memory_bytes: int = 2 * 2**30
     in_process: bool = False
+    require_confinement: bool = False
     query_budget: int = 0
     answer_noise_epsilon: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("allow_models_with_data", "in_process"):
+        for name in ("allow_models_with_data", "in_process", "require_confinement"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name}: expected true or false, got {getattr(self, name)!r}")
         for name in ("models", "trusted"):

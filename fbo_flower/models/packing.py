@@ -19,6 +19,7 @@ import numpy.typing as npt
 from fbo_flower.errors import ModelError, ObjectiveError
 from fbo_flower.models.archive import SCHEMA, read_archive, read_array, reason, write_archive
 from fbo_flower.models.consistency import check_model
+from fbo_flower.models.formats import is_exported, load_exported
 from fbo_flower.models.limits import Limits
 from fbo_flower.models.schema import check_schema
 
@@ -77,7 +78,10 @@ def unpack(
         If a check fails or the model cannot be loaded.
     """
     limits, extra = limits or Limits(), check_trusted(trusted)
-    parts = read_archive(payload_bytes(payload, limits), limits)
+    data = payload_bytes(payload, limits)
+    if is_exported(data):
+        return load_exported(data, limits)
+    parts = read_archive(data, limits)
     names = check_schema(parts, extra, limits.max_inflated)
     import skops.io
 

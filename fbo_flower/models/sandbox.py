@@ -3,8 +3,9 @@
 A child process loads the model and predicts. It is started fresh (not forked), inherits only the environment
 variables that Python needs, and runs BLAS in one thread. It is reused: the first request takes a second or
 two, later ones milliseconds. If the child crashes or exceeds the time limit, the request raises ModelError
-and the next request starts a new child. The child contains accidents and limits crafted models, but it is not
-a security jail: it can read every file that this user can read.
+and the next request starts a new child. Before it reads a model,
+the child gives up network, files and other processes as far as the system can deny them; `confinement()`
+returns what holds here.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy.typing as npt
 from fbo_flower.errors import ConfigError, ModelError
 from fbo_flower.models import worker
 from fbo_flower.models.archive import AnyArray, read_array
+from fbo_flower.models.jail import Confinement
 from fbo_flower.models.limits import Limits
 from fbo_flower.models.packing import Payload, check_trusted, payload_bytes
 
@@ -88,6 +90,11 @@ def predict(
     return _checked(result, method, len(x))
 
 
+def confinement() -> Confinement:
+    """Return what the child that judges models cannot do here; starts it if there is none."""
+    return _POOL.confinement()
+
+
 def _checked(result: AnyArray, method: str, num_rows: int) -> AnyArray:
     """Return the result if its type, shape and values are plausible: the child's answer is untrusted too."""
     fits = result.dtype.kind in "biufU" and (result.dtype.kind != "U" or result.dtype.itemsize <= MAX_TEXT)
@@ -108,9 +115,10 @@ def _checked(result: AnyArray, method: str, num_rows: int) -> AnyArray:
 class Child:
     """One worker process and its pipes."""
 
-    def __init__(self, boot: str = BOOT) -> None:
+    def __init__(self, boot: str = BOOT, trusted: Sequence[str] = ()) -> None:
         path = [os.path.abspath(entry) for entry in sys.path if entry]
         environment = {key: os.environ[key] for key in KEPT if key in os.environ}
+        environment[worker.PRELOAD] = ",".join(sorted({name.rpartition(".")[0] for name in trusted}))
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-c", boot, *path],
             stdin=subprocess.PIPE,
@@ -122,9 +130,11 @@ class Child:
         )
         self.owner = os.getpid()
         header, _ = self._exchange(b"", 0, START_SECONDS, "starting")
-        if header != {"ready": True}:
+        if header.get("ready") is not True:
             self.kill()
             raise ModelError("worker: expected it to be ready, got something else")
+        self.trusted = tuple(trusted)
+        self.confinement = Confinement(**{k: tuple(v) for k, v in header.get("confinement", {}).items()})
 
     def ask(self, header: dict[str, Any], payload: bytes, x: AnyArray) -> AnyArray:
         """Send one request and return the predictions; ModelError if the worker refuses or fails."""
@@ -219,17 +229,30 @@ class Pool:
     def ask(self, header: dict[str, Any], payload: bytes, x: AnyArray) -> AnyArray:
         """Return the answer of `Child.ask`; start a child first if none is alive."""
         with self.lock:
-            if self.child is None or not self.child.alive:
-                if self.num_lost >= MAX_LOSSES:
-                    raise ModelError(f"worker: lost {self.num_lost} times in a row, restart this client")
-                self.num_lost += 1
-                self.child = Child(self.boot)
+            child = self._child(tuple(header.get("trusted", ())))
             try:
-                answer = self.child.ask(header, payload, x)
+                answer = child.ask(header, payload, x)
             finally:
-                if self.child.alive:
+                if child.alive:
                     self.num_lost = 0
             return answer
+
+    def confinement(self) -> Confinement:
+        """As `Child.confinement`, starting a child where there is none."""
+        with self.lock:
+            trusted = () if self.child is None else self.child.trusted
+            return self._child(trusted).confinement
+
+    def _child(self, trusted: tuple[str, ...]) -> Child:
+        """Return a child that has imported the trusted types, which it cannot do later."""
+        if self.child is not None and self.child.alive and self.child.trusted == trusted:
+            return self.child
+        if self.num_lost >= MAX_LOSSES:
+            raise ModelError(f"worker: lost {self.num_lost} times in a row, restart this client")
+        self.num_lost += 1
+        self.close()
+        self.child = Child(self.boot, trusted)
+        return self.child
 
     def close(self) -> None:
         """Kill the child, unless this process is a fork and the child belongs to its parent."""

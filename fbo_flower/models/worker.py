@@ -3,6 +3,9 @@
 It reads requests from standard input: the lengths of three parts, then a JSON header, the model, and the rows
 as an npy file. For each it writes one answer to standard output: the lengths of two parts, then a JSON header
 and the predictions as an npy file. Nothing is pickled. Output that a model prints is discarded.
+
+When everything is imported, and before it reads the first model, the process gives up network, files and
+other processes (see `jail`); its first answer says what holds.
 """
 
 from __future__ import annotations
@@ -24,15 +27,20 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ModelError
+from fbo_flower.models import landlock
 from fbo_flower.models.archive import AnyArray, read_array, reason
 from fbo_flower.models.consistency import num_features
+from fbo_flower.models.formats import EXPORTED
+from fbo_flower.models.jail import confine
 from fbo_flower.models.limits import Limits
-from fbo_flower.models.packing import payload_bytes, unpack
+from fbo_flower.models.packing import pack, payload_bytes, unpack
+from fbo_flower.models.trusted import ESTIMATORS
 
 REQUEST, ANSWER = struct.Struct("<QQQ"), struct.Struct("<QQ")
 METHODS = ("predict", "predict_proba", "decision_function", "classes_")
 MAX_FILES = 64
-PRELOADED = ("skops.io", "sklearn.pipeline", "sklearn.ensemble", "sklearn.linear_model", "sklearn.svm")
+PRELOADED = ("skops.io", *sorted({name.rpartition(".")[0] for name in ESTIMATORS}))
+PRELOAD = "FBO_FLOWER_PRELOAD"  # variable with the modules of the types that the operator trusts
 OUT_OF_MEMORY = "memory"
 
 
@@ -81,10 +89,18 @@ def main() -> None:
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     for name in PRELOADED:  # import once, before the first request
         importlib.import_module(name)
+    for name in filter(None, os.environ.get(PRELOAD, "").split(",")):
+        with suppress(Exception):  # a type that cannot be imported is refused when a model asks for it
+            importlib.import_module(name)
+    if not landlock.version():  # nothing can be imported later
+        for library in sorted({name for chosen in EXPORTED.values() for name in chosen.libraries}):
+            with suppress(ImportError):
+                importlib.import_module(library)
+    _warm_up()
     base_memory = _virtual_memory()
-    _limit_once()
-    _send(answers, {"ready": True})
     nowhere = os.open(os.devnull, os.O_RDWR)
+    _limit_once()
+    _send(answers, {"ready": True, "confinement": confine()._asdict()})
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
     while True:
@@ -101,6 +117,19 @@ def main() -> None:
             _send(answers, {"refused": str(error)})
         else:
             _send(answers, {}, result)
+
+
+def _warm_up() -> None:
+    """Judge a model of this process's own: what is imported at the first need is imported now."""
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    x, y = np.arange(8.0)[:, None], np.array(["a", "b"] * 4)
+    for estimator in (RandomForestClassifier(2), LogisticRegression()):
+        model = make_pipeline(StandardScaler(), estimator).fit(x, y)
+        run(pack(model), x, "predict_proba", None, Limits())
 
 
 def _answer(header: dict[str, Any], payload: bytes, rows: bytes, base_memory: int | None) -> bytes:

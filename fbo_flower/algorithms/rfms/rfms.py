@@ -115,10 +115,14 @@ class RFMS(Sites[RFMSState]):
         return RFMSState(federation.space, sites[OPENBOX][0], sites[CURATOR], sites[LOCKBOX], design)
 
     def finished(self, state: RFMSState) -> bool:
-        """Return whether all trials are made, the initial design failed, or all curators withhold answers."""
+        """Return whether all trials are made or no model can be judged.
+
+        No model can be judged if all of the initial design failed, all curators withhold answers, or the
+        openbox found at its first model that the sites are not set up for it.
+        """
         done = len(state.trials)
         failed = done >= self.num_initial and bool(state.failed()[: self.num_initial].all())
-        no_progress = failed or state.exhausted()
+        no_progress = failed or state.exhausted() or state.unfit()
         return state.point is None and state.unjudged is None and (done >= self.num_trials or no_progress)
 
     def ask(

@@ -22,10 +22,9 @@ from fbo_flower.space.space import SearchSpace
 MAX_ROWS = 10**9
 MAX_LOSS = 1e12
 MAX_REASON = 300  # characters
-REFUSED, WITHHELD = (
-    "refused: ",
-    "withheld: ",
-)  # prefixes of reasons without information on data; these are sent
+# prefixes of reasons that contain nothing about the data; only such reasons are sent
+REFUSED, WITHHELD = "refused: ", "withheld: "
+SETUP = f"{REFUSED}setup: "  # prefix of a refusal that no other configuration can avoid
 
 
 @dataclass(frozen=True)
@@ -131,6 +130,10 @@ class RFMSState:
         """Return whether the last answer of every curator is withheld."""
         last = {agent: answer for answers in self.answers.values() for agent, answer in answers.items()}
         return set(last) == set(self.curators) and all(answer.withheld for answer in last.values())
+
+    def unfit(self) -> bool:
+        """Return whether the openbox refused its own first model for a reason that only people can mend."""
+        return bool(self.trials) and self.trials[0].local.failure.startswith(SETUP)
 
     def front(self) -> list[int]:
         """Return the non-dominated trials in `(J_l, J_r)`; of equal ones only the first."""

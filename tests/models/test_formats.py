@@ -1,0 +1,468 @@
+"""Models of other libraries: what is sent, what is refused, and that a judge predicts what the model does."""
+
+import json
+import zlib
+
+import exported_models as bodies
+import numpy as np
+import pytest
+from crafted_models import X, Y, as_payload, tree
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fbo_flower.errors import ModelError, ObjectiveError
+from fbo_flower.models import (
+    FORMATS,
+    Limits,
+    as_file,
+    carries_rows_in_bytes,
+    check_trust,
+    pack,
+    pack_exported,
+    predict,
+    unpack,
+)
+from fbo_flower.models.formats import EXPORTED, MAGIC, read_envelope
+from fbo_flower.models.onnx_graph import checked as check_onnx
+
+STUMPS = {"xgboost-json": bodies.xgboost(), "lightgbm-text": bodies.lightgbm()}
+ROWS = np.array([[50.0, 0.0, 70.0], [50.0, 1.0, 70.0], [70.0, 0.0, 70.0], [50.0, np.nan, 70.0]])
+HOLES = X.copy()
+HOLES[::7, 2] = np.nan
+
+
+def library(name):
+    return pytest.importorskip(name, reason=f"{name} is not installed")
+
+
+def sent(body, name, columns=3, classes=None):
+    return pack_exported(body, name, columns, classes)
+
+
+def body_of(payload):
+    return read_envelope(payload.tobytes(), Limits())[2]
+
+
+def enveloped(body, name="xgboost-json", columns=3, classes=(), **header):
+    """What somebody sends who does not use `pack_exported`."""
+    text = json.dumps({"format": name, "num_columns": columns, "classes": list(classes), **header}).encode()
+    return as_payload(MAGIC + len(text).to_bytes(4, "little") + text + zlib.compress(body))
+
+
+# -- the envelope ------------------------------------------------------------------------------
+
+
+def test_a_model_of_scikit_learn_is_sent_as_before():
+    assert FORMATS == ("skops", "onnx", "xgboost-json", "lightgbm-text")
+    assert pack(tree()).tobytes().startswith(b"PK")
+    assert as_file(pack(tree()))[0] == ".skops"
+
+
+@pytest.mark.parametrize("name", STUMPS)
+def test_equal_models_are_equal_bytes_and_a_file_is_what_the_library_reads(name):
+    first, second = (sent(STUMPS[name], name) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert as_file(first) == (EXPORTED[name].suffix, body_of(first))
+    assert sent(body_of(first), name).tobytes() == first.tobytes()  # written anew once is enough
+
+
+def test_a_site_without_the_library_says_which_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r"setup: .* expected lightgbm .*fbo-flower\[lightgbm\]"):
+        unpack(sent(STUMPS["lightgbm-text"], "lightgbm-text"))
+
+
+@pytest.mark.parametrize(
+    ("payload", "match"),
+    [
+        (as_payload(MAGIC), "envelope"),
+        (as_payload(MAGIC + b"\xff\xff\xff\xff{}"), "header of up to"),
+        (as_payload(MAGIC + b"\x02\x00\x00\x00[]"), "format, num_columns and classes"),
+        (as_payload(MAGIC + b"\x02\x00\x00\x00[["), "header as JSON"),
+        (enveloped(b"x", "pickle"), "expected one of onnx"),
+        (enveloped(b"x", ["onnx"]), "expected one of onnx"),
+        (enveloped(b"x", columns=0), "num_columns"),
+        (enveloped(b"x", columns=True), "num_columns"),
+        (enveloped(b"x", columns=2**40), "num_columns"),
+        (enveloped(b"x", classes=[1]), "classes"),
+        (enveloped(b"x", classes=[1, 1]), "classes"),
+        (enveloped(b"x", classes=[1, "a"]), "classes"),
+        (enveloped(b"x", classes=[0.5, 1.5]), "classes"),
+        (enveloped(b"x", classes=[{}, []]), "classes"),
+        (enveloped(b"x", classes=range(5000)), "classes"),
+        (enveloped(b"x", more=1), "format, num_columns and classes"),
+        (enveloped(b"x")[:-3], "one deflated model"),
+        (as_payload(enveloped(b"x").tobytes() + b"more"), "one deflated model"),
+        (as_payload(enveloped(b"x").tobytes()[:-9] + b"not deflated"), "deflated model"),
+        (enveloped(b"\x00" * 40_000_000), "bytes inflated"),
+    ],
+)
+def test_an_envelope_that_is_none_is_refused(payload, match):
+    with pytest.raises(ModelError, match=match) as caught:
+        unpack(payload)
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(sorted(STUMPS)), st.data())
+def test_flipped_bytes_are_an_error_or_a_model(name, data):
+    payload = sent(STUMPS[name], name)
+    for _ in range(data.draw(st.integers(1, 3))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    survives(payload)
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(sorted(STUMPS)), st.data())
+def test_flipped_bytes_of_a_body_are_an_error_or_a_model(name, data):
+    body = bytearray(STUMPS[name])
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(32, 126))
+    survives(enveloped(bytes(body), name))
+
+
+def survives(payload):
+    """Either a ModelError, or predictions; never a crash, and no other error."""
+    try:
+        assert len(predict(payload, ROWS)) == len(ROWS)
+    except ModelError as error:
+        assert "the worker" not in str(error)  # noqa: PT017  # it did not end
+
+
+# -- boosters: checks ----------------------------------------------------------------------------
+
+
+def test_what_is_sent_of_lightgbm_holds_no_ranges_counts_names_or_paths():
+    text = body_of(sent(STUMPS["lightgbm-text"], "lightgbm-text")).decode()
+    for secret in ("93", "133", "sex", "17", "54", "patients.csv"):
+        assert secret in bodies.LIGHTGBM
+        assert secret not in text
+
+
+def test_what_is_sent_of_xgboost_holds_no_attributes_names_or_counts():
+    text = body_of(sent(STUMPS["xgboost-json"], "xgboost-json")).decode()
+    for secret in ("patient", "sex", "54.0"):
+        assert secret in STUMPS["xgboost-json"].decode()
+        assert secret not in text
+
+
+@pytest.mark.parametrize(
+    ("body", "match"),
+    [
+        (b"", "booster"),
+        (b"[1]", "booster"),
+        (b"{}", "booster"),
+        (b"[" * 100_000, "booster"),
+        (b'{"a": NaN}', "finite"),
+        (bodies.xgboost(gradient_booster__name="gblinear"), "gbtree"),
+        (bodies.xgboost(objective__name="rank:ndcg"), "objective"),
+        (bodies.xgboost(objective__reg_loss_param={"a": "b"}), "objective"),
+        (bodies.xgboost(objective__reg_loss_param={"a": ["1"]}), "objective"),
+        (bodies.xgboost(objective__other=1), "objective"),
+        (bodies.xgboost(learner_model_param__num_feature="4"), "3 columns"),
+        (bodies.xgboost(learner_model_param__num_feature="1" * 5000), "a number"),
+        (bodies.xgboost(learner_model_param__num_class="3"), "classes"),
+        (bodies.xgboost(learner_model_param__num_target="2"), "one target"),
+        (bodies.xgboost(learner_model_param__base_score="nan"), "base_score"),
+        (bodies.xgboost(gradient_booster__model__trees=[]), "trees"),
+        (bodies.xgboost(gradient_booster__model__gbtree_model_param__num_trees="2"), "trees"),
+        (bodies.xgboost(gradient_booster__model__tree_info=[1]), "tree_info"),
+        (bodies.xgboost(gradient_booster__model__tree_info=[-1]), "groups"),
+        (bodies.xgboost(gradient_booster__model__iteration_indptr=[0, 2**40]), "iteration_indptr"),
+        (bodies.xgboost(gradient_booster__model__iteration_indptr=[0, 0]), "iteration_indptr"),
+        (bodies.xgboost(gradient_booster__model__cats__enc=[1]), "no categories"),
+        (bodies.xgboost_tree(left_children=[2**31, -1, -1]), "whole numbers"),
+        (bodies.xgboost_tree(left_children=[3, -1, -1]), "children between"),
+        (bodies.xgboost_tree(left_children=[-7, -1, -1]), "children between"),
+        (bodies.xgboost_tree(left_children=[0, -1, -1]), "children between"),
+        (bodies.xgboost_tree(left_children=[2, -1, -1]), "child of one"),
+        (bodies.xgboost_tree(left_children=[1, 1, -1], right_children=[2, 2, -1]), "child of one"),
+        (bodies.xgboost_tree(left_children=[1, -1]), "3 numbers"),
+        (bodies.xgboost_tree(left_children="abc"), "3 numbers"),
+        (bodies.xgboost_tree(left_children=[1.5, -1, -1]), "whole numbers"),
+        (bodies.xgboost_tree(left_children=[[1], [2], [3]]), "3 numbers"),
+        (bodies.xgboost_tree(right_children=[-1, -1, -1]), "two children or none"),
+        (bodies.xgboost_tree(split_indices=[3, 0, 0]), "columns below 3"),
+        (bodies.xgboost_tree(split_indices=[-1, 0, 0]), "columns below 3"),
+        (bodies.xgboost_tree(split_conditions=[1e999, 0.0, 0.0]), "finite"),
+        (bodies.xgboost_tree(categories=[1]), "no categories"),
+        (bodies.xgboost_tree(tree_param={"num_nodes": "1000000000"}), "nodes"),
+        (bodies.xgboost_tree(tree_param={"num_nodes": "3", "size_leaf_vector": "9"}), "one value"),
+    ],
+)
+def test_a_booster_of_xgboost_out_of_its_ranges_is_refused(body, match):
+    with pytest.raises(ModelError, match=match) as caught:
+        EXPORTED["xgboost-json"].checked(body, 3)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("body", "match"),
+    [
+        (b"", "trees"),
+        (b"tree\nTree=0\n", "booster|trees"),
+        (bodies.lightgbm(("version=v4", "version=v9")), "version"),
+        (bodies.lightgbm(("max_feature_idx=2", "max_feature_idx=9")), "3 columns"),
+        (bodies.lightgbm(("objective=regression", "objective=custom")), "objective"),
+        (bodies.lightgbm(("objective=regression", "objective=regression path:/etc")), "objective"),
+        (bodies.lightgbm(("num_class=1", "num_class=4")), "as many trees"),
+        (bodies.lightgbm(("num_class=1", "num_class=many")), "booster"),
+        (bodies.lightgbm(("num_tree_per_iteration=1", "num_tree_per_iteration=0")), "as many trees"),
+        (bodies.lightgbm(("num_leaves=3", "num_leaves=1000000000")), "leaves|numbers"),
+        (bodies.lightgbm(("num_leaves=3", "num_leaves=2")), "numbers"),
+        (bodies.lightgbm(("num_cat=0", "num_cat=1")), "categories"),
+        (bodies.lightgbm(("is_linear=0", "is_linear=1")), "constant"),
+        (bodies.lightgbm(("left_child=1 -1", "left_child=0 -1")), "children between"),
+        (bodies.lightgbm(("left_child=1 -1", "left_child=7 -1")), "children between"),
+        (bodies.lightgbm(("left_child=1 -1", "left_child=1 1")), "child of one"),
+        (bodies.lightgbm(("right_child=-2 -3", "right_child=-2 -9")), "children between"),
+        (bodies.lightgbm(("right_child=-2 -3", "right_child=-2 -2147483649")), "whole numbers"),
+        (bodies.lightgbm(("split_feature=1 0", "split_feature=1 3")), "columns below 3"),
+        (bodies.lightgbm(("decision_type=10 10", "decision_type=11 10")), "numeric splits"),
+        (bodies.lightgbm(("decision_type=10 10", "decision_type=99 10")), "numeric splits"),
+        (bodies.lightgbm(("threshold=0.5 60", "threshold=nan 60")), "finite"),
+        (bodies.lightgbm(("leaf_value=-1 2 3", "leaf_value=-1 2 inf")), "finite"),
+        (bodies.lightgbm(("leaf_value=-1 2 3", "")), "booster"),
+    ],
+)
+def test_a_booster_of_lightgbm_out_of_its_ranges_is_refused(body, match):
+    with pytest.raises(ModelError, match=match) as caught:
+        EXPORTED["lightgbm-text"].checked(body, 3)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_body_that_would_be_refused_is_an_error_where_it_is_exported():
+    with pytest.raises(ObjectiveError, match=r"export: .*columns below 3"):
+        sent(bodies.xgboost_tree(split_indices=[3, 0, 0]), "xgboost-json")
+    with pytest.raises(ObjectiveError, match=r"export: .*up to 100 bytes"):
+        pack_exported(STUMPS["xgboost-json"], "xgboost-json", 3, max_bytes=100)
+    with pytest.raises(ObjectiveError, match=r"export: .*classes"):
+        sent(STUMPS["xgboost-json"], "xgboost-json", classes=[0.5, 1.5])
+    with pytest.raises(ObjectiveError, match=r"export: .*expected one of onnx"):
+        sent(STUMPS["xgboost-json"], "pickle")
+
+
+# -- boosters: predictions ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("xgboost-json", [-1, 2, -1, -1]), ("lightgbm-text", [-1, 2, 3, -1])]
+)
+def test_a_stump_predicts_what_its_numbers_say(name, expected):
+    library(name.partition("-")[0])
+    np.testing.assert_array_equal(predict(sent(STUMPS[name], name), ROWS), expected)
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [0, 1, 2]])
+def test_a_classifier_of_xgboost_is_judged_as_it_predicts(labels):
+    xgboost = library("xgboost")
+    y = np.digitize(X[:, 0], [0.0, 0.7][: len(labels) - 1])
+    model = xgboost.XGBClassifier(n_estimators=20, max_depth=3, n_jobs=1).fit(HOLES, y)
+    payload = sent(EXPORTED["xgboost-json"].export(model, X), "xgboost-json", 5, model.classes_)
+    np.testing.assert_array_equal(predict(payload, HOLES), model.predict(HOLES))
+    np.testing.assert_array_equal(predict(payload, X, method="classes_"), labels)
+    np.testing.assert_allclose(
+        predict(payload, HOLES, method="predict_proba"), model.predict_proba(HOLES), atol=1e-6
+    )
+    assert not carries_rows_in_bytes(payload, X)
+
+
+def test_xgboost_that_stopped_early_predicts_up_to_its_best_tree():
+    xgboost = library("xgboost")
+    model = xgboost.XGBClassifier(n_estimators=200, max_depth=3, early_stopping_rounds=2, n_jobs=1)
+    model.fit(X[:60], Y[:60], eval_set=[(X[60:], Y[60:])], verbose=False)
+    payload = sent(EXPORTED["xgboost-json"].export(model, X), "xgboost-json", 5, model.classes_)
+    np.testing.assert_allclose(predict(payload, X, method="predict_proba"), model.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("labels", [["ill", "well"], ["ill", "so", "well"]])
+def test_a_classifier_of_lightgbm_is_judged_as_it_predicts(labels):
+    lightgbm = library("lightgbm")
+    y = np.array(labels)[np.digitize(X[:, 0], [0.0, 0.7][: len(labels) - 1])]
+    model = lightgbm.LGBMClassifier(n_estimators=20, num_leaves=7, n_jobs=1, verbose=-1).fit(HOLES, y)
+    payload = sent(EXPORTED["lightgbm-text"].export(model, X), "lightgbm-text", 5, model.classes_)
+    assert predict(payload, HOLES).tolist() == model.predict(HOLES).tolist()
+    np.testing.assert_allclose(
+        predict(payload, HOLES, method="predict_proba"), model.predict_proba(HOLES), atol=1e-12
+    )
+    assert not carries_rows_in_bytes(payload, X)
+
+
+@pytest.mark.parametrize("boosting", ["gbdt", "rf", "dart"])
+def test_regressions_of_lightgbm_are_judged_as_they_predict(boosting):
+    lightgbm = library("lightgbm")
+    model = lightgbm.LGBMRegressor(
+        n_estimators=20, boosting_type=boosting, subsample=0.7, subsample_freq=1, n_jobs=1, verbose=-1
+    ).fit(HOLES, X[:, 0] * 3)
+    payload = sent(EXPORTED["lightgbm-text"].export(model, X), "lightgbm-text", 5)
+    np.testing.assert_allclose(predict(payload, HOLES), model.predict(HOLES), rtol=1e-12)
+    with pytest.raises(ModelError, match="expected classes"):
+        predict(payload, X, method="classes_")
+    with pytest.raises(ModelError, match="decision_function failed"):
+        predict(payload, X, method="decision_function")
+
+
+def test_regressions_of_xgboost_are_judged_as_they_predict():
+    xgboost = library("xgboost")
+    model = xgboost.XGBRegressor(n_estimators=20, n_jobs=1).fit(HOLES, X[:, 0] * 3)
+    payload = sent(EXPORTED["xgboost-json"].export(model, X), "xgboost-json", 5)
+    np.testing.assert_allclose(predict(payload, HOLES), model.predict(HOLES), rtol=1e-5)
+    with pytest.raises(ModelError, match="expected 4 features as in"):
+        predict(payload, X[:, :4])
+
+
+# -- onnx ------------------------------------------------------------------------------------------
+
+
+def linear_onnx(**changes):
+    """`x @ w`, 5 columns and 2 scores, with a change to the parts before the model is made."""
+    onnx = library("onnx")
+    library("onnxruntime")
+    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    kinds = onnx.TensorProto
+    weights = numpy_helper.from_array(np.arange(10, dtype=np.float32).reshape(5, 2) - 4, "w")
+    parts = {
+        "nodes": [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "inputs": [helper.make_tensor_value_info("x", kinds.FLOAT, [None, 5])],
+        "opsets": [helper.make_opsetid("", 17)],
+        "weights": [weights],
+    }
+    parts |= {key: change(onnx, parts[key]) for key, change in changes.items()}
+    graph = helper.make_graph(
+        parts["nodes"],
+        "g",
+        parts["inputs"],
+        [helper.make_tensor_value_info("y", kinds.FLOAT, [None, 2])],
+        parts["weights"],
+    )
+    return helper.make_model(graph, opset_imports=parts["opsets"], ir_version=9).SerializeToString()
+
+
+def in_another_file(onnx, weights):
+    weights[0].data_location = onnx.TensorProto.EXTERNAL
+    entry = weights[0].external_data.add()
+    entry.key, entry.value = "location", "/etc/passwd"
+    weights[0].ClearField("raw_data")
+    return weights
+
+
+def test_scores_of_an_onnx_model_become_labels():
+    payload = sent(linear_onnx(), "onnx", 5, ["ill", "well"])
+    scores = X.astype(np.float32) @ (np.arange(10, dtype=np.float32).reshape(5, 2) - 4)
+    assert predict(payload, X).tolist() == np.array(["ill", "well"])[scores.argmax(axis=1)].tolist()
+    with pytest.raises(ModelError, match="predict failed"):
+        predict(sent(linear_onnx(), "onnx", 5), X)  # scores of classes that nobody named
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"weights": in_another_file}, "inside the file, got 'w'"),
+        ({"opsets": lambda onnx, o: [*o, onnx.helper.make_opsetid("ai.mine", 1)]}, "got ..ai.mine"),
+        (
+            {"nodes": lambda onnx, n: [onnx.helper.make_node("Evil", ["x"], ["y"], domain="ai.mine")]},
+            "got ai.mine:Evil",
+        ),
+        (
+            {"nodes": lambda onnx, n: [onnx.helper.make_node("Loop", ["", "", "x"], ["y"])]},
+            "control flow, got :Loop",
+        ),
+        ({"nodes": lambda onnx, n: n * 30_000}, "operators, got 30000"),
+        (
+            {"inputs": lambda onnx, i: [onnx.helper.make_tensor_value_info("x", 1, [None, 9])]},
+            "input of 5 columns, got 9",
+        ),
+        ({"inputs": lambda onnx, i: [onnx.helper.make_tensor_value_info("x", 8, [None, 5])]}, "got type 8"),
+        ({"inputs": lambda onnx, i: []}, "one input"),
+        ({"weights": lambda onnx, w: [onnx.TensorProto(name="w", data_type=1, dims=[2**40])]}, "numbers"),
+        ({"weights": lambda onnx, w: [onnx.TensorProto(name="w", data_type=1, dims=[-5, 2])]}, "numbers"),
+        (
+            {
+                "nodes": lambda onnx, n: [
+                    onnx.helper.make_node(
+                        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", nodes_featureids=[0, 99]
+                    )
+                ]
+            },
+            "columns below 5, got 99",
+        ),
+    ],
+)
+def test_an_onnx_model_out_of_bounds_is_refused_before_it_is_loaded(change, match):
+    body = linear_onnx(**change)
+    with pytest.raises(ModelError, match=match):
+        check_onnx(body, 5)
+    with pytest.raises(ModelError, match=match):
+        predict(enveloped(body, "onnx", 5), X)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nodes": lambda onnx, n: [onnx.helper.make_node("NoSuchThing", ["x"], ["y"])]},
+        {"nodes": lambda onnx, n: [onnx.helper.make_node("MatMul", ["x", "nothing"], ["y"])]},
+        {"weights": lambda onnx, w: [onnx.TensorProto(name="w", data_type=1, dims=[5, 2], raw_data=b"few")]},
+        {"opsets": lambda onnx, o: [onnx.helper.make_opsetid("", 9999)]},
+    ],
+)
+def test_what_onnx_runtime_refuses_is_an_error_of_the_model(change):
+    with pytest.raises(ModelError, match="onnx cannot be loaded"):
+        predict(enveloped(linear_onnx(**change), "onnx", 5, ["a", "b"]), X)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_flipped_bytes_of_an_onnx_model_are_an_error_or_a_model(data):
+    body = bytearray(linear_onnx())
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        assert len(predict(enveloped(bytes(body), "onnx", 5, ["a", "b"]), X)) == len(X)
+    except ModelError as error:
+        assert "\n" not in str(error)  # noqa: PT017  # both ways are right
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("offset", range(8))
+def test_a_row_in_the_bytes_of_an_onnx_model_is_found_wherever_it_stands(dtype, offset, monkeypatch):
+    monkeypatch.setattr("fbo_flower.models.onnx_graph.checked", lambda body, columns: body)
+    payload = enveloped(bytes(100 + offset) + X[7].astype(dtype).tobytes() + bytes(9), "onnx", 5)
+    place = f"{np.dtype(dtype).name} at byte {100 + offset}"
+    assert carries_rows_in_bytes(payload, X) == [place]
+    assert carries_rows_in_bytes(payload, X[8:]) == []
+
+
+def test_a_row_in_the_numbers_of_a_text_is_found():
+    row = np.array([0.5, -1.5, 2.25])
+    body = bodies.xgboost_tree(split_conditions=row.tolist())
+    assert carries_rows_in_bytes(sent(body, "xgboost-json"), np.array([[1.0, 2.0, 3.0], row]))
+    assert not carries_rows_in_bytes(sent(body, "xgboost-json"), np.array([[1.0, 2.0, 3.0]]))
+
+
+def test_rows_of_zeros_and_ones_are_no_evidence():
+    rows = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+    assert not carries_rows_in_bytes(sent(STUMPS["xgboost-json"], "xgboost-json"), rows)
+    assert not carries_rows_in_bytes(sent(STUMPS["xgboost-json"], "xgboost-json"), rows[:, :1])
+
+
+# -- one's own model ---------------------------------------------------------------------------------
+
+
+def test_all_types_that_are_not_trusted_are_named_in_the_line_that_is_needed():
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import SplineTransformer
+
+    model = make_pipeline(SplineTransformer(), KNeighborsClassifier(algorithm="brute")).fit(X, Y)
+    with pytest.raises(ModelError) as caught:
+        check_trust(pack(model), ("a.B",))
+    line = str(caught.value).partition("trusted = ")[2].strip('"').split(",")
+    assert "a.B" in line
+    assert "sklearn.neighbors._classification.KNeighborsClassifier" in line
+    assert "sklearn.preprocessing._polynomial.SplineTransformer" in line
+    check_trust(pack(model), line)
+    check_trust(pack(tree()))
+    check_trust(sent(STUMPS["xgboost-json"], "xgboost-json"))

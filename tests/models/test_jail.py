@@ -1,0 +1,220 @@
+"""A model that takes over the judging child reaches no network, no file and no other process."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import attack_models
+import numpy as np
+import pytest
+from crafted_models import X, forest, linear, svm, tree
+from sklearn.compose import ColumnTransformer
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+from sklearn.impute import SimpleImputer
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PowerTransformer, QuantileTransformer
+
+from fbo_flower.models import confinement, jail, landlock, pack, predict, sandbox, seccomp
+
+TRUSTED = ("attack_models.Attacker",)
+WITHOUT_LANDLOCK = sandbox.BOOT.rsplit(";", 1)[0] + (
+    "; import functools; worker.confine = functools.partial(worker.confine, ('namespace', 'seccomp'))"
+    "; worker.main()"
+)
+FILTERED = pytest.mark.skipif(
+    not seccomp.machine(), reason="system calls are filtered on Linux on x86_64 and aarch64 only"
+)
+
+
+@pytest.fixture(scope="module", params=["all", "without landlock"])
+def judged(request):
+    """Say what an attack achieves in a child."""
+    if request.param == "all" and not landlock.version():
+        pytest.skip("this kernel has no Landlock")
+    pool = sandbox.Pool(sandbox.BOOT if request.param == "all" else WITHOUT_LANDLOCK)
+    before, sandbox._POOL = sandbox._POOL, pool
+    if "seccomp" not in confinement().by:
+        pytest.skip(f"this kernel lets nobody filter system calls: {confinement()}")
+    yield attack
+    pool.close()
+    sandbox._POOL = before
+
+
+def attack(name, argument="", in_process=False):
+    model = attack_models.Attacker(name, str(argument)).fit(X)
+    return predict(pack(model), X, trusted=TRUSTED, in_process=in_process)[0]
+
+
+@pytest.fixture
+def victim(tmp_path):
+    """A file that anybody may read and write, and which must be the same in the end."""
+    path = tmp_path / "patients.csv"
+    path.write_text("63, male")
+    path.chmod(0o666)
+    tmp_path.chmod(0o777)
+    yield path
+    assert path.read_text() == "63, male"
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.fixture
+def listener():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        yield one.getsockname()[1]
+
+
+@FILTERED
+@pytest.mark.parametrize("name", ["connect", "datagram", "raw_socket_call"])
+def test_a_model_reaches_no_socket(judged, listener, name):
+    if name == "raw_socket_call" and os.uname().machine != "x86_64":
+        pytest.skip("the number of the call is that of x86_64")
+    assert attack(name, listener, in_process=True) == "done"
+    assert judged(name, listener) == "PermissionError 1"
+
+
+@FILTERED
+def test_a_model_reaches_no_local_socket(judged, tmp_path):
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(tmp_path / "s"))
+        one.listen()
+        assert attack("local_socket", tmp_path / "s", in_process=True) == "done"
+        assert judged("local_socket", tmp_path / "s") == "PermissionError 1"
+
+
+@FILTERED
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [("read", "/etc/passwd"), ("read", "/proc/self/environ"), ("read", sys.executable), ("listing", "/")],
+)
+def test_a_model_reads_no_file_of_the_system(judged, name, argument):
+    assert attack(name, argument, in_process=True) == "done"
+    assert judged(name, argument) in {"PermissionError 1", "PermissionError 13"}
+
+
+@FILTERED
+def test_a_model_reads_no_file_of_the_site_nor_lists_its_folder(judged, victim):
+    for name, argument in (("read", victim), ("listing", victim.parent)):
+        assert attack(name, argument, in_process=True) == "done"
+        assert judged(name, argument) in {"PermissionError 1", "PermissionError 13"}
+
+
+@FILTERED
+@pytest.mark.parametrize("name", ["create", "empty", "rename", "remove", "chmod"])
+def test_a_model_changes_no_file(judged, victim, name):
+    sacrifice = victim.parent / "sacrifice"
+    if name != "create":
+        sacrifice.write_text("x")
+    assert attack(name, sacrifice, in_process=True) == "done"
+    sacrifice.unlink(missing_ok=True)
+    target = victim.parent / "new" if name == "create" else victim
+    mode = victim.stat().st_mode
+    assert judged(name, target) in {"PermissionError 1", "PermissionError 13"}
+    assert victim.stat().st_mode == mode
+
+
+@FILTERED
+@pytest.mark.parametrize("name", ["fork", "program", "exec_in_place", "signal_parent"])
+def test_a_model_starts_and_signals_no_process(judged, name):
+    assert attack(name, in_process=True) == "done"
+    assert judged(name).startswith("PermissionError")
+
+
+@FILTERED
+def test_a_model_gets_no_ring(judged):
+    assert judged("ring") == "PermissionError 1"
+
+
+@FILTERED
+def test_what_holds_is_what_was_tried(judged):
+    assert confinement().denied == jail.DENIABLE
+    assert confinement().missing == ()
+    assert str(confinement()).startswith("denied: network, reading, writing, processes (")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        tree, forest, linear, svm,
+        lambda: make_pipeline(
+            SimpleImputer(add_indicator=True), QuantileTransformer(n_quantiles=20), GaussianNB()
+        ),
+        lambda: make_pipeline(PowerTransformer(), QuadraticDiscriminantAnalysis()),
+        lambda: make_pipeline(
+            ColumnTransformer([("a", PowerTransformer(), [0, 2])], remainder="passthrough"), tree()
+        ),
+    ],
+)  # fmt: skip
+def test_the_confined_child_predicts_what_the_model_does(judged, make):
+    model = make()
+    if not hasattr(model, "n_features_in_"):
+        model = model.fit(X, (X[:, 0] > 0).astype(int))
+    np.testing.assert_array_equal(predict(pack(model), X), model.predict(X))
+
+
+def confined(mechanisms, *, code="pass"):
+    """What a process that confined itself by these means reports, and what `code` then says."""
+    text = (
+        "import json\nfrom fbo_flower.models import jail\nsaid = None\n"
+        f"held = jail.confine({mechanisms!r})\n{code}\nprint(json.dumps([held.denied, held.by, said]))"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what other systems deny differs")
+def test_without_any_means_nothing_is_claimed():
+    denied, by, _ = confined(())
+    assert by == []
+    assert set(denied) <= {"processes"}  # by a limit, unless root
+
+
+@FILTERED
+@pytest.mark.parametrize(
+    ("mechanism", "denied"),
+    [
+        ("namespace", {"network"}),
+        ("landlock", {"reading", "writing"}),
+        ("seccomp", {"network", "reading", "writing", "processes"}),
+    ],
+)
+def test_each_means_denies_its_part(mechanism, denied):
+    found, by, _ = confined((mechanism,))
+    if mechanism not in by:
+        pytest.skip(f"this kernel refuses {mechanism}")
+    assert denied <= set(found)
+
+
+@FILTERED
+def test_a_confined_process_still_starts_threads_and_imports_late_where_files_are_named():
+    code = "import threading; t = threading.Thread(target=print); t.start(); t.join()\n"
+    code = code.replace("print", "int") + "import wave; said = wave.__name__"
+    _, by, said = confined(jail.MECHANISMS, code=code)
+    if not {"landlock", "seccomp"} <= set(by):
+        pytest.skip("this kernel has one of both only")
+    assert said == "wave"
+
+
+def test_the_filters_jumps_stay_inside_it():
+    for machine in ("x86_64", "aarch64"):
+        for reading in (True, False):
+            code = np.frombuffer(
+                seccomp.program(machine, 4321, reading=reading),
+                dtype=[("code", "u2"), ("then", "u1"), ("otherwise", "u1"), ("value", "u4")],
+            )
+            jumps = code["code"] & 7 == 5
+            furthest = np.arange(len(code)) + 1 + np.maximum(code["then"], code["otherwise"])
+            assert (furthest[jumps] < len(code)).all()
+            assert code[-1]["code"] == 6
+            assert len(code) < 4096
+
+
+def test_a_system_that_offers_nothing_is_reported_as_such():
+    assert str(jail.Confinement()) == (
+        "denied: nothing; not denied here: network, reading, writing, processes"
+    )
