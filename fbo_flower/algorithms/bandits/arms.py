@@ -1,7 +1,7 @@
-"""Random arms that all agents pull: the server draws a seed, and everybody makes the same arms of it.
+"""Random arms: the server draws a seed, from which the server and all agents generate the same arms.
 
-Arm `k` of `K` is a point of the unit cube, see `numerics.ucb.random_arms`. An agent keeps pulls and sums per
-arm; the seed travels in place of `K D` coordinates.
+Arm `k` of `K` is a point of the unit cube, see `numerics.bandits.ucb.random_arms`. An agent stores pulls and
+sums per arm; messages carry the seed instead of `K D` coordinates.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from fbo_flower.algorithms.records import AgentState, Array, IntArray, Outcome, 
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import ucb
 
-MAX_SEED = 2**53  # as JSON has integers
+MAX_SEED = 2**53  # largest integer that every JSON reader represents exactly
 
 
 def check_seed(seed: object) -> None:
-    """Raise ConfigError unless this is None or a seed of arms."""
+    """Raise ConfigError unless `arms_seed` is None or an integer between 0 and `MAX_SEED`."""
     if seed is not None:
         check_number("arms_seed", seed, 0, MAX_SEED, integer=True)
 
 
 def drawn_seed(seed: int | None, rng: np.random.Generator) -> int:
-    """Return `seed`, or a new one where it is None."""
+    """Return `seed`, or a random one if it is None."""
     return int(rng.integers(MAX_SEED)) if seed is None else seed
 
 
 def task_seed(task: Task) -> int:
-    """Return the seed of the arms that a task names; WireError if it is not one."""
+    """Return the seed of the arms in a task; WireError if it is missing or out of range."""
     seed = task.values.get("arms.seed")
     if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
         raise WireError(f"arms.seed: expected an integer between 0 and {MAX_SEED}, got {seed!r}")
@@ -38,12 +38,12 @@ def task_seed(task: Task) -> int:
 
 
 def points(seed: int, dim: int) -> Array:
-    """Return the arms, `(K, D)`."""
+    """Return the points of all arms, `(K, D)`."""
     return ucb.random_arms(dim, np.random.default_rng([seed, 3]))
 
 
 def num_arms(dim: int) -> int:
-    """Return `K`."""
+    """Return `K`, the number of arms."""
     return ucb.ARMS_ABOVE if dim > 2 else ucb.ARMS_PER_DIMENSION**dim
 
 
@@ -61,17 +61,17 @@ class ArmStatistics:
 
     @staticmethod
     def read(agent_state: AgentState) -> ArmStatistics:
-        """Return what the agent's state holds; nothing pulled at first."""
+        """Return the statistics in the agent's state; zeros before the first pull."""
         zeros, arrays = np.zeros(num_arms(agent_state.space.dimension)), agent_state.arrays
         count = np.asarray(arrays.get("arms.count", zeros), dtype=np.int64)
         return ArmStatistics(count, np.asarray(arrays.get("arms.total", zeros), dtype=np.float64))
 
     def write(self, agent_state: AgentState) -> AgentState:
-        """Return the agent's state with this in it."""
+        """Return the agent's state with these statistics stored."""
         return agent_state.write(**{"arms.count": self.count, "arms.total": self.total})
 
     def add(self, arms: IntArray, outcome: Outcome) -> ArmStatistics:
-        """Return this after pulls of `arms (n,)`, a row each."""
+        """Return the statistics with an outcome added whose rows are pulls of `arms (n,)`."""
         assert outcome.counts is not None
         count, total = self.count.copy(), self.total.copy()
         count[arms] += outcome.counts
@@ -79,7 +79,7 @@ class ArmStatistics:
         return ArmStatistics(count, total)
 
     def means(self) -> Array:
-        """Return the mean of each arm, `(K,)`; 0 without a value."""
+        """Return the mean of each arm, `(K,)`; 0 for an arm without a successful pull."""
         return np.asarray(self.total / np.maximum(1, self.count), dtype=np.float64)
 
     def best(self) -> int | None:

@@ -1,4 +1,4 @@
-"""What the bandits have in common: a budget and, for those on cells, a partition and a smoothness."""
+"""Base classes of the bandits: all have a budget; those on cells also a partition and a smoothness."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from fbo_flower.space.space import SearchSpace
 
 State = TypeVar("State")
 Value = TypeVar("Value")
-NUM_EVALUATIONS = "evaluations"  # really made, in an agent's state and in its reports
+NUM_EVALUATIONS = "evaluations"  # name of the number of evaluations made, without reused values
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bandit(Algorithm[State]):
-    """A search that ends with its budget.
+    """A search that ends when its budget is spent. To pull a cell or an arm is to evaluate its point once.
 
     Parameters
     ----------
-    budget : `T`, pulls of every agent
-    deterministic : the objective always answers the same: an agent evaluates a point once and reuses the
-        value; every pull still counts, and reports say how many evaluations were really made
+    budget : `T`, number of pulls of every agent
+    deterministic : whether the objective returns the same value whenever a point is evaluated again. If true,
+        an agent evaluates each point once and reuses its value; every pull still counts against the budget,
+        and reports contain the number of evaluations made
     """
 
     finishes: ClassVar[bool] = True
@@ -48,7 +49,7 @@ class Bandit(Algorithm[State]):
         return Payload(values=self.metrics(agent_state))
 
     def metrics(self, agent_state: AgentState) -> dict[str, Scalar]:
-        """Return the scalars of a report: how many evaluations were really made, where values are reused."""
+        """Return the scalars of a report: the number of evaluations made, if values are reused."""
         made = agent_state.arrays.get(NUM_EVALUATIONS)
         return {NUM_EVALUATIONS: int(np.asarray(made)[0])} if self.deterministic and made is not None else {}
 
@@ -62,14 +63,14 @@ class Bandit(Algorithm[State]):
 
 @dataclass(frozen=True, kw_only=True)
 class XArmedBandit(Bandit[State]):
-    """A search of cells; `Bandit` explains the other options.
+    """A search in a tree of cells; `Bandit` describes the other options.
 
     Parameters
     ----------
-    nu, rho : a cell of depth `h` holds nothing better than its centre by more than `nu rho^h`
-    c : of the confidence radius
-    arity : "binary": a depth halves one dimension; "full": every dimension, for `D <= 3`
-    max_evaluations_per_round : bound of one agent's work between two messages
+    nu, rho : smoothness: no point of a cell of depth `h` is better than its centre by more than `nu rho^h`
+    c : factor of the confidence radius
+    arity : "binary": each depth halves one dimension; "full": each depth halves every dimension, for `D <= 3`
+    max_evaluations_per_round : largest number of trials of one agent in a round
     """
 
     nu: float = 1.0
@@ -87,25 +88,25 @@ class XArmedBandit(Bandit[State]):
         check_most(self.max_evaluations_per_round)
 
     def branching(self, dim: int) -> int:
-        """Return `k`, the children of a cell."""
+        """Return `k`, the number of children of a cell."""
         return branching(self.arity, dim)
 
 
 def in_order(by_agent: Mapping[str, Value]) -> dict[str, Value]:
-    """Return what is known of agents in their natural order, so that the order of replies does not matter."""
+    """Return a mapping with agents in natural order, so that the order of replies has no effect."""
     return {agent: by_agent[agent] for agent in sorted(by_agent, key=natural_key)}
 
 
 def branching(arity: str, dim: int) -> int:
-    """Return `k`, the children of a cell, for `arity` "binary" or "full"."""
+    """Return `k`, the number of children of a cell, for `arity` "binary" or "full"."""
     return 2 if arity == "binary" else 2**dim
 
 
 def check_arity(arity: object) -> None:
-    """Raise ConfigError unless the arity has a name."""
+    """Raise ConfigError unless `arity` is "binary" or "full"."""
     check_choice("arity", arity, ("binary", "full"))
 
 
 def check_most(number: object) -> None:
-    """Raise ConfigError unless this can bound an agent's work between two messages."""
+    """Raise ConfigError unless `max_evaluations_per_round` is an integer between 1 and 10**7."""
     check_number("max_evaluations_per_round", number, 1, 10**7, integer=True)

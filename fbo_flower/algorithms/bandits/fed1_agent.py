@@ -1,4 +1,4 @@
-"""Fed1-UCB, the agent's half: the pulls of a phase, arm by arm."""
+"""Fed1-UCB on the agent: the pulls of a phase, arm by arm."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fbo_flower.errors import WireError
 
 
 def session(task: Task, agent_state: AgentState) -> Session:
-    """Pull the arms of a phase; a phase that does not fit into one task goes on in the next."""
+    """Pull the arms of a phase; a phase that does not fit into one task continues in the next one."""
     count = arms.num_arms(agent_state.space.dimension)
     seed = arms.task_seed(task)
     best = int(task.values.get("best", -1))
     if not -1 <= best < count:
-        raise WireError(f"best: expected one of {count} arms, got {best}")
+        raise WireError(f"best: expected an arm from 0 to {count - 1}, or -1 for none, got {best}")
     phase, known = int(task.values.get("phase", -1)), agent_state.arrays.get("phase.number")
     done = np.zeros(count, dtype=np.int64)
     if known is not None and (phase < 0 or int(np.asarray(known)[0]) == phase):

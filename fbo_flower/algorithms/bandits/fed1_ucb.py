@@ -1,14 +1,15 @@
-"""Fed1-UCB: one set of random arms, eliminated by the mean over the agents [Shi2021].
+"""Fed1-UCB: elimination of random arms by their mean over the agents [Shi2021].
 
-In a phase every agent pulls every active arm `ceil(10 log T)` times; arms whose upper bound does not exceed
-the best lower bound are dropped, and one that is left is played to the end. The mathematics is in
-`numerics.ucb`, the agent's half in `fed1_agent.py`.
+In a phase every agent pulls every active arm `ceil(10 log T)` times. Then the server drops the arms whose
+upper bound does not exceed the best lower bound. The last arm is pulled until the budget is spent. The
+mathematics is in `numerics.bandits.ucb`, the agent's part in `fed1_agent.py`.
 
-What travels. Down: the seed of the arms, the active arms and the pulls of each that are wanted, at the end
-the arm with the best merged mean. Up: a mean and a count per active arm, and how many pulls are still owed.
+Messages. To agents: the seed of the arms, the active arms and the pulls wanted of each; at the end the arm
+with the best merged mean. To the server: a mean and a count per active arm, and how many pulls are still to
+be made.
 
-An agent that drops out is left out of the mean of arms that it did not pull; one that comes back takes part
-in the phase that is open then. A failed pull was paid for and is no pull of the arm.
+The mean of an arm leaves out agents that did not pull it. An agent that returns takes part in the current
+phase. A failed pull uses up a trial but does not count as a pull of the arm.
 
 [Shi2021] Shi, Shen. Federated multi-armed bandits. AAAI 2021.
 """
@@ -44,15 +45,17 @@ from fbo_flower.space.space import SearchSpace
 
 @dataclass(frozen=True)
 class Fed1State:
-    """What the server knows.
+    """The server's state.
 
     Parameters
     ----------
-    arms_seed, num_arms : of the arms; `K` of them
-    active : arms that are left, ascending
-    phase : number of the open phase, from 0
+    agents : agents of the registration
+    arms_seed, num_arms : seed of the arms, and their number `K`
+    active : arms that are not eliminated, ascending
+    progress : every agent's next trial
+    phase : number of the current phase, from 0
     means, counts : agent -> its statistics of all arms, `(K,)`
-    owed : agent -> pulls that it still owes in this phase
+    owed : agent -> pulls that it has still to make in this phase
     """
 
     agents: tuple[str, ...]
@@ -68,13 +71,13 @@ class Fed1State:
 
 @dataclass(frozen=True, kw_only=True)
 class Fed1UCB(Bandit[Fed1State]):
-    """Elimination of random arms by the mean over the agents; `Bandit` explains the other options.
+    """Elimination of random arms by their mean over the agents; `Bandit` describes the other options.
 
     Parameters
     ----------
     noise_stddev : `sigma` of the confidence radius `sqrt(4 sigma^2 log T / n)`
     arms_seed : seed of the arms; None: the server draws one
-    max_evaluations_per_round : bound of one agent's work between two messages
+    max_evaluations_per_round : largest number of trials of one agent in a round
     """
 
     name: ClassVar[str] = "fed1-ucb"
@@ -105,7 +108,7 @@ class Fed1UCB(Bandit[Fed1State]):
         rng: np.random.Generator,
     ) -> tuple[Fed1State, dict[str, Task]]:
         if phase is Phase.FINISH:
-            return state, self._farewell(state, server_round, present)
+            return state, self._announce_best_arm(state, server_round, present)
         if phase is not Phase.TRAIN:
             return state, {}
         waiting = [agent for agent in present if state.progress.of(agent) < self.budget]
@@ -117,14 +120,14 @@ class Fed1UCB(Bandit[Fed1State]):
             trial = state.progress.of(agent)
             owed = state.owed.get(agent, pulls * len(state.active))
             most = min(owed, self.budget - trial, self.max_evaluations_per_round)
-            if most > 0:  # else it waits for the others
+            if most > 0:  # otherwise the agent waits for the others
                 tasks[agent] = Task(phase, server_round, trial, most, {"arms": state.active}, values)
         return state, tasks
 
     def tell(self, state: Fed1State, phase: Phase, reports: Mapping[str, Report]) -> Fed1State:
         means, counts, owed = dict(state.means), dict(state.counts), dict(state.owed)
         for agent, report in reports.items():
-            # a report of another number of arms says nothing about these
+            # a report on another number of arms belongs to another phase
             if "counts" in report.arrays and report.arrays["counts"].shape == state.active.shape:
                 means[agent] = means.get(agent, np.zeros(state.num_arms)).copy()
                 counts[agent] = counts.get(agent, np.zeros(state.num_arms, dtype=np.int64)).copy()
@@ -146,7 +149,7 @@ class Fed1UCB(Bandit[Fed1State]):
         return elimination.merge(means, [state.counts[agent][state.active] for agent in agents])
 
     def _close_phase(self, state: Fed1State, waiting: Sequence[str]) -> Fed1State:
-        """Eliminate, once everybody who is there has pulled what was wanted [Shi2021, Alg. 1]."""
+        """Eliminate arms, once all waiting agents have made their pulls [Shi2021, Alg. 1]."""
         if not state.owed or len(state.active) == 1 or any(state.owed.get(a, 1) > 0 for a in waiting):
             return state
         if not waiting:  # the budget ended within this phase
@@ -159,8 +162,10 @@ class Fed1UCB(Bandit[Fed1State]):
             active = active[ucb.fed1_survivors(merged.mean[known], radius)]
         return replace(state, active=active if len(active) else state.active, phase=state.phase + 1, owed={})
 
-    def _farewell(self, state: Fed1State, server_round: int, present: Sequence[str]) -> dict[str, Task]:
-        """Tell those who took part which arm is best."""
+    def _announce_best_arm(
+        self, state: Fed1State, server_round: int, present: Sequence[str]
+    ) -> dict[str, Task]:
+        """Return tasks that tell all agents that took part which arm has the best merged mean."""
         if not state.counts:
             return {}
         merged = self._merged(state)
@@ -168,8 +173,8 @@ class Fed1UCB(Bandit[Fed1State]):
             return {}
         best = int(state.active[np.argmax(np.where(merged.num_clients > 0, merged.mean, -np.inf))])
         values = {"arms.seed": state.arms_seed, "best": best}
-        there = [agent for agent in present if agent in state.counts]
-        trials = {agent: state.progress.of(agent) for agent in there}
+        members = [agent for agent in present if agent in state.counts]
+        trials = {agent: state.progress.of(agent) for agent in members}
         return {a: Task(Phase.FINISH, server_round, t, 0, values=values) for a, t in trials.items()}
 
     # -- the agent's half ----------------------------------------------------------------------
@@ -204,7 +209,7 @@ class Fed1UCB(Bandit[Fed1State]):
         return float("nan") if best is None else float(arms.ArmStatistics.read(agent_state).means()[best])
 
     def _best(self, agent_state: AgentState) -> int | None:
-        """Return the arm that the server named, else that with the best mean of the agent's own."""
+        """Return the arm that the server announced, if the agent pulled it; else its arm of best mean."""
         statistics = arms.ArmStatistics.read(agent_state)
         named = int(np.asarray(agent_state.arrays.get("best", np.array([-1])))[0])
         return named if named >= 0 and statistics.count[named] > 0 else statistics.best()

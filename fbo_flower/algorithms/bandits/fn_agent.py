@@ -1,8 +1,8 @@
-"""FN-UCB, the agent's half: its own pulls, what the others' sums bring, and its network.
+"""FN-UCB on the agent: its own pulls, the sums of the other agents, and its network.
 
-`G (K, P)` are the network's gradients at the initial weights, the same for everybody. With `n (K,)` own pulls
-and `s (K,)` their sums, the agent's matrices are `lam I + G^T diag(n) G` and `G^T s`; those of the others
-arrive as sums and stay as they are until the next exchange.
+`G (K, P)` are the network's gradients at the initial weights, the same for all agents. With `n (K,)` own
+pulls and `s (K,)` their sums of values, the agent's matrices are `lam I + G^T diag(n) G` and `G^T s`. The
+other agents' matrices arrive as sums and do not change until the next exchange.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fbo_flower.numerics.bandits import ucb
 
 
 def num_weights(options: ucb.NeuralOptions, dim: int) -> int:
-    """Return `P`."""
+    """Return `P`, the number of weights of the network."""
     return options.width * (dim + 2) + 1
 
 
@@ -29,7 +29,7 @@ def triangle(matrix: Array) -> Array:
 
 
 def symmetric(upper: AnyArray, size: int) -> Array:
-    """Return the symmetric matrix of an upper triangle."""
+    """Return the symmetric matrix `(P, P)` with a given upper triangle."""
     matrix = np.zeros((size, size))
     matrix[np.triu_indices(size)] = upper
     return np.asarray(matrix + np.triu(matrix, 1).T, dtype=np.float64)
@@ -41,7 +41,7 @@ def sums(gradients: Array, statistics: arms.ArmStatistics) -> tuple[Array, Array
 
 
 def session(task: Task, agent_state: AgentState, options: ucb.NeuralOptions) -> Session:
-    """Pull one arm at most, and train the network where the agent's sums are due."""
+    """Make the task's pulls, then train the network if an exchange is due."""
     agent = NeuralAgent(task, agent_state, options)
     while (query := agent.choose()) is not None:
         agent.learn((yield query))
@@ -65,7 +65,7 @@ class NeuralAgent:
         self._send = bool(self._whole("send", 0)) or bool(task.values.get("send", False))
 
     def choose(self) -> Query | None:
-        """Return the arm with the largest upper bound; None when the task is done."""
+        """Return the arm with the largest upper confidence bound; None when the task is done."""
         left = self._task.end - self._agent_state.next_trial
         if left <= 0:
             return None
@@ -75,15 +75,15 @@ class NeuralAgent:
         if "others.inverse" in arrays:
             state.average_inverse = symmetric(arrays["others.inverse"], self._size)
         state.weights = np.asarray(arrays.get("others.weights", state.weights), dtype=np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):  # huge values are of no use to anybody
+        with np.errstate(over="ignore", invalid="ignore"):  # huge values may overflow
             self._arm = int(ucb.neural_choose(state, self._agent_state.next_trial)[0])
         return Query(self._agent_state.space.snap(self._points[[self._arm]]), np.ones(1, dtype=np.int64))
 
     def learn(self, outcome: Outcome) -> None:
-        """Enter a pull; note whether the agent's matrix has grown enough for an exchange."""
+        """Add a pull to the statistics; decide whether the matrix has grown enough for an exchange."""
         assert outcome.counts is not None
         value, succeeded = float(outcome.values[0]), bool(outcome.counts[0])
-        if not succeeded:  # paid for, and says that the arm is no good: the worst mean so far
+        if not succeeded:  # a failed pull counts as the worst mean so far
             seen = self._statistics.count > 0
             value = float(self._statistics.means()[seen].min()) if seen.any() else 0.0
         count, total = self._statistics.count.copy(), self._statistics.total.copy()
@@ -99,20 +99,22 @@ class NeuralAgent:
         self._send = asked or (pull - last) * growth > self._options.threshold
 
     def state_to_keep(self) -> AgentState:
-        """Return the agent's state after the task, with a trained network if an exchange is due."""
+        """Return the agent's state to store after the task, with a trained network if an exchange is due."""
         agent_state = self._statistics.write(self._agent_state)
         if self._send and self._whole("trained.at", -1) != agent_state.next_trial:
             agent_state = agent_state.write(**self._train(agent_state.next_trial))
         return agent_state.write(send=np.array([self._send], dtype=np.int64))
 
     def _take_in_sums(self) -> None:
-        """Take in the sums of the others, once."""
+        """Store the sums of the other agents, if the task brings those of a new exchange."""
         known, arrays = self._whole("exchange", 0), self._task.arrays
         number = int(self._task.values.get("exchange", known))
         if number == known:
             return
         if "others.gram" not in arrays or "others.response" not in arrays:
-            raise WireError("others: expected the sums of an exchange with its number, got none")
+            raise WireError(
+                f"others: expected others.gram and others.response with exchange {number}, got none"
+            )
         self._agent_state = self._agent_state.write(**arrays)
         gram, _ = self._matrices()
         self._agent_state = self._agent_state.write(
@@ -123,7 +125,7 @@ class NeuralAgent:
         )
 
     def _matrices(self) -> tuple[Array, Array]:
-        """Return `V` and `sum r g` as the agent knows them."""
+        """Return `V` and `sum r g` over the agent's own pulls and the sums of the other agents."""
         arrays = self._agent_state.arrays
         with np.errstate(over="ignore", invalid="ignore"):
             gram, response = sums(self._state.gradients, self._statistics)
@@ -133,7 +135,10 @@ class NeuralAgent:
         return gram + self._eye, response
 
     def _train(self, next_trial: int) -> dict[str, AnyArray]:
-        """Return the network after more steps, while it is of use; training goes on where it stopped."""
+        """Return the network after more gradient steps from its last weights.
+
+        Return nothing while its bound has no weight, or after `train_until` pulls.
+        """
         options = self._options
         if options.alpha(next_trial) <= 0 or next_trial > options.train_until:
             return {}
@@ -159,7 +164,7 @@ class NeuralAgent:
 
 
 def sums_to_send(agent_state: AgentState, options: ucb.NeuralOptions) -> dict[str, AnyArray]:
-    """Return what the agent sends at an exchange; nothing while none is due."""
+    """Return the sums and weights that the agent sends at an exchange; nothing if none is due."""
     if not np.any(agent_state.arrays.get("send", 0)):
         return {}
     seed = int(np.asarray(agent_state.arrays["seed"])[0])

@@ -1,17 +1,18 @@
 """FN-UCB: neural features and networks over random arms, averaged between agents [Dai2023].
 
-An agent makes one pull per round and looks whether its own matrix has grown enough; if one has, all send
-their sums, and the merged ones come with the next task. With `threshold = 0`, the published setting, that is
-every round: it is for small budgets. The mathematics is in `numerics.ucb`, the agent's half in `fn_agent.py`.
+An agent makes one pull per round and checks whether its matrix has grown enough. If the matrix of one agent
+has, all agents send their sums (an exchange), and the merged sums come with the next task. With
+`threshold = 0`, the published setting, there is an exchange in every round, which suits only small budgets.
+The mathematics is in `numerics.bandits.ucb`, the agent's part in `fn_agent.py`.
 
-What travels. Down: the seed of arms and initial weights; after an exchange the sums `sum g g^T` and
-`sum r g` of the other agents and, once the networks count, the mean of all `V_m^-1` and of all weights. Up,
-at an exchange: the agent's own `sum g g^T`, `sum r g`, and its network's weights while it is trained.
-Matrices travel as triangles; the server inverts what it has, so no inverse goes up. The last entry of
-`sum r g` is the sum of an agent's rewards, so after one pull it is a value.
+Messages. To agents: the seed of the arms and initial weights; after an exchange the sums `sum g g^T` and `sum
+r g` of the other agents and, once the network's bound has weight, the mean of all `V_m^-1` and of all
+weights. To the server, at an exchange: the agent's own `sum g g^T`, `sum r g`, and its network's weights
+while it is trained. Matrices are sent as triangles; the server computes the inverses. The last entry of `sum
+r g` is the sum of an agent's rewards, so after one pull it is the value itself.
 
-An agent that drops out stays in the sums with what it last sent. A failed pull was paid for and counts as the
-agent's worst mean so far.
+An agent that drops out stays in the sums with its last report. A failed pull uses up a trial and counts as
+the agent's worst mean so far.
 
 [Dai2023] Dai, Shu, Verma, Fan, Low, Jaillet. Federated neural bandits. ICLR 2023.
 """
@@ -55,17 +56,19 @@ from fbo_flower.space.space import SearchSpace
 
 @dataclass(frozen=True)
 class FNState:
-    """What the server knows.
+    """The server's state.
 
     Parameters
     ----------
-    arms_seed, dim : of the arms
-    grams, responses, weights : agent -> what it last sent; the first as triangles
-    fresh : agents that have sent since the last exchange
-    asked : whether the others were asked for theirs
-    exchanges : how many there were
-    merged : mean inverse as a triangle, and mean weights, of the last exchange that had them
-    told : agent -> the exchange whose sums it holds
+    agents : agents of the registration
+    arms_seed, dim : seed and dimension of the arms
+    progress : every agent's next trial
+    grams, responses, weights : agent -> its last `sum g g^T` (a triangle), `sum r g` and network weights
+    fresh : agents that sent sums since the last exchange
+    asked : whether the other agents were asked for their sums
+    exchanges : number of exchanges so far
+    merged : mean inverse (a triangle) and mean weights of the last exchange that had them
+    synced : agent -> number of the last exchange whose sums it received
     """
 
     agents: tuple[str, ...]
@@ -79,22 +82,22 @@ class FNState:
     asked: bool = False
     exchanges: int = 0
     merged: Mapping[str, Array] = field(default_factory=dict)
-    told: Mapping[str, int] = field(default_factory=dict)
+    synced: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FNUCB(Bandit[FNState]):
-    """Federated neural bandit over random arms; slow, for small budgets; see `Bandit` for the other options.
+    """Federated neural bandit over random arms, slow, for small budgets; `Bandit` describes other options.
 
     Parameters
     ----------
-    width : hidden units of the network; one layer
-    regulariser : `lam`
-    nu_a, nu_b : of the linear and of the network's bound
-    mix_from, mix_until : pulls between which the network's bound takes over from the linear one
-    train_steps, learning_rate : gradient steps at an exchange, and their length
-    train_until : no training after that many pulls
-    threshold : of the exchange criterion; 0 exchanges in every round
+    width : hidden units of the network, which has one hidden layer
+    regulariser : `lam`, multiple of the identity that is added to every `sum g g^T`
+    nu_a, nu_b : factors of the exploration term in the linear bound, and in the network's bound
+    mix_from, mix_until : numbers of pulls between which the network's bound gradually replaces the linear one
+    train_steps, learning_rate : number and size of the gradient steps at an exchange
+    train_until : number of pulls after which networks are no longer trained
+    threshold : growth of an agent's matrix that triggers an exchange; 0: an exchange in every round
     arms_seed : seed of arms and initial weights; None: the server draws one
     """
 
@@ -151,7 +154,7 @@ class FNUCB(Bandit[FNState]):
         if state.fresh and late and not state.asked:
             last = max(state.progress.next_trial.values())
             tasks = {}
-            for agent in late:  # those whose last report was lost have a pull to tell of as well
+            for agent in late:  # an agent whose last report was lost also has a pull to report
                 task = self._task(state, agent, server_round)
                 pulls = min(1, last - task.trial)
                 tasks[agent] = replace(task, num_trials=pulls, values={**task.values, "send": True})
@@ -162,29 +165,30 @@ class FNUCB(Bandit[FNState]):
 
     def tell(self, state: FNState, phase: Phase, reports: Mapping[str, Report]) -> FNState:
         known = {"gram": dict(state.grams), "response": dict(state.responses), "weights": dict(state.weights)}
-        fresh, told = set(state.fresh), dict(state.told)
-        for agent, answer in reports.items():
-            for name, array in answer.arrays.items():
+        fresh, synced = set(state.fresh), dict(state.synced)
+        for agent, report in reports.items():
+            for name, array in report.arrays.items():
                 known[name][agent] = np.asarray(array, dtype=np.float64)
-            if "gram" in answer.arrays and "response" in answer.arrays:
+            if "gram" in report.arrays and "response" in report.arrays:
                 fresh.add(agent)
-            if answer.num_trials:
-                told[agent] = state.exchanges
+            if report.num_trials:
+                synced[agent] = state.exchanges
         parts = [in_order(known[name]) for name in ("gram", "response", "weights")]
         progress = state.progress.advance(reports)
         order = tuple(sorted(fresh, key=natural_key))
         return replace(
             state, progress=progress, grams=parts[0], responses=parts[1], weights=parts[2], fresh=order,
-            told=in_order(told),
+            synced=in_order(synced),
         )  # fmt: skip
 
     def finished(self, state: FNState) -> bool:
         return all(state.progress.of(agent) >= self.budget for agent in state.agents)
 
     def _task(self, state: FNState, agent: str, server_round: int) -> Task:
+        """Return an agent's task of one pull, with the sums of the last exchange if it lacks them."""
         values: dict[str, int] = {"arms.seed": state.arms_seed, "exchange": state.exchanges}
         arrays: dict[str, AnyArray] = {}
-        if state.told.get(agent, 0) < state.exchanges:
+        if state.synced.get(agent, 0) < state.exchanges:
             others = [other for other in state.grams if other != agent]
             size = num_weights(self.neural_options(), state.dim)
             zero_gram, zero = np.zeros(size * (size + 1) // 2), np.zeros(size)
@@ -197,7 +201,7 @@ class FNUCB(Bandit[FNState]):
         return Task(Phase.TRAIN, server_round, state.progress.of(agent), 1, arrays, values)
 
     def _exchange(self, state: FNState) -> FNState:
-        """Merge what was sent [Dai2023, Alg. 2]."""
+        """Average the agents' inverses `V_m^-1` and network weights [Dai2023, Alg. 2]."""
         options, merged = self.neural_options(), dict(state.merged)
         size = num_weights(options, state.dim)
         if options.alpha(max(state.progress.next_trial.values())) > 0:

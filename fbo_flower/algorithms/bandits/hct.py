@@ -1,6 +1,6 @@
-"""HCT, the high-confidence tree, by every agent alone: the X-armed bandits' local baseline [Azar2014].
+"""HCT, the high-confidence tree, run by every agent alone: the local baseline of X-armed bandits [Azar2014].
 
-The mathematics is in `numerics.hct`. An agent decides after every evaluation, so a task is one session.
+The mathematics is in `numerics.bandits.hct`. An agent chooses the next cell after every evaluation.
 
 [Azar2014] Azar, Lazaric, Brunskill. Online stochastic optimization under correlated bandit feedback.
     ICML 2014.
@@ -26,7 +26,7 @@ from fbo_flower.space.space import SearchSpace
 
 @dataclass(frozen=True)
 class HCTState:
-    """Who there is and how far each has come."""
+    """The server's state: the agents of the registration, and every agent's next trial."""
 
     agents: tuple[str, ...]
     progress: Progress = field(default_factory=Progress)
@@ -34,11 +34,11 @@ class HCTState:
 
 @dataclass(frozen=True, kw_only=True)
 class HCT(XArmedBandit[HCTState]):
-    """Optimistic tree search by every agent alone; `XArmedBandit` explains the other options.
+    """Optimistic tree search by every agent alone; `XArmedBandit` describes the other options.
 
     Parameters
     ----------
-    delta : probability of failure
+    delta : probability that a confidence interval fails
     """
 
     name: ClassVar[str] = "hct"
@@ -51,7 +51,7 @@ class HCT(XArmedBandit[HCTState]):
         check_number("delta", self.delta, 1e-300, 1 - 1e-9)
 
     def tree_options(self, space: SearchSpace) -> HCTOptions:
-        """Return the constants of the search in this space."""
+        """Return the constants of the tree search in a search space."""
         dim = space.dimension
         return HCTOptions(dim, self.branching(dim), self.nu, self.rho, self.c, self.delta)
 
@@ -90,7 +90,7 @@ class HCT(XArmedBandit[HCTState]):
     # -- the agent's half ----------------------------------------------------------------------
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
-        """Pull one cell after the other, as many as the task asks for."""
+        """Pull one cell after another, as many as the task asks for."""
         tree, next_trial = self._tree(agent_state), agent_state.next_trial
         succeeded = int(np.sum(agent_state.arrays.get("succeeded", np.zeros(1))))
         while next_trial < task.end:
@@ -100,7 +100,7 @@ class HCT(XArmedBandit[HCTState]):
             outcome = yield Query(centre, np.ones(1, dtype=np.int64))
             next_trial, value = outcome.end, float(outcome.values[0])
             succeeded += int(np.isfinite(value))
-            if not np.isfinite(value):  # paid for, and says that the cell is no good: the worst mean so far
+            if not np.isfinite(value):  # a failed pull counts as the worst mean so far
                 value = min((t / n for t, n in zip(tree.total, tree.count, strict=True) if n), default=0.0)
             tree.learn(cell, value)
         arrays = {f"tree.{name}": np.asarray(array) for name, array in tree.arrays().items()}
@@ -129,7 +129,7 @@ class HCT(XArmedBandit[HCTState]):
         return Tree.from_arrays(options, cast(Any, kept)) if kept else Tree(options)
 
     def _best(self, tree: Tree) -> int:
-        """Return the pulled cell with the best lower bound; there must be one."""
+        """Return the pulled cell with the best lower bound; at least one cell must have been pulled."""
         count = np.array(tree.count)
         pulled = np.flatnonzero(count > 0)
         radius = self.c * np.sqrt(tree.options.log_term(power_above(max(1, tree.t - 1))) / count[pulled])

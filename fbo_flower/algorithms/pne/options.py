@@ -1,4 +1,4 @@
-"""The options of PF-PNE, of its racing variant, and of its two halves."""
+"""The options of PF-PNE, of its racing variant, and of each of its stages alone."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ LITERAL_ONLY = ("gap", "c", "c1", "delta", "h0", "aggregate", "trim", "secure_su
 
 @dataclass(frozen=True, kw_only=True)
 class PhasedOptions(XArmedBandit[State]):
-    """Options of phased elimination; `XArmedBandit` explains the other options.
+    """Options of phased elimination; `XArmedBandit` describes the other options.
 
     Parameters
     ----------
-    gap : `Delta`, how far the mean of the objectives may be from an agent's own at their optima
-    c1 : of the confidence radius `c sqrt(log(c1 T / delta) / n)`
-    delta : probability of failure; None: `1 / M`
-    h0 : "literal": the deepest `h` with `nu rho^h >= Delta`; "ceil": the first with `nu rho^h <= Delta`
-    aggregate : of the agents' means of a cell: "mean" (the paper), or, where some may lie, "median" or
-        "trimmed"; these are less efficient, so that every depth takes more pulls
-    trim : share of the agents that "trimmed" leaves out on either side
-    secure_sums : least number of agents over which the server adds up what they measured, without seeing the
-        report of any one; with "mean" only. 0: the server sees all reports
+    gap : `Delta`, largest expected difference at the optima between the mean of all objectives and an agent's
+        own objective
+    c1 : constant of the confidence radius `c sqrt(log(c1 T / delta) / n)`
+    delta : probability that a confidence interval fails; None: `1 / M`, for `M` agents
+    h0 : transition depth, the last one of stage 1: "literal": the deepest `h` with `nu rho^h >= Delta`;
+        "ceil": the first `h` with `nu rho^h <= Delta`
+    aggregate : how the server merges the agents' means of a cell: "mean" (the paper); "median" or "trimmed"
+        if some agents may lie, which takes more pulls at every depth
+    trim : share of the agents that "trimmed" leaves out at each end
+    secure_sums : smallest number of agents in a secure sum of statistics: the server sees the sum but no
+        agent's own report; only with `aggregate = "mean"`. 0: the server sees all reports
     """
 
     gap: float = 0.01
@@ -46,24 +48,29 @@ class PhasedOptions(XArmedBandit[State]):
 
 @dataclass(frozen=True, kw_only=True)
 class PNEOptions(Bandit[State]):
-    """Personalised federated X-armed bandit; `Bandit` explains the other options.
+    """Personalised federated X-armed bandit; `Bandit` describes the other options.
+
+    Options marked (literal) have an effect only with `variant = "literal"`.
 
     Parameters
     ----------
-    variant : "literal": the paper's; "racing": cells chosen by upper bound, without parameters
-    nu, rho : a cell of depth `h` holds nothing better than its centre by more than `nu rho^h`; None: 1 and
-        1/2 for "literal"; learned by "racing", for which given ones are a lower bound
-    gap : `Delta`, how far the mean of the objectives may be from an agent's own at their optima; "literal"
-    c, c1 : of the confidence radius `c sqrt(log(c1 T / delta) / n)`; "literal"
-    delta : probability of failure; None: `1 / M`; "literal"
-    h0 : "literal": the deepest `h` with `nu rho^h >= Delta`; "ceil": the first with `nu rho^h <= Delta`
-    aggregate : of the agents' means of a cell: "mean" (the paper's), or, where some may lie, "median" or
-        "trimmed", which take more pulls; "literal"
-    trim : share of the agents that "trimmed" leaves out on either side; "literal"
-    secure_sums : least number of agents over which the server adds up what they measured, without seeing the
-        report of any one; with "mean" only. 0: the server sees all reports; "literal"
-    arity : "binary": a depth halves one dimension; "full": every dimension, for `D <= 3`
-    max_evaluations_per_round : bound of one agent's work between two messages
+    variant : "literal": the paper's algorithm; "racing": ours, which chooses cells by upper confidence bound
+        and needs no constants
+    nu, rho : smoothness: no point of a cell of depth `h` is better than its centre by more than `nu rho^h`.
+        None: 1 and 1/2 for "literal"; for "racing" they are learned, and given values are lower bounds
+    gap : `Delta`, largest expected difference at the optima between the mean of all objectives and an agent's
+        own objective (literal)
+    c, c1 : constants of the confidence radius `c sqrt(log(c1 T / delta) / n)` (literal)
+    delta : probability that a confidence interval fails; None: `1 / M`, for `M` agents (literal)
+    h0 : transition depth, the last one of stage 1: "literal": the deepest `h` with `nu rho^h >= Delta`;
+        "ceil": the first `h` with `nu rho^h <= Delta` (literal)
+    aggregate : how the server merges the agents' means of a cell: "mean" (the paper); "median" or "trimmed"
+        if some agents may lie, which takes more pulls at every depth (literal)
+    trim : share of the agents that "trimmed" leaves out at each end (literal)
+    secure_sums : smallest number of agents in a secure sum of statistics: the server sees the sum but no
+        agent's own report; only with `aggregate = "mean"`. 0: the server sees all reports (literal)
+    arity : "binary": each depth halves one dimension; "full": each depth halves every dimension, for `D <= 3`
+    max_evaluations_per_round : largest number of trials of one agent in a round
     """
 
     variant: str = "literal"
@@ -94,7 +101,7 @@ class PNEOptions(Bandit[State]):
 
 
 class Elimination(Protocol):
-    """The options that both classes share."""
+    """The options that `PhasedOptions` and `PNEOptions` share."""
 
     @property
     def gap(self) -> float: ...

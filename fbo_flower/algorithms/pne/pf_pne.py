@@ -1,7 +1,7 @@
-"""PF-PNE, personalised federated X-armed bandit with double elimination, and its two halves [Li2024].
+"""PF-PNE, the personalised federated X-armed bandit, and each of its two stages alone [Li2024].
 
-The option `variant` chooses between the paper's algorithm (`phased.py`) and one that learns its constants
-(`racing.py`).
+The option `variant` chooses between the paper's algorithm (`phased.py`) and our variant without parameters to
+set (`racing.py`).
 
 [Li2024] Li, Song, Honorio. Personalized federated X-armed bandit. AISTATS 2024 (arXiv 2310.16323).
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fbo_flower.algorithms.pne.options import PhasedOptions, PNEOptions
-from fbo_flower.algorithms.pne.phased import Phases, PNEState
+from fbo_flower.algorithms.pne.phased import PhasedPNE, PNEState
 from fbo_flower.algorithms.pne.racing import RacingPNE
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.errors import ConfigError
@@ -21,8 +21,8 @@ from fbo_flower.numerics.bandits import elimination
 
 
 @dataclass(frozen=True, kw_only=True)
-class PFPNE(Phases, PNEOptions[PNEState]):
-    """Personalised federated X-armed bandit; `PNEOptions` explains the options."""
+class PFPNE(PhasedPNE, PNEOptions[PNEState]):
+    """Personalised federated X-armed bandit; `PNEOptions` describes the options."""
 
     name: ClassVar[str] = "pf-pne"
 
@@ -30,8 +30,8 @@ class PFPNE(Phases, PNEOptions[PNEState]):
         super().__post_init__()
         if self.variant != "literal":
             raise ConfigError(
-                f"variant: expected 'literal' here, got {self.variant!r}; RacingPNE is the racing one, and "
-                "make_algorithm builds it"
+                f"variant: expected 'literal' for the class PFPNE, got {self.variant!r}; use RacingPNE, or "
+                "make_algorithm('pf-pne', {'variant': 'racing'})"
             )
 
     @classmethod
@@ -48,8 +48,8 @@ class PFPNE(Phases, PNEOptions[PNEState]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedPNE(Phases, PhasedOptions[PNEState]):
-    """Phased elimination of the mean objective: stage 1 of `PFPNE` without end; `gap` has no effect."""
+class FedPNE(PhasedPNE, PhasedOptions[PNEState]):
+    """Phased elimination of the mean objective: stage 1 of `PFPNE` at every depth; `gap` has no effect."""
 
     name: ClassVar[str] = "fed-pne"
 
@@ -59,13 +59,13 @@ class FedPNE(Phases, PhasedOptions[PNEState]):
         return self.nu, self.rho
 
     def transition(self) -> int:
-        """Return `H0`: there is no stage 2."""
+        """Return a depth that is never exceeded: there is no stage 2."""
         return elimination.NEVER
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalPNE(Phases, PhasedOptions[PNEState]):
-    """Phased elimination by every agent alone: stage 2 of `PFPNE` from the root, no communication."""
+class LocalPNE(PhasedPNE, PhasedOptions[PNEState]):
+    """Phased elimination by every agent alone: stage 2 of `PFPNE` without stage 1, no communication."""
 
     name: ClassVar[str] = "local-pne"
 
@@ -75,5 +75,5 @@ class LocalPNE(Phases, PhasedOptions[PNEState]):
         return self.nu, self.rho
 
     def transition(self) -> int:
-        """Return `H0`: there is no stage 1."""
+        """Return -1: there is no stage 1."""
         return -1

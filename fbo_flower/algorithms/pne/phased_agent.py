@@ -1,7 +1,7 @@
-"""The agent's half of PF-PNE: its own statistics, and the second elimination [Li2024, Alg. 2-3].
+"""PF-PNE on the agent: its own statistics, and the elimination of stage 2 [Li2024, Alg. 2-3].
 
 Notation: `h` depth, `K_m^h` the agent's active cells (ascending indices), `K^h` the survivors of stage 1.
-All of it lives in the agent's state's arrays: sums per cell, never a row per pull.
+The agent's state stores a count and a sum per cell, not a row per pull.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Survivors:
 
     @staticmethod
     def nothing() -> Survivors:
-        """Return what an agent alone has."""
+        """Return the survivors before any depth of stage 1 has ended: none."""
         return Survivors(_NONE, _NONE, np.empty(0), np.empty(0))
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, AnyArray]) -> Survivors:
-        """Read what `to_arrays` wrote; nothing if it is not there."""
+        """Return the survivors that `to_arrays` wrote; none if the arrays are missing."""
         if "shared.depth" not in arrays:
             return Survivors.nothing()
         depth, index = (np.asarray(arrays[f"shared.{n}"], dtype=np.int64) for n in ("depth", "index"))
@@ -42,11 +42,11 @@ class Survivors:
         return Survivors(depth, index, mean, radius)
 
     def to_arrays(self) -> dict[str, AnyArray]:
-        """Return the arrays under the names they have in a task and in an agent's state."""
+        """Return the arrays under their names in a task and in an agent's state."""
         return {f"shared.{n}": getattr(self, n) for n in ("depth", "index", "mean", "radius")}
 
     def add(self, depth: int, index: IntArray, mean: Array, radius: Array) -> Survivors:
-        """Return this with one more depth behind it."""
+        """Return these survivors with those of one more depth appended."""
         return Survivors(
             np.concatenate([self.depth, np.full(len(index), depth, dtype=np.int64)]),
             np.concatenate([self.index, index]),
@@ -55,17 +55,17 @@ class Survivors:
         )
 
     def after(self, rows: int) -> Survivors:
-        """Return this without its first rows."""
+        """Return these survivors without the first `rows` rows."""
         return Survivors(self.depth[rows:], self.index[rows:], self.mean[rows:], self.radius[rows:])
 
-    def join(self, news: Survivors) -> Survivors:
-        """Return this with the depths of `news` behind it that were not known yet."""
-        rows = ~np.isin(news.depth, self.depth)
+    def join(self, received: Survivors) -> Survivors:
+        """Return these survivors with the new depths of `received` appended."""
+        rows = ~np.isin(received.depth, self.depth)
         return Survivors(
-            np.concatenate([self.depth, news.depth[rows]]),
-            np.concatenate([self.index, news.index[rows]]),
-            np.concatenate([self.mean, news.mean[rows]]),
-            np.concatenate([self.radius, news.radius[rows]]),
+            np.concatenate([self.depth, received.depth[rows]]),
+            np.concatenate([self.index, received.index[rows]]),
+            np.concatenate([self.mean, received.mean[rows]]),
+            np.concatenate([self.radius, received.radius[rows]]),
         )
 
     def at(self, depth: int) -> tuple[IntArray, Array, Array]:
@@ -75,8 +75,8 @@ class Survivors:
 
 
 @dataclass(frozen=True)
-class Levels:
-    """All cells that the agent pulled: depth, index, pulls and sum of values, each `(n,)`, in their order."""
+class CellStatistics:
+    """The cells that the agent pulled, by depth and index: pulls and sum of values; all arrays `(n,)`."""
 
     depth: IntArray
     index: IntArray
@@ -84,16 +84,18 @@ class Levels:
     total: Array
 
     @staticmethod
-    def read(agent_state: AgentState) -> Levels:
-        """Return what the agent's state holds."""
+    def read(agent_state: AgentState) -> CellStatistics:
+        """Return the statistics in the agent's state."""
         if "cells.depth" not in agent_state.arrays:
-            return Levels(_NONE, _NONE, _NONE, np.empty(0))
+            return CellStatistics(_NONE, _NONE, _NONE, np.empty(0))
         names = ("depth", "index", "count")
         depth, index, count = (np.asarray(agent_state.arrays[f"cells.{n}"], dtype=np.int64) for n in names)
-        return Levels(depth, index, count, np.asarray(agent_state.arrays["cells.total"], dtype=np.float64))
+        return CellStatistics(
+            depth, index, count, np.asarray(agent_state.arrays["cells.total"], dtype=np.float64)
+        )
 
     def of(self, depth: int, index: IntArray) -> tuple[IntArray, Array]:
-        """Return pulls and sums of cells `(n,)` of one depth; 0 where it was never pulled."""
+        """Return pulls and sums of values of cells `(n,)` of one depth; 0 for cells without pulls."""
         rows = np.flatnonzero(self.depth == depth)
         known = elimination.contains(self.index[rows], index)
         place = rows[elimination.positions(self.index[rows], index[known])]
@@ -101,14 +103,14 @@ class Levels:
         count[known], total[known] = self.count[place], self.total[place]
         return count, total
 
-    def add(self, depth: int, index: IntArray, count: IntArray, total: Array) -> Levels:
-        """Return this after more pulls of cells of one depth."""
+    def add(self, depth: int, index: IntArray, count: IntArray, total: Array) -> CellStatistics:
+        """Return the statistics with more pulls of cells of one depth added."""
         before, sums = self.of(depth, index)
         rest = ~((self.depth == depth) & elimination.contains(np.sort(index), self.index))
         depths = np.concatenate([self.depth[rest], np.full(len(index), depth, dtype=np.int64)])
         indices = np.concatenate([self.index[rest], index])
         order = np.lexsort((indices, depths))
-        return Levels(
+        return CellStatistics(
             depths[order],
             indices[order],
             np.concatenate([self.count[rest], before + count])[order],
@@ -118,7 +120,7 @@ class Levels:
 
 @dataclass(frozen=True)
 class PhasedSearch:
-    """Where the agent's own elimination stands: `h` and `K_m^h`."""
+    """The state of the agent's elimination in stage 2: `h`, `K_m^h` and the survivors of stage 1."""
 
     num_agents: int
     depth: int
@@ -127,7 +129,7 @@ class PhasedSearch:
 
     @staticmethod
     def read(agent_state: AgentState, num_agents: int, task: Task) -> PhasedSearch:
-        """Return what the agent's state holds, with what the task tells of stage 1."""
+        """Return the search in the agent's state, with the survivors in the task added."""
         arrays = agent_state.arrays
         shared = Survivors.from_arrays(arrays).join(Survivors.from_arrays(task.arrays))
         depth = int(np.asarray(arrays["search.depth"])[0]) if "search.depth" in arrays else 0
@@ -136,11 +138,11 @@ class PhasedSearch:
 
 
 def session(task: Task, agent_state: AgentState, constants: elimination.Constants, arity: int) -> Session:
-    """Take in what the server has found, then pull the cells of a depth until the task's trials are used."""
+    """Store the survivors in the task, then pull the cells of a depth until the task's trials are used."""
     search = PhasedSearch.read(agent_state, int(task.values["agents"]), task)
-    agent_state = write(agent_state, Levels.read(agent_state), search)
+    agent_state = write(agent_state, CellStatistics.read(agent_state), search)
     while (left := task.end - agent_state.next_trial) > 0:
-        if "cells" in task.arrays:  # stage 1 [Li2024, Alg. 1]
+        if "cells" in task.arrays:  # stage 1 [Li2024, Alg. 2, lines 5-7]
             cells = np.asarray(task.arrays["cells"], dtype=np.int64)
             wanted = np.asarray(task.arrays["pulls"], dtype=np.int64)
             work = together(agent_state, int(task.values["depth"]), cells, wanted, left, search)
@@ -153,14 +155,14 @@ def session(task: Task, agent_state: AgentState, constants: elimination.Constant
         outcome = yield Query(space.snap(centres), work.pulls)
         assert outcome.counts is not None
         sums = np.where(outcome.counts > 0, outcome.values * outcome.counts, 0.0)
-        levels = Levels.read(agent_state).add(work.depth, work.index, outcome.counts, sums)
-        agent_state = write(agent_state.passed_to(outcome.end), levels, search)
+        statistics = CellStatistics.read(agent_state).add(work.depth, work.index, outcome.counts, sums)
+        agent_state = write(agent_state.passed_to(outcome.end), statistics, search)
     return agent_state
 
 
 @dataclass(frozen=True)
 class Work:
-    """Cells of one depth to pull next, ascending, and how often; and where the search stands then."""
+    """Cells of one depth to pull next, ascending, with the pulls of each, and the search at that point."""
 
     depth: int
     index: IntArray
@@ -168,9 +170,9 @@ class Work:
     search: PhasedSearch
 
 
-def write(agent_state: AgentState, levels: Levels, search: PhasedSearch) -> AgentState:
-    """Return the agent's state with these statistics."""
-    cells = {f"cells.{n}": getattr(levels, n) for n in ("depth", "index", "count", "total")}
+def write(agent_state: AgentState, statistics: CellStatistics, search: PhasedSearch) -> AgentState:
+    """Return the agent's state with these statistics and this search stored."""
+    cells = {f"cells.{n}": getattr(statistics, n) for n in ("depth", "index", "count", "total")}
     return agent_state.write(
         **cells,
         **search.shared.to_arrays(),
@@ -185,47 +187,52 @@ def write(agent_state: AgentState, levels: Levels, search: PhasedSearch) -> Agen
 def together(
     agent_state: AgentState, depth: int, cells: IntArray, wanted: IntArray, left: int, search: PhasedSearch
 ) -> Work:
-    """Return what stage 1 still wants of `cells`, as far as `left` pulls go."""
-    count, _ = Levels.read(agent_state).of(depth, cells)
+    """Return the pulls of `cells` that stage 1 still needs, at most `left` [Li2024, Alg. 2, lines 5-7]."""
+    count, _ = CellStatistics.read(agent_state).of(depth, cells)
     return _fit(depth, cells, np.maximum(0, wanted - count), left, search)
 
 
 def alone(
     agent_state: AgentState, search: PhasedSearch, constants: elimination.Constants, arity: int, left: int
 ) -> Work:
-    """Return what stage 2 pulls next; depths that are done are eliminated on the way [Li2024, Alg. 3]."""
-    levels = Levels.read(agent_state)
+    """Return the pulls that stage 2 makes next [Li2024, Alg. 3].
+
+    At every depth without missing pulls, cells are eliminated and the search moves to the next depth.
+    """
+    statistics = CellStatistics.read(agent_state)
     depth, active = search.depth, search.active
     deepest = partition.max_depth(agent_state.space.dimension, arity)
     while True:
         survivors, mean_of, radius_of = search.shared.at(depth)
         protected = elimination.contains(survivors, active)
-        own = active[~protected]
-        count, total = levels.of(depth, own)
-        owed = np.maximum(0, constants.pulls(depth) - count)
-        if np.any(owed) or depth >= deepest:
-            return _fit(depth, own, owed, left, PhasedSearch(search.num_agents, depth, active, search.shared))
+        own = active[~protected]  # K_m^h \ K^h
+        count, total = statistics.of(depth, own)
+        missing = np.maximum(0, constants.pulls(depth) - count)  # line 4: T_m,h,i < tau_h
+        if np.any(missing) or depth >= deepest:
+            return _fit(
+                depth, own, missing, left, PhasedSearch(search.num_agents, depth, active, search.shared)
+            )
         mean, radius = np.empty(len(active)), np.empty(len(active))
-        mean[~protected], radius[~protected] = total / count, constants.radius(count)
+        mean[~protected], radius[~protected] = total / count, constants.radius(count)  # line 7
         place = elimination.positions(survivors, active[protected])
-        mean[protected], radius[protected] = mean_of[place], radius_of[place]
-        out = elimination.eliminated(mean, radius, constants.variation(depth), protected)
-        active, depth = partition.children(active[~out], arity), depth + 1
+        mean[protected], radius[protected] = mean_of[place], radius_of[place]  # Alg. 2, line 11
+        out = elimination.eliminated(mean, radius, constants.variation(depth), protected)  # lines 8-9
+        active, depth = partition.children(active[~out], arity), depth + 1  # lines 10-11
 
 
 def recommend(agent_state: AgentState, constants: elimination.Constants) -> tuple[int, int, float] | None:
     """Return depth, index and mean of the cell with the best lower bound; None before the first success.
 
-    Cells that survived stage 1 count with the server's statistics.
+    For cells that survived stage 1 the server's statistics are used.
     """
-    levels = Levels.read(agent_state)
+    statistics = CellStatistics.read(agent_state)
     shared = Survivors.from_arrays(agent_state.arrays)
-    pulled = levels.count > 0
+    pulled = statistics.count > 0
     if not pulled.any():
         return None
-    depth, index = levels.depth[pulled], levels.index[pulled]
-    mean = levels.total[pulled] / levels.count[pulled]
-    radius = constants.radius(levels.count[pulled])
+    depth, index = statistics.depth[pulled], statistics.index[pulled]
+    mean = statistics.total[pulled] / statistics.count[pulled]
+    radius = constants.radius(statistics.count[pulled])
     for h in np.unique(shared.depth).tolist():
         survivors, mean_of, radius_of = shared.at(h)
         rows = np.flatnonzero(depth == h)
@@ -236,8 +243,8 @@ def recommend(agent_state: AgentState, constants: elimination.Constants) -> tupl
     return int(depth[best]), int(index[best]), float(mean[best])
 
 
-def _fit(depth: int, index: IntArray, owed: IntArray, left: int, search: PhasedSearch) -> Work:
-    """Take the owed pulls in ascending order of the cells until `left` are taken."""
-    taken = np.clip(left - (np.cumsum(owed) - owed), 0, owed)
+def _fit(depth: int, index: IntArray, missing: IntArray, left: int, search: PhasedSearch) -> Work:
+    """Return the first `left` of the missing pulls, in ascending order of the cells."""
+    taken = np.clip(left - (np.cumsum(missing) - missing), 0, missing)
     some = taken > 0
     return Work(depth, index[some], taken[some], search)

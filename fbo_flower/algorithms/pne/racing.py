@@ -1,12 +1,12 @@
-"""PF-PNE, racing variant, the server's half: it chooses by upper bound what all agents pull.
+"""The racing variant of PF-PNE on the server, which chooses cells for all agents by upper confidence bound.
 
-The method is in `numerics.racing`, the agent's half in `pne_race.py`. Neither nu1, rho, Delta nor a noise
-level is asked for.
+The method is in `numerics.bandits.racing`, the agent's part in `racing_agent.py`. The user sets neither `nu`,
+`rho`, `Delta` nor a noise level.
 
-What travels. Stage 1, down: depths and indices of new cells; up: a mean and a count per cell, and how many
-pulls of them are still owed. At its end, down, once: the common tree, and per cell the merged mean, pulls per
-client, variance between clients, how many took part, and whether the agent did. Stage 2, up: nothing but the
-number of evaluations done.
+Messages. Stage 1, to agents: depths and indices of new cells; to the server: a mean and a count per cell, and
+how many pulls are still to be made. At the end of stage 1, to agents, once: the common tree, and for each
+cell the merged mean, pulls per agent, variance between agents, how many agents took part, and whether this
+agent did. Stage 2, to the server: only the number of evaluations made.
 """
 
 from __future__ import annotations
@@ -47,18 +47,20 @@ MAX_INDEX = 2.0**62
 
 @dataclass(frozen=True)
 class RacingState:
-    """What the server knows.
+    """The server's state.
 
     Parameters
     ----------
-    agents : of the start; the run ends when all of these have spent their budget
-    gathering : all closed batches; a value here: it is copied before it changes
+    agents : agents of the registration; the run ends when all of them have spent their budget
+    gathering : statistics of all finished batches; copied before it is changed
+    depth, index : cells of the present batch, `(n,)`
+    progress : every agent's next trial
     rows : the agents of the gathering's rows
-    depth, index : cells of the open batch, `(n,)`
-    means, counts, owed : agent -> what it said of the open batch
-    pulls_requested : pulls of one agent in all batches
-    shared : what stage 1 found; None until its end
-    synced : agents that hold it
+    means, counts : agent -> its statistics of the present batch
+    owed : agent -> pulls of the present batch that it has still to make
+    pulls_requested : pulls of one agent in all batches together
+    shared : the result of stage 1; None until its end
+    synced : agents that have received `shared`
     """
 
     agents: tuple[str, ...]
@@ -77,7 +79,7 @@ class RacingState:
 
 @dataclass(frozen=True, kw_only=True)
 class RacingPNE(PNEOptions[RacingState]):
-    """Racing PF-PNE; `PNEOptions` explains the options, of which those for "literal" have no effect here."""
+    """Racing PF-PNE; `PNEOptions` describes the options. Those marked (literal) keep their defaults."""
 
     name: ClassVar[str] = "pf-pne"
 
@@ -88,7 +90,10 @@ class RacingPNE(PNEOptions[RacingState]):
         for name in ("variant", *LITERAL_ONLY):
             given, default = getattr(self, name), self.option_defaults()[name]
             if given != default:
-                raise ConfigError(f"{name}: expected {default!r} with variant racing, got {given!r}")
+                raise ConfigError(
+                    f"{name}: expected {default!r} with variant='racing', which does not use this option, "
+                    f"got {given!r}"
+                )
         self.racing_options(1)
 
     def racing_options(self, dim: int) -> RacingOptions:
@@ -126,7 +131,7 @@ class RacingPNE(PNEOptions[RacingState]):
     def tell(self, state: RacingState, phase: Phase, reports: Mapping[str, Report]) -> RacingState:
         means, counts, owed = dict(state.means), dict(state.counts), dict(state.owed)
         for agent, report in reports.items():
-            # a report of another number of cells says nothing about these
+            # a report on another number of cells belongs to another batch
             if "counts" in report.arrays and report.arrays["counts"].shape == state.index.shape:
                 means[agent] = np.asarray(report.arrays["means"], dtype=np.float64)
                 counts[agent] = np.asarray(report.arrays["counts"], dtype=np.int64)
@@ -145,28 +150,29 @@ class RacingPNE(PNEOptions[RacingState]):
         return all(state.progress.of(agent) >= self.budget for agent in state.agents)
 
     def _task(self, state: RacingState, agent: str, server_round: int) -> Task | None:
+        """Return an agent's task; None if it has to wait for the others."""
         trial = state.progress.of(agent)
         most = min(self.budget - trial, self.max_evaluations_per_round)
         arrays: dict[str, AnyArray] = {}
         if state.shared is None:
             owed = state.owed.get(agent, len(state.index) * state.gathering.options.first_pulls)
             if owed == 0:
-                return None  # waits for the others
+                return None
             arrays, most = {"cells.depth": state.depth, "cells.index": state.index}, min(most, owed)
         elif agent not in state.synced:
             arrays = _packed(state.shared, state.gathering, state.rows, agent)
         return Task(Phase.TRAIN, server_round, trial, most, arrays)
 
     def _close_batch(self, state: RacingState, waiting: Sequence[str]) -> RacingState:
-        """Choose the next cells, once everybody who is there has pulled these."""
+        """Choose the next batch of cells, once all waiting agents have pulled the present one."""
         if state.shared is not None or not state.means or any(state.owed.get(a, 1) > 0 for a in waiting):
             return state
         known = state.rows or state.agents
         rows = (*known, *sorted(set(state.means) - set(known), key=natural_key))
-        nothing = np.zeros(len(state.index), dtype=np.int64)
+        no_pulls = np.zeros(len(state.index), dtype=np.int64)
         gathering = state.gathering.copy()
-        means = np.array([state.means.get(agent, nothing.astype(np.float64)) for agent in rows])
-        gathering.hear(means, np.array([state.counts.get(agent, nothing) for agent in rows]))
+        means = np.array([state.means.get(agent, no_pulls.astype(np.float64)) for agent in rows])
+        gathering.hear(means, np.array([state.counts.get(agent, no_pulls) for agent in rows]))
         with np.errstate(over="ignore", invalid="ignore"):  # squares of huge values
             depth, index = gathering.next_cells(self.budget // STAGE_ONE_PART - state.pulls_requested)
         return replace(
@@ -234,11 +240,11 @@ def _result(gathering: Gathering) -> StageOneResult:
 def _packed(
     shared: StageOneResult, gathering: Gathering, rows: Sequence[str], agent: str
 ) -> dict[str, AnyArray]:
-    """Return what stage 1 found, for one agent; `pne_race.unpacked` reads it."""
+    """Return the arrays with the result of stage 1 for one agent; `racing_agent.unpacked` reads them."""
     size = shared.cells.size
-    heard = np.zeros(size, dtype=np.int64)
+    pulled = np.zeros(size, dtype=np.int64)  # whether the agent's own pulls are in a cell's merged mean
     if agent in rows and rows.index(agent) < len(gathering.counts):
-        heard = (gathering.counts[rows.index(agent)] > 0).astype(np.int64)
+        pulled = (gathering.counts[rows.index(agent)] > 0).astype(np.int64)
     return {
         "shared.depth": shared.cells.depth[:size],
         "shared.index": shared.cells.index[:size],
@@ -246,5 +252,5 @@ def _packed(
         "shared.count": shared.count,
         "shared.spread": shared.spread,
         "shared.num_clients": shared.num_clients.astype(np.int64),
-        "shared.heard": heard,
+        "shared.heard": pulled,
     }

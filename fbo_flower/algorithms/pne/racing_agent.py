@@ -1,7 +1,7 @@
-"""PF-PNE, racing variant, the agent's half: pulls for the server, then a search of its own.
+"""The racing variant of PF-PNE on the agent: pulls for the server, then a search of its own.
 
-A failed pull was paid for. In stage 1 it is no pull of the cell; in stage 2 it counts as the agent's worst
-mean so far, so that the search leaves cells that fail.
+A failed pull uses up a trial. In stage 1 it does not count as a pull of the cell; in stage 2 it counts as the
+agent's worst mean so far, so that the search avoids cells that fail.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Tally:
 
     @staticmethod
     def read(agent_state: AgentState) -> Tally:
-        """Return what the agent's state holds."""
+        """Return the tally in the agent's state."""
         arrays = agent_state.arrays
         whole = (np.asarray(arrays.get(f"tally.{n}", np.empty(0)), dtype=np.int64) for n in _TALLY[:4])
         real = (np.asarray(arrays.get(f"tally.{n}", np.empty(0)), dtype=np.float64) for n in _TALLY[4:])
@@ -46,18 +46,18 @@ class Tally:
         return Tally(depth, index, count, failed, total, squares)
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the arrays under the names they have in an agent's state."""
+        """Return the arrays under their names in an agent's state."""
         return {f"tally.{name}": getattr(self, name) for name in _TALLY}
 
     def of(self, depth: AnyArray, index: AnyArray) -> Tally:
-        """Return the rows of some cells, in their order; zeros where nothing was pulled."""
+        """Return the rows of the given cells, in their order; zeros for cells without pulls."""
         place = {cell: k for k, cell in enumerate(zip(self.depth.tolist(), self.index.tolist(), strict=True))}
         rows = [place.get(cell, -1) for cell in zip(depth.tolist(), index.tolist(), strict=True)]
         sums = (np.append(getattr(self, name), 0)[rows] for name in _TALLY[2:])
         return Tally(np.asarray(depth, np.int64), np.asarray(index, np.int64), *sums)
 
     def means(self) -> Array:
-        """Return the mean of each cell, 0 without a value."""
+        """Return the mean of each cell, 0 for a cell without a successful pull."""
         return np.asarray(self.total / np.maximum(1, self.count), dtype=np.float64)
 
     def worst(self) -> float:
@@ -65,7 +65,7 @@ class Tally:
         return float(self.means()[self.count > 0].min(initial=np.inf)) if self.count.any() else 0.0
 
     def add(self, rows: IntArray, outcome: Outcome) -> Tally:
-        """Return this after more pulls of the cells in `rows`."""
+        """Return the tally with more pulls of the cells in `rows` added."""
         assert outcome.counts is not None and outcome.squares is not None  # noqa: PT018  # repeats were asked
         sums = {name: getattr(self, name).copy() for name in _TALLY[2:]}
         sums["count"][rows] += outcome.counts
@@ -75,19 +75,19 @@ class Tally:
         return replace(self, **sums)
 
     def join(self, other: Tally) -> Tally:
-        """Return this with the cells of `other` in place of its own of the same names."""
-        place = set(zip(other.depth.tolist(), other.index.tolist(), strict=True))
+        """Return the tally with the rows of `other` replacing or extending its own."""
+        replaced = set(zip(other.depth.tolist(), other.index.tolist(), strict=True))
         mine = zip(self.depth.tolist(), self.index.tolist(), strict=True)
-        rest = np.array([cell not in place for cell in mine], dtype=bool)
+        rest = np.array([cell not in replaced for cell in mine], dtype=bool)
         return Tally(*(np.concatenate([getattr(self, n)[rest], getattr(other, n)]) for n in _TALLY))
 
 
 def session(task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> Session:
-    """Return an agent's work on one task, of either stage.
+    """Return the generator that does an agent's work on one task of stage 1 or 2.
 
     Parameters
     ----------
-    budget : `T`
+    budget : `T`, trials of the agent in all
     """
     if "cells.depth" in task.arrays:
         return _batch(task, agent_state, options)
@@ -95,7 +95,7 @@ def session(task: Task, agent_state: AgentState, options: RacingOptions, budget:
 
 
 def _batch(task: Task, agent_state: AgentState, options: RacingOptions) -> Session:
-    """Stage 1: pull the cells that the server chose."""
+    """Stage 1: pull the cells that the server chose, `first_pulls` times each."""
     batch = Tally.read(agent_state).of(task.arrays["cells.depth"], task.arrays["cells.index"])
     next_trial, succeeded = agent_state.next_trial, bool(np.any(agent_state.arrays.get("succeeded", 0)))
     while next_trial < task.end:
@@ -115,14 +115,14 @@ def _batch(task: Task, agent_state: AgentState, options: RacingOptions) -> Sessi
 
 
 def _race(task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> Session:
-    """Stage 2: pull the cell with the best upper bound, one after the other."""
+    """Stage 2: again and again, pull the cell with the best upper confidence bound."""
     search = _search(agent_state, options)
     if search is None:
         search = _start(task, agent_state, options, budget)
     cell, owed = np.asarray(agent_state.arrays.get("pending", np.zeros(2)), dtype=np.int64).tolist()
     next_trial, succeeded = agent_state.next_trial, bool(np.any(agent_state.arrays.get("succeeded", 0)))
     while next_trial < task.end:
-        if owed == 0:  # else the last task ended within the pulls of a cell
+        if owed == 0:  # otherwise the last task ended within the pulls of a cell; continue with it
             with np.errstate(over="ignore", invalid="ignore"):  # squares of huge values
                 cell, _, _, owed = search.ask()
         pulls = min(task.end - next_trial, owed)
@@ -160,14 +160,14 @@ def _query(
 
 
 def _start(task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> RacingSearch:
-    """Begin stage 2 with what all have found; pulls that failed count as the worst mean now."""
-    shared, heard = unpacked(task.arrays, options)
+    """Begin stage 2 with the result of stage 1; the agent's failed pulls now count as its worst mean."""
+    shared, pulled = unpacked(task.arrays, options)
     size = shared.cells.size
     tally = Tally.read(agent_state).of(shared.cells.depth[:size], shared.cells.index[:size])
-    if not (shared.num_clients > 1).any():  # alone: merged means are the agent's own
-        heard = tally.count > 0
-        shared = replace(shared, num_clients=heard.astype(np.int64), mean=tally.means())
-    search = RacingSearch(budget, shared, tally.count, tally.total, tally.squares, heard)
+    if not (shared.num_clients > 1).any():  # no other agent took part: use the agent's own means
+        pulled = tally.count > 0
+        shared = replace(shared, num_clients=pulled.astype(np.int64), mean=tally.means())
+    search = RacingSearch(budget, shared, tally.count, tally.total, tally.squares, pulled)
     worst = tally.worst()
     for cell in np.flatnonzero(tally.failed):
         failed = int(tally.failed[cell])
@@ -177,25 +177,30 @@ def _start(task: Task, agent_state: AgentState, options: RacingOptions, budget: 
 
 
 def unpacked(arrays: Mapping[str, AnyArray], options: RacingOptions) -> tuple[StageOneResult, BoolArray]:
-    """Return what stage 1 found, and in which cells' merged means the agent's own pulls are."""
+    """Return the result of stage 1, and for each cell whether its merged mean has pulls of this agent."""
     names = ("depth", "index", "num_clients", "heard", "mean", "count", "spread")
     if any(f"shared.{name}" not in arrays for name in names):
-        raise WireError("shared: expected what stage 1 found with the first task of stage 2, got none")
+        raise WireError(
+            f"shared: expected {', '.join(f'shared.{name}' for name in names)} "
+            f"with the first task of stage 2, got {', '.join(name for name in arrays) or 'no array'}"
+        )
     whole = [np.asarray(arrays[f"shared.{name}"], dtype=np.int64) for name in names[:4]]
     real = [np.asarray(arrays[f"shared.{name}"], dtype=np.float64) for name in names[4:]]
     if len({len(array) for array in (*whole, *real)}) != 1:
-        raise WireError("shared: expected arrays of one length")
-    depth, index, num_clients, heard = whole
+        lengths = sorted({len(array) for array in (*whole, *real)})
+        raise WireError(f"shared: expected arrays of one length, got lengths {lengths}")
+    depth, index, num_clients, pulled = whole
     mean, count, spread = real
     return StageOneResult(
         grown_tree(options, depth, index, mean), mean, count, spread, num_clients
-    ), heard > 0
+    ), pulled > 0
 
 
 def best_cell(agent_state: AgentState, options: RacingOptions) -> tuple[int, int, float] | None:
-    """Return depth, index and mean of the cell to use; None before the first success.
+    """Return depth, index and mean of the cell to recommend; None before the first success.
 
-    In stage 2 the best lower bound; in stage 1, where all cells have the same pulls, the best own mean.
+    In stage 2 it has the best lower bound; in stage 1, where all cells have equally many pulls, the best mean
+    of the agent's own pulls.
     """
     if not np.any(agent_state.arrays.get("succeeded", 0)):
         return None
