@@ -1,4 +1,4 @@
-"""What an observation is worth, to an agent alone and to all together: KG, EI or ES [Zhan2025, Eq. 6]."""
+"""Acquisition values of one agent, and of all agents jointly: KG, EI or ES [Zhan2025, Eqs. 4, 6 and 7]."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def own_gain(
     noise_variance: float,
     rng: np.random.Generator,
 ) -> Array:
-    """Return what one observation of every point is worth under one posterior, `(S,)`.
+    """Return the acquisition value of every point under one posterior, `(S,)` [Zhan2025, Eq. 4 for KG].
 
     Parameters
     ----------
     mean : `(S,)`
     factor : `(S, r)`, the covariance is `factor factor^T`
-    rng : draws maxima for "es"
+    rng : for "es", which draws maxima
     """
     if options.acquisition == "kg":
         return knowledge_gradient_from_factor(mean, factor, noise_variance)
@@ -58,13 +58,13 @@ def joint_design(
     noise_variance: float,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Return an index into the point set for each agent, `(N,)`, that maximises Eq. 6.
+    """Return the joint design that maximises Eq. 6: for each agent an index into the point set, `(N,)`.
 
     Parameters
     ----------
     mean, factor : of the central model, `(S,)` and `(S, k)`
-    own : `(N, S)`, what every point is worth to each agent alone
-    beta : weight of `own`
+    own : `(N, S)`, each agent's own acquisition value at every point
+    beta : `beta_t`, weight of `own`
     """
     acquisition: BatchAcquisition
     if options.acquisition == "es":
@@ -75,6 +75,6 @@ def joint_design(
         if options.acquisition == "ei":
             acquisition = BatchExpectedImprovement(mean, factor, float(mean.max()), draws)
         else:
-            acquisition = BatchKnowledgeGradient(mean, factor, noise_variance, draws)
+            acquisition = BatchKnowledgeGradient(mean, factor, noise_variance, draws)  # Eqs. 7 and 9
     num_starts = options.num_starts or (1 if beta >= 1.0 else 3)
     return maximise_batch(acquisition, own, beta, num_starts, rng).index

@@ -1,6 +1,7 @@
-"""The agent's half of Co-KG: its warm-up, its posterior at the pivots, its own knowledge gradient.
+"""Co-KG on the agent: its warm-up, its posterior at the pivots, its own knowledge gradient.
 
-Notation as in `co_kg_state`; `x (n, F)`, `y (n,)` are an agent's observations as they are modelled.
+Notation as in `state.py`; `x (n, F)`, `y (n,)` are an agent's observations as features and standardised
+values.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ def moments(values: Array) -> Array:
     return np.array([len(values), np.ldexp(small.mean(), exponent), np.ldexp(spread, exponent)])
 
 
-# -- what it proposes ------------------------------------------------------------------------------
+# -- proposals -------------------------------------------------------------------------------------
 
 
 def propose(
     options: CoKGOptions[State], task: Task, agent_state: AgentState, rng: np.random.Generator
 ) -> Query | None:
-    """Return the warm-up in one batch, then the server's point; without one the agent's own choice."""
+    """Return the warm-up as one batch; later the server's point, or without one the agent's own choice."""
     trial = agent_state.next_trial
     if trial >= task.end:
         return None
@@ -71,7 +72,7 @@ def propose(
 def own_choice(
     options: CoKGOptions[State], agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
 ) -> Array:
-    """Return the point `(D,)` that is worth most under the agent's own posterior."""
+    """Return the point `(D,)` with the largest acquisition value under the agent's own posterior [Eq. 4]."""
     points, basis, pivots = _frame(options, agent_state.space, _key(setting))
     x, y = observations(options, agent_state, setting)
     mean, covariance = pool([observe(x, y, pivots, setting.hyperparameters)])
@@ -84,11 +85,11 @@ def own_choice(
 def best_of_set(
     options: CoKGOptions[State], agent_state: AgentState, setting: SharedPrior, added: Array | None = None
 ) -> tuple[int, Array, float]:
-    """Return where the agent's posterior mean is largest on the point set: index, point `(D,)` and mean.
+    """Return index, point `(D,)` and value of the maximum of the agent's posterior mean on the point set.
 
     Parameters
     ----------
-    added : `(K, D)`, points that the server put after those of the set
+    added : `(K, D)`, points that the server appended to the point set
     """
     points = options.points(agent_state.space)
     if added is not None:
@@ -99,7 +100,7 @@ def best_of_set(
     return best, points[best], float(mean[best])
 
 
-# -- what it reports -------------------------------------------------------------------------------
+# -- reports ---------------------------------------------------------------------------------------
 
 
 def warm_up(
@@ -107,7 +108,7 @@ def warm_up(
 ) -> dict[str, AnyArray]:
     """Return moments and hyperparameters of the agent's own values; nothing before three successes.
 
-    Two successes could be read off their mean and standard deviation.
+    From mean and standard deviation of two values the server could compute both values.
     """
     if agent_state.history.num_succeeded < 3:
         return {}
@@ -119,17 +120,18 @@ def warm_up(
     x = agent_state.space.features(points)
     found = gp.fit(x, y, options.kernel, rng, isotropic=options.isotropic).hyperparameters
     theta = found.to_array()
-    theta[-2:] += 2.0 * np.log(own[2])  # from the agent's units to those of the values
+    theta[-2:] += 2.0 * np.log(own[2])  # variances: from standardised to transformed values
     return {"moments": own, "theta": theta}
 
 
 def posterior(
     options: CoKGOptions[State], agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
 ) -> dict[str, AnyArray]:
-    """Return mean `(r,)` and packed covariance at the pivots, or for "product" what was added to the prior.
+    """Return mean `(r,)` and packed covariance at the pivots [Zhan2025, Eq. 3].
 
-    `mean_noise_stddev` adds a draw of the prior, scaled, to the mean: `L e`, or `(I + Lambda) e` to the
-    shift.
+    With `central = "product"` return the precision and shift that the observations add to the prior instead.
+    `mean_noise_stddev` adds noise: a scaled draw from the prior, `L e`, to the mean, or `(I + Lambda) e` to
+    the shift.
     """
     pivots = agent_state.space.features(setting.pivots)
     x, y = observations(options, agent_state, setting)
@@ -148,18 +150,21 @@ def posterior(
 
 
 def disclosed_trials(task: Task, agent_state: AgentState) -> dict[str, AnyArray]:
-    """Return the trials of this task, NaN where one failed; with the first, those from before the study."""
+    """Return points and values of this task, NaN for a failed trial.
+
+    The first task's trials include those from before the study.
+    """
     history = agent_state.history
     rows = (history.trials < task.end) & ((history.trials >= task.trial) | (task.trial == 0))
     return {"points": history.points[rows], "values": history.values[rows]}
 
 
-# -- the point set in the coordinates of a setting -------------------------------------------------
+# -- the point set in the coordinates of a shared prior --------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Key:
-    """What the coordinates depend on, as bytes."""
+    """Hyperparameters and pivots as bytes: the key under which `_frame` is cached."""
 
     theta: bytes
     pivots: bytes
@@ -183,7 +188,7 @@ def extend(features: Array, pivots: Array, hyperparameters: gp.Hyperparameters) 
     factor = pivot_factor(pivots, hyperparameters)
     if factor.jitter > 0.0:
         raise NumericalError(
-            f"pivots: expected {len(pivots)} points that determine the prior, got some twice; "
-            "try a larger rank_cut"
+            f"pivots: expected {len(pivots)} points with a positive definite prior covariance, got equal or "
+            "nearly equal points; try a larger rank_cut"
         )
     return np.ascontiguousarray(factor.solve_lower(prior_covariance(pivots, features, hyperparameters)).T)

@@ -1,7 +1,7 @@
-"""The server's half of Co-KG: the central model, the joint design, the recommendation.
+"""Co-KG on the server: the central model, the agents' own acquisition values, the recommendation.
 
-Notation as in `co_kg_state`; `u = scale v (k,)` are orthonormal coordinates, in which distances are those on
-the point set (`numerics.pivots.principal`). Only the server uses them.
+Notation as in `state.py`. The server uses coordinates `u = scale v (k,)`, in which the distance of two
+functions equals their distance on the point set (`numerics.surrogates.pivots.principal`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class Frame:
-    """The point set under one setting, and points that were added to it.
+    """The point set in the coordinates of a shared prior, with the points that were added to it.
 
     Attributes
     ----------
     points : `(S, D)`
-    basis : `(S, r)`, the function on the points is `basis v`
-    lift : `(S, k)`, and `lift u`
+    basis : `(S, r)`; the function's values at the points are `basis v`
+    lift : `(S, k)`; they are also `lift u`
     scale : `(k, r)`, `u = scale v`
     """
 
@@ -60,7 +60,7 @@ def _base(options: CoKGOptions[State], space: SearchSpace, theta: bytes) -> Fram
 def frame(
     options: CoKGOptions[State], space: SearchSpace, setting: SharedPrior, added: Array | None
 ) -> Frame:
-    """Return the point set in the coordinates of a setting, with `added (K, D)` at its end."""
+    """Return the point set in the coordinates of a shared prior, with `added (K, D)` appended."""
     base = _base(options, space, setting.hyperparameters.to_array().tobytes())
     if added is None:
         return base
@@ -82,7 +82,7 @@ class Central:
     ----------
     mean : `(S,)`
     factor : `(S, k)`, the covariance is `factor factor^T`
-    inner : `(k, k)`, the barycenter in the server's coordinates; None for a product
+    inner : `(k, k)`, the barycenter's covariance in the coordinates `u`; None for a product
     """
 
     mean: Array
@@ -102,15 +102,17 @@ def central_barycenter(
     Parameters
     ----------
     weights : `(N,)`, summing to 1
-    start : the barycenter of the last round
+    start : the barycenter of the last round, from which the fixed-point iteration starts
     """
-    covariances = np.array([frame.scale @ belief.covariance @ frame.scale.T for belief in posteriors])  # of u
+    covariances = np.array(
+        [frame.scale @ posterior.covariance @ frame.scale.T for posterior in posteriors]
+    )  # of u
     if start is not None and start.shape != covariances.shape[1:]:
         start = None
     found = bures.barycenter(
         covariances, weights, options.tolerance, start=start, rank_cut=options.rank_cut
-    ).covariance
-    mean = weights @ np.array([belief.mean for belief in posteriors])
+    ).covariance  # Eq. 8
+    mean = weights @ np.array([posterior.mean for posterior in posteriors])
     return Central(frame.basis @ mean, frame.lift @ square_root(found), found)
 
 
@@ -120,16 +122,16 @@ def agent_weights(
     """Return the weight of each agent in the central model, `(N,)`, summing to 1."""
     if options.weights == "uniform":
         return np.full(len(posteriors), 1.0 / len(posteriors))
-    means = np.array([frame.scale @ belief.mean for belief in posteriors])
+    means = np.array([frame.scale @ posterior.mean for posterior in posteriors])
     return reliability(
-        means, np.array([frame.scale @ belief.covariance @ frame.scale.T for belief in posteriors])
+        means, np.array([frame.scale @ posterior.covariance @ frame.scale.T for posterior in posteriors])
     )
 
 
 def agreement_of(posteriors: Mapping[str, WhitenedPosterior]) -> dict[str, float]:
-    """Return a p-value per agent for sharing the others' objective; small says that it does not.
+    """Return a p-value per agent for the hypothesis that it shares the other agents' objective.
 
-    Only for agents that report increments; nothing with fewer than two of them.
+    Only agents that report increments are tested; with fewer than two of them the result is empty.
     """
     agents = sorted((a for a, b in posteriors.items() if b.increment is not None), key=natural_key)
     if len(agents) < 2:
@@ -139,13 +141,13 @@ def agreement_of(posteriors: Mapping[str, WhitenedPosterior]) -> dict[str, float
 
 
 def central_product(frame: Frame, increments: Sequence[Increment]) -> Central:
-    """Return the posterior given the observations behind all increments."""
+    """Return the posterior given all observations that the increments summarise."""
     mean, covariance = pool(increments)
     return Central(frame.basis @ mean, frame.basis @ cholesky(covariance).lower)
 
 
 def square_root(covariance: Array) -> Array:
-    """Return `B (k, j)` with `B B^T` the covariance, without its empty directions."""
+    """Return `B (k, j)` with `B B^T` equal to the covariance, without directions of zero variance."""
     eigenvalues, vectors = np.linalg.eigh(covariance)
     keep = eigenvalues > 1e-12 * max(float(eigenvalues[-1]), 0.0)
     root: Array = vectors[:, keep] * np.sqrt(eigenvalues[keep])
@@ -153,7 +155,7 @@ def square_root(covariance: Array) -> Array:
 
 
 def weighted(increments: Sequence[Increment], weights: Array) -> list[Increment]:
-    """Return increments times `N w_n`: as they are for uniform weights."""
+    """Return the increments multiplied by `N w_n`, which leaves them unchanged for uniform weights."""
     shares = len(weights) * weights
     return [
         Increment(share * i.precision, share * i.shift) for share, i in zip(shares, increments, strict=True)
@@ -163,7 +165,7 @@ def weighted(increments: Sequence[Increment], weights: Array) -> list[Increment]
 def increment_of(
     options: CoKGOptions[State], space: SearchSpace, setting: SharedPrior, histories: Sequence[History]
 ) -> Increment:
-    """Return what disclosed trials add to the prior."""
+    """Return the precision and shift that disclosed trials add to the prior."""
     pivots = space.features(setting.pivots)
     total = observe(np.empty((0, pivots.shape[1])), np.empty(0), pivots, setting.hyperparameters)
     for history in histories:
@@ -183,17 +185,17 @@ def own_gains(
     noise_variance: float,
     rng: np.random.Generator,
 ) -> Array:
-    """Return what every point is worth to each agent alone, `(N, S)` [Zhan2025, Eq. 7]."""
+    """Return each agent's own acquisition value at every point, `(N, S)` [Zhan2025, Eq. 4]."""
     return np.array(
         [
             own_gain(
                 options,
-                frame.basis @ belief.mean,
-                frame.basis @ cholesky(belief.covariance).lower,
+                frame.basis @ posterior.mean,
+                frame.basis @ cholesky(posterior.covariance).lower,
                 noise_variance,
                 rng,
             )
-            for belief in posteriors
+            for posterior in posteriors
         ]
     )
 
@@ -205,8 +207,8 @@ def best_of_agents(
 
     Parameters
     ----------
-    weights : `(N,)`, of the agents in natural order; one with less than half of an equal share has no say.
-        None: everybody has
+    weights : `(N,)`, weights of the agents in natural order; agents with less than half of an equal share
+        are left out. None: no agent is left out
     """
     agents = sorted(posteriors, key=natural_key)
     if weights is not None:

@@ -1,11 +1,12 @@
 """Co-KG: agents share posteriors of one black box, the server chooses the next points jointly [Zhan2025].
 
-Round 1 is the warm-up: every agent evaluates some points of its own and tells the moments of its values and
-its hyperparameters. The server averages them, picks pivots, and shares both with every task from then on. In
-the next round an agent, whose posterior nobody knows yet, chooses by its own knowledge gradient; after that
-the server builds a central model from the reported posteriors and chooses one point per agent (Alg. 1).
-Whoever's posterior the server does not hold, a late joiner for instance, chooses for itself.
-`docs/papers/co_kg.md` maps equations to functions.
+Round 1 is the warm-up: every agent evaluates some points of its own, and reports the moments of its values
+and its hyperparameters. The server averages them and picks pivots, the points at which agents report their
+posteriors; every later task carries this shared prior. In round 2 the server has no posteriors yet, so every
+agent chooses its point by its own knowledge gradient. From then on the server builds a central model from the
+reported posteriors and chooses one point per agent (Alg. 1). An agent whose posterior the server does not
+have, for instance one that joined late, chooses its own point. `docs/papers/co_kg.md` maps equations to
+functions.
 
 [Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson: Collaborative Bayesian optimization via Wasserstein
 barycenters, 2025.
@@ -59,7 +60,7 @@ from fbo_flower.space.space import SearchSpace
 
 @dataclass(frozen=True, kw_only=True)
 class CoKG(Stepwise, CoKGOptions[CoKGState]):
-    """Collaborative knowledge gradient on a Wasserstein barycenter; `CoKGOptions` explains the options."""
+    """Collaborative knowledge gradient on a Wasserstein barycenter; `CoKGOptions` describes the options."""
 
     name: ClassVar[str] = "co-kg"
 
@@ -80,8 +81,8 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
             return self._ask_for_recommendations(state, server_round, present)
         if phase is not Phase.TRAIN:
             return state, {}
-        state, design = self._design(state, server_round, present, rng)
-        state = self._settle(state, server_round)
+        state, design = self._design(state, server_round, present, rng)  # Alg. 1, lines 4-6
+        state = self._settle(state, server_round)  # line 2: after the warm-up
         tasks = {}
         for agent in present:
             trial = state.progress.of(agent)
@@ -90,7 +91,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
             if state.setting is not None:
                 arrays.update(state.setting.to_arrays())
             if trial > 0 and agent in design:
-                arrays["point"] = design[agent]
+                arrays["point"] = design[agent]  # line 7
             values: dict[str, Scalar] = {"fit": True} if state.fitting or state.setting is None else {}
             tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
         return replace(state, round=server_round), tasks
@@ -108,13 +109,13 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
                 histories[agent] = _extended(histories.get(agent), report)
             if "best" in report.arrays and state.setting is not None:
                 finished[agent] = self._recommended(state, report)
-            belief = self._belief(state, report)
-            if belief is not None:
-                posteriors[agent] = belief
+            posterior = self._read_posterior(state, report)
+            if posterior is not None:
+                posteriors[agent] = posterior
         state = replace(
             state,
             progress=state.progress.advance(reports),
-            told=state.round if reports else state.told,
+            last_answered=state.round if reports else state.last_answered,
             warm_ups=warm_ups,
             posteriors=posteriors,
             histories=histories,
@@ -123,13 +124,13 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
         return self._recommend(self._compare(state)) if reports else state
 
     def aggregate_sum(self, state: CoKGState, agents: Sequence[str], sums: Mapping[str, Array]) -> CoKGState:
-        together = prior.from_sums(sums)
-        return state if together is None else replace(state, warm_ups={"": together})
+        pooled = prior.from_sums(sums)
+        return state if pooled is None else replace(state, warm_ups={"": pooled})
 
     # -- warm-up and setting -------------------------------------------------------------------
 
     def _settle(self, state: CoKGState, server_round: int) -> CoKGState:
-        """Share a setting once a warm-up is known, and a new one once it was estimated again."""
+        """Set the shared prior after the warm-up, and renew it after agents have estimated it again."""
         if state.setting is None:
             if not state.warm_ups:
                 return state
@@ -140,40 +141,43 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
             state = replace(state, setting=setting, fitting=False, start=None)
         return replace(state, fitting=self.fits_again(server_round - state.settled))
 
-    def _belief(self, state: CoKGState, report: Report) -> WhitenedPosterior | None:
+    def _read_posterior(self, state: CoKGState, report: Report) -> WhitenedPosterior | None:
+        """Return the posterior in a report [Zhan2025, Alg. 1, lines 4 and 8]; None if it has none."""
         if state.setting is None:
             return None
-        return prior.read_belief(report, state.setting, state.space, state.round)
+        return prior.read_posterior(report, state.setting, state.space, state.round)
 
     # -- central model and design --------------------------------------------------------------
 
     def _design(
         self, state: CoKGState, server_round: int, present: Sequence[str], rng: np.random.Generator
     ) -> tuple[CoKGState, dict[str, Array]]:
-        """Choose a point for everybody whose posterior is known [Zhan2025, Alg. 1, lines 4-6]."""
+        """Choose a point for every agent whose posterior is known [Zhan2025, Alg. 1, lines 4-6]."""
         setting = state.setting
         if setting is None or self.framework == "no-collaboration":
             return state, {}
         known = state.known(self.stale)
-        askers = [a for a in present if a in known]
+        agents = [a for a in present if a in known]
         if self.framework == "data-communication":
-            askers = [a for a in present if state.progress.of(a) > 0] if state.histories else []
-        if not askers:
+            agents = [a for a in present if state.progress.of(a) > 0] if state.histories else []
+        if not agents:
             return state, {}
         state = self._refine(state, server_round)
         frame = centre.frame(self, state.space, setting, state.refined)
-        central = self._central(state, frame)
+        central = self._central(state, frame)  # Alg. 1, line 5
         noise = setting.hyperparameters.noise_variance
-        beta = self.weight(server_round - state.settled + 1)
+        beta = self.weight(server_round - state.settled + 1)  # beta_t of Eq. 6
         if beta > 0.0:
-            own = centre.own_gains(self, frame, [known[a] for a in askers], noise, rng)
+            own = centre.own_gains(self, frame, [known[a] for a in agents], noise, rng)
         else:
-            own = np.zeros((len(askers), len(frame.points)))
+            own = np.zeros((len(agents), len(frame.points)))
+        # Alg. 1, line 6: argmax of Eq. 6
         index = joint_design(self, central.mean, central.factor, own, beta, noise, rng)
-        design = {agent: frame.points[i] for agent, i in zip(askers, index, strict=True)}
+        design = {agent: frame.points[i] for agent, i in zip(agents, index, strict=True)}
         return replace(state, start=central.inner), design
 
     def _central(self, state: CoKGState, frame: centre.Frame) -> centre.Central:
+        """Return the central model: barycenter [Zhan2025, Eqs. 5 and 8], product, or one of all trials."""
         assert state.setting is not None
         if self.framework == "data-communication":
             agents = sorted(state.histories, key=natural_key)
@@ -185,12 +189,12 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
         posteriors = [known[agent] for agent in sorted(known, key=natural_key)]
         weights = centre.agent_weights(self, frame, posteriors)
         if self.central == "product":
-            increments = [belief.increment for belief in posteriors if belief.increment is not None]
+            increments = [posterior.increment for posterior in posteriors if posterior.increment is not None]
             return centre.central_product(frame, centre.weighted(increments, weights))
         return centre.central_barycenter(self, frame, posteriors, weights, state.start)
 
     def _refine(self, state: CoKGState, server_round: int) -> CoKGState:
-        """Renew the points around the best one so far, when it is time."""
+        """Renew the points around the best one so far, every `refine_every` rounds."""
         due = (server_round - state.settled) // self.refine_every
         if self.num_refined == 0 or due <= state.renewals or not state.recommended:
             return state
@@ -198,7 +202,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
         return replace(state, refined=added, renewals=due)
 
     def _compare(self, state: CoKGState) -> CoKGState:
-        """Ask whether agents share one objective, each time the number of rounds has doubled."""
+        """Test whether agents share one objective, each time the number of rounds has doubled."""
         if self.central != "product" or state.round & (state.round - 1):
             return state
         p_values = centre.agreement_of(state.known(self.stale))
@@ -209,7 +213,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
     # -- recommendations -----------------------------------------------------------------------
 
     def _recommend(self, state: CoKGState) -> CoKGState:
-        """Note what the server would return now."""
+        """Append the point that the server would return after this round [Zhan2025, Alg. 1, line 11]."""
         best: Recommendation | None = None
         known = state.known(self.stale)
         if state.setting is None:
@@ -232,7 +236,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
         self, state: CoKGState, server_round: int, present: Sequence[str]
     ) -> tuple[CoKGState, dict[str, Task]]:
         """Ask every agent once for the maximiser of its posterior mean [Zhan2025, Alg. 1, line 10]."""
-        if state.setting is None or state.asked:
+        if state.setting is None or state.asked_to_recommend:
             return state, {}
         arrays = state.setting.to_arrays()
         if state.refined is not None:
@@ -242,13 +246,14 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
             for agent in present
             if state.progress.of(agent) > 0
         }
-        return replace(state, asked=tuple(tasks), finished={}), tasks
+        return replace(state, asked_to_recommend=tuple(tasks), finished={}), tasks
 
     def _tell_recommendations(self, state: CoKGState, reports: Mapping[str, Report]) -> CoKGState:
-        told = {a: self._recommended(state, r) for a, r in reports.items() if "best" in r.arrays}
-        return replace(state, finished={**state.finished, **told})
+        maximisers = {a: self._recommended(state, r) for a, r in reports.items() if "best" in r.arrays}
+        return replace(state, finished={**state.finished, **maximisers})
 
     def _recommended(self, state: CoKGState, report: Report) -> tuple[Array, float]:
+        """Return the maximiser `(D,)` of an agent's posterior mean, and the mean there, from its report."""
         points = self.points(state.space)
         if state.refined is not None:
             points = np.concatenate([points, state.refined])
@@ -294,7 +299,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
         return self.framework == "data-communication"
 
     def recommend(self, agent_state: AgentState) -> Array | None:
-        """Return the maximiser of the agent's posterior mean on the point set; before that its best trial."""
+        """Return the maximiser of the posterior mean on the point set; before the warm-up the best trial."""
         setting = SharedPrior.read(agent_state.arrays, self.kernel)
         if setting is None or agent_state.history.num_succeeded == 0:
             return super().recommend(agent_state)
@@ -337,7 +342,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
         return Schema(arrays)
 
     def check_report(self, task: Task, report: Report) -> None:
-        """Raise WireError unless moments are moments, trials are pairs and a covariance is one."""
+        """Raise WireError if moments, trials or a posterior in a report are not possible values."""
         prior.check_warm_up(report)
         if "points" in report.arrays or "values" in report.arrays:
             points, values = (report.arrays.get(name, np.empty(0)) for name in ("points", "values"))
@@ -353,7 +358,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
         return server_results.results(self, state)
 
     def progress_lines(self, state: CoKGState, before: CoKGState) -> list[str]:
-        """Return lines on whether agents share one objective, where that was tested anew."""
+        """Return log lines on new tests of whether agents share one objective."""
         return server_results.progress_lines(state, before)
 
     def description(self, state: CoKGState) -> dict[str, object]:
@@ -362,7 +367,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
 
 
 def _extended(history: History | None, report: Report) -> History:
-    """Return an agent's disclosed trials with those of a report."""
+    """Return an agent's disclosed trials with those of a report appended."""
     points, values = floats(report.arrays["points"]), floats(report.arrays["values"])
     trials = np.arange(len(values), dtype=np.int64)
     if history is None:

@@ -1,4 +1,4 @@
-"""What Co-KG can be told."""
+"""The options of Co-KG."""
 
 from __future__ import annotations
 
@@ -39,43 +39,46 @@ class CoKGOptions(Algorithm[State]):
 
     Parameters
     ----------
-    framework : "co-kg"; "barycenter-qkg": the central model alone, as `beta = 0`; "no-collaboration": every
-        agent by its own knowledge gradient; "data-communication": one model of all agents' trials, which only
-        agents that disclose their trials take part in
-    acquisition : "kg", "ei" or "es" (knowledge gradient, expected improvement, entropy search), for the
-        central model and for the agents
-    central : "barycenter" of the agents' posteriors (the paper), or their "product", which is the posterior
-        given everybody's observations; right if all agents share one objective
-    beta : weight of the agents' own acquisition in iteration `t`: "log" is `log(2 t + 1)`, "constant" 1,
-        "exp" `exp(-t / 2)`, or a number
-    mesh : points per axis of a uniform mesh; None: `num_points` decides
-    num_points : of the point set, a mesh for one or two parameters, Sobol points for more
-    num_refined : points added around the best one so far, closer at every renewal; 0: none
-    refine_every : rounds between two renewals of these
-    memory_limit : bytes of one covariance over the point set
-    num_initial : random trials of an agent's first round, one batch
-    weights : of the agents in the central model: "uniform", or by "reliability", where agents that weigh
-        little recommend nothing, and medians take the place of means over the agents' warm-ups
-    stale : an agent that did not answer in the last round counts with its last posterior, "keep", or not,
-        "drop"
-    transform : of values: "none", "log" or "asinh"; "log" is `sign(v) log(1 + |v|)`, and `v` is the value in
-        units of `transform_scale`
-    transform_scale : positive, in units of the objective
-    refit : hyperparameters are estimated after the warm-up: "never" again, when rounds have "doubling"d
-        since, or every so many rounds
-    isotropic : one lengthscale for all parameters; else one for each
-    kernel : "rbf" or "matern52"
-    noise_variance : of an observation where it is known, in squared units of the objective, without
-        transform; None: estimated
-    noise_floor : least noise variance, as a share of the variance of values
-    mean_noise_stddev : of noise on the mean that an agent reports: a draw of the prior times this number,
-        anew in every report
-    num_draws : `M`, normal draws per evaluation of the central acquisition
-    num_starts : of its maximisation; None: 1 where the agents' own acquisition weighs 1 or more, else 3
-    rank_cut : share of the prior's variance that the pivots may leave out at any point
-    tolerance : of the barycenter's equation
-    secure_sums : least number of agents over which the server adds up moments and hyperparameters of the
-        warm-up without seeing any one's; posteriors it sees. 0: it sees all
+    framework : how agents collaborate. "co-kg" (the paper): central model and agents' own acquisition;
+        "barycenter-qkg": central model only, as with `beta = 0`; "no-collaboration": every agent uses its own
+        knowledge gradient; "data-communication": one model of all agents' trials, for which agents have to
+        disclose their trials
+    acquisition : "kg" (knowledge gradient), "ei" (expected improvement) or "es" (entropy search), for the
+        central model and for the agents' own models
+    central : central model: "barycenter" (the paper): Wasserstein barycenter of the agents' posteriors;
+        "product": the posterior given all agents' observations, valid if all agents share one objective
+    beta : `beta_t` of Eq. 6, weight of the agents' own acquisition in iteration `t`: "log": `log(2 t + 1)`;
+        "constant": 1; "exp": `exp(-t / 2)`; or a number
+    mesh : points per axis of a uniform mesh as the point set, on which models are compared and points are
+        chosen; None: `num_points` decides
+    num_points : size of the point set: a mesh for one or two parameters, Sobol points for more
+    num_refined : points added around the best point so far, closer to it at every renewal; 0: none
+    refine_every : rounds between two renewals of the added points
+    memory_limit : largest number of bytes of one covariance matrix over the point set
+    num_initial : random trials of an agent's first round, evaluated as one batch
+    weights : weights of the agents in the central model: "uniform", or by "reliability" if some agents may be
+        wrong: then an agent with a small weight recommends nothing, and the shared prior uses medians over
+        agents instead of means
+    stale : what happens to the last posterior of an agent that did not answer in the last round: "keep" uses
+        it, "drop" leaves it out
+    transform : transform of values before modelling: "none", "log" or "asinh"; "log" is
+        `sign(v) log(1 + |v|)`, where `v` is the value divided by `transform_scale`
+    transform_scale : unit of values for the transform; positive
+    refit : when hyperparameters are estimated again after the warm-up: "never"; "doubling": whenever the
+        number of rounds since then has doubled; or a number of rounds between two estimates
+    isotropic : whether all parameters share one lengthscale; otherwise each has its own kernel : "rbf" or
+    "matern52" noise_variance : variance of the noise of an observation if it is known, in squared units of
+    the objective;
+        only with `transform = "none"`. None: estimated
+    noise_floor : smallest noise variance, as a share of the variance of values
+    mean_noise_stddev : standard deviation of the noise that an agent adds to the mean in every report: a draw
+        from the prior multiplied by this number
+    num_draws : `M` of Eq. 9, normal draws per evaluation of the central acquisition
+    num_starts : starts of its maximisation; None: 1 if `beta_t >= 1`, else 3
+    rank_cut : share of the prior variance at a point that the pivots may leave unexplained
+    tolerance : relative residual at which the barycenter's fixed-point iteration (Eq. 8) stops
+    secure_sums : smallest number of agents in a secure sum of the warm-up's moments and hyperparameters: the
+        server sees the sum but no agent's own values. It still sees every posterior. 0: it sees all
     """
 
     framework: str = "co-kg"
@@ -134,8 +137,8 @@ class CoKGOptions(Algorithm[State]):
             check_number("noise_variance", self.noise_variance, 0, 1e300)
             if self.transform != "none":
                 raise ConfigError(
-                    f"noise_variance: expected None with transform {self.transform!r}, under which the noise "
-                    f"differs from value to value, got {self.noise_variance!r}"
+                    f"noise_variance: expected None with transform={self.transform!r}, because the transform "
+                    f"makes the noise depend on the value, got {self.noise_variance!r}"
                 )
         check_number("noise_floor", self.noise_floor, 1e-10, 1)
         check_number("mean_noise_stddev", self.mean_noise_stddev, 0, 1e6)
@@ -152,12 +155,12 @@ class CoKGOptions(Algorithm[State]):
         self.points(space)
 
     def points(self, space: SearchSpace) -> Array:
-        """Return `X_D`, `(S, D)`: the same at the server and at every agent, each configuration once.
+        """Return the point set `X_D`, `(S, D)`, which is the same at the server and at every agent.
 
         Raises
         ------
         ConfigError
-            If a covariance over so many points takes more than `memory_limit` bytes.
+            If a covariance matrix over these points takes more than `memory_limit` bytes.
         """
         if self.mesh is not None:
             drawn = point_sets.mesh(self.mesh, space.dimension, self.memory_limit)
@@ -167,9 +170,9 @@ class CoKGOptions(Algorithm[State]):
         return distinct(space, drawn)
 
     def around(self, space: SearchSpace, centre: Array, renewal: int) -> Array:
-        """Return `num_refined` points around `centre (D,)`, `(K, D)`; half as far away at every renewal.
+        """Return `num_refined` points in a box around `centre (D,)`, `(K, D)`; each renewal halves the box.
 
-        The first box reaches to the neighbours on a mesh of as many points.
+        The first box reaches to the neighbours of `centre` on a mesh with as many points as the point set.
         """
         side = self.mesh or max(2.0, self.num_points ** (1.0 / space.dimension))
         half_width = 1.0 / max(side - 1.0, 1.0) / 2.0**renewal
@@ -184,13 +187,13 @@ class CoKGOptions(Algorithm[State]):
         return BETAS[self.beta](iteration) if isinstance(self.beta, str) else float(self.beta)
 
     def fits_again(self, rounds: int) -> bool:
-        """Return whether hyperparameters are estimated again, so many rounds after the first estimate."""
+        """Return whether hyperparameters are estimated again `rounds` rounds after the first estimate."""
         if isinstance(self.refit, int):
             return rounds > 0 and rounds % self.refit == 0
         return self.refit == "doubling" and rounds >= 4 and rounds & (rounds - 1) == 0
 
     def transformed(self, values: Array) -> Array:
-        """Return values `(n,)` in units in which they are modelled, before they are standardised."""
+        """Return the transform of values `(n,)`, before they are standardised."""
         if self.transform == "none":
             return values
         scaled = values / self.transform_scale
@@ -199,7 +202,7 @@ class CoKGOptions(Algorithm[State]):
         return np.sign(scaled) * np.log1p(np.abs(scaled))
 
     def untransformed(self, value: float) -> float:
-        """Undo `transformed` for one value."""
+        """Return the value whose transform is `value`."""
         if self.transform == "none":
             return value
         with np.errstate(over="ignore"):
@@ -208,7 +211,7 @@ class CoKGOptions(Algorithm[State]):
 
 
 def distinct(space: SearchSpace, points: Array) -> Array:
-    """Return the points that stand for different configurations, `(S, D)`, in their order."""
+    """Return the points snapped to the space, `(S, D)`, each configuration once, in the order given."""
     snapped = space.snap(points)
     _, first = np.unique(snapped, axis=0, return_index=True)
     return snapped[np.sort(first)]

@@ -1,6 +1,6 @@
-"""What all agents share from the warm-up on, and what their reports say in its coordinates.
+"""The shared prior, computed from the agents' warm-ups, and the posteriors that agents report under it.
 
-Notation as in `co_kg_state`.
+Notation as in `state.py`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from fbo_flower.space.space import SearchSpace
 State = TypeVar("State")
 
 LARGEST = float(np.finfo(np.float64).max)
-MOST_VALUES = 2**40  # that an agent's moments may be of
-FARTHEST = 4.0  # deviations of the median agent; moments farther away are drawn in under "reliability"
-NOT_DEFINITE = 1e-8  # an eigenvalue below minus this share of the largest variance is no rounding
+MOST_VALUES = 2**40  # largest number of values in an agent's moments
+FARTHEST = 4.0  # under "reliability", moments are clipped to this many deviations of the median agent
+NOT_DEFINITE = 1e-8  # an eigenvalue below minus this share of the largest variance is no rounding error
 
 
-# -- the shared setting ------------------------------------------------------------------------------
+# -- the shared prior --------------------------------------------------------------------------------
 
 
 def settle(
@@ -39,21 +39,21 @@ def settle(
     warm_ups: Mapping[str, WarmUp],
     before: SharedPrior | None,
 ) -> SharedPrior:
-    """Average what agents said of their warm-up: units, prior, noise; pick the pivots.
+    """Return the shared prior: average the agents' units, hyperparameters and noise, and pick the pivots.
 
-    Under `weights = "reliability"` one agent of three or more cannot spoil it: `bounded_moments`, and the
-    median of the logarithms instead of their mean.
+    Under `weights = "reliability"` a single agent of three or more cannot spoil it: moments are clipped
+    (`bounded_moments`), and the median of the logarithms replaces their mean.
 
     Parameters
     ----------
-    warm_ups : of at least one agent
-    before : the setting until now, whose units stay; None for the first
+    warm_ups : agent -> statistics of its warm-up, at least one
+    before : the shared prior until now, whose units are kept; None for the first one
     """
     agents = sorted(warm_ups, key=natural_key)
     robust = options.weights == "reliability"
     if before is None:
-        told = [warm_ups[a].moments for a in agents]
-        shift, scale, version = *pooled_units(bounded_moments(told) if robust else told), 1
+        moments = [warm_ups[a].moments for a in agents]
+        shift, scale, version = *pooled_units(bounded_moments(moments) if robust else moments), 1
     else:
         shift, scale, version = before.shift, before.scale, before.version + 1
     thetas = [warm_ups[a].theta for a in agents if len(warm_ups[a].theta)]
@@ -63,14 +63,14 @@ def settle(
     return SharedPrior(version, hyperparameters, shift, scale, points[pivots.index])
 
 
-def pooled_units(told: Sequence[Array]) -> tuple[float, float]:
+def pooled_units(moments: Sequence[Array]) -> tuple[float, float]:
     """Return mean and standard deviation of all values, from each agent's number, mean and deviation."""
-    number, mean, stddev = np.array(told).T
+    number, mean, stddev = np.array(moments).T
     exponent = int(np.frexp(float(np.max(np.abs(np.concatenate([mean, stddev])))))[1])
     mean, stddev = (
         np.ldexp(mean, -exponent),
         np.ldexp(stddev, -exponent),
-    )  # squares neither overflow nor vanish
+    )  # so that squares neither overflow nor underflow
     weights = number / number.sum()
     shift = float(weights @ mean)
     variance = float(weights @ (stddev**2 + (mean - shift) ** 2))
@@ -80,13 +80,13 @@ def pooled_units(told: Sequence[Array]) -> tuple[float, float]:
 
 
 def summands(space: SearchSpace) -> dict[str, Summand]:
-    """Return what secure sums of warm-ups are of."""
+    """Return the arrays of a secure sum of warm-ups."""
     theta = Summand((space.num_features + 2,), 2e3)
     return {"values": Summand((3,), 1e15), "thetas": Summand((1,), 1.0), "theta": theta}
 
 
 def to_sums(warm_up: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-    """Return an agent's summands: number, sum and sum of squares of its values, and its hyperparameters."""
+    """Return an agent's summands: number, sum and sum of squares of its values, and hyperparameters."""
     if "moments" not in warm_up:
         return {}
     number, mean, stddev = np.asarray(warm_up["moments"], dtype=np.float64)
@@ -97,7 +97,7 @@ def to_sums(warm_up: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
 
 
 def from_sums(sums: Mapping[str, Array]) -> WarmUp | None:
-    """Return the warm-up of all agents as if it were one's; None without values."""
+    """Return the summed warm-ups of all agents as a single warm-up; None without values."""
     number, total, squares = sums["values"]
     if number < 1.0:
         return None
@@ -107,14 +107,14 @@ def from_sums(sums: Mapping[str, Array]) -> WarmUp | None:
     return WarmUp(np.array([number, mean, stddev]), sums["theta"] / thetas if thetas >= 1.0 else np.empty(0))
 
 
-def bounded_moments(told: Sequence[Array]) -> list[Array]:
-    """Draw number, mean and deviation of each agent in to those of the median agent.
+def bounded_moments(moments: Sequence[Array]) -> list[Array]:
+    """Return each agent's number, mean and deviation clipped to a range around the medians over agents.
 
-    The number becomes at most the median one, the deviation is kept within a factor of `FARTHEST` of the
-    median one, the mean within `FARTHEST` median deviations of the median mean. Of an even number of agents
-    the lower median counts: it is one of the values, however large they are.
+    The number is at most the median number, the deviation within a factor of `FARTHEST` of the median
+    deviation, the mean within `FARTHEST` median deviations of the median mean. For an even number of agents
+    the lower median is used, because averaging two huge values could overflow.
     """
-    number, mean, stddev = np.array(told).T
+    number, mean, stddev = np.array(moments).T
     middle = [float(np.sort(column)[(len(column) - 1) // 2]) for column in (number, mean, stddev)]
     with np.errstate(over="ignore"):
         reach = min(FARTHEST * middle[2], LARGEST)
@@ -127,9 +127,9 @@ def bounded_moments(told: Sequence[Array]) -> list[Array]:
 def shared_hyperparameters(
     options: CoKGOptions[State], thetas: Sequence[Array], scale: float, num_features: int
 ) -> gp.Hyperparameters:
-    """Average logarithms over agents, in the shared units, within the bounds of `numerics.gp`.
+    """Return the agents' average hyperparameters, in the shared units, within the bounds of `gp`.
 
-    The mean, or under `weights = "reliability"` the median.
+    Logarithms are averaged: their mean, or under `weights = "reliability"` their median.
     """
     theta = np.log([*[gp.LENGTHSCALE_CENTRE * np.sqrt(num_features)] * num_features, 1.0, gp.NOISE_CENTRE])
     if thetas:
@@ -153,7 +153,7 @@ def shared_hyperparameters(
 
 
 def check_warm_up(report: Report) -> None:
-    """Raise WireError unless moments are those of some values."""
+    """Raise WireError if moments have no valid count or a negative deviation, or if they are missing."""
     if "moments" in report.arrays:
         number, _, stddev = np.asarray(report.arrays["moments"], dtype=np.float64)
         if not 1 <= number <= MOST_VALUES or number != np.floor(number) or stddev < 0:
@@ -163,7 +163,7 @@ def check_warm_up(report: Report) -> None:
 
 
 def check_posterior(report: Report, setting: SharedPrior) -> None:
-    """Raise WireError unless a reported covariance or precision can be one, at these pivots."""
+    """Raise WireError if a reported covariance or precision has a wrong size or a negative eigenvalue."""
     size = len(setting.pivots)
     if "precision" in report.arrays or "shift" in report.arrays:
         precision = unpack_lower(_sized(report, "precision", size * (size + 1) // 2), size)
@@ -181,10 +181,10 @@ def check_posterior(report: Report, setting: SharedPrior) -> None:
         _sized(report, "mean", size)
 
 
-def read_belief(
+def read_posterior(
     report: Report, setting: SharedPrior, space: SearchSpace, server_round: int
 ) -> WhitenedPosterior | None:
-    """Return the posterior of a report in whitened coordinates; None if it brings none."""
+    """Return the posterior in a report, in whitened coordinates; None if the report has none."""
     size = len(setting.pivots)
     if "precision" in report.arrays:
         precision = unpack_lower(_sized(report, "precision", size * (size + 1) // 2), size)
@@ -203,13 +203,13 @@ def read_belief(
 def _sized(report: Report, name: str, size: int) -> Array:
     array = report.arrays.get(name)
     if array is None or array.shape != (size,):
-        got = None if array is None else array.shape
+        got = "none" if array is None else array.shape
         raise WireError(f"{name}: expected ({size},), got {got}", "shape")
     return np.asarray(array, dtype=np.float64)
 
 
 def _check_definite(name: str, matrix: Array) -> None:
-    """Raise WireError if a symmetric matrix has an eigenvalue clearly below 0; one Cholesky."""
+    """Raise WireError if a symmetric matrix has an eigenvalue clearly below 0 (tested by one Cholesky)."""
     largest = float(np.abs(matrix.diagonal()).max())
     try:
         np.linalg.cholesky(matrix + max(NOT_DEFINITE * largest, 1e-300) * np.eye(len(matrix)))
@@ -223,7 +223,7 @@ def _check_definite(name: str, matrix: Array) -> None:
 
 
 def pivots_factor(setting: SharedPrior, space: SearchSpace) -> Factor:
-    """Return `L` of the prior at the pivots."""
+    """Return the Cholesky factor `L` of the prior covariance at the pivots."""
     h = setting.hyperparameters
     features = space.features(setting.pivots)
     return _factor(h.kernel, h.to_array().tobytes(), features.tobytes(), features.shape[1])

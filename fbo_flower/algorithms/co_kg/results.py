@@ -1,4 +1,4 @@
-"""What a study of Co-KG leaves beside its trials: recommendations, shared setting, test of agreement."""
+"""Results of a study of Co-KG besides its trials: recommendations, shared prior, test of agreement."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
 from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
 
-DOUBTFUL = 0.01  # divided by the number of agents: below it an agent does not share the objective
+DOUBTFUL = 0.01  # level of the test of agreement; divided by the number of agents
 
 
 def results(options: CoKGOptions[CoKGState], state: CoKGState) -> ServerResults | None:
-    """Return every agent's recommendation, the maximiser of its posterior mean and the mean.
+    """Return every agent's recommendation: the maximiser of its posterior mean, and the mean there.
 
-    Where the central model is right for all, under "product" and "data-communication", its maximiser.
+    Under "product" and "data-communication" every agent's recommendation is the central model's maximiser.
     """
     if state.setting is None:
         return None
-    told = dict(state.finished)
+    maximisers = dict(state.finished)
     if state.recommended and not state.recommended[-1].agent:
         last = state.recommended[-1]
-        told = dict.fromkeys(told, (last.point, last.value))
+        maximisers = dict.fromkeys(maximisers, (last.point, last.value))
     return ServerResults(
         recommendations={
             agent: (point, in_units_of_the_objective(options, state.setting, value))
-            for agent, (point, value) in told.items()
+            for agent, (point, value) in maximisers.items()
         }
     )
 
 
 def description(options: CoKGOptions[CoKGState], state: CoKGState) -> dict[str, object]:
-    """Return what a study's settings say of the run, as JSON values: nothing before the warm-up was told.
+    """Return the shared prior and the recommendations as JSON values; empty before the first warm-up report.
 
-    `recommended` has a row per round: what the server would have returned after it [Zhan2025, Alg. 1, line
-    11].
+    `recommended` has a row per round: the point that the server would have returned after it
+    [Zhan2025, Alg. 1, line 11].
     """
     setting = state.setting
     if setting is None:
@@ -61,12 +61,12 @@ def description(options: CoKGOptions[CoKGState], state: CoKGState) -> dict[str, 
 
 
 def in_units_of_the_objective(options: CoKGOptions[CoKGState], setting: SharedPrior, value: float) -> float:
-    """Return a posterior mean in units of the objective; under a transform that is the median."""
+    """Return a posterior mean in units of the objective; with a transform, the posterior median."""
     return options.untransformed(setting.shift + setting.scale * value)
 
 
 def progress_lines(state: CoKGState, before: CoKGState) -> list[str]:
-    """Return what is new since `before` and worth a line of the log."""
+    """Return a log line for every test of agreement that was made since the state `before`."""
     return [_agreement(number, p_values) for number, p_values in state.agreement[len(before.agreement) :]]
 
 

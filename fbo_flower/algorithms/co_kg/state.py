@@ -1,7 +1,8 @@
-"""What Co-KG's server knows and what it shares: the warm-up, the setting, the agents' posteriors.
+"""The state of Co-KG's server: the warm-up, the shared prior, the agents' posteriors.
 
-Notation: `S` points of the set `X_D`, `r` pivots `P` of it, `F` features; whitened coordinates `v` as in
-`numerics.pivots`: the function at the pivots is `L v`, on the set `basis v`.
+Notation: `S` points of the point set `X_D`; `r` of them are the pivots `P`, at which agents report their
+posteriors; `F` features. In whitened coordinates `v` (`numerics.surrogates.pivots`) a function's values are
+`L v` at the pivots and `basis v` on the point set.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from fbo_flower.space.space import SearchSpace
 
 @dataclass(frozen=True)
 class SharedPrior:
-    """What all agents share from the warm-up on: prior, noise, units and pivots.
+    """What all agents share after the warm-up: prior, noise, units and pivots.
 
     Parameters
     ----------
-    version : counted from 1; posteriors of another version are in other coordinates
-    hyperparameters : of the shared prior, in standardised units
-    shift, scale : a transformed value `t` is modelled as `(t - shift) / scale`
-    pivots : `(r, D)`
+    version : counted from 1; posteriors under another version are in other coordinates
+    hyperparameters : hyperparameters of the shared prior, for standardised values
+    shift, scale : a transformed value `t` is standardised to `(t - shift) / scale`
+    pivots : `(r, D)`, the points at which agents report their posteriors
     """
 
     version: int
@@ -37,7 +38,7 @@ class SharedPrior:
     pivots: Array
 
     def to_arrays(self) -> dict[str, AnyArray]:
-        """Return what a task carries."""
+        """Return the arrays that a task carries."""
         return {
             "hyperparameters": self.hyperparameters.to_array(),
             "units": np.array([self.shift, self.scale]),
@@ -46,7 +47,7 @@ class SharedPrior:
 
     @staticmethod
     def read(arrays: Mapping[str, AnyArray], kernel: str) -> SharedPrior | None:
-        """Return the setting of a task or an agent's state, None where there is none yet."""
+        """Return the shared prior in the arrays of a task or an agent's state, None if there is none yet."""
         if "hyperparameters" not in arrays:
             return None
         theta, units, pivots = (floats(arrays[name]) for name in ("hyperparameters", "units", "pivots"))
@@ -56,12 +57,12 @@ class SharedPrior:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """What an agent says of its own observations so that units and prior can be shared.
+    """An agent's statistics of its own observations, from which the shared prior is computed.
 
     Parameters
     ----------
-    moments : `(3,)`, number, mean and standard deviation of its transformed values; sums follow from them
-    theta : `(F + 2,)`, logarithms of its hyperparameters in transformed units
+    moments : `(3,)`, number, mean and standard deviation of its transformed values
+    theta : `(F + 2,)`, logarithms of its hyperparameters, for transformed values; `(0,)` if it has none
     """
 
     moments: Array
@@ -74,10 +75,10 @@ class WhitenedPosterior:
 
     Parameters
     ----------
-    version : of the setting that it was reported under
-    round : in which it was reported
+    version : version of the shared prior under which it was reported
+    round : round in which it was reported
     mean, covariance : `(r,)` and `(r, r)`
-    increment : what its observations add to the prior, where that is what the agent reported
+    increment : the precision and shift that its observations add to the prior, if the agent reported these
     """
 
     version: int
@@ -89,14 +90,14 @@ class WhitenedPosterior:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What the server would return now.
+    """The point that the server would return after a round.
 
     Parameters
     ----------
-    round : after which
-    agent : whose posterior mean is largest there; "" for the central model's
+    round : the round
+    agent : the agent whose posterior mean has this maximum; "" for the central model
     point : `(D,)`
-    value : posterior mean, standardised
+    value : posterior mean at the point, standardised
     """
 
     round: int
@@ -107,25 +108,25 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class CoKGState:
-    """What the server knows.
+    """The server's state.
 
     Parameters
     ----------
     space, progress : the search space; every agent's next trial
-    warm_ups : agent -> what it said of its warm-up, or of the last estimate it was asked for
-    setting : what is shared; None before the first warm-up is told
-    settled : round in which it was sent first
-    round, told : last round asked in, and the last of these that anybody answered
+    warm_ups : agent -> the statistics of its warm-up, or of its last estimate of hyperparameters
+    setting : the shared prior; None before the first report of a warm-up
+    settled : round in which the first shared prior was sent
+    round, last_answered : last round with tasks, and the last one in which some agent answered
     fitting : whether agents are asked for new hyperparameters in this round
     posteriors : agent -> its last posterior
-    histories : agent -> the trials it disclosed to the algorithm ("data-communication")
-    start : `(k, k)`, the barycenter of the last round
-    refined : `(K, D)`, points around the best one
-    renewals : how often these were renewed
-    recommended : after every round
-    agreement : rounds in which agreement was tested, and a p-value per agent
-    finished : agent -> the maximiser of its posterior mean `(D,)` and the value, as it told at the end
-    asked : agents that were asked for it
+    histories : agent -> the trials that it disclosed to the algorithm ("data-communication")
+    start : `(k, k)`, the barycenter of the last round, from which the next iteration starts
+    refined : `(K, D)`, points added around the best one
+    renewals : how often these points were renewed
+    recommended : the recommendation after every round
+    agreement : rounds in which agreement was tested, with a p-value per agent
+    finished : agent -> the maximiser of its posterior mean `(D,)` and the mean there, as it reported
+    asked_to_recommend : agents that were asked for their maximiser at the end
     """
 
     space: SearchSpace
@@ -134,7 +135,7 @@ class CoKGState:
     setting: SharedPrior | None = None
     settled: int = 0
     round: int = 0
-    told: int = 0
+    last_answered: int = 0
     fitting: bool = False
     posteriors: Mapping[str, WhitenedPosterior] = field(default_factory=dict)
     histories: Mapping[str, History] = field(default_factory=dict)
@@ -144,17 +145,20 @@ class CoKGState:
     recommended: tuple[Recommendation, ...] = ()
     agreement: tuple[tuple[int, Mapping[str, float]], ...] = ()
     finished: Mapping[str, tuple[Array, float]] = field(default_factory=dict)
-    asked: tuple[str, ...] = ()
+    asked_to_recommend: tuple[str, ...] = ()
 
     def known(self, stale: str, agents: Sequence[str] | None = None) -> dict[str, WhitenedPosterior]:
-        """Return the posteriors that count now, of some agents or of all: of this setting, not too old."""
+        """Return the posteriors, of some agents or of all, that are under the present shared prior.
+
+        With `stale` "drop" they must be from the last round in which an agent answered.
+        """
         version = 0 if self.setting is None else self.setting.version
         return {
-            agent: belief
-            for agent, belief in self.posteriors.items()
-            if belief.version == version
+            agent: posterior
+            for agent, posterior in self.posteriors.items()
+            if posterior.version == version
             and (agents is None or agent in agents)
-            and (stale == "keep" or belief.round == self.told)
+            and (stale == "keep" or posterior.round == self.last_answered)
         }
 
 
@@ -165,7 +169,7 @@ def pack_lower(matrix: Array) -> Array:
 
 
 def unpack_lower(packed: Array, size: int) -> Array:
-    """Undo `pack_lower`; symmetric to the last bit."""
+    """Return the symmetric matrix whose lower triangle was packed; symmetric to the last bit."""
     matrix = np.zeros((size, size))
     rows, columns = np.tril_indices(size)
     matrix[rows, columns] = packed

@@ -1,4 +1,4 @@
-"""What each method of RFMS minimises, what it proposes next, and which configuration it ships [Sun2019, 4.2].
+"""The methods of RFMS: what each minimises, proposes next and ships [Sun2019, Section 4.2].
 
 Notation: `(J_l, J_r)` losses at the openbox and at the curators, `(n, 2)`.
 """
@@ -17,7 +17,7 @@ from fbo_flower.numerics.arrays import BoolArray
 
 METHODS = ("lso", "fso", "fmo", "ehvi", "rand_mo")
 SHIP = ("own", "mean", "max", "guarded")
-GUESSING = 0.5  # misclassified, of two classes
+GUESSING = 0.5  # misclassification rate of guessing between two classes
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,16 @@ class Method:
     alpha: float
 
     def combined(self, losses: Array) -> Array:
-        """Return what the method minimises, `(n,)`; of a method with two objectives, their mean [Eq. 4].
+        """Return the method's objective, `(n,)`; for a method with two objectives, their mean [Eq. 4].
 
         Parameters
         ----------
-        losses : `(n, 2)`; NaN where one is not known
+        losses : `(n, 2)`; NaN for unknown ones
         """
         if self.name == "lso":
             return losses[:, 0]
         weight = self.alpha if self.name == "fso" else 0.5
-        return weight * losses[:, 0] + (1.0 - weight) * losses[:, 1]
+        return weight * losses[:, 0] + (1.0 - weight) * losses[:, 1]  # alpha J_l + (1 - alpha) J_r
 
     def observations(self, state: RFMSState) -> tuple[Array, Array]:
         """Return the points `(n, D)` and losses `(n, 2)` that the search models."""
@@ -47,8 +47,8 @@ class Method:
     def observed(self, losses: Array, failed: BoolArray) -> tuple[BoolArray, Array]:
         """Return which trials the search models, and with which losses `(n, 2)`.
 
-        A failed trial counts as the worst loss seen; one whose losses are not known yet is left out. "lso"
-        does without the curators: its second column is the first. Without a success nothing is modelled.
+        A failed trial counts as the worst loss seen. A trial whose losses are not known yet is left out.
+        "lso" ignores the curators: both columns are `J_l`. Before the first success no trial is modelled.
         """
         if self.name == "lso":
             losses, failed = losses[:, [0, 0]], ~np.isfinite(losses[:, 0])
@@ -61,9 +61,10 @@ class Method:
         return kept, losses[kept]
 
     def plan(self, features: Array, losses: Array, rng: np.random.Generator) -> proposals.ProposalPlan:
-        """Return what is to be fitted before the next proposal, and the acquisition that comes of it.
+        """Return the surrogates to fit and the acquisition function to maximise for the next proposal.
 
-        "fmo" is ParEGO: weights drawn anew make one loss of two, and expected improvement of that decides.
+        "fmo" is ParEGO: it scalarises the two losses with new random weights and maximises the expected
+        improvement of the result.
 
         Parameters
         ----------
@@ -80,7 +81,10 @@ class Method:
         return proposals.plan_improvement(features, self.combined(losses))
 
     def propose(self, state: RFMSState, rng: np.random.Generator) -> Array:
-        """Return the next point `(D,)`: the maximiser of the acquisition, at random without a success."""
+        """Return the next point `(D,)`: the maximiser of the acquisition function [Sun2019, Alg. 1, line 13].
+
+        Before the first success return a random point.
+        """
         points, losses = self.observations(state)
         if len(points) == 0:
             first: Array = state.space.snap(rng.random((1, state.space.dimension)))[0]
@@ -92,7 +96,10 @@ class Method:
 
 
 def shipped(state: RFMSState, criterion: str, method: Method) -> int | None:
-    """Return the trial that is shipped, the first with the smallest criterion; None without a success."""
+    """Return the trial to ship [Sun2019, Alg. 1, line 22]: the first minimiser of the criterion.
+
+    None if no trial succeeded.
+    """
     losses, worst = state.losses(), np.where(state.failed(), np.nan, state.worst_losses())
     if criterion == "max" or (criterion == "guarded" and bool(np.any(worst < GUESSING))):
         values = worst

@@ -1,4 +1,4 @@
-"""What a study of RFMS leaves: a row per trial, and a row per answer of a site."""
+"""Results of a study of RFMS: a row per trial, and a row per answer of a site."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def results(state: RFMSState, shipped: int | None) -> ServerResults:
 
     Parameters
     ----------
-    state : of the server
-    shipped : the trial whose model is shipped, None without a success
+    state : the server's state
+    shipped : the trial whose model is shipped; None if no trial succeeded
     """
     front, losses, failed = set(state.front()), state.losses(), state.failed()
     models = []
@@ -50,7 +50,10 @@ def results(state: RFMSState, shipped: int | None) -> ServerResults:
 
 
 def _recommendations(state: RFMSState, shipped: int) -> dict[str, tuple[Array, float]]:
-    """Every site would use what is shipped; its value is minus its loss in the search, else at the end."""
+    """Return the shipped configuration for every site that judged it, with minus its loss as the value.
+
+    The loss is the one of the search, or of the end if there is none.
+    """
     trial = state.trials[shipped]
     answers = {**state.final_answers.get(shipped, {}), **state.answers.get(shipped, {})}
     answers[state.openbox] = trial.local

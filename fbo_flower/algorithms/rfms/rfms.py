@@ -1,16 +1,22 @@
-"""RFMS, restrictive federated model selection: tune at one site, judge at others, share no row [Sun2019].
+"""RFMS, restrictive federated model selection: one site trains models, other sites judge them [Sun2019].
 
-A round is one configuration `phi`. TRAIN: the openbox cross-validates `phi` on its own rows (`J_l`) and fits
-a model `theta`. EVALUATE: the curators judge `theta`, each answers one loss and its number of rows, and `J_r`
-is their mean by rows. FINISH: the models that are not dominated in `(J_l, J_r)`, and the one to ship, are
-judged once more, on rows that nobody has looked at: the outbag of openbox and curators, and the lockboxes.
+Sites have roles. The openbox trains models; curators judge every model during the search; lockboxes judge
+only at the end. No row of data leaves a site. A round tries one configuration `phi`:
 
-A curator that does not answer is left out; what it found out meanwhile comes with its next reply. A site that
-does not answer is asked `attempts` times. A trial has failed when the fit has, or when every curator that
-answered refused the model: it costs its round, counts as the worst loss seen where the search models losses,
-and is neither on the front nor shipped. Sites take part from the first roll-call on; they may go and return.
+- TRAIN: the openbox cross-validates `phi` on its own rows (`J_l`) and fits a model `theta`. - EVALUATE: each
+curator judges `theta` and reports one loss and its number of rows; `J_r` is the mean of these
+  losses, weighted by rows.
+- FINISH, after the last round: all sites judge the models that are not dominated in `(J_l, J_r)`, and the
+  model to ship, on rows that were not used before: the outbag rows of openbox and curators, and all rows of
+  the lockboxes.
 
-The sites' half is in `rfms_site.py`, what the methods do with losses in `rfms_methods.py`.
+A curator that does not answer is left out of `J_r`; its next reply includes the loss that the server missed.
+A site that does not answer is asked `attempts` times. A trial fails if the fit fails, or if all curators that
+answered refuse the model. A failed trial uses up its round and counts as the worst loss seen in the search's
+model of losses; its model is neither on the front nor shipped. Sites that are present at registration take
+part; they may leave and return.
+
+The sites' part is in `site.py`, the methods' use of losses in `methods.py`.
 
 [Sun2019] Sun, Bommert, Pfisterer, Rahnenfuehrer, Lang, Bischl. High dimensional restrictive federated model
 selection with multi-objective Bayesian optimization over shifted distributions. 2019 (arXiv 1902.08999).
@@ -43,7 +49,7 @@ from fbo_flower.algorithms.rfms.state import (
 from fbo_flower.errors import ConfigError, WireError
 
 OPENBOX, CURATOR, LOCKBOX = ROLES = ("openbox", "curator", "lockbox")
-_SWEEPS = 2  # a site that missed a model at the end is asked once more
+_SWEEPS = 2  # at the end, a site that did not judge a model is asked once more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,15 +58,18 @@ class RFMS(Sites[RFMSState]):
 
     Parameters
     ----------
-    method : "lso" minimises the openbox's `J_l`; "fso" `alpha J_l + (1 - alpha) J_r`; "fmo" both, by ParEGO;
-        "ehvi" both, by expected hypervolume improvement; "rand_mo" searches at random
-    alpha : of "fso"
-    num_initial : random configurations at the start, the same for every method but "rand_mo" with one seed
+    method : "lso": minimise the openbox's loss `J_l`; "fso": minimise `alpha J_l + (1 - alpha) J_r`, where
+        `J_r` is the curators' loss; "fmo": minimise both, by ParEGO; "ehvi": minimise both, by expected
+        hypervolume improvement; "rand_mo": random search
+    alpha : weight of `J_l` in "fso"
+    num_initial : random configurations at the start. With the same seed they are the same for every method
+        except "rand_mo"
     num_trials : configurations in all
-    ship : which configuration is shipped: "own" minimises what the method does, "fmo", "ehvi" and "rand_mo"
-        the mean of both losses; "mean" the mean of `J_l` and `J_r`; "max" the largest loss at any site;
-        "guarded" as "max" if some configuration errs on less than half of every site's rows, else as "mean"
-    attempts : how often a site that does not answer is asked for a trial
+    ship : criterion of the configuration to ship, which is its minimiser: "own": the method's objective, for
+        "fmo", "ehvi" and "rand_mo" the mean of both losses; "mean": the mean of `J_l` and `J_r`; "max": the
+        largest loss at any site; "guarded": as "max" if some configuration has a loss below 0.5 at every
+        site, else as "mean"
+    attempts : how often a site that does not answer is asked for the same trial
     """
 
     name: ClassVar[str] = "rfms"
@@ -99,18 +108,18 @@ class RFMS(Sites[RFMSState]):
         if not sites[CURATOR]:
             raise ConfigError("roles: expected at least one curator, got none")
         dimension = federation.space.dimension
-        design = rng.random((self.num_initial, dimension))
-        if self.method == "rand_mo":  # draws its own configurations, all of them
+        design = rng.random((self.num_initial, dimension))  # Alg. 1, line 2
+        if self.method == "rand_mo":  # all configurations are random
             design = rng.random((self.num_trials, dimension))
         design = federation.space.snap(design)
         return RFMSState(federation.space, sites[OPENBOX][0], sites[CURATOR], sites[LOCKBOX], design)
 
     def finished(self, state: RFMSState) -> bool:
-        """Return whether trials are spent, all of the initial design failed, or all curators have closed."""
+        """Return whether all trials are made, the initial design failed, or all curators withhold answers."""
         done = len(state.trials)
         failed = done >= self.num_initial and bool(state.failed()[: self.num_initial].all())
-        hopeless = failed or state.exhausted()
-        return state.point is None and state.unjudged is None and (done >= self.num_trials or hopeless)
+        no_progress = failed or state.exhausted()
+        return state.point is None and state.unjudged is None and (done >= self.num_trials or no_progress)
 
     def ask(
         self,
@@ -124,35 +133,36 @@ class RFMS(Sites[RFMSState]):
             return self._ask_openbox(state, server_round, present, rng)
         if phase is Phase.EVALUATE:
             return self._ask_curators(state, server_round, present)
-        return self._ask_everybody(state, server_round, present)
+        return self._ask_all_sites(state, server_round, present)
 
     def tell(self, state: RFMSState, phase: Phase, reports: Mapping[str, Report]) -> RFMSState:
         if phase is Phase.TRAIN:
             return self._tell_openbox(state, reports)
         if phase is Phase.EVALUATE:
             return self._tell_curators(state, reports)
-        return self._tell_everybody(state, reports)
+        return self._tell_all_sites(state, reports)
 
     # -- TRAIN -------------------------------------------------------------------------------------------
 
     def _ask_openbox(
         self, state: RFMSState, server_round: int, present: Sequence[str], rng: np.random.Generator
     ) -> tuple[RFMSState, dict[str, Task]]:
+        """Ask the openbox to train the next configuration [Sun2019, Alg. 1, lines 4-6 and 13-16]."""
         if state.openbox not in present or state.unjudged is not None or self.finished(state):
             return state, {}
         trial = len(state.trials)
         if state.point is None:
             if trial < len(state.design):
-                point = state.design[trial]
+                point = state.design[trial]  # line 4
             else:
-                point = Method(self.method, self.alpha).propose(state, rng)
+                point = Method(self.method, self.alpha).propose(state, rng)  # line 13
             state = replace(state, point=point, attempts=0)
         assert state.point is not None
         task = Task(Phase.TRAIN, server_round, trial, 1, {"point": state.point[None, :]})
         return replace(state, round=server_round, attempts=state.attempts + 1), {state.openbox: task}
 
     def _tell_openbox(self, state: RFMSState, reports: Mapping[str, Report]) -> RFMSState:
-        """Enter `J_l` and the model; an openbox that did not answer is asked for the same again."""
+        """Store `J_l` [Eq. 2] and the model; if the openbox did not answer, it is asked again."""
         report = reports.get(state.openbox)
         if state.point is None or (report is None and state.attempts < self.attempts):
             return state
@@ -172,6 +182,7 @@ class RFMS(Sites[RFMSState]):
     def _ask_curators(
         self, state: RFMSState, server_round: int, present: Sequence[str]
     ) -> tuple[RFMSState, dict[str, Task]]:
+        """Ask the curators to judge the newest model [Sun2019, Alg. 1, lines 7 and 17]."""
         trial = state.unjudged
         asked = tuple(agent for agent in present if agent in state.curators)
         if trial is None or not asked:
@@ -185,7 +196,7 @@ class RFMS(Sites[RFMSState]):
         return replace(state, asked=asked, attempts=state.attempts + 1), tasks
 
     def _tell_curators(self, state: RFMSState, reports: Mapping[str, Report]) -> RFMSState:
-        """Enter the answers, late ones too; whoever was silent owes one."""
+        """Store the losses for `J_r` [Eq. 3], late ones too; note which curators did not answer."""
         trial = state.unjudged
         if trial is None or not state.asked:
             return state
@@ -211,21 +222,21 @@ class RFMS(Sites[RFMSState]):
         return self._keep_models(state)
 
     def _keep_models(self, state: RFMSState) -> RFMSState:
-        """Drop the models that no answer to come can bring to the front, or make the one to ship."""
+        """Drop the models that are not worth keeping and for which no further answer is expected."""
         kept = set(self._selected(state.settled())) | state.unsettled
         return replace(state, models={trial: m for trial, m in state.models.items() if trial in kept})
 
     def _selected(self, state: RFMSState) -> list[int]:
-        """Return the trials whose models are worth keeping: the front, and the one to ship."""
+        """Return the trials on the front and the one to ship [Sun2019, Alg. 1, lines 22-25]."""
         best = shipped(state, self.ship, Method(self.method, self.alpha))
         return sorted(set(state.front()) | ({best} if best is not None else set()))
 
     # -- FINISH ------------------------------------------------------------------------------------------
 
-    def _ask_everybody(
+    def _ask_all_sites(
         self, state: RFMSState, server_round: int, present: Sequence[str]
     ) -> tuple[RFMSState, dict[str, Task]]:
-        """Send one model to everybody who has not judged it."""
+        """Send one of the selected models to all sites that have not judged it yet."""
         if state.final is None:
             state = replace(
                 state, final=tuple(t for t in self._selected(state) if t in state.models), unjudged=None
@@ -242,29 +253,34 @@ class RFMS(Sites[RFMSState]):
                 return replace(state, final_step=step + 1), tasks
         return replace(state, final_step=_SWEEPS * len(state.final)), {}
 
-    def _tell_everybody(self, state: RFMSState, reports: Mapping[str, Report]) -> RFMSState:
+    def _tell_all_sites(self, state: RFMSState, reports: Mapping[str, Report]) -> RFMSState:
+        """Store the losses of the selected models on rows that were not used before."""
         answers = {t: dict(known) for t, known in state.final_answers.items()}
         for agent in sorted(reports):
             answers.setdefault(reports[agent].trial, {})[agent] = read_answer(reports[agent])
         return replace(state, final_answers={t: dict(sorted(answers[t].items())) for t in sorted(answers)})
 
-    # -- what comes back ---------------------------------------------------------------------------------
+    # -- reports and results -----------------------------------------------------------------------------
 
     def check_report(self, task: Task, report: Report) -> None:
-        """Raise WireError unless a report holds a loss or a reason, and a model where one was trained."""
+        """Raise WireError unless a report has a loss or a reason, and a model exactly if one was trained."""
         answer = read_answer(report)
         failed = bool(answer.failure)
         if task.num_trials and bool(report.num_failed) != failed:
             raise WireError(
-                f"failure: expected with a trial that failed, and only then, got {answer.failure!r}"
+                f"failure: expected a reason if the trial failed, and none otherwise, got {answer.failure!r} "
+                f"with {report.num_failed} failed trials"
             )
         expected = task.phase is Phase.TRAIN and not failed
         if bool(report.arrays) != expected or (expected and not report.arrays["model"].size):
-            raise WireError("model: expected one with a trained trial, and only there")
+            raise WireError(
+                f"model: expected {'one, not empty' if expected else 'none'} in this report, "
+                f"got {', '.join(report.arrays) or 'none'}"
+            )
         owed = read_trials(task.values.get("owed", ""))
         read_late(report.values.get("late", "[]"), [t for t in owed if t != task.trial])
 
     def results(self, state: RFMSState) -> ServerResults:
-        """Return all trials with their losses, who judged them, and what is shipped."""
+        """Return all trials with their losses at every site, and the configuration that is shipped."""
         best = shipped(state, self.ship, Method(self.method, self.alpha))
         return server_results(state, best)

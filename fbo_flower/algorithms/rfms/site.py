@@ -1,8 +1,9 @@
-"""The sites' half of RFMS: train at the openbox, judge at the curators, judge once at the end everywhere.
+"""RFMS on a site: the openbox trains, curators judge, and at the end every site judges each model once.
 
-What a site keeps lies in its state: `-loss` per trial in the history (a curator that adds noise keeps what
-it sent), `rows` beside it, and the answers of the last exchanges. The openbox keeps its newest model, so that
-a task that comes again is not trained again, and the digest of every model, so that it recognises its own.
+A site stores in its state `-loss` per trial in the history (a curator that adds noise stores the noisy loss
+that it sent), the number of rows per trial, and its answers of the phase FINISH. The openbox also stores its
+newest model, so that it does not train again when a task is sent again, and the digest of every model, so
+that it judges only its own.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from fbo_flower.errors import WireError
 from fbo_flower.space.space import SearchSpace
 
 State = TypeVar("State")
-MAX_MODEL_BYTES = 48 * 2**20  # of one packed model on the wire
-MAX_MODELS = 1000  # that are judged at the end
+MAX_MODEL_BYTES = 48 * 2**20  # largest packed model in a message
+MAX_MODELS = 1000  # largest number of models that are judged at the end
 DIGEST_BYTES = 32
 
 
@@ -44,35 +45,50 @@ def digest(model: AnyArray) -> AnyArray:
 
 
 class Sites(Stepwise, Algorithm[State]):
-    """What openbox, curators and lockboxes do with a task."""
+    """The work of openbox, curators and lockboxes on a task."""
 
     def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        """Train the point, or judge the model that came, unless that was done before."""
+        """Return a query that trains the task's point or judges its model; None if that was done before."""
         if task.phase is Phase.FINISH:
             return self._propose_last(task, agent_state)
         if "manifest" in agent_state.arrays:
-            raise WireError("phase: expected finish, this study's models are fixed already")
+            raise WireError(
+                f"phase: expected finish, because this study's models are fixed already, got {task.phase}"
+            )
         if task.num_trials != 1 or "point" not in task.arrays:
-            raise WireError("task: expected one trial and its point")
+            raise WireError(
+                f"task: expected one trial and its point, got {task.num_trials} trials and "
+                f"{', '.join(task.arrays) or 'no array'}"
+            )
         if (task.phase is Phase.EVALUATE) != ("model" in task.arrays):
-            raise WireError("model: expected one to judge in evaluate, and only there")
+            raise WireError(
+                "model: expected one to judge in the phase evaluate and none in train, got "
+                f"{'one' if 'model' in task.arrays else 'none'} in {task.phase}"
+            )
         if agent_state.next_trial >= task.end:
             return None
         return Query(np.asarray(task.arrays["point"], dtype=np.float64), artifact=task.arrays.get("model"))
 
     def _propose_last(self, task: Task, agent_state: AgentState) -> Query | None:
-        """The first task of the end fixes which models may be judged in this study, each once."""
+        """Return a query that judges a model of the end; None if the site has judged it.
+
+        The manifest (digests of all models) of the first such task fixes the models that this site judges in
+        this study, each once.
+        """
         model, manifest = task.arrays.get("model"), task.arrays.get("manifest")
         if model is None or manifest is None or task.num_trials:
-            raise WireError("finish: expected a model and the manifest of all, without a trial")
+            raise WireError(
+                "finish: expected a model and a manifest and no trial, got "
+                f"{', '.join(task.arrays) or 'no array'} and {task.num_trials} trials"
+            )
         known = agent_state.arrays.get("manifest")
         if known is not None and not np.array_equal(known, manifest):
-            raise WireError("manifest: expected that of the first task of the end, got another one")
+            raise WireError("manifest: expected the one of the first task of the end, got another one")
         own = digest(model)
         if not (manifest == own).all(axis=1).any():
-            raise WireError("model: expected one of the manifest")
+            raise WireError("model: expected one of the manifest, got another one")
         if "digests" in agent_state.arrays and not (agent_state.arrays["digests"] == own).all(axis=1).any():
-            raise WireError("model: expected one that this site has made")
+            raise WireError("model: expected one that this site has made, got another one")
         if _place(agent_state, task.trial) is not None:
             return None
         return Query(np.full((1, agent_state.space.dimension), 0.5), artifact=model)
@@ -80,7 +96,7 @@ class Sites(Stepwise, Algorithm[State]):
     def learn(
         self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
     ) -> AgentState:
-        """Write down the answer, and at the openbox the model."""
+        """Store the answer, and at the openbox the model."""
         rows = _measure(outcome, "num_rows").astype(np.int64)
         spent = {"epsilon": outcome.measures["epsilon"]} if "epsilon" in outcome.measures else {}
         if task.phase is Phase.FINISH:
@@ -120,30 +136,33 @@ class Sites(Stepwise, Algorithm[State]):
             return {}
         if task.trial not in agent_state.arrays["model_trial"]:
             raise WireError(
-                f"trial: expected {int(agent_state.arrays['model_trial'][0])}, whose model is kept"
+                f"trial: expected {int(agent_state.arrays['model_trial'][0])}, the only one whose model this "
+                f"site stores, got {task.trial}"
             )
         return {"model": agent_state.arrays["model"]}
 
     def _loss(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
-        """Return the loss and the number of rows, or why there is none; and what the server has missed."""
+        """Return the loss and the number of rows, or why there is none, and losses that the server missed."""
         history = agent_state.history
         if task.phase is Phase.FINISH:
             place = _place(agent_state, task.trial)
             assert place is not None
             loss = float(agent_state.arrays["final.losses"][place])
-            said = _said(loss, int(agent_state.arrays["final.rows"][place]), "")
-            return {**said, **_spent(agent_state, "final.epsilon")}
+            values = _answer_values(loss, int(agent_state.arrays["final.rows"][place]), "")
+            return {**values, **_spent(agent_state, "final.epsilon")}
         row = int(np.flatnonzero(history.trials == task.trial)[0])
         rows = agent_state.arrays["rows"]
-        said = _said(-float(history.values[row]), int(rows[row]), history.failures.get(task.trial, ""))
+        values = _answer_values(
+            -float(history.values[row]), int(rows[row]), history.failures.get(task.trial, "")
+        )
         owed = [t for t in read_trials(task.values.get("owed", "")) if t != task.trial]
         late: dict[int, tuple[float, int]] = {}
         for trial in owed:
             for i in np.flatnonzero((history.trials == trial) & np.isfinite(history.values)).tolist():
                 late[trial] = -float(history.values[i]) + 0.0, int(rows[i])
         if late:
-            said["late"] = write_late(late)
-        return {**said, **_spent(agent_state, "epsilon")}
+            values["late"] = write_late(late)
+        return {**values, **_spent(agent_state, "epsilon")}
 
     # -- what may cross the wire ---------------------------------------------------------------------
 
@@ -164,8 +183,11 @@ class Sites(Stepwise, Algorithm[State]):
         )
 
 
-def _said(loss: float, num_rows: int, reason: str) -> dict[str, Scalar]:
-    """A reason may hold values of the data; only what this package wrote itself is let out."""
+def _answer_values(loss: float, num_rows: int, reason: str) -> dict[str, Scalar]:
+    """Return the values of an answer.
+
+    An exception's text may contain data, so only reasons that this package wrote itself are sent.
+    """
     if math.isfinite(loss):
         return {"loss": loss + 0.0, "num_rows": num_rows}
     return {"failure": reason if reason.startswith((REFUSED, WITHHELD)) else "failed"}
@@ -177,7 +199,7 @@ def _spent(agent_state: AgentState, name: str) -> dict[str, Scalar]:
 
 
 def _place(agent_state: AgentState, trial: int) -> int | None:
-    """Return where the last exchange of a trial stands in the agent's state."""
+    """Return the row of a trial among the answers of the phase FINISH; None if there is none."""
     found = np.flatnonzero(agent_state.arrays.get("final.trials", np.empty(0)) == trial)
     return int(found[0]) if len(found) else None
 

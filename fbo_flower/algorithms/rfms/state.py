@@ -1,4 +1,4 @@
-"""What the server of RFMS knows: trials, answers, and the models it still needs.
+"""The state of RFMS's server: trials, answers, and the models that it still needs.
 
 Notation [Sun2019]: `phi` a configuration, `theta` the model that the openbox trained with it, `J_l` its
 cross-validated loss at the openbox, `J_i` its loss at curator `i` with `n_i` rows, and
@@ -22,14 +22,15 @@ from fbo_flower.space.space import SearchSpace
 MAX_ROWS = 10**9
 MAX_LOSS = 1e12
 MAX_REASON = 300  # characters
-REFUSED, WITHHELD = "refused: ", "withheld: "  # begin reasons that tell nothing of the data, and may travel
+# prefixes of reasons that contain nothing about the data; only such reasons are sent
+REFUSED, WITHHELD = "refused: ", "withheld: "
 
 
 @dataclass(frozen=True)
 class SiteReply:
-    """What a site said of one model: its loss on `num_rows` rows, or why there is none.
+    """A site's answer on one model: its loss on `num_rows` rows, or the reason why there is none.
 
-    `epsilon` is what the site has spent on its rows so far, 0 where it adds no noise.
+    `epsilon` is the privacy that the site has spent on its rows so far, 0 if it adds no noise.
     """
 
     loss: float
@@ -39,13 +40,13 @@ class SiteReply:
 
     @property
     def withheld(self) -> bool:
-        """Whether the site would not say, whatever the model is."""
+        """Whether the site refuses to answer for any model, for instance because its budget is spent."""
         return self.failure.startswith(WITHHELD)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One configuration: in which round it was asked for, its point `(D,)`, and `J_l`."""
+    """One configuration: the round in which it was asked for, its point `(D,)`, and `J_l`."""
 
     round: int
     point: Array
@@ -54,23 +55,23 @@ class Trial:
 
 @dataclass(frozen=True)
 class RFMSState:
-    """What the server knows.
+    """The server's state.
 
     Parameters
     ----------
     space, openbox, curators, lockboxes : the search space and the sites by role
-    design : `(n, D)`, the configurations that are drawn at the start
-    trials : the configurations that are done, by trial id
+    design : `(n, D)`, configurations drawn at the start
+    trials : finished configurations; the index is the trial id
     answers : trial -> curator -> its answer on its inbag rows
     asked : curators that were asked in this half-round
-    owed : curator -> trials it was asked for in vain since its last reply
+    owed : curator -> trials that it was asked for and did not answer, since its last reply
     models : trial -> packed model; dominated ones are dropped
-    point : `(D,)`, what the openbox is asked for; None: nothing
-    unjudged : trial whose model no curator has answered for yet; None: none
-    round : in which the openbox was asked last
-    attempts : how often `point` or `unjudged` was asked for
-    final : trials of the models that are judged at the end; None: the end has not come
-    final_step : how many of the last exchanges were opened
+    point : `(D,)`, configuration that the openbox is asked for; None: none
+    unjudged : trial whose model no curator has judged yet; None: none
+    round : last round in which the openbox was asked
+    attempts : how often the sites were asked for `point` or `unjudged`
+    final : trials whose models are judged at the end; None before the end
+    final_step : number of exchanges of the phase FINISH so far
     final_answers : trial -> site -> its answer on its outbag rows
     """
 
@@ -98,13 +99,13 @@ class RFMSState:
         return np.array([t.point for t in self.trials]).reshape(-1, self.space.dimension)
 
     def losses(self) -> Array:
-        """Return `(J_l, J_r)` of all trials, `(n, 2)`; NaN where one is not known."""
+        """Return `(J_l, J_r)` of all trials, `(n, 2)`; NaN for unknown ones [Sun2019, Eqs. 2-3]."""
         local = [trial.local.loss for trial in self.trials]
         remote = [pooled_loss(self.answers.get(trial, {}).values()) for trial in range(len(self.trials))]
         return np.array([local, remote], dtype=np.float64).T.reshape(-1, 2)
 
     def worst_losses(self) -> Array:
-        """Return the largest loss at any site, `(n,)`; NaN where `J_l` or every answer is missing."""
+        """Return the largest loss at any site, `(n,)`; NaN if `J_l` or all curators' losses are missing."""
         worst = np.full(len(self.trials), np.nan)
         for number, trial in enumerate(self.trials):
             known = [a.loss for a in self.answers.get(number, {}).values() if math.isfinite(a.loss)]
@@ -113,9 +114,9 @@ class RFMSState:
         return worst
 
     def failed(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Return which trials failed, `(n,)`: the fit did, or all curators that answered refused the model.
+        """Return which trials failed, `(n,)`: the fit failed, or all curators that answered refused it.
 
-        A curator that withholds its answers says nothing of the model.
+        A curator that withholds its answer is not counted, because the reason is not the model.
         """
         found = np.zeros(len(self.trials), dtype=bool)
         for number, trial in enumerate(self.trials):
@@ -125,24 +126,24 @@ class RFMSState:
         return found
 
     def exhausted(self) -> bool:
-        """Return whether every curator has withheld the last answer that came from it."""
+        """Return whether the last answer of every curator is withheld."""
         last = {agent: answer for answers in self.answers.values() for agent, answer in answers.items()}
         return set(last) == set(self.curators) and all(answer.withheld for answer in last.values())
 
     def front(self) -> list[int]:
-        """Return the non-dominated trials in `(J_l, J_r)`, of equal ones the first."""
+        """Return the non-dominated trials in `(J_l, J_r)`; of equal ones only the first."""
         losses = self.losses()
         known = np.flatnonzero(np.isfinite(losses).all(axis=1))
         return [int(trial) for trial in known[non_dominated(losses[known])]]
 
     @property
     def unsettled(self) -> set[int]:
-        """Return the trials that an answer may still come for."""
+        """Return the trials for which an answer may still arrive."""
         owed = {trial for trials in self.owed.values() for trial in trials}
         return owed if self.unjudged is None else owed | {self.unjudged}
 
     def settled(self) -> RFMSState:
-        """Return the state with the unsettled trials taken for failed."""
+        """Return the state with all unsettled trials treated as failed."""
         unsettled, failed = self.unsettled, SiteReply(math.nan, 0, "not settled")
         trials = [replace(t, local=failed) if n in unsettled else t for n, t in enumerate(self.trials)]
         answers = {t: known for t, known in self.answers.items() if t not in unsettled}
@@ -160,24 +161,27 @@ def pooled_loss(answers: Iterable[SiteReply]) -> float:
 
 
 def read_answer(report: Report) -> SiteReply:
-    """Return what a report says of its model; WireError if it says neither a loss nor why there is none."""
+    """Return the answer in a report; WireError if it has neither a loss nor a reason, or both."""
     values = report.values
     epsilon = float(values.get("epsilon", 0.0))
     if "failure" in values:
         reason = str(values["failure"])
         if "loss" in values or not 0 < len(reason) <= MAX_REASON:
-            raise WireError(f"failure: expected a reason of at most {MAX_REASON} characters and no loss")
+            raise WireError(
+                f"failure: expected a reason of 1 to {MAX_REASON} characters and no loss, got {len(reason)} "
+                f"characters{' and a loss' if 'loss' in values else ''}"
+            )
         return SiteReply(math.nan, 0, reason, epsilon)
     return replace(_answer(values.get("loss"), values.get("num_rows")), epsilon=epsilon)
 
 
 def write_late(answers: Mapping[int, tuple[float, int]]) -> str:
-    """Return trial -> `(loss, num_rows)` as the text of a report."""
+    """Return late answers, trial -> `(loss, num_rows)`, as a text for a report."""
     return json.dumps([[trial, *answer] for trial, answer in answers.items()], separators=(",", ":"))
 
 
 def read_late(text: Scalar, owed: Iterable[int]) -> dict[int, SiteReply]:
-    """Return what `write_late` wrote; WireError unless it is about trials that are owed, each once."""
+    """Return the late answers in a text; WireError unless they are about trials in `owed`, each once."""
     try:
         rows = json.loads(str(text))
         late = {trial: _answer(loss, num_rows) for trial, loss, num_rows in rows}
@@ -186,7 +190,7 @@ def read_late(text: Scalar, owed: Iterable[int]) -> dict[int, SiteReply]:
             raise ValueError(f"trials {list(late)[:5]}")
     except (ValueError, TypeError, RecursionError) as error:  # WireError is a ValueError
         raise WireError(
-            f"late: expected [trial, loss, num_rows] of the trials that are owed, {error}"
+            f"late: expected a list of [trial, loss, num_rows] for trials that were asked for, got {error}"
         ) from error
     return late
 
@@ -200,13 +204,13 @@ def _answer(loss: object, num_rows: object) -> SiteReply:
 
 
 def write_trials(trials: Iterable[int]) -> str:
-    """Return trial ids as the text of a task."""
+    """Return trial ids as a text for a task."""
     return ",".join(map(str, trials))
 
 
 def read_trials(text: Scalar) -> list[int]:
-    """Return what `write_trials` wrote; WireError if it is something else."""
+    """Return the trial ids in a text; WireError if it is not a list of them."""
     parts = str(text).split(",") if text else []
     if len(parts) > 10_000 or not all(part.isascii() and part.isdigit() and len(part) < 16 for part in parts):
-        raise WireError(f"owed: expected trial ids, got {str(text)[:80]!r}")
+        raise WireError(f"owed: expected trial ids separated by commas, got {str(text)[:80]!r}")
     return [int(part) for part in parts]

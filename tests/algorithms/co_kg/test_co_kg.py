@@ -98,7 +98,7 @@ class TestEntropySearchContract(CoKGContract):
         ({"refit": 0}, "refit"),
         ({"isotropic": 1}, "isotropic"),
         ({"kernel": "linear"}, "kernel"),
-        ({"noise_variance": 0.02, "transform": "log"}, "noise_variance: expected None with transform 'log'"),
+        ({"noise_variance": 0.02, "transform": "log"}, "noise_variance: expected None with transform='log'"),
         ({"mean_noise_stddev": -0.1}, "mean_noise_stddev"),
         ({"num_draws": 1}, "num_draws"),
         ({"rank_cut": 0.0}, "rank_cut"),
