@@ -322,7 +322,7 @@ def test_merged_sums_are_merged_means():
     [
         ("fed-pne", {"secure_sums": 1}, "from 2 on"),
         ("fed-pne", {"secure_sums": 3, "aggregate": "median"}, "expected 'mean'"),
-        ("pf-pne", {"secure_sums": 3, "variant": "racing"}, "variant racing"),
+        ("pf-pne", {"secure_sums": 3, "variant": "racing"}, "variant='racing'"),
         ("fts", {"secure_sums": 3}, "federated"),
         ("co-kg", {"secure_sums": 3, "weights": "reliability"}, "expected 'uniform'"),
         ("dp-fts", {"secure_sums": -1}, "secure_sums"),
