@@ -175,8 +175,8 @@ def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(tmp_p
     with pytest.raises(ConfigError, match=r"text\.npz"):
         run(warm_start=tmp_path / "text.npz")
     of_another = WarmStart("ts", WarmStart.load(tmp_path, "fts").space, {"weights": np.zeros(2)})
+    prior = PriorKnowledge(warm_start=of_another.save(tmp_path / "ts", "ts"))
     with pytest.raises(ConfigError, match="keeps messages"):
-        prior = PriorKnowledge(warm_start=of_another.save(tmp_path / "ts", "ts"))
         simulate("gp-samples", "ts", 3, 2, 0, "inline", prior=prior)
     arrays = {**WarmStart.load(tmp_path, "fts").arrays, "weights": np.full((2, 12), np.nan)}
     state = FTSState(SearchSpace({"x": Float(0.0, 1.0)}))
