@@ -204,9 +204,9 @@ class TuningStrategy(Strategy):
         self, grid: Grid, journal: StudyJournal | None, resume: bool, warm_start: WarmStart | None
     ) -> StudyRun:
         events = [] if journal is None else list(journal.events())
-        if events and not resume:
+        if journal is not None and events and not resume:
             raise ConfigError(
-                f"journal: expected a new file, got {journal!r}, which holds a study; pass resume=True to "
+                f"journal: expected a new file, got {journal.path}, which holds a study; pass resume=True to "
                 "continue that study"
             )
         recorded = None if journal is None else journal.settings

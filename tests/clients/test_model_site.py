@@ -121,7 +121,7 @@ def test_a_refusal_that_another_configuration_may_avoid_does_not_end_the_study()
         InProcessGrid(app, 3, node_configs=roles), None
     )
     assert len(study.models["failure"]) == 3  # all of the initial design: rows may not leave
-    assert "carries rows" in study.models["failure"][0]
+    assert "without rows of the openbox's data" in study.models["failure"][0]
 
 
 # -- models of other libraries --------------------------------------------------------------------
