@@ -66,7 +66,7 @@ def machine() -> str | None:
 
 
 def no_new_privileges() -> bool:
-    """Give up whatever a set-uid program could give; the kernel asks this of whoever restricts itself."""
+    """Give up privileges of set-uid programs; the kernel requires it before a process may restrict itself."""
     return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
 
 

@@ -320,7 +320,7 @@ def _masses(x: Array, mean: float, stddev: float) -> Array:
 
 
 def _convolve(parts: Sequence[tuple[LossDistribution, int]]) -> LossDistribution:
-    """Return the distribution of the sum of independent losses, each so many times."""
+    """Return the distribution of the sum of independent losses, each repeated `counts` times."""
     from scipy.fft import irfft, next_fast_len, rfft
 
     step = parts[0][0].step

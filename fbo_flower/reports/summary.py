@@ -287,7 +287,7 @@ def _evaluations_to(curves: Array, level: float) -> int | None:
 
 
 def _after(curves: Array, num_evaluations: int) -> Array:
-    """Return the column `(n,)` of the curves after `evaluations`; NaN if no agent made so many."""
+    """Return the column `(n,)` of the curves after `evaluations`; NaN if no agent made that number."""
     if not 1 <= num_evaluations <= curves.shape[1]:
         return np.full(len(curves), np.nan)
     return curves[:, num_evaluations - 1]
