@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Phase, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Phase, Task
+from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.space.space import SearchSpace
 
 # -- secure sums -----------------------------------------------------------------------------------
@@ -166,6 +167,21 @@ class DescribesProgress(Protocol):
 
 
 # -- what agents do and disclose -------------------------------------------------------------------
+
+
+@runtime_checkable
+class ProtectsReports(Protocol):
+    """Noise or masks are added to a report before it leaves the agent."""
+
+    def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
+        """Return what the agent sends instead of `payload`, which `summarise` returned.
+
+        Parameters
+        ----------
+        uniform : source of all noise: `uniform(n)` returns a uniform integer in `[0, n)`. On devices it is
+            the operating system's generator, which nobody can seed or repeat
+        """
+        ...
 
 
 @runtime_checkable

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms.capabilities import ProtectsReports
 from fbo_flower.algorithms.outcomes import joined, num_succeeded
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Outcome, Query, Report, Task
 from fbo_flower.algorithms.session import Draws
+from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 
 Evaluate = Callable[[Query, int], Outcome]  # a query and the id of its first trial -> its outcome
 
@@ -39,6 +41,7 @@ def run_task(
     evaluate: Evaluate,
     draws: Draws,
     extra: Callable[[], Mapping[str, AnyArray]] = dict,
+    uniform: Uniform | None = None,
 ) -> TaskResult:
     """Run the session of a task, evaluate every query that it yields, and write the report.
 
@@ -52,6 +55,7 @@ def run_task(
     draws : the task's random generators
     extra : called after the last evaluation; returns further arrays to store in the agent's state, such as
         an evaluation cache
+    uniform : source of the noise that protects the report; None: derived from `draws`, which repeats it
     """
     if task.num_trials and task.trial > agent_state.next_trial:
         agent_state = agent_state.skip_to(task.trial)
@@ -67,6 +71,9 @@ def run_task(
         outcomes.append(evaluate(query, first_trial))
     agent_state = agent_state.write(**extra())
     payload = algorithm.summarise(task, agent_state, draws("summarise", task.trial, task.num_trials))
+    if isinstance(algorithm, ProtectsReports):
+        uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
+        payload = algorithm.protect(task, agent_state, payload, uniform)
     known = agent_state.history.select(task.trial, task.end)
     outcome = known if len(known.trials) or not outcomes else joined(outcomes)
     num_failed = int(np.sum(outcome.pulls)) - num_succeeded(outcome) if task.num_trials else 0

@@ -17,7 +17,13 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import ReportsResults, ServerResults, Summable, Summand
+from fbo_flower.algorithms.capabilities import (
+    ProtectsReports,
+    ReportsResults,
+    ServerResults,
+    Summable,
+    Summand,
+)
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -35,6 +41,7 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.secure import fixed_point, keys, rounds
 from fbo_flower.space.space import SearchSpace
 
@@ -376,12 +383,19 @@ class SecureAggregation(Algorithm[SecureState]):
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         if task.phase is Phase.EVALUATE:
             return Payload(values=self._reveal(task, agent_state))
-        inner = self.inner.summarise(task, agent_state, rng)
-        arrays = dict(inner.arrays)
+        return self.inner.summarise(task, agent_state, rng)
+
+    def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
+        """Return the payload with masked words in place of the summands; masks never come from `uniform`."""
+        if task.phase is Phase.EVALUATE:
+            return payload
+        if isinstance(self.inner, ProtectsReports):
+            payload = self.inner.protect(task, agent_state, payload, uniform)
+        arrays = dict(payload.arrays)
         layout = self._summable.summands(task, agent_state.space)
         clear = {name: floats(arrays.pop(name, np.zeros(s.shape))) for name, s in layout.items()}
         if _SUM not in task.values or not layout:
-            return Payload(arrays, inner.values)  # summands never leave the agent without a mask
+            return Payload(arrays, payload.values)  # summands never leave the agent without a mask
         words = np.concatenate(
             [fixed_point.encode(np.ravel(clear[name]), summand.bound) for name, summand in layout.items()]
         )
@@ -390,7 +404,7 @@ class SecureAggregation(Algorithm[SecureState]):
         commitment = np.frombuffer(masked.commitment, dtype=np.uint8)
         values = masked.words.view(np.int64), masked.boxes, commitment
         parts: dict[str, AnyArray] = dict(zip(_SENT, values, strict=True))
-        return Payload(arrays | parts, inner.values)
+        return Payload(arrays | parts, payload.values)
 
     def _reveal(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
         """Return the shares and seeds that remove the masks from the sum."""

@@ -234,7 +234,8 @@ class TuningAgent(NumPyClient):
             simulated=self._seed is not None,
         )
         evaluate = self._evaluator(context, algorithm, accepted_state)
-        result = run_task(algorithm, task, accepted_state, evaluate, context.draws, evaluate.arrays)
+        noise = context.private_integers("noise", task.trial, task.num_trials)
+        result = run_task(algorithm, task, accepted_state, evaluate, context.draws, evaluate.arrays, noise)
         reply = self._reply(request, result)
         sent = ledger.entries(*reply, algorithm.name, seen_by(result.agent_state))
         state_and_report = agent_state_to_bytes(result.agent_state), packed_to_bytes(reply)

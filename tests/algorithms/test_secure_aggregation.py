@@ -9,6 +9,7 @@ from fbo_flower.algorithms.secure_aggregation import PATIENCE, SecureAggregation
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.bandits import elimination
+from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.secure import fixed_point, keys, rounds
 from fbo_flower.secure.rounds import BOX_BYTES
 from fbo_flower.simulation.grids import Fault, InProcessGrid
@@ -261,7 +262,8 @@ def test_without_a_sum_under_way_summands_do_not_leave(secured, agent_state):
         "inverse",
         "counts",
     }
-    assert secured.summarise(clear, agent_state, rng) == Payload()
+    payload = secured.summarise(clear, agent_state, rng)
+    assert secured.protect(clear, agent_state, payload, uniform_from(rng)) == Payload()
 
 
 def test_reports_of_a_sum_have_all_their_parts_and_come_when_asked(secured):
