@@ -87,10 +87,7 @@ class SecureRounds(Protocol):
         ...
 
     def evaluation_task(self, task: Task) -> Task:
-        """Return the task without the arrays and values of secure sums.
-
-        Tasks that differ only in these share one set of evaluations.
-        """
+        """See `SharesEvaluations`."""
         ...
 
 
@@ -166,6 +163,41 @@ class DescribesProgress(Protocol):
         ...
 
 
+# -- what agents answer ----------------------------------------------------------------------------
+
+
+@runtime_checkable
+class SharesEvaluations(Protocol):
+    """Some parts of a task may change when it is sent again, and its evaluations stay the same."""
+
+    def evaluation_task(self, task: Task) -> Task:
+        """Return the task without these parts. Tasks that differ only in them are one piece of work."""
+        ...
+
+
+def evaluation_task(algorithm: Algorithm[Any], task: Task) -> Task:
+    """Return the part of a task that its evaluations depend on."""
+    return algorithm.evaluation_task(task) if isinstance(algorithm, SharesEvaluations) else task
+
+
+@runtime_checkable
+class NamesReports(Protocol):
+    """Agents send several kinds of report about the same observations."""
+
+    def report_kind(self, task: Task) -> str | None:
+        """Return the kind of report that a task without trials asks for; an agent sends each kind once.
+
+        None: the report holds nothing about observations, and the agent may send it any number of times.
+        """
+        ...
+
+
+def report_kind(algorithm: Algorithm[Any], task: Task) -> str | None:
+    """Return the kind of report that a task without trials asks for; see `NamesReports`."""
+    core = unwrapped(algorithm)
+    return core.report_kind(task) if isinstance(core, NamesReports) else ""
+
+
 # -- what agents do and disclose -------------------------------------------------------------------
 
 
@@ -192,8 +224,8 @@ class AccountsPrivacy(Protocol):
         """Return whether the report of a task may depend on the agent's observations."""
         ...
 
-    def epsilon_of_messages(self, count: int) -> float:
-        """Return the epsilon that `count` messages cost an agent; infinite if agents add no noise."""
+    def message_noise(self) -> float:
+        """Return the noise multiplier of an agent's own noise on a message; 0 if agents add none."""
         ...
 
 

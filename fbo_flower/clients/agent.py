@@ -24,7 +24,7 @@ from flwr.common.logger import log
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.capabilities import (
-    ExchangesModels,
+    AccountsPrivacy,
     ReusesValues,
     SecureRounds,
     incumbent,
@@ -39,9 +39,17 @@ from fbo_flower.clients.agent_state_io import (
     packed_from_bytes,
     packed_to_bytes,
 )
+from fbo_flower.clients.answered import (
+    check_new,
+    check_noise,
+    check_pinned,
+    check_trial,
+    pinned,
+    work_of,
+)
 from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.clients.evaluation_replay import EvaluationReplay
-from fbo_flower.clients.memory import Memory, open_memory
+from fbo_flower.clients.memory import Memory, check_journal, journal_path, open_memory
 from fbo_flower.clients.node_info import node_info
 from fbo_flower.clients.objective import Objective
 from fbo_flower.clients.objective_evaluator import ObjectiveEvaluator
@@ -96,7 +104,8 @@ class TuningAgent(NumPyClient):
     Raises
     ------
     ConfigError
-        If the node has no id, or a setting in `node_config` is unknown or out of bounds.
+        If the node has no id, a setting in `node_config` is unknown or out of bounds, or its operator sets a
+        limit without a `journal` (an agent without one forgets what it has spent).
     """
 
     def __init__(
@@ -118,6 +127,8 @@ class TuningAgent(NumPyClient):
         self._operator = Operator.read(context.node_config, disclose)
         self._agent = agent_id(context)
         self._journals = journals
+        if self._operator.limits:
+            check_journal(self._durable, ", ".join(self._operator.limits))
 
     # -- Flower's interface --------------------------------------------------------------------
 
@@ -134,6 +145,7 @@ class TuningAgent(NumPyClient):
         }
         with closing(self._open_memory()) as memory:
             if config.get("key") is True:
+                check_journal(self._durable, "secure sums")
                 properties["key"] = own_key(memory)[1].hex()
             memory.enter_registration(["incarnation", *properties])
             return {"incarnation": memory.incarnation, **properties}
@@ -209,26 +221,30 @@ class TuningAgent(NumPyClient):
         """Run a task, store its report and the agent's new state, and return the report."""
         algorithm, task, study = request.algorithm, request.task, request.envelope.study
         entropy, agent_state = self._load_state(memory, study)
-        if task.trial > agent_state.next_trial and not isinstance(algorithm, ExchangesModels):
-            raise WireError(
-                f"trial: expected at most {agent_state.next_trial}, the agent's next trial, got {task.trial}"
-            )
+        work = work_of(algorithm, task, agent_state)
+        check_pinned(memory, algorithm, request.envelope)
+        check_new(memory, study, work)
+        check_trial(algorithm, task, agent_state, memory.answered(study, work.name) is not None)
+        check_noise(algorithm, task, agent_state)
         self._admit(algorithm, task, agent_state)
-        accepted_state, evaluation_task = agent_state, task
+        self._require_journal(algorithm)
+        self._operator.check_studies(memory, study)
+        accepted_state = agent_state
         if isinstance(algorithm, SecureRounds):
             accepted_state = algorithm.accept(task, agent_state.write(**identity(memory, study)))
-            evaluation_task = algorithm.evaluation_task(task)
-        key = task_key(evaluation_task)
-        self._operator.charge(memory, f"{study} {key}", task)
-        spend(memory, float(self._operator.max_epsilon), study, request.key, algorithm, task, self._space)
-        memory.begin(study, entropy, agent_state_to_bytes(agent_state))  # only the first call has an effect
+        self._operator.charge(memory, f"{study} {work.key}", task)
+        budget, delta = float(self._operator.max_epsilon), float(self._operator.delta)
+        spend(memory, budget, delta, f"{study} {request.key}", algorithm, task, self._space)
+        # only the first call for a study has an effect
+        memory.begin(study, entropy, agent_state_to_bytes(agent_state), pinned(algorithm, request.envelope))
         context = TaskContext(
             self._agent,
+            study,
             _partition(self._context),
             task,
             entropy,
             memory,
-            EvaluationReplay(memory, study, key),
+            EvaluationReplay(memory, study, work.key),
             self._context.node_config,
             self._context.run_config,
             simulated=self._seed is not None,
@@ -239,12 +255,27 @@ class TuningAgent(NumPyClient):
         reply = self._reply(request, result)
         sent = ledger.entries(*reply, algorithm.name, seen_by(result.agent_state))
         state_and_report = agent_state_to_bytes(result.agent_state), packed_to_bytes(reply)
-        memory.finish(study, self._report_key(request), task.round, *state_and_report, sent)
+        answered = work.name, work.key
+        memory.finish(study, self._report_key(request), task.round, *state_and_report, sent, answered)
         return reply
 
     def _report_key(self, request: Request) -> str:
         # the operator may have changed `disclose` since the task was answered
         return f"{request.key} {self._operator.disclose}"
+
+    def _require_journal(self, algorithm: Algorithm[Any]) -> None:
+        """Raise ConfigError if the algorithm's protection needs a journal, and this agent keeps none."""
+        core = unwrapped(algorithm)
+        if isinstance(algorithm, SecureRounds):
+            check_journal(self._durable, "secure sums")
+        elif isinstance(core, AccountsPrivacy) and core.message_noise():
+            check_journal(self._durable, "noise of the agent's own")
+
+    @property
+    def _durable(self) -> bool:
+        """Whether the agent's memory outlives its process, or the agent is simulated and promises nothing."""
+        path = journal_path(self._context, self._agent, self._journals)
+        return path is not None or self._seed is not None
 
     def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
         """Raise ConfigError or WireError if this agent does not take part in the algorithm or the phase."""

@@ -17,12 +17,14 @@ from urllib.parse import quote
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
+from fbo_flower.errors import ConfigError
 from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.storage.ledger import LedgerEntry
 
 STATE_KEY = "fbo-flower"
 MAX_STATE_REPORT = 2**16  # bytes; Flower sends the state with every simulated message
+MAX_STATE_ANSWERS = 8  # pieces of work; a journal remembers all
 JOURNAL_WAIT = 30.0  # seconds to wait until another process closes the journal
 
 
@@ -36,8 +38,20 @@ class Memory(Protocol):
     def study(self, study: str) -> tuple[int, bytes] | None:
         """Return the agent's seed and its state after the last finished task; None: a new study."""
 
-    def begin(self, study: str, entropy: int, agent_state: bytes) -> None:
-        """Store a new study and the agent's first state, before the first evaluation."""
+    def num_studies(self) -> int:
+        """Return the number of studies in this memory."""
+
+    def algorithm(self, study: str) -> str | None:
+        """Return the text that `begin` stored with a study; None for a new study, or if there is none."""
+
+    def begin(self, study: str, entropy: int, agent_state: bytes, algorithm: str = "") -> None:
+        """Store a new study and the agent's first state, before the first evaluation.
+
+        `algorithm` is a text that names the study's algorithm and its options.
+        """
+
+    def answered(self, study: str, work: str) -> str | None:
+        """Return the key of the task with which a piece of work was answered; None if it was not."""
 
     def report(self, study: str, task: str) -> bytes | None:
         """Return the report that was sent for a task; None if it is not stored."""
@@ -56,8 +70,12 @@ class Memory(Protocol):
         agent_state: bytes,
         report: bytes,
         sent: Sequence[LedgerEntry] = (),
+        answered: tuple[str, str] = ("", ""),
     ) -> None:
-        """Store the state and the report after a task, and add the sent arrays and scalars to the ledger."""
+        """Store the state and the report after a task, and add the sent arrays and scalars to the ledger.
+
+        `answered` is the name of the piece of work and its key; "" for none.
+        """
 
     def enter_sent(self, sent: Sequence[LedgerEntry]) -> None:
         """Add arrays and scalars that are sent a second time to the ledger."""
@@ -75,6 +93,29 @@ class Memory(Protocol):
         """Close the journal and release its lock; a memory in Flower's state needs no closing."""
 
 
+def journal_path(context: Context, agent: str, directory: str | os.PathLike[str] | None = None) -> str | None:
+    """Return the path of a node's journal; None if its memory is in Flower's state. See `open_memory`."""
+    path = str(context.node_config.get("journal", ""))
+    if not path and directory is not None:
+        path = str(Path(directory) / f"agent-{quote(agent, safe='')}.db")
+    return path or None
+
+
+def check_journal(durable: bool, purpose: str) -> None:
+    """Raise ConfigError if a protection needs a memory that outlives the process, and there is none.
+
+    Parameters
+    ----------
+    durable : whether the agent keeps a journal, or is simulated
+    purpose : the protection
+    """
+    if not durable:
+        raise ConfigError(
+            f"journal: expected a file in node_config, because {purpose} must not be forgotten when the "
+            'SuperNode stops, got none; set journal="PATH" there (in a simulation, pass a seed to the app)'
+        )
+
+
 def open_memory(context: Context, agent: str, directory: str | os.PathLike[str] | None = None) -> Memory:
     """Open the memory of a node: the journal at `journal` in its `node_config`, else Flower's state.
 
@@ -88,10 +129,8 @@ def open_memory(context: Context, agent: str, directory: str | os.PathLike[str] 
     JournalError
         If another process uses the journal, it is damaged, or it belongs to another agent.
     """
-    path = str(context.node_config.get("journal", ""))
-    if not path and directory is not None:
-        path = str(Path(directory) / f"agent-{quote(agent, safe='')}.db")
-    if not path:
+    path = journal_path(context, agent, directory)
+    if path is None:
         return StateMemory(context.state)
     return AgentJournal(path, agent, wait_seconds=JOURNAL_WAIT)
 
@@ -117,9 +156,23 @@ class StateMemory:
         record = cast(ConfigRecord, self._state[f"{STATE_KEY}.memory"])
         return int(str(values["entropy"])), cast(bytes, record["data"])
 
-    def begin(self, study: str, entropy: int, agent_state: bytes) -> None:
+    def num_studies(self) -> int:
+        return int("study" in self._read("memory"))
+
+    def algorithm(self, study: str) -> str | None:
+        values = self._read("memory")
+        return str(values.get("algorithm", "")) or None if values.get("study") == study else None
+
+    def begin(self, study: str, entropy: int, agent_state: bytes, algorithm: str = "") -> None:
         if self._read("memory").get("study") != study:
-            self._write("memory", agent_state, {"study": study, "entropy": str(entropy)})
+            values = {"study": study, "entropy": str(entropy), "algorithm": algorithm}
+            self._write("memory", agent_state, values)
+
+    def answered(self, study: str, work: str) -> str | None:
+        values = self._read("memory")
+        if values.get("study") != study:
+            return None
+        return cast(dict[str, str], values.get("answered", {})).get(work)
 
     def report(self, study: str, task: str) -> bytes | None:
         values = self._read("report")
@@ -141,8 +194,14 @@ class StateMemory:
         agent_state: bytes,
         report: bytes,
         sent: Sequence[LedgerEntry] = (),
+        answered: tuple[str, str] = ("", ""),
     ) -> None:
-        self._write("memory", agent_state, self._read("memory"))
+        values = self._read("memory")
+        if answered[0]:
+            known = cast(dict[str, str], values.get("answered", {}))
+            latest = list({**known, answered[0]: answered[1]}.items())[-MAX_STATE_ANSWERS:]
+            values["answered"] = dict(latest)
+        self._write("memory", agent_state, values)
         if len(report) <= MAX_STATE_REPORT:
             self._write("report", report, {"study": study, "task": task})
         else:
@@ -172,4 +231,4 @@ class StateMemory:
         self._state[f"{STATE_KEY}.{name}"] = record
 
 
-__all__ = ["Memory", "StateMemory", "open_memory"]
+__all__ = ["Memory", "StateMemory", "check_journal", "journal_path", "open_memory"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm
@@ -24,14 +24,18 @@ class Operator:
     ----------
     disclose : what the agent sends in addition to the algorithm's report: "none", "incumbent" or "trials"
     max_trials : largest number of evaluations in all studies together; 0: no limit
+    max_studies : largest number of studies; 0: no limit
     max_epsilon : largest epsilon in all studies together, see `privacy_budget`; 0: no limit
+    delta : `delta` of this epsilon. The server's `delta` has no effect on the agent's budget
     secure_sums : smallest number of agents in a secure sum; the agent refuses algorithms that could use
         secure sums, but use smaller ones or none; 0: the server may see single reports
     """
 
     disclose: str = "none"
     max_trials: int = 0
+    max_studies: int = 0
     max_epsilon: float = 0.0
+    delta: float = 1e-5
     secure_sums: int = 0
 
     @staticmethod
@@ -50,14 +54,23 @@ class Operator:
         disclose = str(node_config.get("disclose", disclose))
         if disclose not in DISCLOSURES:
             raise ConfigError(f"disclose: expected one of {', '.join(DISCLOSURES)}, got {disclose!r}")
-        numbers = {name: node_config.get(name, 0) for name in ("max_trials", "max_epsilon", "secure_sums")}
+        numbers = {f.name: node_config.get(f.name, f.default) for f in fields(Operator)[1:]}
         for name, value in numbers.items():
-            check_number(name, value, 0, integer=name != "max_epsilon")
+            if name == "delta":
+                check_number(name, value, 1e-15, 0.5)
+            else:
+                check_number(name, value, 0, integer=name != "max_epsilon")
         if numbers["max_epsilon"] and disclose != "none":
             raise ConfigError(
                 f"disclose: expected 'none' together with max_epsilon, got {disclose!r}; remove one of them"
             )
         return Operator(disclose, **numbers)
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """Return the names of the limits that this operator set."""
+        names = ("max_trials", "max_studies", "max_epsilon", "secure_sums")
+        return tuple(name for name in names if getattr(self, name))
 
     def admit(self, algorithm: Algorithm[Any]) -> None:
         """Raise ConfigError if the operator's settings exclude an algorithm."""
@@ -77,6 +90,15 @@ class Operator:
             raise ConfigError(
                 f"disclose: expected 'trials', because {algorithm.name} with these options sends every trial "
                 f"to the server, got {self.disclose!r}; this agent does not take part"
+            )
+
+    def check_studies(self, memory: Memory, study: str) -> None:
+        """Raise WireError if a task of a new study exceeds `max_studies`."""
+        if self.max_studies and memory.study(study) is None and memory.num_studies() >= self.max_studies:
+            raise WireError(
+                f"study: expected at most {self.max_studies}, the max_studies in node_config, got a further "
+                "one; the agent does not take part in it",
+                "study",
             )
 
     def charge(self, memory: Memory, key: str, task: Task) -> None:

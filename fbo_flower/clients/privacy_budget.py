@@ -1,8 +1,9 @@
 """The privacy budget of an agent: its operator limits the epsilon, and the server cannot change that.
 
-An agent with a budget refuses every task whose report depends on its observations without noise. It also
-refuses a task if its total epsilon would exceed the budget. The algorithm computes the epsilon of one study;
-the epsilons of several studies are added. A task is counted before it runs, and only once.
+An agent with a budget refuses every task whose report depends on its observations without noise of its own.
+Every report with noise is entered in the agent's account at its own noise multiplier, in all studies
+together, and a task whose report would exceed the budget is refused. `delta` is the operator's. A task is
+entered before it runs, and only once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.capabilities import AccountsPrivacy, unwrapped, uses_observations
 from fbo_flower.algorithms.records import Task
 from fbo_flower.clients.memory import Memory
-from fbo_flower.errors import WireError
+from fbo_flower.errors import ConfigError, JournalError, WireError
+from fbo_flower.numerics.privacy_account import Account
 from fbo_flower.space.space import SearchSpace
 
 _NOTE = "privacy"
@@ -23,39 +25,65 @@ _NOTE = "privacy"
 def spend(
     memory: Memory,
     budget: float,
-    study: str,
+    delta: float,
     key: str,
     algorithm: Algorithm[Any],
     task: Task,
     space: SearchSpace,
 ) -> None:
-    """Count the epsilon of a task's report; raise WireError if it exceeds the budget.
+    """Enter a task's report in the account; raise WireError if the total exceeds the budget.
 
     Parameters
     ----------
-    budget : largest epsilon of all studies together, each at the `delta` of its options; 0: no limit
-    key : checksum of the task
+    budget : largest epsilon of all studies together; 0: no limit, nothing is entered
+    delta : `delta` of that epsilon
+    key : names the study and the task
 
     Raises
     ------
     WireError
-        If the report has no noise, or the total exceeds the budget. Nothing was evaluated.
+        If the report has no noise of the agent's own, or the total exceeds the budget. Nothing was evaluated.
+    JournalError
+        If the account cannot be read. It is not replaced by an empty one.
     """
     if not budget or not uses_observations(algorithm, task, space):
         return
-    counts: dict[str, Any] = json.loads(str(memory.note(_NOTE).get("counts", "{}")))
-    count, before, last = counts.get(study, [0, 0.0, ""])
+    account, earlier, last = _read(memory)
     if last == key:
         return
     core = unwrapped(algorithm)
-    epsilon = core.epsilon_of_messages(count + 1) if isinstance(core, AccountsPrivacy) else float("inf")
-    total = sum(spent for name, (_, spent, _) in counts.items() if name != study) + max(epsilon, before)
+    noise = core.message_noise() if isinstance(core, AccountsPrivacy) else 0.0
+    if not noise:
+        raise _refusal(budget, f"a report of {algorithm.name} without noise of the agent's own")
+    try:
+        account = account.add(noise)
+        total = earlier + account.epsilon(delta)
+    except ConfigError as error:  # a noise multiplier or a number of entries that no account can hold
+        raise _refusal(budget, str(error)) from error
     if not total <= budget:
-        got = f"{total:.4g} in all studies" if total < float("inf") else f"{algorithm.name} without noise"
-        raise WireError(
-            f"epsilon: expected at most {budget:g}, the max_epsilon in node_config, got {got}; the agent "
-            "does not run this task",
-            "epsilon",
-        )
-    counts[study] = [count + 1, max(epsilon, before), key]
-    memory.put_note(_NOTE, {"counts": json.dumps(counts)})
+        raise _refusal(budget, f"{total:.4g} in all studies at delta = {delta:g}")
+    memory.put_note(_NOTE, {"account": json.dumps(account.to_json()), "earlier": earlier, "last": key})
+
+
+def _read(memory: Memory) -> tuple[Account, float, str]:
+    """Return the account, the epsilon that older versions added up, and the key of the last task."""
+    note = memory.note(_NOTE)
+    try:
+        if "counts" in note:  # an older version kept [messages, epsilon, last task] of every study
+            studies = json.loads(str(note["counts"]))
+            return Account(), float(sum(spent for _, spent, _ in studies.values())), ""
+        account = Account.from_json(json.loads(str(note["account"]))) if note else Account()
+        return account, float(str(note.get("earlier", 0.0))), str(note.get("last", ""))
+    except (KeyError, ValueError, TypeError, ConfigError) as error:
+        raise JournalError(
+            f"privacy account: expected one that this version wrote, got {error}; restore the journal from a "
+            "copy. The agent sends no noisy report until then"
+        ) from error
+
+
+def _refusal(budget: float, got: str) -> WireError:
+    return WireError(
+        f"epsilon: expected at most {budget:g}, the max_epsilon in node_config, got {got}; the agent does "
+        "not run this task",
+        "epsilon",
+    )

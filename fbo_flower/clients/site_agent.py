@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from flwr.app import Context
@@ -25,6 +25,7 @@ from fbo_flower.algorithms.rfms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
 from fbo_flower.algorithms.rfms.site import digest
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD
 from fbo_flower.clients.agent import TuningAgent
+from fbo_flower.clients.memory import Memory, check_journal
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.site_account import Account, noisy_rate
 from fbo_flower.clients.site_options import SiteOptions
@@ -41,6 +42,7 @@ _PHASES = {
     LOCKBOX: (Phase.FINISH,),
 }
 _MAX_REASON = 300
+_LOCKBOX_NOTE = "lockbox"
 _T = TypeVar("_T")
 
 
@@ -121,6 +123,10 @@ class SiteAgent(TuningAgent):
                 "answer_noise_epsilon: expected scorer='misclassification', whose sensitivity is 1/n, got "
                 "another scorer; set answer_noise_epsilon = 0 or change the scorer"
             )
+        if self._role == LOCKBOX:
+            check_journal(self._durable, "the models that a lockbox has judged")
+        elif self._role == CURATOR and options.query_budget:
+            check_journal(self._durable, f"query_budget={options.query_budget}")
 
     def get_properties(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return this site's registration, with its role."""
@@ -232,6 +238,8 @@ class SiteEvaluator:
         budget = self.options.query_budget
         if self.role != OPENBOX and budget and account.answers.get(split, 0) >= budget:
             raise ObjectiveError(f"{WITHHELD}the query budget of {budget} answers is used up")
+        if self.role == LOCKBOX:
+            self._open_lockbox()
         rows = "all" if self.role == LOCKBOX else split
         epsilon = 0.0 if self.role == OPENBOX else self.options.answer_noise_epsilon
         account = account.charge(split, epsilon)
@@ -244,6 +252,21 @@ class SiteEvaluator:
             log(INFO, "agent %s: %d answers on its %s, epsilon spent %g", self.context.agent, *spent)
         return loss, num_rows, account.epsilon[split]
 
+    def _open_lockbox(self) -> None:
+        """Enter the manifest of the task in the lockbox's memory; ObjectiveError if it is one too many."""
+        task, memory = self.context.task, self.context.memory
+        manifest = digest(np.asarray(task.arrays["manifest"])).tobytes().hex()
+        known = _judged_manifests(memory)
+        if f"{self.context.study} {manifest}" in known:
+            return
+        if len(known) >= self.options.lockbox_answers:
+            raise ObjectiveError(
+                f"{WITHHELD}this lockbox has judged the models of {len(known)} "
+                f"{'study' if len(known) == 1 else 'studies'} and judges no others; its operator may raise "
+                "lockbox_answers"
+            )
+        memory.put_note(_LOCKBOX_NOTE, {"manifests": [*known, f"{self.context.study} {manifest}"]})
+
     def _save(self, model: AnyArray, trial: int) -> None:
         directory = Path(self.options.models).expanduser()
         suffix, content = as_file(model)
@@ -251,6 +274,11 @@ class SiteEvaluator:
         with atomic_file(path) as file:
             file.write(content)
         log(INFO, "agent %s: saved %s", self.context.agent, path)
+
+
+def _judged_manifests(memory: Memory) -> list[str]:
+    """Return study and digest of every manifest whose models this lockbox has judged."""
+    return [str(text) for text in cast(list[object], memory.note(_LOCKBOX_NOTE).get("manifests", []))]
 
 
 def _as_objective_error(work: Callable[[], _T]) -> _T:

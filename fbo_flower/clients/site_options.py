@@ -27,6 +27,7 @@ class SiteOptions:
     require_confinement : judge no model unless the child process has no network, files and processes
     query_budget : curator, lockbox: largest number of answers in all studies together, counted separately
         for the search and for the final report; 0: no limit
+    lockbox_answers : lockbox: number of final lists of models (manifests) that it judges in its lifetime
     answer_noise_epsilon : curator, lockbox: add discrete Laplace noise to the number of wrong rows of
         every answer, which must be a misclassification rate; 0: no noise
     """
@@ -39,7 +40,8 @@ class SiteOptions:
     model_memory_bytes: int = 2 * 2**30
     in_process: bool = False
     require_confinement: bool = False
-    query_budget: int = 0
+    query_budget: int = 200
+    lockbox_answers: int = 1
     answer_noise_epsilon: float = 0.0
 
     def __post_init__(self) -> None:
@@ -53,6 +55,7 @@ class SiteOptions:
         check_number("model_memory_bytes", self.model_memory_bytes, 1, integer=True)
         check_number("max_model_bytes", self.max_model_bytes, 1, MAX_MODEL_BYTES, integer=True)
         check_number("query_budget", self.query_budget, 0, integer=True)
+        check_number("lockbox_answers", self.lockbox_answers, 1, integer=True)
         check_number("answer_noise_epsilon", self.answer_noise_epsilon, 0)
 
     @property

@@ -24,6 +24,7 @@ class TaskContext:
     Parameters
     ----------
     agent : id of the agent
+    study : id of the study
     partition : its partition of a simulated data set; -1 on a device without one
     task : the verified task
     entropy : seed of the agent's random numbers in this study
@@ -35,6 +36,7 @@ class TaskContext:
     """
 
     agent: str
+    study: str
     partition: int
     task: Task
     entropy: int

@@ -78,7 +78,8 @@ def problem_agent(
     seed : seed of the agent's random numbers, so that a simulated run can be repeated
     prior : see `TuningAgent`; sites have none
     site_options : options of every site, see `SiteOptions`; `node_config` overrides them. By default a site
-        judges models in its own process, because the simulation itself has trained them
+        answers any number of questions, and judges models in its own process, because the simulation itself
+        has trained them
     journals : directory of the agents' journals; None: agents keep their state in Flower's context
     """
     if not roles(algorithm):
@@ -94,6 +95,6 @@ def problem_agent(
         role=problem.role(int(context.node_config["partition-id"])),
         seed=seed,
         disclose="trials",
-        defaults={"in_process": True, **(site_options or {})},
+        defaults={"in_process": True, "query_budget": 0, **(site_options or {})},
         journals=journals,
     )

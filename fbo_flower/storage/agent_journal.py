@@ -123,12 +123,26 @@ class AgentJournal:
 
     # -- studies -------------------------------------------------------------------------------
 
-    def begin(self, study: str, entropy: int, memory: bytes) -> None:
-        """Record a new study with its entropy and its initial memory; does nothing if it is known."""
+    def begin(self, study: str, entropy: int, memory: bytes, algorithm: str = "") -> None:
+        """Record a new study with its entropy, its initial memory, and its algorithm with options as text.
+
+        What is known already is left as it is.
+        """
+        if self.algorithm(study) is not None:
+            return
         with self._store.transaction():
             self._store.connection.execute(
                 "INSERT OR IGNORE INTO studies VALUES (?, ?, ?)", (study, str(entropy), memory)
             )
+            self._store.put_meta(f"algorithm.{study}", algorithm)
+
+    def algorithm(self, study: str) -> str | None:
+        """Return the algorithm and options of a study as text; None if an older version began it."""
+        return self._store.meta(f"algorithm.{study}")
+
+    def num_studies(self) -> int:
+        """Return the number of studies."""
+        return int(self._store.connection.execute("SELECT COUNT(*) FROM studies").fetchone()[0])
 
     def study(self, study: str) -> tuple[int, bytes] | None:
         """Return the entropy and the memory after the last finished task; None if the study is unknown."""
@@ -166,9 +180,15 @@ class AgentJournal:
         memory: bytes,
         report: bytes,
         sent: Sequence[ledger.LedgerEntry] = (),
+        answered: tuple[str, str] = ("", ""),
     ) -> None:
-        """Commit a report, its ledger rows, the new memory and all pending evaluations together."""
+        """Commit a report, its ledger rows, the new memory and all pending evaluations together.
+
+        `answered` is the name of the piece of work and the key of its task; "" for none.
+        """
         with self._store.transaction():
+            if answered[0]:
+                self._store.put_meta(f"answer.{study}.{answered[0]}", answered[1])
             self._write_pending()
             self._store.connection.execute("UPDATE studies SET memory = ? WHERE study = ?", (memory, study))
             self._store.connection.execute(
@@ -176,6 +196,10 @@ class AgentJournal:
                 (study, task, server_round, report, time.time()),
             )
             ledger.insert(self._store.connection, sent)
+
+    def answered(self, study: str, work: str) -> str | None:
+        """Return the key of the task with which a piece of work was answered; None if it was not."""
+        return self._store.meta(f"answer.{study}.{work}")
 
     def enter_sent(self, sent: Sequence[ledger.LedgerEntry]) -> None:
         """Commit ledger rows of a message that no task produced, e.g. a repeated report."""

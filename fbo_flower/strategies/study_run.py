@@ -18,13 +18,14 @@ from flwr.common.logger import log
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
-from fbo_flower.algorithms.capabilities import SecureRounds
+from fbo_flower.algorithms.capabilities import SecureRounds, evaluation_task, report_kind
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Federation, Phase, Report, Task, natural_key
 from fbo_flower.errors import JournalError, WireError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event, StudyJournal
+from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.replies import NO_REPLY, Reply, from_event, tasks_digest, to_event
@@ -41,12 +42,19 @@ CheckedReply = tuple[Report, wire.Disclosure]
 
 @dataclass(frozen=True)
 class SentTask:
-    """A task, and the content of the message that carries it."""
+    """A task, and the content of the message that carries it.
+
+    Parameters
+    ----------
+    late : whether this is an earlier task that was not answered, instead of the one that the algorithm made
+        now. Of its report the algorithm gets the numbers of trials only
+    """
 
     agent: str
     task: Task
     envelope: wire.Envelope
     content: RecordDict
+    late: bool = False
 
 
 @dataclass
@@ -66,6 +74,7 @@ class StudyRun:
     replies : agent -> its reply, for the replies of the open half-round that have arrived
     checked : agent -> the decoded report, or the error in its reply; replies are checked as they arrive,
         while other agents still work
+    unanswered : agent and phase -> the last task, if it was not answered with a valid report
     closed : half-round that has ended -> whether it had tasks
     interrupted : the half-round in which the run was interrupted; None: it was between two
     open_round : number of the open round; 0: no round is open
@@ -83,6 +92,7 @@ class StudyRun:
     had_tasks: bool = False
     replies: dict[str, Reply] = field(default_factory=dict)
     checked: dict[str, CheckedReply | WireError] = field(default_factory=dict)
+    unanswered: dict[tuple[str, Phase], Task] = field(default_factory=dict)
     closed: dict[tuple[Phase, int], bool] = field(default_factory=dict)
     interrupted: tuple[Phase, int] | None = None
     open_round: int = 0
@@ -135,7 +145,8 @@ class StudyRun:
         for sent in self.sent:
             report = self._read(sent, server_round, self.replies.get(sent.agent, missing))
             if report is not None:
-                reports[sent.agent] = report
+                reports[sent.agent] = replace(report, arrays={}, values={}) if sent.late else report
+                self.unanswered.pop((sent.agent, phase), None)
         self.state = self.algorithm.tell(self.state, phase, reports)
         self.closed[phase, server_round] = True
         self.replies, self.checked, self.interrupted = {}, {}, None
@@ -209,15 +220,36 @@ class StudyRun:
         for agent in sorted(tasks, key=natural_key):
             own_name = self.registry.own_names.get(agent, agent)
             envelope = wire.Envelope(self.study, own_name, digest, self.algorithm.name, options)
-            content = to_records(wire.encode_task(tasks[agent], envelope), converted)
-            floats = count_floats(tasks[agent].arrays)
+            task = self._answerable(agent, tasks[agent])
+            late = task is not tasks[agent]
+            self.unanswered[agent, phase] = task
+            content = to_records(wire.encode_task(task, envelope), converted)
+            floats = count_floats(task.arrays)
             self.recorder.count(tasks=1, bytes_down=count_bytes(content), floats_down=floats)
-            self.sent.append(SentTask(agent, tasks[agent], envelope, content))
+            self.sent.append(SentTask(agent, task, envelope, content, late))
         self._sent_to = {sent.agent: sent for sent in self.sent}
         self.had_tasks = self.had_tasks or bool(tasks)
         if not tasks:
             self.closed[phase, server_round] = False
         return tasks
+
+    def _answerable(self, agent: str, task: Task) -> Task:
+        """Return a task, or the earlier one about the same work that the agent has not answered yet.
+
+        An agent answers each piece of work once. It may have answered the earlier task, or begun to: then it
+        refuses another one, and what it has evaluated already is not evaluated again.
+        """
+        earlier = self.unanswered.get((agent, task.phase))
+        if earlier is None or (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
+            return task
+        if not task.num_trials and report_kind(self.algorithm, task) != report_kind(self.algorithm, earlier):
+            return task
+        if task.phase not in {Phase.TRAIN, Phase.FINISH} and isinstance(self.algorithm, SecureRounds):
+            return task  # an exchange within a secure sum
+        before = evaluation_task(self.algorithm, earlier)
+        if task_key(before) == task_key(evaluation_task(self.algorithm, task)):
+            return task
+        return replace(before, round=task.round)
 
     def _read(self, sent: SentTask, server_round: int, reply: Reply) -> Report | None:
         """Return an agent's valid report; None, counted and logged once, if there is none."""

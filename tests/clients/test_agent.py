@@ -357,11 +357,12 @@ def test_a_task_that_comes_again_is_not_done_again():
     assert [trial for trial, _, _ in objective.calls] == [0, 1, 2, 3]
 
 
-def test_a_task_that_goes_beyond_what_was_done_is_finished():
+def test_a_task_that_begins_with_a_trial_that_was_made_is_refused():
     objective, context = Objective(), node()
     agent(objective, context).fit(*simple(0, 3))
-    agent(objective, context, disclose="trials").fit(*simple(1, 4))
-    assert [trial for trial, _, _ in objective.calls] == [0, 1, 2, 3, 4]
+    with pytest.raises(WireError, match="trial: expected 3"):
+        agent(objective, context, disclose="trials").fit(*simple(1, 4))
+    assert [trial for trial, _, _ in objective.calls] == [0, 1, 2]
 
 
 def test_memory_survives_bytes():
@@ -457,7 +458,8 @@ def test_client_app_is_the_agent():
     assert all_bytes(arrays, config) == all_bytes(direct[0], direct[2])
     query = app(message(([], {"names": ""}), MessageType.QUERY), context)
     assert query.content["config"]["agent"] == "3"
-    answer = app(message(simple(3, 0, phase=Phase.EVALUATE), MessageType.EVALUATE), context)
+    evaluating = simple(0, 0, phase=Phase.EVALUATE, study="s2")
+    answer = app(message(evaluating, MessageType.EVALUATE), context)
     assert answer.content["config"]["phase"] == "evaluate"
 
 

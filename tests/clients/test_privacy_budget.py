@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -13,11 +14,13 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.privacy_account import Account
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
+from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.ledger import read_ledger
 from fbo_flower.strategies import DPFTS, FTS, RandomSearch
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 SMALL = {"num_candidates": 16, "num_path_features": 8, "num_features": 6}
+DELTA = 1e-3  # the operator's
 LOCAL = {"noise": "local", "sampling_rate": 1.0, "schedule": 0.5, **SMALL}
 
 
@@ -32,7 +35,10 @@ class Objective:
 
 def run(tmp_path, strategy, num_rounds=6, budget=3.0, **settings):
     objective = Objective()
-    configs = {n: {"journal": str(tmp_path / f"agent-{n}.db"), "max_epsilon": budget} for n in range(2)}
+    configs = {
+        n: {"journal": str(tmp_path / f"agent-{n}.db"), "max_epsilon": budget, "delta": DELTA}
+        for n in range(2)
+    }
     grid = InProcessGrid(client_app(objective, SPACE, seed=1), 2, node_configs=configs)
     study = strategy(num_agents=2, seed=0, **settings).start(grid, num_rounds)
     return study, objective
@@ -56,8 +62,7 @@ def test_the_budget_is_one_for_all_studies(tmp_path):
     assert first == 2
     run(tmp_path, DPFTS, 12, noise_multiplier=4.0, **LOCAL)
     second = messages(tmp_path, 0) - first
-    cost = [cost_of(k, 1.0, 4.0) for k in (first, second, second + 1)]
-    assert cost[0] + cost[1] <= 3.0 < cost[0] + cost[2]
+    assert cost_of(first + second, 1.0, 4.0) <= 3.0 < cost_of(first + second + 1, 1.0, 4.0)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +100,51 @@ def test_a_budget_and_disclosure_do_not_go_together():
     for wrong in (-1.0, math.nan, "much"):
         with pytest.raises(ConfigError, match="max_epsilon"):
             TuningAgent(Objective(), SPACE, node(max_epsilon=wrong))
+    for wrong in (0.0, 1.0, math.nan):
+        with pytest.raises(ConfigError, match="delta"):
+            TuningAgent(Objective(), SPACE, node(delta=wrong))
+
+
+def test_every_message_is_priced_at_its_own_noise_and_the_servers_delta_has_no_effect(tmp_path):
+    """The audit's server mixed cheap and dear studies: 60 messages cost 7.8 under a budget of 3."""
+    sent: dict[float, int] = {}
+    for noise_multiplier in (40.0, 2.0, 30.0, 1.0, 50.0):
+        before = messages(tmp_path, 0)
+        run(tmp_path, DPFTS, 12, noise_multiplier=noise_multiplier, delta=0.4, **LOCAL)
+        sent[noise_multiplier] = messages(tmp_path, 0) - before
+    account = Account({(noise, 1.0): count for noise, count in sent.items() if count})
+    assert account.epsilon(DELTA) <= 3.0
+    assert sent[40.0] == sent[30.0] == sent[50.0] == 12
+    assert 0 < sent[2.0] < 12
+    one_more = Account({**account.releases, (2.0, 1.0): sent[2.0] + 1})
+    assert one_more.epsilon(DELTA) > 3.0 or sent[1.0] == 0
+
+
+def test_one_account_costs_less_than_the_epsilons_of_the_studies_together(tmp_path):
+    """Sums of epsilons, which the agent used before, overestimate."""
+    first, second = cost_of(6, 1.0, 4.0), cost_of(6, 1.0, 4.0)
+    assert cost_of(12, 1.0, 4.0) < 0.8 * (first + second)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "5", '{"account": "{"}', '{"account": "{\\"releases\\": 3}"}'])
+def test_an_account_that_cannot_be_read_is_not_replaced_by_an_empty_one(tmp_path, text):
+    run(tmp_path, DPFTS, 1, noise_multiplier=4.0, **LOCAL)
+    with AgentJournal(tmp_path / "agent-0.db", "0") as journal:
+        journal.put_note("privacy", {"account": text, "earlier": 0.0, "last": ""})
+    before = messages(tmp_path, 0)
+    run(tmp_path, DPFTS, 2, noise_multiplier=4.0, **LOCAL)
+    assert messages(tmp_path, 0) == before
+    assert messages(tmp_path, 1) == before + 2
+
+
+def test_what_an_older_version_counted_stays_spent(tmp_path):
+    with AgentJournal(tmp_path / "agent-0.db", "0") as journal:
+        journal.put_note("privacy", {"counts": json.dumps({"s1": [3, 1.5, "k"], "s2": [1, 1.4, "k"]})})
+    run(tmp_path, DPFTS, 4, noise_multiplier=4.0, **LOCAL)
+    assert messages(tmp_path, 0) == 0  # 2.9 of 3 are spent, and a message costs 0.9
+    assert messages(tmp_path, 1) == 4
 
 
 def cost_of(count: int, rate: float, multiplier: float) -> float:
-    """Epsilon at delta 1e-3 after equal releases; `tests/numerics` compares the account with exact values."""
-    return Account({(multiplier, rate): count}).epsilon(1e-3) if count else 0.0
+    """Epsilon after equal releases; `tests/numerics` compares the account with exact values."""
+    return Account({(multiplier, rate): count}).epsilon(DELTA) if count else 0.0

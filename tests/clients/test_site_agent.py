@@ -304,11 +304,10 @@ def test_noise_is_discrete_laplace_on_the_count_of_wrong_rows():
     assert max(clipped) == 1.0
 
 
-def test_noise_of_a_device_cannot_be_drawn_by_the_server():
-    losses = [
-        values(ask(agent("curator", seed=None, answer_noise_epsilon=1.0), Phase.EVALUATE)[1])["loss"]
-        for _ in range(12)
-    ]
+def test_noise_of_a_device_cannot_be_drawn_by_the_server(tmp_path):
+    options = {"seed": None, "answer_noise_epsilon": 1.0}
+    devices = [agent("curator", journal=str(tmp_path / f"{i}.db"), **options) for i in range(12)]
+    losses = [values(ask(device, Phase.EVALUATE)[1])["loss"] for device in devices]
     assert len(set(losses)) > 1, "twelve devices with the same data drew the same noise"
 
 

@@ -340,7 +340,7 @@ def test_rfms_needs_sites_and_says_so():
         simulate("breast-cancer-5sites", "rfms", engine="inline", problem_options={"learner": "svm"})
     with pytest.raises(ConfigError, match="prior"):
         simulate("breast-cancer-5sites", "rfms", engine="inline", prior=PriorKnowledge(rounds=2))
-    with pytest.raises(ConfigError, match="query_budget=0"):
+    with pytest.raises(ConfigError, match="query_budget=200"):
         simulate("breast-cancer-5sites", "rfms", engine="inline", site_options={"budget": 3})
 
 

@@ -279,8 +279,8 @@ class DPFTS(DPFTSOptions):
     def uses_observations(self, task: Task, space: SearchSpace) -> bool:
         return bool(task.values.get("message"))
 
-    def epsilon_of_messages(self, count: int) -> float:
-        return self.epsilon(count) if self.noise == "local" else float("inf")
+    def message_noise(self) -> float:
+        return self.noise_multiplier if self.noise == "local" else 0.0
 
     def _message(self, phi: Array, y: Array, rng: np.random.Generator) -> Array:
         """Return a draw or the mean of the weight posterior, `(M,)`, before clipping [Dai2020, Eqs. 2-3]."""

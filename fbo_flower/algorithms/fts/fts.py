@@ -222,6 +222,9 @@ class FTS(FTSOptions):
         omega = rff.sample_weights(phi, y, self.message_noise_variance, rng)  # Eqs. 2-3
         return Payload({"weights": omega})
 
+    def report_kind(self, task: Task) -> str | None:
+        return "lengthscales" if "lengthscales" in task.arrays else "weights"
+
     def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
         if not self.secure_sums or "lengthscales" not in task.arrays:
             return {}

@@ -351,6 +351,9 @@ class PhasedPNE(Bandit[PNEState]):
         parts = pulled.astype(np.float64), means, inverse, count.astype(np.float64)
         return Payload(dict(zip(SUMS, parts, strict=True)), values)
 
+    def report_kind(self, task: Task) -> str | None:
+        return f"depth {task.values['depth']!s}" if "cells" in task.arrays else None
+
     def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
         if not self.secure_sums or not task.values.get("sum") or "cells" not in task.arrays:
             return {}
