@@ -1,4 +1,4 @@
-"""Attacks of an honest-but-curious server on simulated agents, by name; each is compared with a guess."""
+"""Attacks of a server, curious or lying, on simulated agents, by name; each is compared with a guess."""
 
 from __future__ import annotations
 
@@ -40,6 +40,10 @@ ATTACKS: dict[str, Attack] = {
     "secure-sums": Attack(
         "reports from secure sums: from one sum, and from many with changing members",
         f"{__name__}.secure_sums:attack",
+    ),
+    "lying-server": Attack(
+        "repeated questions and decoy studies, beside an agent that forgets",
+        f"{__name__}.lying_server:attack",
     ),
     "rfms": Attack("rows inside models, and membership from a curator's answers", f"{__name__}.rfms:attack"),
 }
