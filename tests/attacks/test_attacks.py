@@ -43,7 +43,7 @@ def test_fts_betrays_points_of_foreign_rounds_and_values_nearly() -> None:
     sums = "DP-FTS, central noise, strategy {}: sums before noise, from the study's files".format
     assert found[sums("with a seed")].error < 1e-9
     hidden = found[sums("without a seed")]
-    assert hidden.error > 1.2 * hidden.guess
+    assert hidden.error > 1.1 * hidden.guess
 
 
 @pytest.mark.parametrize(("server_seed", "knows"), [(3, True), (None, False)])
@@ -52,9 +52,9 @@ def test_noise_is_rebuilt_from_the_files_of_a_study_with_a_seed_only(
 ) -> None:
     found = central_noise(server_seed, 3)
     correlation = np.corrcoef(np.ravel(found.rebuilt), np.ravel(found.noise))[0, 1]
-    assert correlation > 0.999 if knows else abs(correlation) < 4 / np.sqrt(found.noise.size)
+    assert correlation > 0.999 if knows else abs(correlation) < 5 / np.sqrt(found.noise.size)
     with_sums = np.corrcoef(np.ravel(found.rebuilt), np.ravel(found.released))[0, 1]
-    assert with_sums > 0.5 if knows else abs(with_sums) < 4 / np.sqrt(found.noise.size)
+    assert with_sums > 0.5 if knows else abs(with_sums) < 5 / np.sqrt(found.noise.size)
 
 
 def test_posteriors_of_rgpe_and_taf_are_the_observations_in_another_form() -> None:
