@@ -10,6 +10,7 @@ again from that seed and subtracts it.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,13 +30,10 @@ from fbo_flower.numerics.noise_grid import add_noise, grid_step
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.space import Float, SearchSpace
-from fbo_flower.study.study import Study
 
 NUM_MESSAGES, NUM_OBSERVATIONS = 20, 8
 NUM_AGENTS, NUM_ROUNDS = 8, 12
 MULTIPLIER = 1.0
-_SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 _UNIT = "r.m.s. of messages"
 
 
@@ -129,7 +127,8 @@ def _agent(seed: int, number: int, num_features: int) -> tuple[AgentState, Task]
     features = rff.draw_features(num_features, np.full(2, 0.5), 2, generator(seed, "features"))
     arrays = {"frequencies": features.frequencies, "phases": features.phases}
     task = Task(Phase.TRAIN, 2, NUM_OBSERVATIONS, 0, arrays, {"message": True})
-    return AgentState(_SPACE, History(points, values, np.arange(NUM_OBSERVATIONS))), task
+    space = make_problem("f1", 1, seed, {}).space  # two floats
+    return AgentState(space, History(points, values, np.arange(NUM_OBSERVATIONS))), task
 
 
 def _answer(algorithm: DPFTS, task: Task, state: AgentState, entropy: int, uniform: Uniform | None) -> Array:
@@ -165,7 +164,8 @@ def central_noise(server_seed: int | None, seed: int) -> CentralNoise:
     )  # fmt: skip
     with TemporaryDirectory() as directory:
         server.start(grid, NUM_ROUNDS, journal=Path(directory) / "study.db").save(Path(directory))
-        recorded = int(Study.load(Path(directory)).settings["runs"][0]["seed"])
+        settings = json.loads((Path(directory) / "study.json").read_text(encoding="utf-8"))
+    recorded = int(settings["runs"][0]["seed"])
     sent: dict[int, list[Array]] = {}
     for report in grid.heard.reports:
         if "weights" in report.arrays:

@@ -75,6 +75,7 @@ def test_killed_dp_fts_without_a_seed_goes_on_with_the_draws_that_it_has_recorde
             before = _events(directory)
             resumed = run(UNSEEDED, directory)
             after = _events(directory)
+            shutil.rmtree(directory / "result")
             again = run(UNSEEDED, directory)  # nothing is left to do: it replays the journal
             assert resumed.study is not None
             assert again.study is not None
