@@ -132,7 +132,8 @@ class ServerResults:
     models : rows with the columns of `study.schema.MODELS`, except `algorithm`
     judgements : rows with the columns of `study.schema.JUDGEMENTS`, except `algorithm`
     recommendations : agent -> `(point (D,), value)`, used instead of the agent's own best trial
-    privacy : the privacy spent where noise is used: `epsilon`, `delta` and the counts that they follow from
+    privacy : the privacy spent where noise is used: `epsilon`, `delta` and the counts that they follow from.
+        The strategy adds `noise_from`: "seed", "system" or "agents"
     """
 
     models: Sequence[Mapping[str, object]] = ()
@@ -214,6 +215,55 @@ class ProtectsReports(Protocol):
             the operating system's generator, which nobody can seed or repeat
         """
         ...
+
+
+@runtime_checkable
+class DrawsInSecret(Protocol):
+    """The server draws noise and samples for differential privacy; nobody may be able to repeat these draws.
+
+    The strategy calls `secret_draws` once before `ask`, records the returned results in the journal, and
+    gives them to `with_draws`. A replayed journal gives the recorded results again, so a study can be resumed
+    bit for bit although no seed is kept. Only results are recorded, e.g. a sum with noise, never the noise.
+    """
+
+    def secret_draws(
+        self, state: Any, phase: Phase, server_round: int, present: Sequence[str], uniform: Uniform
+    ) -> Mapping[str, AnyArray]:
+        """Return the results of all private draws of the next `ask`, which gets the same arguments.
+
+        Parameters
+        ----------
+        uniform : source of all draws: `uniform(n)` returns a uniform integer in `[0, n)`
+        """
+        ...
+
+    def with_draws(self, state: Any, draws: Mapping[str, AnyArray]) -> Any:
+        """Return the state with the results of `secret_draws`, for the next `ask`."""
+        ...
+
+
+def secret_draws(
+    algorithm: Algorithm[Any],
+    state: Any,
+    phase: Phase,
+    server_round: int,
+    present: Sequence[str],
+    uniform: Uniform,
+) -> Mapping[str, AnyArray]:
+    """Return what `algorithm` draws in secret before `ask`; nothing if it makes no such draws."""
+    core = unwrapped(algorithm)
+    if not isinstance(core, DrawsInSecret):
+        return {}
+    return core.secret_draws(unwrapped_state(algorithm, state), phase, server_round, present, uniform)
+
+
+def with_draws(algorithm: Algorithm[Any], state: Any, draws: Mapping[str, AnyArray]) -> Any:
+    """Return the state with the results of `secret_draws`, for an algorithm that may be wrapped."""
+    core = unwrapped(algorithm)
+    if not isinstance(core, DrawsInSecret):
+        return state
+    inner = core.with_draws(unwrapped_state(algorithm, state), draws)
+    return algorithm.with_inner_state(state, inner) if isinstance(algorithm, SecureRounds) else inner
 
 
 @runtime_checkable

@@ -73,7 +73,8 @@ class StudyStart:
             self.warm_start.check_space(federation.space.digest)
             state = self._warm_started(state, self.warm_start.arrays)
         recorder = Recorder(self.settings.label, federation.space)
-        run = StudyRun(self.algorithm, seed, study, registry, recorder, state, journal)
+        seeded = self.settings.seed is not None
+        run = StudyRun(self.algorithm, seed, study, registry, recorder, state, journal, seeded)
         if events:
             run.replay(events[1:])
             run.seconds_before = sum(row["seconds"] for row in recorder.rounds)
