@@ -67,7 +67,7 @@ CASES = {
 }  # fmt: skip
 
 # draws its noise and its sample from the operating system: no two runs are equal
-UNSEEDED = Case("dp-fts", _PRIVATE, "gp-samples", {}, 2, 5, seeded=False)
+UNSEEDED = Case("dp-fts", _PRIVATE, "gp-samples", {}, 2, 3, seeded=False)
 
 
 @dataclass(frozen=True)
