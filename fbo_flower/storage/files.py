@@ -10,11 +10,21 @@ from pathlib import Path
 from typing import IO, Any
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.storage.private import create_private_file, make_private_directory
 
 
 @contextmanager
-def atomic_file(path: str | os.PathLike[str], *, text: bool = False) -> Iterator[IO[Any]]:
+def atomic_file(
+    path: str | os.PathLike[str], *, text: bool = False, private: bool = False
+) -> Iterator[IO[Any]]:
     """Open a temporary file that replaces `path` when the block ends; on an error `path` stays unchanged.
+
+    Parameters
+    ----------
+    path : the file; missing directories are created
+    text : open it for UTF-8 text; False: for bytes
+    private : give the file, and directories that are created for it, to their owner only (modes 0600 and
+        0700); False: the umask decides
 
     Raises
     ------
@@ -24,11 +34,16 @@ def atomic_file(path: str | os.PathLike[str], *, text: bool = False) -> Iterator
     path = Path(path)
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if private:
+            make_private_directory(path.parent)
+            create_private_file(temporary)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
         options: dict[str, Any] = (
             {"encoding": "utf-8", "errors": "surrogatepass", "newline": ""} if text else {}
         )
-        with open(temporary, "x" if text else "xb", **options) as file:
+        mode = ("w" if private else "x") + ("" if text else "b")
+        with open(temporary, mode, **options) as file:
             yield file
         os.replace(temporary, path)
     except OSError as error:

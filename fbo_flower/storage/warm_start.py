@@ -45,7 +45,7 @@ class WarmStart:
         path = directory / FOLDER / f"{re.sub(r'[^a-z0-9.]+', '-', label.lower()).strip('-.') or 'run'}.npz"
         header = json.dumps({"algorithm": self.algorithm, "space": self.space})
         content = {**self.arrays, "header": np.frombuffer(header.encode(), dtype=np.uint8)}
-        with atomic_file(path) as stream:
+        with atomic_file(path, private=True) as stream:
             np.savez_compressed(stream, **content)  # type: ignore[arg-type]  # its stubs know no mappings
         return path
 
