@@ -48,8 +48,8 @@ KIND = JournalKind(
     "fbo-flower agent journal",
     VERSION,
     _TABLES,
-    "restore a copy that was made after the agent's last answer, or remove the file: then the agent counts as "
-    "a new one, and its counts for max_trials and max_epsilon start again at 0",
+    "restore a copy that was made after the agent's last answer, or remove the file: then the agent counts "
+    "as a new one, and its counts for max_trials and max_epsilon start again at 0",
     {1: ledger.add_ledger},
 )
 

@@ -62,8 +62,8 @@ def _read(path: Path, connection: sqlite3.Connection) -> Ledger:
     if version == 1:
         return Ledger(meta["agent"], from_reports(connection), names)
     rows = []
-    for _, *values, again in _rows(connection, "sent", ("id", *COLUMNS), "ORDER BY id"):
-        entry = LedgerEntry(*values, bool(again))
+    for row in _rows(connection, "sent", ("id", *COLUMNS), "ORDER BY id"):
+        entry = LedgerEntry(*row[1:-1], *(bool(value) for value in row[-1:]))
         assert entry.num_numbers >= 0  # raises ValueError if the shape is damaged
         rows.append(entry)
     return Ledger(meta["agent"], rows, names)
