@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from fbo_flower.storage.ledger import Ledger, LedgerEntry
@@ -31,10 +31,10 @@ def run_ledger(
 
     for path in _files(journals):
         ledger = read_ledger(path)
-        typer.secho(f"Agent {ledger.agent}", bold=True, nl=False)
-        typer.echo(f", {path}")
+        typer.secho(printable(f"Agent {ledger.agent}"), bold=True, nl=False)
+        typer.echo(printable(f", {path}"))
         for line in describe(ledger, rounds):
-            typer.echo(line)
+            typer.echo(printable(line))
 
 
 def describe(ledger: Ledger, rounds: bool = False) -> Iterator[str]:
