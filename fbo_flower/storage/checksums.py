@@ -33,6 +33,10 @@ class Damaged(Exception):  # noqa: N818  # never leaves this package: it becomes
     """The content of a file is not what was written; the text says what is wrong."""
 
 
+class NotAJournal(Damaged):
+    """The file may never have been a journal, so nobody should be told to remove it without a look."""
+
+
 class Columns(NamedTuple):
     """The columns of a table without the checksum, their types, and those of the primary key."""
 

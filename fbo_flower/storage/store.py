@@ -27,6 +27,7 @@ from fbo_flower.storage.checksums import (
     META,
     Damaged,
     Layout,
+    NotAJournal,
     add_checksums,
     as_stored,
     check_pages,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.05  # between two attempts to take the lock
 _DISK = {8: "readonly", 10: "I/O error", 13: "full", 14: "cannot open"}  # SQLite's codes for a disk's faults
+_NOT_A_DATABASE = 26
 _checked: dict[Path, tuple[int, ...]] = {}  # file -> its identity when this process closed it
 
 
@@ -219,7 +221,7 @@ class Store:
         if not self.path.exists():
             self._create(self.path.resolve())
         elif not self.path.is_file():
-            raise Damaged("it is not a file")
+            raise NotAJournal("it is not a file")
         elif self.path.stat().st_size == 0:
             raise Damaged("the file is empty")
         warn_if_others_can_read(self.path)
@@ -289,7 +291,9 @@ def journal_errors(path: Path, kind: JournalKind) -> Iterator[None]:
             ) from error
         if code in {5, 6}:
             raise JournalError(f"journal: expected {path} to be free, another program uses it") from error
-        raise _damaged(path, kind, str(error)) from error
+        raise _damaged(path, kind, str(error), code == _NOT_A_DATABASE) from error
+    except NotAJournal as error:
+        raise _damaged(path, kind, str(error), True) from error
     except (Damaged, WireError, UnicodeDecodeError, MemoryError) as error:
         raise _damaged(path, kind, str(error)) from error
 
@@ -303,10 +307,11 @@ def decoding(path: Path, kind: JournalKind, what: str) -> Iterator[None]:
         raise _damaged(path, kind, f"{what} cannot be read ({type(error).__name__})") from error
 
 
-def _damaged(path: Path, kind: JournalKind, what: str) -> JournalError:
+def _damaged(path: Path, kind: JournalKind, what: str, something_else: bool = False) -> JournalError:
+    look = "pass the path of a journal; if this was one, " if something_else else ""
     return JournalError(
         f"journal: expected an undamaged {kind.application} in {path}, got another content: {what}; "
-        f"{kind.advice}"
+        f"{look}{kind.advice}"
     )
 
 
@@ -323,10 +328,12 @@ def _configure(connection: sqlite3.Connection) -> None:
 
 def identify(connection: sqlite3.Connection) -> tuple[str, int]:
     """Return the kind and the version of a journal; Damaged if it has none."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
+        raise NotAJournal("the database has no table `meta`")
     texts = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('application', 'version')"))
     version = str(texts.get("version"))
     if "application" not in texts or not re.fullmatch("[0-9]{1,6}", version):
-        raise Damaged("the kind or the version of the journal is missing")
+        raise NotAJournal("the kind or the version of the journal is missing")
     return str(texts["application"]), int(version)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -13,12 +14,28 @@ import golden_study
 import numpy as np
 import pytest
 from amounts import examples
-from damage import ALL, IN_ROWS, Damage, copy, damage
+from damage import (
+    ALL,
+    IN_ROWS,
+    Damage,
+    copy,
+    damage,
+    delete_a_row,
+    empty,
+    make_it_another_database,
+    make_it_text,
+    put_a_directory_there,
+    zero_a_page,
+)
 
+from fbo_flower.cli.main import run
+from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
+from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.storage import AgentJournal, StudyJournal
 from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.storage.read_ledger import read_ledger
+from fbo_flower.strategies import RandomSearch
 
 ADVICE = ("restore a copy", "remove the file", "start a new study", "pass the path")
 
@@ -108,3 +125,63 @@ def test_a_damaged_study_cannot_be_resumed_and_the_error_says_what_to_do(
             golden_study.start(directory, golden_study.Objective())
         except (JournalError, ConfigError) as error:
             assert any(advice in str(error) for advice in ADVICE), error  # noqa: PT017
+
+
+def test_a_file_that_was_perhaps_never_a_journal_is_not_to_be_removed_unseen(tmp_path: Path) -> None:
+    for number, kind in enumerate((make_it_text, put_a_directory_there, make_it_another_database)):
+        path = tmp_path / f"{number}.db"
+        path.touch()
+        kind(path, np.random.default_rng(1))
+        before = path.read_bytes() if path.is_file() else b""
+        with pytest.raises(JournalError, match="pass the path of a journal; if this was one"):
+            AgentJournal(path, "0")
+        assert (path.read_bytes() if path.is_file() else b"") == before
+
+
+def test_commands_say_in_one_line_what_to_do_about_a_damaged_journal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_directory = tmp_path / "run"
+    simulation = [
+        "simulate",
+        "--problem",
+        "gp-samples",
+        "--algorithm",
+        "ts",
+        "--agents",
+        "2",
+        "--rounds",
+        "2",
+    ]
+    assert run([*simulation, "--engine", "inline", "--journal", "--quiet", "--out", str(run_directory)]) == 0
+    (study,) = run_directory.rglob("study.db")
+    agent = next(iter(sorted(run_directory.rglob("agent-*.db"))))
+    for kind in (zero_a_page, delete_a_row, empty, make_it_text):
+        directory = copy(run_directory, tmp_path / "copy")
+        damage(directory / study.relative_to(run_directory), kind, 1)
+        damage(directory / agent.relative_to(run_directory), kind, 1)
+        capsys.readouterr()
+        assert run(["simulate", "--resume", str(directory), "--quiet"]) == 1
+        assert "study.db" in (said := capsys.readouterr().err)
+        assert "start a new study" in said
+        assert "unexpected" not in said
+        assert run(["ledger", str(directory)]) == 1
+        assert "remove the file" in (said := capsys.readouterr().err)
+        assert said.count("\n") == 1
+
+
+def test_the_server_names_an_agent_whose_journal_is_damaged(
+    journals: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    directory = copy(journals["now"], tmp_path / "damaged")
+    damage(directory / "agent_1.db", zero_a_page, 1)
+    configs = {n: {"journal": str(directory / f"agent_{n}.db")} for n in range(2)}
+    app = client_app(golden_study.Objective(), golden_study.SPACE, seed=7)
+    strategy = RandomSearch(num_agents=2, seed=7, wait_seconds=0.5)
+    with pytest.raises(ConfigError, match=r"1 were refused, the first because: .*agent_1\.db.*remove"):
+        strategy.start(InProcessGrid(app, 2, node_configs=configs), 2)
+    assert any("does not take part" in record.getMessage() for record in caplog.records)
