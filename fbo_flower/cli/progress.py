@@ -14,6 +14,7 @@ from rich.text import Text
 from fbo_flower.errors import printable
 from fbo_flower.strategies import RoundProgress
 
+_MOST_CHARACTERS = 500  # of a warning, unless Flower's whole log is shown
 _ENGINE_LOGGERS = ("vce_api", "raybackend", "ray_actor", "ray_client_proxy", "run_simulation")
 
 
@@ -126,7 +127,7 @@ class _FlowerLog(logging.Handler):
         if not self._debug:
             if record.module in _ENGINE_LOGGERS or text.startswith("DEPRECATED FEATURE"):
                 return
-            text = text.splitlines()[0] if text else text
+            text = text.splitlines()[0][:_MOST_CHARACTERS] if text else text
         lines = [printable(line) for line in f"{record.levelname.lower()}: {text}".splitlines()]
         self._console.print(Text("\n".join(lines)), soft_wrap=True)
 
