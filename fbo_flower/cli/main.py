@@ -35,7 +35,7 @@ from fbo_flower.cli.run import run_app
 from fbo_flower.cli.simulate import EXAMPLES, Debug, Interrupted, Quiet, run_simulate
 from fbo_flower.cli.tabulate import EXAMPLE as TABULATE_EXAMPLE
 from fbo_flower.cli.tabulate import run_tabulate
-from fbo_flower.errors import ConfigError, FBOError
+from fbo_flower.errors import ConfigError, FBOError, printable
 
 app = typer.Typer(
     name="fbo-flower",
@@ -82,7 +82,7 @@ def run(arguments: Sequence[str]) -> int:
     except _HELP_WAS_SHOWN:
         return 2
     except Interrupted as interruption:
-        errors.print(Text(f"interrupted; {interruption}"))
+        errors.print(Text(printable(f"interrupted; {interruption}")))
         return 130
     except (FBOError, click.ClickException) as error:
         message = error.format_message() if isinstance(error, click.ClickException) else str(error)
@@ -95,9 +95,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _fail(errors: Console, error: Exception, message: str, status: int, arguments: Sequence[str]) -> int:
     if "--debug" in arguments:
-        errors.print(Text("".join(traceback.format_exception(error))))
+        errors.print(Text("\n".join(map(printable, "".join(traceback.format_exception(error)).split("\n")))))
     note = "".join(f"; {note}" for note in getattr(error, "__notes__", []))
-    errors.print(Text(" ".join(f"error: {message}{note}".split())))
+    errors.print(Text(printable(" ".join(f"error: {message}{note}".split()))))
     return status
 
 

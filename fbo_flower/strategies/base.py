@@ -36,7 +36,7 @@ from fbo_flower.algorithms.capabilities import (
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
 from fbo_flower.algorithms.records import Phase
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
@@ -234,7 +234,7 @@ class TuningStrategy(Strategy):
         run.tell(phase, server_round, NO_REPLY)
         if isinstance(core, DescribesProgress):
             for line in core.progress_lines(unwrapped_state(self.algorithm, run.state), before):
-                log(INFO, "%s", line)
+                log(INFO, "%s", printable(line))
         for agent in failed:
             run.registry.mark_suspect(agent)
 
@@ -300,4 +300,4 @@ class TuningStrategy(Strategy):
     def summary(self) -> None:
         """Log the algorithm and its options."""
         options = ", ".join(f"{name}={value!r}" for name, value in self.algorithm.options().items())
-        log(INFO, "%s: %s", self._settings.label, options)
+        log(INFO, "%s", printable(f"{self._settings.label}: {options}"))
