@@ -118,7 +118,11 @@ class StateMemory:
         return int(str(values["entropy"])), cast(bytes, record["data"])
 
     def begin(self, study: str, entropy: int, agent_state: bytes) -> None:
-        if self._read("memory").get("study") != study:
+        former = self._read("memory").get("study")
+        if former != study:
+            if former is not None:
+                forgotten = cast(list[str], self.note("forgotten").get("studies", []))
+                self.put_note("forgotten", {"studies": [*forgotten, str(former)]})
             self._write("memory", agent_state, {"study": study, "entropy": str(entropy)})
 
     def report(self, study: str, task: str) -> bytes | None:
