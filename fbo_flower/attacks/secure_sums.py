@@ -2,7 +2,7 @@
 
 From one sum, the best estimate of a report is the mean. DP-FTS makes many sums over random sets of agents,
 and an agent's messages change slowly, so a linear system gives better estimates of the agents' averages.
-`lying_server.py` attacks as a server that lies to agents.
+`equivocation.py` attacks as a server that lies to agents.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from fbo_flower import algorithms
 from fbo_flower.algorithms.fts.dp_options import DPFTSState
 from fbo_flower.algorithms.records import Array
-from fbo_flower.attacks import lying_server
+from fbo_flower.attacks import equivocation
 from fbo_flower.attacks.records import AttackResult, TappedGrid, rms
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.problems import make_problem
@@ -54,7 +54,7 @@ def attack(seed: int) -> Iterator[AttackResult]:
     """
     yield from _one_sum(seed)
     yield from _many_sums(seed)
-    yield from lying_server.attack(seed)
+    yield from equivocation.attack(seed)
 
 
 def _one_sum(seed: int) -> Iterator[AttackResult]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms.registry import BUILT_IN
-from fbo_flower.attacks import ATTACKS, AttackResult, find, lying_server
+from fbo_flower.attacks import ATTACKS, AttackResult, find, equivocation
 from fbo_flower.attacks.posterior import observed_points, observed_values
 from fbo_flower.cli import main as cli
 from fbo_flower.errors import ConfigError
@@ -102,8 +102,8 @@ def test_of_one_secure_sum_a_report_is_guessed_from_the_mean_and_of_many_sometim
     assert many.error < 0.6 * many.guess, "documents say that many sums of changing members may tell more"
 
 
-@pytest.mark.parametrize("attack", [lying_server.equivocate, lying_server.subtract])
-def test_a_lying_server_had_a_report_exactly_and_has_it_no_more(attack: Any) -> None:
+@pytest.mark.parametrize("attack", [equivocation.equivocate, equivocation.subtract])
+def test_a_equivocation_had_a_report_exactly_and_has_it_no_more(attack: Any) -> None:
     for seed in range(3):
         error, guess = attack(np.random.default_rng(seed), earlier=True)
         assert error < 1e-12
@@ -112,14 +112,14 @@ def test_a_lying_server_had_a_report_exactly_and_has_it_no_more(attack: Any) -> 
 
 
 def test_an_honest_server_gets_the_sum_by_the_same_steps() -> None:
-    group = lying_server.Group.draw(list("01234"), np.random.default_rng(0))
-    total, after = lying_server.add_up(group, 1, "work")
+    group = equivocation.Group.draw(list("01234"), np.random.default_rng(0))
+    total, after = equivocation.add_up(group, 1, "work")
     np.testing.assert_allclose(total, sum(group.reports.values()), rtol=0, atol=1e-14)
-    again, _ = lying_server.add_up(after, 2, "other work")
+    again, _ = equivocation.add_up(after, 2, "other work")
     np.testing.assert_allclose(again, total, rtol=0, atol=1e-14)
 
 
 def test_the_command_shows_both_attacks_under_both_rules() -> None:
-    found = list(lying_server.attack(0))
+    found = list(equivocation.attack(0))
     assert [result.error < 1e-12 for result in found] == [True, False, True, False]
     assert all(result.error == result.guess for result in found[1::2])
