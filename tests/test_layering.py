@@ -34,7 +34,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     ),
     "app": ("errors algorithms strategies clients simulation reports storage", "flwr"),
     "attacks": (
-        "errors space numerics models algorithms wire storage strategies clients simulation",
+        "errors space numerics secure models algorithms wire storage strategies clients simulation",
         "numpy scipy flwr sklearn",
     ),
     "experiments": (
@@ -42,7 +42,7 @@ ROOMS: dict[str, tuple[str, str]] = {
         "numpy flwr sklearn matplotlib",
     ),
     "cli": (
-        "__init__ errors algorithms storage study reports strategies simulation attacks experiments",
+        "__init__ errors algorithms storage study reports strategies clients simulation attacks experiments",
         "numpy flwr click typer rich packaging tomli_w",
     ),
 }

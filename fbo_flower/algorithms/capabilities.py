@@ -50,20 +50,41 @@ class Summable(Protocol):
         """
         ...
 
+    def sum_name(self, task: Task, agent_state: AgentState) -> str:
+        """Return the name of the piece of work whose report is summed; an agent masks each name once.
+
+        Reports that are made from the same observations must have the same name, whatever the task says. Two
+        sums of the same work over different agents would differ by a report.
+
+        Parameters
+        ----------
+        agent_state : the agent's state before the task
+        """
+        ...
+
+    def skip_sum(self, state: Any) -> Any:
+        """Return the state after a sum that failed in every group; the same work is never summed again."""
+        ...
+
     def aggregate_sum(self, state: Any, agents: Sequence[str], sums: Mapping[str, Array]) -> Any:
         """Return the state after a secure sum; called after `tell` and before the next `ask`.
 
         Parameters
         ----------
-        agents : the agents in the sums, in natural order
+        agents : the agents in the sums, in natural order; others may have been asked, and are not in them
         sums : name -> sum, with the names and shapes of `summands`
         """
         ...
 
 
+def observations_name(task: Task, agent_state: AgentState) -> str:
+    """Return the `sum_name` of a report that is made from all observations: their number."""
+    return f"trials {max(task.end, agent_state.next_trial)}"
+
+
 @runtime_checkable
 class SecureRounds(Protocol):
-    """The algorithm wraps another one with secure sums and needs a public key of every agent."""
+    """The algorithm wraps another one with secure sums and needs a card with public keys of every agent."""
 
     @property
     def inner(self) -> Algorithm[Any]:
@@ -78,12 +99,16 @@ class SecureRounds(Protocol):
         """Return `state` with the wrapped algorithm's state replaced by `inner`."""
         ...
 
-    def register_public_keys(self, state: Any, public: Mapping[str, bytes]) -> Any:
-        """Return the state with the agents' public keys; called before every `ask`."""
+    def register_cards(self, state: Any, study: str, cards: Mapping[str, bytes]) -> Any:
+        """Return the state with the study's id and the agents' cards; called before every `ask`."""
+        ...
+
+    def members(self, task: Task) -> list[bytes]:
+        """Return the public identity keys of the other members of the sum that a task asks for."""
         ...
 
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
-        """Return the agent's state with a new sum recorded; WireError if the sum could reveal a report."""
+        """Return the agent's state with its part in a sum entered; WireError if it could reveal a report."""
         ...
 
     def evaluation_task(self, task: Task) -> Task:
@@ -281,8 +306,8 @@ class AccountsPrivacy(Protocol):
 
 def uses_observations(algorithm: Algorithm[Any], task: Task, space: SearchSpace) -> bool:
     """Return whether the report of a task may depend on the agent's observations."""
-    if isinstance(algorithm, SecureRounds) and task.phase is Phase.EVALUATE:
-        return False  # the agent sends only shares of masks
+    if isinstance(algorithm, SecureRounds) and task.phase in (Phase.EVALUATE, Phase.REVEAL):
+        return False  # the agent sends only a signature and shares of masks
     core = unwrapped(algorithm)
     if isinstance(core, AccountsPrivacy):
         return core.uses_observations(task, space)

@@ -26,6 +26,8 @@ from fbo_flower.cli.attack import EXAMPLE as ATTACK_EXAMPLE
 from fbo_flower.cli.attack import run_attack
 from fbo_flower.cli.doctor import EXAMPLE as DOCTOR_EXAMPLE
 from fbo_flower.cli.doctor import run_doctor
+from fbo_flower.cli.key import EXAMPLE as KEY_EXAMPLE
+from fbo_flower.cli.key import run_key
 from fbo_flower.cli.ledger import EXAMPLE as LEDGER_EXAMPLE
 from fbo_flower.cli.ledger import run_ledger
 from fbo_flower.cli.new import EXAMPLE as NEW_EXAMPLE
@@ -57,6 +59,7 @@ app.command("doctor", epilog=DOCTOR_EXAMPLE)(run_doctor)
 app.command("algorithms", epilog=ALGORITHMS_EXAMPLE)(run_algorithms)
 app.command("attack", epilog=ATTACK_EXAMPLE)(run_attack)
 app.command("ledger", epilog=LEDGER_EXAMPLE)(run_ledger)
+app.command("key", epilog=KEY_EXAMPLE)(run_key)
 app.add_typer(data_app, name="data")
 
 

@@ -164,7 +164,11 @@ class StateMemory:
         return str(values.get("algorithm", "")) or None if values.get("study") == study else None
 
     def begin(self, study: str, entropy: int, agent_state: bytes, algorithm: str = "") -> None:
-        if self._read("memory").get("study") != study:
+        former = self._read("memory").get("study")
+        if former != study:
+            if former is not None:
+                forgotten = cast(list[str], self.note("forgotten").get("studies", []))
+                self.put_note("forgotten", {"studies": [*forgotten, str(former)]})
             values = {"study": study, "entropy": str(entropy), "algorithm": algorithm}
             self._write("memory", agent_state, values)
 

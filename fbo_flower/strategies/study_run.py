@@ -42,6 +42,7 @@ from fbo_flower.wire.flower_records import count_bytes, to_records
 _MESSAGE_TYPES = {
     Phase.TRAIN: MessageType.TRAIN,
     Phase.EVALUATE: MessageType.EVALUATE,
+    Phase.REVEAL: MessageType.EVALUATE,
     Phase.FINISH: MessageType.TRAIN,
 }
 
@@ -241,8 +242,8 @@ class StudyRun:
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
         rng = generator(self.seed, "server", "ask", str(phase), server_round)
         if isinstance(self.algorithm, SecureRounds):
-            keys = {agent: bytes.fromhex(key) for agent, key in self.registry.keys.items()}
-            self.state = self.algorithm.register_public_keys(self.state, keys)
+            cards = {agent: bytes.fromhex(key) for agent, key in self.registry.keys.items()}
+            self.state = self.algorithm.register_cards(self.state, self.study, cards)
         self.state, tasks = self.algorithm.ask(self.state, phase, server_round, present, rng)
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
         self.sent = []

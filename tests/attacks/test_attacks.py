@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fbo_flower.algorithms.registry import BUILT_IN
-from fbo_flower.attacks import ATTACKS, AttackResult, find
+from fbo_flower.attacks import ATTACKS, AttackResult, equivocation, find
 from fbo_flower.attacks.noise import central_noise
 from fbo_flower.attacks.posterior import observed_points, observed_values
 from fbo_flower.cli import main as cli
@@ -120,7 +122,7 @@ def test_the_command_lists_attacks_and_prints_both_errors(capsys: pytest.Capture
 
 
 def test_of_one_secure_sum_a_report_is_guessed_from_the_mean_and_of_many_sometimes_better() -> None:
-    single, many = find("secure-sums").run(4)  # the second attack succeeds with some seeds only
+    single, many = list(find("secure-sums").run(4))[:2]  # the second succeeds with some seeds only
     assert 0.2 * single.guess < single.error < single.guess
     assert many.error < 0.6 * many.guess, "documents say that many sums of changing members may tell more"
 
@@ -132,3 +134,26 @@ def test_a_server_that_repeats_itself_or_makes_decoys_gets_no_more_than_an_hones
     assert noise.error > 0.5
     evaluations, control = (found[name] for name in found if "max_trials" in name)
     assert (evaluations.error, control.error) == (0.0, 35.0)
+
+
+@pytest.mark.parametrize("attack", [equivocation.equivocate, equivocation.subtract])
+def test_a_lying_server_had_a_report_exactly_and_has_it_no_more(attack: Any) -> None:
+    for seed in range(3):
+        error, guess = attack(np.random.default_rng(seed), earlier=True)
+        assert error < 1e-12
+        assert guess > 0.5
+        assert attack(np.random.default_rng(seed), earlier=False) == (None, guess), "agents refuse"
+
+
+def test_an_honest_server_gets_the_sum_by_the_same_steps() -> None:
+    group = equivocation.Group.draw(list("01234"), np.random.default_rng(0))
+    total, after = equivocation.add_up(group, 1, "work")
+    np.testing.assert_allclose(total, sum(group.reports.values()), rtol=0, atol=1e-14)
+    again, _ = equivocation.add_up(after, 2, "other work")
+    np.testing.assert_allclose(again, total, rtol=0, atol=1e-14)
+
+
+def test_the_command_shows_both_attacks_under_both_rules() -> None:
+    found = list(equivocation.attack(0))
+    assert [result.error < 1e-12 for result in found] == [True, False, True, False]
+    assert all(result.error == result.guess for result in found[1::2])

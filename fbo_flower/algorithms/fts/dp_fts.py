@@ -35,7 +35,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import ServerResults, Summand
+from fbo_flower.algorithms.capabilities import ServerResults, Summand, observations_name
 from fbo_flower.algorithms.fts.dp_options import Collection, DPFTSOptions, DPFTSState
 from fbo_flower.algorithms.fts.schedules import own_probability
 from fbo_flower.algorithms.progress import once_per_trial
@@ -160,6 +160,12 @@ class DPFTS(DPFTSOptions):
                 # clip again, in case an agent did not; with local noise the agent clips before it adds noise
                 messages[agent] = message if self.noise == "local" else clip_norm(message, bound)
         return replace(state, collection=replace(state.collection, messages=messages))
+
+    def sum_name(self, task: Task, agent_state: AgentState) -> str:
+        return observations_name(task, agent_state)
+
+    def skip_sum(self, state: DPFTSState) -> DPFTSState:
+        return state  # `_release` finds no total and releases nothing
 
     def aggregate_sum(
         self, state: DPFTSState, agents: Sequence[str], sums: Mapping[str, Array]
