@@ -62,6 +62,13 @@ class Summable(Protocol):
         """
         ...
 
+    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
+        """Return the parts of a task that must be the same for all agents in a sum.
+
+        A server that asks one agent about something else than the others would learn that agent's report.
+        """
+        ...
+
     def skip_sum(self, state: Any) -> Any:
         """Return the state after a sum that failed in every group; the same work is never summed again."""
         ...

@@ -64,6 +64,7 @@ class OpenSum:
     groups : the members of each group; each group has its own sum
     cards : agent -> its card, for the members of all groups
     layout : name of each array that is summed -> its shape and bound
+    content : digest of the parts of the task that are the same for all members
     sent : agent -> the masked numbers that it sent
     signatures : agent -> its signature of who has sent numbers
     """
@@ -71,6 +72,7 @@ class OpenSum:
     groups: tuple[tuple[str, ...], ...]
     cards: Mapping[str, bytes]
     layout: Mapping[str, Summand]
+    content: bytes
     sent: Mapping[str, rounds.Masked] = field(default_factory=dict)
     signatures: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -190,7 +192,8 @@ class SecureAggregation(Algorithm[SecureState]):
         candidates = [agent for agent in summing if agent in state.cards and agent not in state.silent]
         groups = self._groups(candidates, state.failures, rng)
         cards = {agent: state.cards[agent] for group in groups for agent in group}
-        open_sum = OpenSum(groups, cards, layouts[summing[0]])
+        content = secure_member.digest_of(self._summable.sum_content(tasks[summing[0]]))
+        open_sum = OpenSum(groups, cards, layouts[summing[0]], content)
         state = replace(state, num_asked=state.num_asked + 1, open_sum=open_sum)
         return state, {**tasks, **self._masking_tasks(state, groups, tasks)}
 
@@ -299,7 +302,7 @@ class SecureAggregation(Algorithm[SecureState]):
         signatures: dict[str, bytes] = {}
         for group in open_sum.groups:
             cards = {agent: open_sum.cards[agent] for agent in group}
-            label = members.label(state.study.encode(), state.num_asked, cards.values())
+            label = members.label(state.study.encode(), state.num_asked, cards.values(), open_sum.content)
             there = open_sum.there(group)
             statement = members.statement(label, [cards[agent] for agent in there])
             for agent in there:
@@ -394,7 +397,8 @@ class SecureAggregation(Algorithm[SecureState]):
         if SUM not in task.values or not self._summable.summands(task, agent_state.space):
             return replace(member, masks=False).write(agent_state)
         work = self._summable.sum_name(task, agent_state)
-        return secure_member.accept_masking(task, member, self.least, work).write(agent_state)
+        content = self._summable.sum_content(task)
+        return secure_member.accept_masking(task, member, self.least, work, content).write(agent_state)
 
     def evaluation_task(self, task: Task) -> Task:
         arrays = {name: array for name, array in task.arrays.items() if not name.startswith("secure.")}

@@ -37,6 +37,7 @@ class Member:
     masks : whether the present task is to be answered with masked numbers
     cards : of the other members of the last sum
     there : which of these members have sent numbers, in the statement that the member signed
+    content : digest of the parts of the last sum's task that are the same for all members
     works : digests of the pieces of work whose reports were masked, `_WORK_BYTES` bytes each
     """
 
@@ -49,6 +50,7 @@ class Member:
     masks: bool = False
     cards: tuple[bytes, ...] = ()
     there: tuple[bool, ...] = ()
+    content: bytes = b""
     works: frozenset[bytes] = frozenset()
 
     @staticmethod
@@ -67,6 +69,7 @@ class Member:
             masks=bool(masks),
             cards=_rows(arrays.get("secure.members", np.empty((0, members.CARD_BYTES)))),
             there=tuple(np.asarray(arrays.get("secure.there", np.empty(0)), dtype=np.bool_).tolist()),
+            content=np.asarray(arrays.get("secure.content", np.empty(0)), dtype=np.uint8).tobytes(),
             works=frozenset(_rows(arrays.get("secure.works", np.empty((0, _WORK_BYTES))))),
         )
 
@@ -77,6 +80,7 @@ class Member:
                 "secure.numbers": np.array([self.masked, self.signed, self.revealed, self.masks], np.int64),
                 "secure.members": to_rows(self.cards, members.CARD_BYTES),
                 "secure.there": np.array(self.there, dtype=np.uint8),
+                "secure.content": np.frombuffer(self.content, dtype=np.uint8),
                 "secure.works": to_rows(sorted(self.works), _WORK_BYTES),
             }
         )
@@ -97,7 +101,7 @@ class Member:
 
     def label(self) -> bytes:
         """Return the label of the last sum."""
-        return members.label(self.study, self.masked, (*self.cards, self.card()))
+        return members.label(self.study, self.masked, (*self.cards, self.card()), self.content)
 
     def statement(self) -> bytes:
         """Return the statement about who has sent numbers for the last sum."""
@@ -114,7 +118,18 @@ def identity_arrays(private: bytes, identity: bytes, study: str) -> dict[str, An
 # -- what a member accepts -----------------------------------------------------------------------------
 
 
-def accept_masking(task: Task, member: Member, least: int, work: str) -> Member:
+def digest_of(content: Mapping[str, AnyArray]) -> bytes:
+    """Return the digest of the parts of a task that must be the same for all members."""
+    digest = hashlib.sha256()
+    for name, array in sorted(content.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.digest()
+
+
+def accept_masking(
+    task: Task, member: Member, least: int, work: str, content: Mapping[str, AnyArray]
+) -> Member:
     """Return the member with a new sum entered; WireError if the sum could reveal its report.
 
     If the report of this piece of work was masked before, the member answers without masked numbers: the
@@ -124,6 +139,7 @@ def accept_masking(task: Task, member: Member, least: int, work: str) -> Member:
     Parameters
     ----------
     work : name of the piece of work
+    content : parts of the task that must be the same for all members
     """
     cards = _rows(task.arrays.get("secure.members", np.empty((0, members.CARD_BYTES))))
     number = int(task.values[SUM])
@@ -144,7 +160,15 @@ def accept_masking(task: Task, member: Member, least: int, work: str) -> Member:
         return replace(member, masks=False)
     if not member.masked < number < _LARGEST_NUMBER:
         raise WireError(f"secure.sum: expected more than {member.masked}, got {number}", "values")
-    return replace(member, masked=number, masks=True, cards=cards, there=(), works=member.works | {digest})
+    return replace(
+        member,
+        masked=number,
+        masks=True,
+        cards=cards,
+        there=(),
+        content=digest_of(content),
+        works=member.works | {digest},
+    )
 
 
 def accept_signing(task: Task, member: Member, least: int) -> Member:

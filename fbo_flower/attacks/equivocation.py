@@ -224,7 +224,7 @@ def mask(group: Group, number: int, work: str, needed: int) -> tuple[Group, dict
     for name, member in group.agents.items():
         rows = secure_member.to_rows([cards[other] for other in group.others(name)], members.CARD_BYTES)
         task = _task(Phase.TRAIN, number, members=rows)
-        asked[name] = after = secure_member.accept_masking(task, member, LEAST, work)
+        asked[name] = after = secure_member.accept_masking(task, member, LEAST, work, {})
         if after.masks:
             words = fixed_point.encode(group.reports[name], BOUND)
             sent[name] = rounds.mask(words, after.private, after.public, after.label(), needed)

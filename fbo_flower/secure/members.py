@@ -76,20 +76,22 @@ def are_distinct(cards: Sequence[bytes]) -> bool:
     return all(len({key(card) for card in cards}) == len(cards) for key in (identity_of, agreement_of))
 
 
-def label(study: bytes, number: int, cards: Collection[bytes]) -> bytes:
+def label(study: bytes, number: int, cards: Collection[bytes], content: bytes = b"") -> bytes:
     """Return the name of one sum of one group, from which all of its masks are derived.
 
-    Agents that were told different members have different labels. Their masks do not cancel, and what one
-    reveals does not help against the other.
+    Agents that were told different members, or asked about something else, have different labels. Their
+    masks do not cancel, and what one reveals does not help against the other.
 
     Parameters
     ----------
     study, number : study, and number of the sum in it
     cards : of all members, in any order
+    content : digest of what all members are asked about
     """
     digest = hashlib.sha256(len(study).to_bytes(4) + study + number.to_bytes(8))
     for card in sorted(cards):
         digest.update(card[:_KEYS])
+    digest.update(content)
     return digest.digest()
 
 

@@ -1,12 +1,14 @@
 """Algorithms with secure sums: the decisions of those without, whoever leaves or lies."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms import make_algorithm, secure_member
 from fbo_flower.algorithms.records import AgentState, Federation, History, Payload, Phase, Report, Task
 from fbo_flower.algorithms.secure_aggregation import PATIENCE, SecureAggregation
-from fbo_flower.algorithms.secure_member import identity_arrays
+from fbo_flower.algorithms.secure_member import Member, identity_arrays
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.bandits import elimination
@@ -402,16 +404,31 @@ def test_an_agent_reveals_once_and_only_if_enough_members_signed_what_it_signed(
 
 def test_signatures_of_members_that_are_not_in_do_not_count(secured, agent):
     others = [Agent() for _ in range(4)]
-    masked = secured.accept(summing(1, rows([o.card for o in others])), agent.state)
+    asked = summing(1, rows([o.card for o in others]))
+    masked = secured.accept(asked, agent.state)
     signed = secured.accept(signing(1, [1, 1, 1, 0]), masked)
+    content = secure_member.digest_of(secured.inner.sum_content(asked))
     statement = members.statement(
-        members.label(b"study", 1, [agent.card, *(o.card for o in others)]),
+        members.label(b"study", 1, [agent.card, *(o.card for o in others)], content),
         [agent.card, *(o.card for o in others[:3])],
     )
     made = [keys.sign(o.identity, statement) for o in others]
     secured.accept(revealing(1, [*made[:3], bytes(64)]), signed)
     with pytest.raises(WireError, match="got 3"):
         secured.accept(revealing(1, [*made[:2], bytes(64), made[3]]), signed)
+
+
+def test_members_that_are_asked_about_something_else_are_in_no_common_sum(secured, agent):
+    """A server that names other cells to the others would learn this agent's means."""
+    others = rows([Agent().card for _ in range(4)])
+    task = summing(1, others)
+    labels = set()
+    for changed in ({}, {"cells": task.arrays["cells"] + 1}, {"pulls": task.arrays["pulls"] + 1}):
+        asked = replace(task, arrays={**task.arrays, **changed})
+        labels.add(Member.read(secured.accept(asked, agent.state)).label())
+    deeper = replace(task, values={**task.values, "depth": 3})
+    labels.add(Member.read(secured.accept(deeper, agent.state)).label())
+    assert len(labels) == 4
 
 
 def test_a_report_is_masked_once_whoever_asks_for_it_again(secured, agent):

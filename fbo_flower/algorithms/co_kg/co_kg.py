@@ -126,6 +126,9 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
         return observations_name(task, agent_state)
 
+    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
+        return {}  # moments and hyperparameters depend on the agent's own observations only
+
     def skip_sum(self, state: CoKGState) -> CoKGState:
         return state  # the next round asks again, after one more trial of every agent
 

@@ -164,6 +164,9 @@ class DPFTS(DPFTSOptions):
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
         return observations_name(task, agent_state)
 
+    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
+        return {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
+
     def skip_sum(self, state: DPFTSState) -> DPFTSState:
         return state  # `_release` finds no total and releases nothing
 

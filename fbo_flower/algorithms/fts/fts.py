@@ -134,6 +134,9 @@ class FTS(FTSOptions):
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
         return observations_name(task, agent_state)
 
+    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
+        return {"lengthscales": task.arrays["lengthscales"]}
+
     def skip_sum(self, state: FTSState) -> FTSState:
         """Ask again after more trials; if some agents make none, take the middle of the grid instead."""
         if self.targets == "all":

@@ -167,6 +167,10 @@ class PhasedPNE(Bandit[PNEState]):
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
         return f"depth {int(task.values['depth'])}"
 
+    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
+        depth = np.array([task.values["depth"]], dtype=np.int64)
+        return {"cells": task.arrays["cells"], "pulls": task.arrays["pulls"], "depth": depth}
+
     def skip_sum(self, state: PNEState) -> PNEState:
         """Divide all cells of this depth, unless nobody had evaluations left for it."""
         any_pulls = any(spent > state.failed.get(agent, 0) for agent, spent in state.spent.items())
