@@ -42,7 +42,7 @@ ROOMS: dict[str, tuple[str, str]] = {
         "numpy flwr sklearn matplotlib",
     ),
     "cli": (
-        "__init__ errors algorithms storage study reports strategies simulation attacks experiments",
+        "__init__ errors algorithms storage study reports strategies clients simulation attacks experiments",
         "numpy flwr click typer rich packaging tomli_w",
     ),
 }

@@ -269,6 +269,9 @@ class StudyRun:
         report, disclosure = checked
         floats = count_floats(report.arrays)
         self.recorder.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
+        failures = {} if disclosure.trials is None else disclosure.trials.failures
+        reason = failures[min(failures)] if failures else ""
+        self.recorder.count_evaluations(report.num_trials, report.num_failed, reason)
         self.recorder.disclose(sent.agent, server_round, disclosure)
         if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
             self.recorder.evaluations[sent.agent] = num_evaluations
