@@ -122,6 +122,7 @@ def study_settings(
         "space": recorder.space.to_json(),
         **({"evaluations": dict(recorder.evaluations)} if recorder.evaluations else {}),
         **({"disclosures": disclosures} if disclosures else {}),
+        "num_with_value": len(recorder.incumbents) if recorder.disclosed else None,
         "status": status,
         "seconds": run.seconds_before + seconds,
         **description,

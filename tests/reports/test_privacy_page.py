@@ -28,6 +28,7 @@ def test_amounts_are_per_agent_and_round() -> None:
     assert "`weights`" in text
     assert "no epsilon bounds what is learned" in text
     assert "18 rows of points and values" in text
+    assert "and who chose it: trials (simulation)." in text
 
 
 def test_epsilon_is_what_the_releases_cost_and_its_limits_are_said() -> None:
