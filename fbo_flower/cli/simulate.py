@@ -225,6 +225,9 @@ def _run(
 
         print_table(summarise(record.study))
         print_selections(record.study)
+        typer.echo(
+            "Simulated agents disclosed their trials, because nobody owns the data of a bundled problem."
+        )
         if no_picture:
             typer.echo(f"No picture: {no_picture}")
         typer.echo(f"Results: {directory}")
