@@ -52,6 +52,9 @@ def run_best(
         answer = stored.answer
         typer.secho(f"Agent {answer.agent}", bold=True, nl=False)
         typer.echo(f", study {answer.study}, {answer.algorithm}, {path}")
+        if stored.unreadable:
+            typer.echo(f"  cannot be read: {stored.unreadable}")
+            continue
         if answer.config is None:
             typer.echo("  best value: none yet")
         else:
@@ -76,4 +79,5 @@ def _values(path: Path, stored: StoredAnswer) -> dict[str, Any]:
         "evaluations": answer.num_evaluations,
         "failed": stored.num_failed,
         "failure": stored.failure,
+        "unreadable": stored.unreadable,
     }

@@ -110,11 +110,13 @@ class StoredAnswer:
     answer : after the agent's last finished task
     num_failed : evaluations that failed
     failure : why the first of them failed; "" if none failed
+    unreadable : why the answer cannot be read; "" if it can
     """
 
     answer: OwnAnswer
     num_failed: int
     failure: str
+    unreadable: str = ""
 
 
 def read_answers(path: Path) -> list[StoredAnswer]:
@@ -123,24 +125,25 @@ def read_answers(path: Path) -> list[StoredAnswer]:
     Raises
     ------
     JournalError
-        If the file is not an agent's journal, or an answer cannot be read from it.
+        If the file is not an agent's journal.
     """
     agent, studies = read_studies(path)
-    return [StoredAnswer(_read(path, agent, s), s.num_failed, s.failure) for s in studies]
+    return [_read(agent, stored) for stored in studies]
 
 
-def _read(path: Path, agent: str, stored: StoredStudy) -> OwnAnswer:
-    if not stored.algorithm or not stored.space:
-        raise JournalError(
-            f"journal: expected the algorithm and the search space of study {stored.study} in {path}, got "
-            "neither, because an earlier version began that study; run it again with this version"
-        )
+def _read(agent: str, stored: StoredStudy) -> StoredAnswer:
     try:
+        if not stored.algorithm or not stored.space:
+            raise JournalError("an earlier version began it, which stored no search space")
         algorithm = algorithm_of(stored.algorithm)
         state = agent_state_from_bytes(stored.memory, SearchSpace.from_json(stored.space))
-    except (ConfigError, ValueError) as error:
-        raise JournalError(f"journal: study {stored.study} in {path} cannot be read: {error}") from error
-    return own_answer(agent, stored.study, algorithm, state)
+        return StoredAnswer(
+            own_answer(agent, stored.study, algorithm, state), stored.num_failed, stored.failure
+        )
+    except (ConfigError, JournalError, ValueError) as error:  # e.g. the algorithm is not installed here
+        name = stored.algorithm.partition(" ")[0]
+        nothing = OwnAnswer(agent, stored.study, name, None, math.nan, 0)
+        return StoredAnswer(nothing, stored.num_failed, stored.failure, unreadable=str(error))
 
 
 def _best(algorithm: Algorithm[Any], agent_state: AgentState) -> tuple[Array | None, float]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, Context, RecordDict
 
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.cli.main import run as command
-from fbo_flower.clients import add_tuning, client_app
+from fbo_flower.clients import TuningAgent, add_tuning, client_app
+from fbo_flower.clients.app import agent_app
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
@@ -22,6 +24,7 @@ from fbo_flower.simulation.problems import make_problem
 from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.strategies import FTS, STRATEGIES, RandomSearch
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "n": Int(1, 9)})
 CUBE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 SMALL = {"num_candidates": 32, "num_path_features": 16}
@@ -185,6 +188,65 @@ def test_a_device_logs_its_own_answer_without_a_callback(log_lines):
     own = [line for line in log_lines if "has ended: best value 0." in line]
     assert [line.split(":")[0] for line in own] == ["agent 0", "agent 1"]
     assert "after 5 evaluations" in own[0]
+
+
+def test_a_study_that_an_earlier_version_began_is_named_and_the_others_are_shown(tmp_path, capsys):
+    path = tmp_path / "agent-0.db"
+    connection = sqlite3.connect(path)
+    connection.executescript((GOLDEN / "agent_0_v2.sql").read_text())
+    connection.close()
+    assert command(["best", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "cannot be read: an earlier version began it" in out
+    RandomSearch(num_agents=1, seed=3).start(
+        InProcessGrid(client_app(hill, SPACE, seed=3), 1, node_configs=journals(tmp_path, 1)), 3
+    )
+    assert command(["best", str(path), "--json"]) == 0
+    earlier, own = json.loads(capsys.readouterr().out)
+    assert earlier["config"] is None
+    assert (own["evaluations"], own["unreadable"]) == (5, "")
+    assert command(["best", str(path), "--study", own["study"]]) == 0
+    assert "n: " in capsys.readouterr().out
+    assert command(["best", str(path), "--study", "another"]) == 2
+
+
+def test_best_names_the_first_failure_and_refuses_what_is_no_journal(tmp_path, capsys):
+    def fails_first(config, context):
+        if context.trial < 2:
+            raise OSError("no such table")
+        return 0.25
+
+    RandomSearch(num_agents=1, seed=3).start(
+        InProcessGrid(client_app(fails_first, SPACE, seed=3), 1, node_configs=journals(tmp_path, 1)), 2
+    )
+    capsys.readouterr()
+    assert command(["best", str(tmp_path / "agent-0.db")]) == 0
+    assert "evaluations: 4, 2 failed, the first with: OSError: no such table" in capsys.readouterr().out
+    (tmp_path / "notes.db").write_text("mine")
+    assert command(["best", str(tmp_path / "notes.db")]) == 1
+    assert "journal: expected an agent's" in capsys.readouterr().err
+
+
+def test_agents_of_an_earlier_version_are_told_nothing():
+    class Earlier(TuningAgent):
+        def get_properties(self, config):
+            assert "end" not in config
+            properties = super().get_properties(config)
+            return {k: value for k, value in properties.items() if k not in {"end", "disclose_by"}}
+
+    app = agent_app(lambda context: Earlier(hill, SPACE, context))
+    strategy = RandomSearch(num_agents=2, seed=3)
+    study = strategy.start(InProcessGrid(app, 2), 3)
+    assert "disclosures" not in study.settings["runs"][0]
+    assert study.rounds["replies"].tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("study", ["", "unknown", "x" * 10_000])
+def test_the_end_of_a_study_that_an_agent_does_not_know_is_nothing(study, tmp_path):
+    keeping = Keeping()
+    node = Context(1, 5, {"partition-id": 0, "journal": str(tmp_path / "a.db")}, RecordDict(), {})
+    assert TuningAgent(hill, SPACE, node, on_finish=keeping).get_properties({"end": study}) == {}
+    assert not keeping.answers
 
 
 # -- what the server says ------------------------------------------------------------------------
