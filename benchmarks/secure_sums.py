@@ -11,11 +11,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fbo_flower.secure import fixed_point, keys, rounds
+from fbo_flower.algorithms import secure_member
+from fbo_flower.algorithms.records import Phase, Task
+from fbo_flower.algorithms.secure_member import SUM, Member
+from fbo_flower.secure import fixed_point, keys, members, rounds
 from fbo_flower.simulation.runner import simulate
 from fbo_flower.study import Study
 
-LEAST, LABEL = 3, b"benchmark 1"
+LEAST = 3
 STUDIES: list[tuple[str, str, int, int | None, Mapping[str, object]]] = [
     ("fed-pne", "himmelblau", 6, None, {"budget": 400}),
     ("fed-pne", "himmelblau", 30, None, {"budget": 400}),
@@ -28,25 +31,54 @@ STUDIES: list[tuple[str, str, int, int | None, Mapping[str, object]]] = [
 def one_sum(num_agents: int, size: int) -> tuple[float, float, int, int]:
     """Return CPU ms of an agent, CPU ms of the server per agent, and an agent's bytes up and down."""
     names = [str(i) for i in range(num_agents)]
-    private = {name: keys.new_private_key() for name in names}
-    public = {name: keys.public_key(key) for name, key in private.items()}
-    around = rounds.neighbours(names, rounds.degree(LEAST))
+    agents = {n: Member(keys.new_private_key(), keys.new_identity(), b"study") for n in names}
+    others = {n: [o for o in names if o != n] for n in names}
+    cards = {n: agents[n].card() for n in names}
     words = fixed_point.encode(np.random.default_rng(0).standard_normal(size), 1e6)
+    needed = members.threshold(num_agents, LEAST) - 1
+    tasks = {}
+
+    def task(phase: Phase, **arrays: np.ndarray) -> Task:
+        named = {f"secure.{name}": array for name, array in arrays.items()}
+        return Task(phase, 1, 0, 0, named, {SUM: 1})
+
     begin = time.process_time()
-    sent = {a: rounds.mask(words, private[a], [public[o] for o in around[a]], LABEL) for a in names}
-    boxes = {a: np.array([sent[o].boxes[around[o].index(a)] for o in around[a]]) for a in names}
-    revealed = {}
-    for a in names:
-        others = [public[o] for o in around[a]]
-        parts = rounds.reveal(private[a], others, [True] * len(others), boxes[a], LABEL)
-        revealed[a] = dict(zip(around[a], parts, strict=True))
+    sent, signatures, revealed = {}, {}, {}
+    for n in names:  # first exchange
+        rows = secure_member.to_rows([cards[o] for o in others[n]], members.CARD_BYTES)
+        agents[n] = secure_member.accept_masking(task(Phase.TRAIN, members=rows), agents[n], LEAST, "work")
+        arrays = secure_member.masked_arrays(words, agents[n], LEAST)
+        sent[n] = rounds.Masked(
+            arrays["secure.words"].view(np.uint64),
+            arrays["secure.boxes"].astype(np.uint8),
+            arrays["secure.commitment"].tobytes(),
+        )
+    everybody = np.ones(num_agents - 1, dtype=np.uint8)
+    for n in names:  # second exchange
+        agents[n] = secure_member.accept_signing(task(Phase.EVALUATE, there=everybody), agents[n], LEAST)
+        signatures[n] = bytes.fromhex(secure_member.signature(agents[n]))
+    for n in names:
+        boxes = np.array([sent[o].boxes[others[o].index(n)] for o in others[n]])
+        signed = secure_member.to_rows([signatures[o] for o in others[n]], keys.SIGNATURE_BYTES)
+        tasks[n] = task(Phase.REVEAL, boxes=boxes, signatures=signed)
+    for n in names:  # third exchange
+        agents[n] = secure_member.accept_reveal(tasks[n], agents[n], LEAST)
+        revealed[n] = secure_member.revealed(tasks[n], agents[n])
     agent = 1e3 * (time.process_time() - begin) / num_agents
     begin = time.process_time()
-    total = rounds.unmask(sent, public, around, revealed)
+    public = {n: members.agreement_of(card) for n, card in cards.items()}
+    label = members.label(b"study", 1, cards.values())
+    statement = members.statement(label, cards.values())
+    assert all(keys.is_signed(members.identity_of(cards[n]), statement, signatures[n]) for n in names)
+    parts = {n: map(bytes.fromhex, text.split(",")) for n, text in revealed.items()}
+    found = {n: dict(zip(others[n], shares, strict=True)) for n, shares in parts.items()}
+    total = rounds.unmask(sent, public, found, needed)
     server = 1e3 * (time.process_time() - begin) / num_agents
     assert total is not None
-    up = sent["0"].words.nbytes + sent["0"].boxes.nbytes + 2 * sum(map(len, revealed["0"].values()))
-    return agent, server, up, boxes["0"].nbytes + len(around["0"]) * keys.PUBLIC_BYTES
+    up = sent["0"].words.nbytes + sent["0"].boxes.nbytes + keys.SEED_BYTES
+    up += 2 * keys.SIGNATURE_BYTES + len(revealed["0"])
+    down = (num_agents - 1) * (members.CARD_BYTES + 1 + rounds.BOX_BYTES + keys.SIGNATURE_BYTES)
+    return agent, server, up, down
 
 
 def row(study: Study) -> tuple[int, float, float, float, float]:
@@ -60,10 +92,10 @@ def row(study: Study) -> tuple[int, float, float, float, float]:
 def main() -> None:
     """Print two tables."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    print(f"One sum of at least {LEAST}, every agent has at most {rounds.degree(LEAST)} neighbours.\n")
-    print("| agents | numbers | agent, ms | server per agent, ms | bytes up | bytes down |")
+    print(f"One group, sums of at least {LEAST}; a group has at most {members.largest_group(LEAST)}.\n")
+    print("| group | numbers | agent, ms | server per agent, ms | bytes up | bytes down |")
     print("|---:|---:|---:|---:|---:|---:|")
-    for num_agents, size in ((4, 100), (10, 100), (100, 100), (1000, 100), (100, 10_000)):
+    for num_agents, size in ((4, 100), (6, 100), (10, 100), (12, 100), (12, 10_000)):
         agent, server, up, down = one_sum(num_agents, size)
         print(f"| {num_agents} | {size} | {agent:.1f} | {server:.1f} | {up} | {down} |", flush=True)
     print("\nBytes are down and up, per agent and round.\n")

@@ -10,14 +10,32 @@
     ├── ObjectiveError   an evaluation of the user's objective failed, or a study ended without any value
     └── JournalError     a journal is in use, damaged, of another version or of another study
 
-Each message names the object, what was expected and what came, in one line.
+Each message names the object, what was expected and what came, in one line. Messages may quote texts that
+came over the wire, so control characters in them are written as escapes.
 """
 
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    r"""Return a text in which control characters are escapes, so that it cannot control a terminal.
+
+    Line breaks, ANSI sequences, marks that change the direction of writing and other invisible characters
+    become Python escapes. Use it for every text from elsewhere that goes to a terminal or a log.
+
+    >>> print(printable("a\x1b[31mb\nc\u202ed é"))
+    a\x1b[31mb\nc\u202ed é
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 class FBOError(Exception):
     """Base class: catch this to catch everything this package raises on purpose."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(printable(a) if isinstance(a, str) else a for a in arguments))
 
 
 class ConfigError(FBOError, ValueError):

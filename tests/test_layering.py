@@ -34,7 +34,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     ),
     "app": ("errors algorithms strategies clients simulation reports storage", "flwr"),
     "attacks": (
-        "errors numerics models algorithms strategies clients simulation",
+        "errors space numerics secure models algorithms wire storage strategies clients simulation",
         "numpy scipy flwr sklearn",
     ),
     "experiments": (

@@ -50,20 +50,41 @@ class Summable(Protocol):
         """
         ...
 
+    def sum_name(self, task: Task, agent_state: AgentState) -> str:
+        """Return the name of the piece of work whose report is summed; an agent masks each name once.
+
+        Reports that are made from the same observations must have the same name, whatever the task says. Two
+        sums of the same work over different agents would differ by a report.
+
+        Parameters
+        ----------
+        agent_state : the agent's state before the task
+        """
+        ...
+
+    def skip_sum(self, state: Any) -> Any:
+        """Return the state after a sum that failed in every group; the same work is never summed again."""
+        ...
+
     def aggregate_sum(self, state: Any, agents: Sequence[str], sums: Mapping[str, Array]) -> Any:
         """Return the state after a secure sum; called after `tell` and before the next `ask`.
 
         Parameters
         ----------
-        agents : the agents in the sums, in natural order
+        agents : the agents in the sums, in natural order; others may have been asked, and are not in them
         sums : name -> sum, with the names and shapes of `summands`
         """
         ...
 
 
+def observations_name(task: Task, agent_state: AgentState) -> str:
+    """Return the `sum_name` of a report that is made from all observations: their number."""
+    return f"trials {max(task.end, agent_state.next_trial)}"
+
+
 @runtime_checkable
 class SecureRounds(Protocol):
-    """The algorithm wraps another one with secure sums and needs a public key of every agent."""
+    """The algorithm wraps another one with secure sums and needs a card with public keys of every agent."""
 
     @property
     def inner(self) -> Algorithm[Any]:
@@ -78,12 +99,16 @@ class SecureRounds(Protocol):
         """Return `state` with the wrapped algorithm's state replaced by `inner`."""
         ...
 
-    def register_public_keys(self, state: Any, public: Mapping[str, bytes]) -> Any:
-        """Return the state with the agents' public keys; called before every `ask`."""
+    def register_cards(self, state: Any, study: str, cards: Mapping[str, bytes]) -> Any:
+        """Return the state with the study's id and the agents' cards; called before every `ask`."""
+        ...
+
+    def members(self, task: Task) -> list[bytes]:
+        """Return the public identity keys of the other members of the sum that a task asks for."""
         ...
 
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
-        """Return the agent's state with a new sum recorded; WireError if the sum could reveal a report."""
+        """Return the agent's state with its part in a sum entered; WireError if it could reveal a report."""
         ...
 
     def evaluation_task(self, task: Task) -> Task:
@@ -132,7 +157,8 @@ class ServerResults:
     models : rows with the columns of `study.schema.MODELS`, except `algorithm`
     judgements : rows with the columns of `study.schema.JUDGEMENTS`, except `algorithm`
     recommendations : agent -> `(point (D,), value)`, used instead of the agent's own best trial
-    privacy : the privacy spent where noise is used: `epsilon`, `delta` and the counts that they follow from
+    privacy : the privacy spent where noise is used: `epsilon`, `delta` and the counts that they follow from.
+        The strategy adds `noise_from`: "seed", "system" or "agents"
     """
 
     models: Sequence[Mapping[str, object]] = ()
@@ -217,6 +243,55 @@ class ProtectsReports(Protocol):
 
 
 @runtime_checkable
+class DrawsInSecret(Protocol):
+    """The server draws noise and samples for differential privacy; nobody may be able to repeat these draws.
+
+    The strategy calls `secret_draws` once before `ask`, records the returned results in the journal, and
+    gives them to `with_draws`. A replayed journal gives the recorded results again, so a study can be resumed
+    bit for bit although no seed is kept. Only results are recorded, e.g. a sum with noise, never the noise.
+    """
+
+    def secret_draws(
+        self, state: Any, phase: Phase, server_round: int, present: Sequence[str], uniform: Uniform
+    ) -> Mapping[str, AnyArray]:
+        """Return the results of all private draws of the next `ask`, which gets the same arguments.
+
+        Parameters
+        ----------
+        uniform : source of all draws: `uniform(n)` returns a uniform integer in `[0, n)`
+        """
+        ...
+
+    def with_draws(self, state: Any, draws: Mapping[str, AnyArray]) -> Any:
+        """Return the state with the results of `secret_draws`, for the next `ask`."""
+        ...
+
+
+def secret_draws(
+    algorithm: Algorithm[Any],
+    state: Any,
+    phase: Phase,
+    server_round: int,
+    present: Sequence[str],
+    uniform: Uniform,
+) -> Mapping[str, AnyArray]:
+    """Return what `algorithm` draws in secret before `ask`; nothing if it makes no such draws."""
+    core = unwrapped(algorithm)
+    if not isinstance(core, DrawsInSecret):
+        return {}
+    return core.secret_draws(unwrapped_state(algorithm, state), phase, server_round, present, uniform)
+
+
+def with_draws(algorithm: Algorithm[Any], state: Any, draws: Mapping[str, AnyArray]) -> Any:
+    """Return the state with the results of `secret_draws`, for an algorithm that may be wrapped."""
+    core = unwrapped(algorithm)
+    if not isinstance(core, DrawsInSecret):
+        return state
+    inner = core.with_draws(unwrapped_state(algorithm, state), draws)
+    return algorithm.with_inner_state(state, inner) if isinstance(algorithm, SecureRounds) else inner
+
+
+@runtime_checkable
 class AccountsPrivacy(Protocol):
     """Agents add noise to their messages, and the epsilon that each message costs is known."""
 
@@ -231,8 +306,8 @@ class AccountsPrivacy(Protocol):
 
 def uses_observations(algorithm: Algorithm[Any], task: Task, space: SearchSpace) -> bool:
     """Return whether the report of a task may depend on the agent's observations."""
-    if isinstance(algorithm, SecureRounds) and task.phase is Phase.EVALUATE:
-        return False  # the agent sends only shares of masks
+    if isinstance(algorithm, SecureRounds) and task.phase in (Phase.EVALUATE, Phase.REVEAL):
+        return False  # the agent sends only a signature and shares of masks
     core = unwrapped(algorithm)
     if isinstance(core, AccountsPrivacy):
         return core.uses_observations(task, space)

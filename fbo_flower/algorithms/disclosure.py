@@ -20,6 +20,7 @@ COMMON: dict[str, Meaning] = {
     "secure.words": Meaning(
         "its numbers under masks, which cancel in the sum over agents and nowhere else", ALL_OBSERVATIONS
     ),
+    "secure.signature": Meaning("that it was told which agents have sent numbers", "the task"),
     "secure.boxes": Meaning("shares of its mask, sealed for other agents", "the mask"),
     "secure.commitment": Meaning("what binds it to its mask", "the mask"),
     "secure.revealed": Meaning(

@@ -27,10 +27,14 @@ def floats(array: AnyArray) -> Array:
 
 
 class Phase(StrEnum):
-    """The two half-rounds of a Flower round, and FINISH, the exchange after the last round."""
+    """The half-rounds of a round, and FINISH, the exchange after the last round.
+
+    TRAIN and EVALUATE are Flower's. REVEAL follows them where secure sums need a third exchange.
+    """
 
     TRAIN = "train"
     EVALUATE = "evaluate"
+    REVEAL = "reveal"
     FINISH = "finish"
 
 

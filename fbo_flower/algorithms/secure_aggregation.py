@@ -1,12 +1,15 @@
-"""Secure sums: the server of any algorithm that needs only sums learns the sum and no single summand.
+"""Secure sums: the server of any algorithm that needs only sums learns sums and no single summand.
 
-`SecureAggregation` wraps such an algorithm. In the TRAIN half-round agents send their summands under random
-masks (`secure.rounds`). In the EVALUATE half-round, which these algorithms do not use, the agents that sent
-masked summands reveal the shares that remove the masks from the sum. The wrapped algorithm then receives the
-sum and the names of the agents in it.
+`SecureAggregation` wraps such an algorithm. The server divides the agents into groups, and each round has
+three half-rounds. In TRAIN, members of a group send their summands under random masks (`secure.rounds`). In
+EVALUATE they sign who of the group has sent numbers (`secure.members`). In REVEAL, members that see enough
+signatures of the same list reveal the shares that remove the masks from their group's sum. The wrapped
+algorithm then receives the total of all good groups and the names of the agents in it.
 
-A sum fails when too many agents leave before the reveal, or when an agent lies. The server then asks again in
-smaller groups: it halves their size at every failure, so a misbehaving agent spoils only its own group's sum.
+An agent that has nothing to add sends no masked numbers, so every agent in a sum adds something to it. A
+group's sum fails when too many members leave, or when a member lies. A failed sum is never repeated,
+because an agent masks the report of one piece of work once (`secure_member.py`). After a failure groups are
+halved, so a misbehaving agent spoils a smaller sum.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from fbo_flower.algorithms import secure_member
 from fbo_flower.algorithms.capabilities import (
     ProtectsReports,
     ReportsResults,
@@ -33,22 +37,22 @@ from fbo_flower.algorithms.records import (
     Payload,
     Phase,
     Report,
-    Scalar,
     Task,
     floats,
     natural_key,
 )
 from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.secure_member import MASKED, SUM, Member
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform
-from fbo_flower.secure import fixed_point, keys, rounds
+from fbo_flower.secure import fixed_point, keys, members, rounds
 from fbo_flower.space.space import SearchSpace
 
 PATIENCE = 5  # the study ends after this many failed sums in a row
 MAX_NUMBERS = 2**22  # masked numbers in one report
-_SUM, _REVEALED = "secure.sum", "secure.revealed"
-_SENT = ("secure.words", "secure.boxes", "secure.commitment")
+_SIGNATURE, _REVEALED = "secure.signature", "secure.revealed"
+_UNMASKING = (Phase.EVALUATE, Phase.REVEAL)
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,22 @@ class OpenSum:
 
     Parameters
     ----------
-    groups : agents of each group, in the order of its circle of neighbours; each group has its own sum
+    groups : the members of each group; each group has its own sum
+    cards : agent -> its card, for the members of all groups
     layout : name of each array that is summed -> its shape and bound
     sent : agent -> the masked numbers that it sent
+    signatures : agent -> its signature of who has sent numbers
     """
 
     groups: tuple[tuple[str, ...], ...]
+    cards: Mapping[str, bytes]
     layout: Mapping[str, Summand]
     sent: Mapping[str, rounds.Masked] = field(default_factory=dict)
+    signatures: Mapping[str, bytes] = field(default_factory=dict)
+
+    def there(self, group: Sequence[str]) -> list[str]:
+        """Return the members of a group that sent numbers, in the group's order."""
+        return [agent for agent in group if agent in self.sent]
 
 
 @dataclass(frozen=True)
@@ -75,23 +87,27 @@ class SecureState:
     ----------
     space : the search space
     inner : the wrapped algorithm's state
-    keys : agent -> public key
+    study : id of the study, which members sign
+    cards : agent -> its card (`secure.members`)
     num_asked : sums asked for so far; the number of the last one
     open_sum : the sum that is not finished; None: there is none
     failures : sums with a failed group, minus later sums without one (at least 0): groups are halved this
         many times
     failures_in_a_row : consecutive sums without any result
-    silent : agents that did not answer a failed sum; the next sum leaves them out
+    asked : agents that have a task in the open half-round
+    silent : agents that did not answer their last task; sums leave them out until they answer one
     num_completed : sums that the wrapped algorithm received
     """
 
     space: SearchSpace
     inner: Any
-    keys: Mapping[str, bytes] = field(default_factory=dict)
+    study: str = ""
+    cards: Mapping[str, bytes] = field(default_factory=dict)
     num_asked: int = 0
     open_sum: OpenSum | None = None
     failures: int = 0
     failures_in_a_row: int = 0
+    asked: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
     num_completed: int = 0
 
@@ -106,7 +122,7 @@ class SecureAggregation(Algorithm[SecureState]):
     least : smallest number of agents in a sum
     """
 
-    phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN, Phase.EVALUATE)
+    phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN, Phase.EVALUATE, Phase.REVEAL)
 
     inner: Algorithm[Any]
     least: int
@@ -141,8 +157,17 @@ class SecureAggregation(Algorithm[SecureState]):
     def with_inner_state(self, state: SecureState, inner: Any) -> SecureState:
         return replace(state, inner=inner)
 
-    def register_public_keys(self, state: SecureState, public: Mapping[str, bytes]) -> SecureState:
-        return replace(state, keys={a: key for a, key in public.items() if keys.is_public_key(key)})
+    def register_cards(self, state: SecureState, study: str, cards: Mapping[str, bytes]) -> SecureState:
+        valid: dict[str, bytes] = {}
+        used: set[bytes] = set()
+        for agent in sorted(cards, key=natural_key):
+            card = cards[agent]
+            own = {members.identity_of(card), members.agreement_of(card)}
+            is_known = state.cards.get(agent) == card or members.is_card(card)
+            if is_known and used.isdisjoint(own):  # of agents with a copied key only the first takes part
+                valid[agent] = card
+                used |= own
+        return replace(state, study=study, cards=valid)
 
     def ask(
         self,
@@ -152,52 +177,61 @@ class SecureAggregation(Algorithm[SecureState]):
         present: Sequence[str],
         rng: np.random.Generator,
     ) -> tuple[SecureState, dict[str, Task]]:
-        if phase is Phase.EVALUATE:
-            return state, self._ask_to_reveal(state, server_round, present)
-        state = self._abandon_open_sum(state)
+        if phase in _UNMASKING:
+            state, tasks = self._ask_to_unmask(state, phase, server_round, present)
+            return replace(state, asked=frozenset(tasks)), tasks
+        state = self._close(state, [])  # if it is still open
         inner, tasks = self.inner.ask(state.inner, phase, server_round, present, rng)
-        state = replace(state, inner=inner)
+        state = replace(state, inner=inner, asked=frozenset(tasks))
         layouts = {agent: self._summable.summands(task, state.space) for agent, task in tasks.items()}
         summing = [agent for agent, layout in layouts.items() if layout]
         if not summing:
             return state, tasks
-        candidates = [agent for agent in summing if agent in state.keys and agent not in state.silent]
+        candidates = [agent for agent in summing if agent in state.cards and agent not in state.silent]
         groups = self._groups(candidates, state.failures, rng)
-        open_sum = OpenSum(groups, layouts[summing[0]])
+        cards = {agent: state.cards[agent] for group in groups for agent in group}
+        open_sum = OpenSum(groups, cards, layouts[summing[0]])
         state = replace(state, num_asked=state.num_asked + 1, open_sum=open_sum)
         return state, {**tasks, **self._masking_tasks(state, groups, tasks)}
 
     def _masking_tasks(
         self, state: SecureState, groups: Sequence[Sequence[str]], tasks: Mapping[str, Task]
     ) -> dict[str, Task]:
-        """Return the tasks of all agents in groups, with the sum's number and the neighbours' public keys."""
+        """Return the tasks of all agents in groups, with the sum's number and the other members' cards."""
         masking = {}
-        for agent, others in self._neighbours(groups).items():
-            task = tasks[agent]
-            public = np.array([np.frombuffer(state.keys[other], dtype=np.uint8) for other in others])
-            masking[agent] = replace(
-                task,
-                arrays={**task.arrays, "secure.keys": public},
-                values={**task.values, _SUM: state.num_asked},
-            )
+        for group in groups:
+            for agent in group:
+                task, others = tasks[agent], [state.cards[other] for other in group if other != agent]
+                cards = secure_member.to_rows(others, members.CARD_BYTES)
+                masking[agent] = replace(
+                    task,
+                    arrays={**task.arrays, "secure.members": cards},
+                    values={**task.values, SUM: state.num_asked},
+                )
         return masking
 
     def tell(self, state: SecureState, phase: Phase, reports: Mapping[str, Report]) -> SecureState:
         if phase is Phase.EVALUATE:
+            return self._read_signatures(state, reports)
+        if phase is Phase.REVEAL:
             return self._unmask_sum(state, reports)
         stripped = {}
         sent: dict[str, rounds.Masked] = {}
         for agent, report in reports.items():
-            rest = {name: array for name, array in report.arrays.items() if name not in _SENT}
+            rest = {name: array for name, array in report.arrays.items() if name not in MASKED}
             stripped[agent] = replace(report, arrays=rest)
             if state.open_sum is not None and len(rest) < len(report.arrays):
-                words, boxes, commitment = (np.asarray(report.arrays[name]) for name in _SENT)
+                words, boxes, commitment = (np.asarray(report.arrays[name]) for name in MASKED)
                 if len(words) == _size(state.open_sum.layout):
                     sent[agent] = rounds.Masked(
                         words.view(np.uint64), boxes.astype(np.uint8), commitment.tobytes()
                     )
-        open_sum = None if state.open_sum is None else replace(state.open_sum, sent=sent)
-        return replace(state, inner=self.inner.tell(state.inner, phase, stripped), open_sum=open_sum)
+        return replace(
+            state,
+            inner=self.inner.tell(state.inner, phase, stripped),
+            open_sum=None if state.open_sum is None else replace(state.open_sum, sent=sent),
+            silent=(state.silent | state.asked) - reports.keys(),
+        )
 
     def finished(self, state: SecureState) -> bool:
         return state.failures_in_a_row >= PATIENCE or self.inner.finished(state.inner)
@@ -205,170 +239,162 @@ class SecureAggregation(Algorithm[SecureState]):
     def _groups(
         self, candidates: Sequence[str], failures: int, rng: np.random.Generator
     ) -> tuple[tuple[str, ...], ...]:
-        """Divide the candidates at random into up to `2**failures` groups.
+        """Divide the candidates at random into groups of at most `4 least`, halved `failures` times.
 
         When there are several groups, each has at least `1.5 least` agents, so that some may leave before the
         reveal. Fewer candidates than `least` give no group.
         """
         if len(candidates) < max(self.least, 2):
             return ()
-        number = max(1, min(2**failures, len(candidates) // (self.least + max(1, self.least // 2))))
+        fewest = -(-len(candidates) // members.largest_group(self.least))  # rounded up
+        most = len(candidates) // (self.least + max(1, self.least // 2))
+        number = max(1, min(fewest * 2**failures, most))
         order = [candidates[i] for i in rng.permutation(len(candidates))]
         return tuple(tuple(order[i::number]) for i in range(number))
 
-    def _neighbours(self, groups: Sequence[Sequence[str]]) -> dict[str, tuple[str, ...]]:
-        """Return the neighbours of every agent: those with which it shares masks."""
-        neighbours: dict[str, tuple[str, ...]] = {}
-        for group in groups:
-            neighbours |= rounds.neighbours(group, rounds.degree(self.least))
-        return neighbours
+    def _ask_to_unmask(
+        self, state: SecureState, phase: Phase, server_round: int, present: Sequence[str]
+    ) -> tuple[SecureState, dict[str, Task]]:
+        """Return the tasks to sign or to reveal; without any, the sum has failed and is closed."""
+        tasks: dict[str, Task] = {}
+        open_sum = state.open_sum
+        if open_sum is None:
+            return state, tasks
+        for group in open_sum.groups:
+            there, needed = open_sum.there(group), members.threshold(len(group), self.least)
+            speakers = [agent for agent in there if agent in open_sum.signatures]
+            if phase is Phase.EVALUATE:
+                speakers = there
+            for agent in speakers if len(speakers) >= needed else ():
+                if agent in present:
+                    others = [other for other in group if other != agent]
+                    arrays: dict[str, AnyArray] = {
+                        "secure.there": np.array([other in there for other in others], dtype=np.uint8)
+                    }
+                    if phase is Phase.REVEAL:
+                        arrays = self._shares(open_sum, group, agent)
+                    tasks[agent] = Task(phase, server_round, 0, 0, arrays, {SUM: state.num_asked})
+        return (state if tasks else self._close(state, [])), tasks
 
-    def _ask_to_reveal(
-        self, state: SecureState, server_round: int, present: Sequence[str]
-    ) -> dict[str, Task]:
-        """Return a task for every agent that sent masked numbers, if enough of its neighbours did, too.
+    def _shares(self, open_sum: OpenSum, group: Sequence[str], agent: str) -> dict[str, AnyArray]:
+        """Return the shares that the other members sealed for an agent, and their signatures."""
+        others = [other for other in group if other != agent]
+        boxes = np.zeros((len(others), rounds.BOX_BYTES), dtype=np.uint8)
+        for row, other in zip(boxes, others, strict=True):
+            if other in open_sum.sent:
+                place = [member for member in group if member != other].index(agent)
+                row[:] = open_sum.sent[other].boxes[place]
+        none = bytes(keys.SIGNATURE_BYTES)
+        signatures = [open_sum.signatures.get(other, none) for other in others]
+        return {
+            "secure.boxes": boxes,
+            "secure.signatures": secure_member.to_rows(signatures, keys.SIGNATURE_BYTES),
+        }
 
-        The task lists the neighbours that sent theirs, with the sealed shares that they addressed to the
-        agent.
-        """
-        if state.open_sum is None:
-            return {}
-        sent, neighbours = state.open_sum.sent, self._neighbours(state.open_sum.groups)
-        tasks = {}
-        for agent in present:
-            if agent not in sent:
-                continue
-            others = neighbours[agent]
-            has_sent = np.array([other in sent for other in others], dtype=np.uint8)
-            if np.sum(has_sent) < self._least_neighbours(len(others)):
-                continue
-            boxes = np.zeros((len(others), rounds.BOX_BYTES), dtype=np.uint8)
-            for row, other in zip(boxes, others, strict=True):
-                if other in sent:
-                    row[:] = sent[other].boxes[neighbours[other].index(agent)]
-            arrays: dict[str, AnyArray] = {"secure.there": has_sent, "secure.boxes": boxes}
-            tasks[agent] = Task(Phase.EVALUATE, server_round, 0, 0, arrays, {_SUM: state.num_asked})
-        return tasks
+    def _read_signatures(self, state: SecureState, reports: Mapping[str, Report]) -> SecureState:
+        """Store the valid signatures; an agent without one counts as silent."""
+        open_sum = state.open_sum
+        if open_sum is None:
+            return state
+        signatures: dict[str, bytes] = {}
+        for group in open_sum.groups:
+            cards = {agent: open_sum.cards[agent] for agent in group}
+            label = members.label(state.study.encode(), state.num_asked, cards.values())
+            there = open_sum.there(group)
+            statement = members.statement(label, [cards[agent] for agent in there])
+            for agent in there:
+                if agent in reports:
+                    signature = _hexadecimal(str(reports[agent].values.get(_SIGNATURE, "")))[0]
+                    if keys.is_signed(members.identity_of(cards[agent]), statement, signature):
+                        signatures[agent] = signature
+        silent = state.silent | (state.asked - signatures.keys())
+        return replace(state, open_sum=replace(open_sum, signatures=signatures), silent=silent)
 
     def _unmask_sum(self, state: SecureState, reports: Mapping[str, Report]) -> SecureState:
-        """Remove the masks group by group; pass the total over good groups to the wrapped algorithm."""
+        """Remove the masks group by group, and close the sum with the groups where that succeeded."""
         if state.open_sum is None:
             return state
-        open_sum, neighbours = state.open_sum, self._neighbours(state.open_sum.groups)
-        revealed = {
-            agent: dict(zip(neighbours[agent], _revealed(report), strict=False))
-            for agent, report in reports.items()
-            if agent in open_sum.sent
-        }
-        total, agents, any_failed = np.zeros(_size(open_sum.layout)), [], False
-        for group in open_sum.groups:
-            members = [a for a in sorted(group, key=natural_key) if a in open_sum.sent]
-            group_sum = self._group_sum(state, members, neighbours, revealed)
-            if group_sum is None:
-                any_failed = True
-            else:
-                total += group_sum
-                agents += members
-        failures = state.failures + 1 if any_failed else max(0, state.failures - 1)
-        silent = _silent(open_sum) if any_failed else frozenset()
-        state = replace(state, open_sum=None, failures=failures, silent=silent)
-        if not agents:
-            return replace(state, failures_in_a_row=state.failures_in_a_row + 1)
-        agents.sort(key=natural_key)
-        inner = self._summable.aggregate_sum(state.inner, agents, _named(total, open_sum.layout))
-        return replace(state, inner=inner, failures_in_a_row=0, num_completed=state.num_completed + 1)
+        good = []
+        for group in state.open_sum.groups:
+            revealed = {
+                agent: dict(
+                    zip(
+                        [other for other in group if other != agent],
+                        _hexadecimal(str(reports[agent].values.get(_REVEALED, ""))),
+                        strict=False,
+                    )
+                )
+                for agent in group
+                if agent in reports and agent in state.open_sum.signatures
+            }
+            group_sum = self._group_sum(state.open_sum, group, revealed)
+            if group_sum is not None:
+                good.append((state.open_sum.there(group), group_sum))
+        return self._close(state, good)
 
     def _group_sum(
         self,
-        state: SecureState,
-        members: Sequence[str],
-        neighbours: Mapping[str, tuple[str, ...]],
+        open_sum: OpenSum,
+        group: Sequence[str],
         revealed: Mapping[str, Mapping[str, bytes]],
     ) -> Array | None:
         """Return the sum over the members of one group, flat; None if the group failed.
 
-        A group fails if it has fewer than `least` members, if their masks cannot be removed, or if an entry
-        of the sum exceeds what honest agents can send.
+        A group fails if too few members signed, if their masks cannot be removed, or if an entry of the sum
+        exceeds what honest agents can send.
         """
-        assert state.open_sum is not None
-        if len(members) < self.least:
+        there = sorted(open_sum.there(group), key=natural_key)
+        needed = members.threshold(len(group), self.least)
+        if len(revealed) < needed - 1 or len(there) < needed:
             return None
-        sent = {agent: state.open_sum.sent[agent] for agent in members}
-        words = rounds.unmask(sent, state.keys, neighbours, revealed)
+        sent = {agent: open_sum.sent[agent] for agent in there}
+        public = {agent: members.agreement_of(open_sum.cards[agent]) for agent in group}
+        words = rounds.unmask(sent, public, revealed, needed - 1)
         if words is None:
             return None
         decoded = fixed_point.decode(words)
-        bounds = np.concatenate([np.full(_length(s), s.bound) for s in state.open_sum.layout.values()])
-        return decoded if (np.abs(decoded) <= len(members) * bounds).all() else None
+        bounds = np.concatenate([np.full(_length(s), s.bound) for s in open_sum.layout.values()])
+        return decoded if (np.abs(decoded) <= len(there) * bounds).all() else None
 
-    def _abandon_open_sum(self, state: SecureState) -> SecureState:
-        """Count a sum that is still open as failed: no agent answered in its second half-round."""
-        if state.open_sum is None:
+    def _close(self, state: SecureState, good: Sequence[tuple[Sequence[str], Array]]) -> SecureState:
+        """Return the state without an open sum; the wrapped algorithm gets the total of the good groups.
+
+        If no group is good, it learns that the reports were lost, unless no agent was asked to mask any.
+
+        Parameters
+        ----------
+        good : agents and sum of each group that succeeded
+        """
+        open_sum = state.open_sum
+        if open_sum is None:
             return state
-        return replace(
-            state,
-            open_sum=None,
-            silent=_silent(state.open_sum),
-            failures_in_a_row=state.failures_in_a_row + 1,
-        )
-
-    def _least_neighbours(self, num_neighbours: int) -> int:
-        """Return how many neighbours must have sent their numbers before an agent reveals anything."""
-        return max(self.least - 1, rounds.threshold(num_neighbours))
+        any_failed = len(good) < len(open_sum.groups)
+        failures = state.failures + 1 if any_failed else max(0, state.failures - 1)
+        state = replace(state, open_sum=None, failures=failures)
+        if not good:
+            inner = self._summable.skip_sum(state.inner) if open_sum.groups else state.inner
+            return replace(state, inner=inner, failures_in_a_row=state.failures_in_a_row + 1)
+        total = np.sum([group_sum for _, group_sum in good], axis=0)
+        agents = sorted((agent for there, _ in good for agent in there), key=natural_key)
+        inner = self._summable.aggregate_sum(state.inner, agents, _named(total, open_sum.layout))
+        return replace(state, inner=inner, failures_in_a_row=0, num_completed=state.num_completed + 1)
 
     # -- the agent's half ----------------------------------------------------------------------
 
+    def members(self, task: Task) -> list[bytes]:
+        cards = np.asarray(task.arrays.get("secure.members", ()), dtype=np.uint8)
+        return [members.identity_of(card.tobytes()) for card in cards]
+
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
-        """Return the agent's state with this sum's number and keys; WireError if it could reveal a report.
-
-        `secure.numbers` holds the number of the last sum that the agent masked numbers for, and of the last
-        one that it revealed shares for.
-        """
-        if _SUM not in task.values:
-            return agent_state
+        member = Member.read(agent_state)
         if task.phase is Phase.EVALUATE:
-            return self._accept_reveal(task, agent_state)
-        return self._accept_masking(task, agent_state)
-
-    def _accept_masking(self, task: Task, agent_state: AgentState) -> AgentState:
-        """Accept a new sum: a larger number than before, and enough neighbours with different keys."""
-        number, (masked, revealed) = int(task.values[_SUM]), _last_numbers(agent_state)
-        public = np.asarray(task.arrays.get("secure.keys", np.empty((0, keys.PUBLIC_BYTES))), dtype=np.uint8)
-        distinct = {row.tobytes() for row in public}
-        if number <= masked:
-            raise WireError(f"secure.sum: expected more than {masked}, got {number}", "values")
-        if len(distinct) != len(public) or keys.public_key(_bytes(agent_state, "private")) in distinct:
-            raise WireError(
-                "secure.keys: expected one of every other agent, got a key twice or the agent's own",
-                "content",
-            )
-        if len(public) < max(self.least - 1, 1):
-            raise WireError(
-                f"secure.keys: expected at least {self.least - 1} neighbours, got {len(public)}", "shape"
-            )
-        return agent_state.write(**{"secure.numbers": np.array([number, revealed]), "secure.keys": public})
-
-    def _accept_reveal(self, task: Task, agent_state: AgentState) -> AgentState:
-        """Accept the reveal of the last sum, once, if enough neighbours have sent their numbers."""
-        number, (masked, revealed) = int(task.values[_SUM]), _last_numbers(agent_state)
-        has_sent = np.asarray(task.arrays.get("secure.there", np.empty(0)))
-        boxes = task.arrays.get("secure.boxes", np.empty((0, 0)))
-        num_neighbours = len(agent_state.arrays.get("secure.keys", ()))
-        if number != masked or number <= revealed:
-            raise WireError(f"secure.sum: expected {masked}, once, got {number}", "values")
-        if not num_neighbours == len(has_sent) == len(boxes):
-            raise WireError(
-                f"secure.there: expected an entry and a box for each of {num_neighbours} neighbours, "
-                f"got {len(has_sent)} and {len(boxes)}",
-                "shape",
-            )
-        if np.count_nonzero(has_sent) < self._least_neighbours(num_neighbours):
-            raise WireError(
-                f"secure.there: expected at least {self._least_neighbours(num_neighbours)} neighbours that "
-                f"have sent their numbers, got {np.count_nonzero(has_sent)}",
-                "values",
-            )
-        return agent_state.write(**{"secure.numbers": np.array([number, number])})
+            return secure_member.accept_signing(task, member, self.least).write(agent_state)
+        if task.phase is Phase.REVEAL:
+            return secure_member.accept_reveal(task, member, self.least).write(agent_state)
+        if SUM not in task.values or not self._summable.summands(task, agent_state.space):
+            return replace(member, masks=False).write(agent_state)
+        work = self._summable.sum_name(task, agent_state)
+        return secure_member.accept_masking(task, member, self.least, work).write(agent_state)
 
     def evaluation_task(self, task: Task) -> Task:
         arrays = {name: array for name, array in task.arrays.items() if not name.startswith("secure.")}
@@ -376,43 +402,36 @@ class SecureAggregation(Algorithm[SecureState]):
         return replace(task, arrays=arrays, values=values)
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
-        if task.phase is not Phase.EVALUATE:
+        if task.phase not in _UNMASKING:
             agent_state = yield from self.inner.session(task, agent_state, draws)
         return agent_state
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         if task.phase is Phase.EVALUATE:
-            return Payload(values=self._reveal(task, agent_state))
+            return Payload(values={_SIGNATURE: secure_member.signature(Member.read(agent_state))})
+        if task.phase is Phase.REVEAL:
+            return Payload(values={_REVEALED: secure_member.revealed(task, Member.read(agent_state))})
         return self.inner.summarise(task, agent_state, rng)
 
     def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
         """Return the payload with masked words in place of the summands; masks never come from `uniform`."""
-        if task.phase is Phase.EVALUATE:
+        if task.phase in _UNMASKING:
             return payload
         if isinstance(self.inner, ProtectsReports):
             payload = self.inner.protect(task, agent_state, payload, uniform)
         arrays = dict(payload.arrays)
         layout = self._summable.summands(task, agent_state.space)
         clear = {name: floats(arrays.pop(name, np.zeros(s.shape))) for name, s in layout.items()}
-        if _SUM not in task.values or not layout:
+        if SUM not in task.values or not layout:
             return Payload(arrays, payload.values)  # summands never leave the agent without a mask
+        member = Member.read(agent_state)
+        # it was masked before; or the agent has nothing to add, and would not hide the others' reports
+        if not member.masks or not any(np.any(array) for array in clear.values()):
+            return Payload(arrays, payload.values)
         words = np.concatenate(
             [fixed_point.encode(np.ravel(clear[name]), summand.bound) for name, summand in layout.items()]
         )
-        label = _label(agent_state, int(task.values[_SUM]))
-        masked = rounds.mask(words, _bytes(agent_state, "private"), _keys(agent_state), label)
-        commitment = np.frombuffer(masked.commitment, dtype=np.uint8)
-        values = masked.words.view(np.int64), masked.boxes, commitment
-        parts: dict[str, AnyArray] = dict(zip(_SENT, values, strict=True))
-        return Payload(arrays | parts, payload.values)
-
-    def _reveal(self, task: Task, agent_state: AgentState) -> dict[str, Scalar]:
-        """Return the shares and seeds that remove the masks from the sum."""
-        has_sent = np.asarray(task.arrays["secure.there"], dtype=np.bool_).tolist()
-        boxes = np.asarray(task.arrays["secure.boxes"], dtype=np.uint8)
-        label = _label(agent_state, int(task.values[_SUM]))
-        found = rounds.reveal(_bytes(agent_state, "private"), _keys(agent_state), has_sent, boxes, label)
-        return {_REVEALED: ",".join(part.hex() for part in found)}
+        return Payload(arrays | secure_member.masked_arrays(words, member, self.least), payload.values)
 
     def recommend(self, agent_state: AgentState) -> Array | None:
         return self.inner.recommend(agent_state)
@@ -420,44 +439,43 @@ class SecureAggregation(Algorithm[SecureState]):
     # -- what may cross the wire ---------------------------------------------------------------
 
     def task_schema(self, space: SearchSpace) -> Schema:
-        most = rounds.degree(self.least)
+        most = members.largest_group(self.least) - 1
         own = {
-            "secure.keys": ArraySpec((None, keys.PUBLIC_BYTES), "uint8", max_length=most),
+            "secure.members": ArraySpec((None, members.CARD_BYTES), "uint8", max_length=most),
             "secure.there": ArraySpec((None,), "uint8", max_length=most),
             "secure.boxes": ArraySpec((None, rounds.BOX_BYTES), "uint8", max_length=most),
+            "secure.signatures": ArraySpec((None, keys.SIGNATURE_BYTES), "uint8", max_length=most),
         }
         inner = self.inner.task_schema(space)
-        return Schema({**inner.arrays, **own}, {**inner.values, _SUM: int})
+        return Schema({**inner.arrays, **own}, {**inner.values, SUM: int})
 
     def report_schema(self, space: SearchSpace) -> Schema:
+        most = members.largest_group(self.least) - 1
         own = {
             "secure.words": ArraySpec((None, 2), "int64", -np.inf, np.inf, MAX_NUMBERS),
-            "secure.boxes": ArraySpec(
-                (None, rounds.BOX_BYTES), "uint8", max_length=rounds.degree(self.least)
-            ),
+            "secure.boxes": ArraySpec((None, rounds.BOX_BYTES), "uint8", max_length=most),
             "secure.commitment": ArraySpec((keys.SEED_BYTES,), "uint8"),
         }
         inner = self.inner.report_schema(space)
-        return Schema({**inner.arrays, **own}, {**inner.values, _REVEALED: str})
+        return Schema({**inner.arrays, **own}, {**inner.values, _SIGNATURE: str, _REVEALED: str})
 
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError if a report lacks a part of the sum, or holds one that the task did not ask for."""
-        received = [name for name in _SENT if name in report.arrays]
-        asked = _SUM in task.values and task.phase is not Phase.EVALUATE
-        if received and (not asked or len(received) < len(_SENT)):
-            expected = ", ".join(_SENT) if asked else "none of a secure sum's arrays"
+        received = [name for name in MASKED if name in report.arrays]
+        asked = SUM in task.values and task.phase not in _UNMASKING
+        if received and (not asked or len(received) < len(MASKED)):
+            expected = ", ".join(MASKED) if asked else "none of a secure sum's arrays"
             raise WireError(f"names: expected {expected}, got {', '.join(received)}")
-        if received and len(report.arrays["secure.boxes"]) != len(task.arrays["secure.keys"]):
+        if received and len(report.arrays["secure.boxes"]) != len(task.arrays["secure.members"]):
             raise WireError(
-                f"secure.boxes: expected one for each of {len(task.arrays['secure.keys'])} neighbours, "
+                f"secure.boxes: expected one for each of {len(task.arrays['secure.members'])} other members, "
                 f"got {len(report.arrays['secure.boxes'])}",
                 "shape",
             )
-        if (_REVEALED in report.values) != (task.phase is Phase.EVALUATE):
-            raise WireError(
-                f"values: expected {_REVEALED} in the second half-round and in no other", "values"
-            )
-        rest = {name: array for name, array in report.arrays.items() if name not in _SENT}
+        for name, phase in ((_SIGNATURE, Phase.EVALUATE), (_REVEALED, Phase.REVEAL)):
+            if (name in report.values) != (task.phase is phase):
+                raise WireError(f"values: expected {name} in half-round {phase} and in no other", "values")
+        rest = {name: array for name, array in report.arrays.items() if name not in MASKED}
         self.inner.check_report(task, replace(report, arrays=rest))
 
     # -- what the server knows at the end --------------------------------------------------------
@@ -471,18 +489,6 @@ class SecureAggregation(Algorithm[SecureState]):
             "sums_asked_for": state.num_asked,
         }
         return replace(found, privacy={**found.privacy, **sums})
-
-
-def identity(private: bytes, study: str) -> dict[str, AnyArray]:
-    """Return the arrays that an agent's state needs for secure sums: its private key and the study's id."""
-    return {
-        "secure.private": np.frombuffer(private, dtype=np.uint8),
-        "secure.study": np.frombuffer(study.encode(), dtype=np.uint8),
-    }
-
-
-def _silent(open_sum: OpenSum) -> frozenset[str]:
-    return frozenset(a for group in open_sum.groups for a in group if a not in open_sum.sent)
 
 
 def _length(summand: Summand) -> int:
@@ -499,30 +505,12 @@ def _named(total: Array, layout: Mapping[str, Summand]) -> dict[str, Array]:
     return {name: part.reshape(s.shape) for (name, s), part in zip(layout.items(), parts, strict=True)}
 
 
-def _revealed(report: Report) -> list[bytes]:
-    """Return the shares and seeds of a report; empty bytes for a part that is not hexadecimal."""
+def _hexadecimal(text: str) -> list[bytes]:
+    """Return the parts of a text between commas; empty bytes for a part that is not hexadecimal."""
     found = []
-    for part in str(report.values.get(_REVEALED, "")).split(","):
+    for part in text.split(","):
         try:
             found.append(bytes.fromhex(part))
         except ValueError:
             found.append(b"")
     return found
-
-
-def _last_numbers(agent_state: AgentState) -> tuple[int, int]:
-    """Return the numbers of the last sums for which the agent masked numbers, and revealed shares."""
-    masked, revealed = np.asarray(agent_state.arrays.get("secure.numbers", np.zeros(2)), dtype=np.int64)
-    return int(masked), int(revealed)
-
-
-def _bytes(agent_state: AgentState, name: str) -> bytes:
-    return np.asarray(agent_state.arrays[f"secure.{name}"], dtype=np.uint8).tobytes()
-
-
-def _keys(agent_state: AgentState) -> list[bytes]:
-    return [row.tobytes() for row in np.asarray(agent_state.arrays["secure.keys"], dtype=np.uint8)]
-
-
-def _label(agent_state: AgentState, number: int) -> bytes:
-    return _bytes(agent_state, "study") + number.to_bytes(8)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms.records import Array
+from fbo_flower.attacks.noise import attack as noise_attack
 from fbo_flower.attacks.records import AttackResult, TappedGrid, rms
 from fbo_flower.clients import client_app
 from fbo_flower.numerics.optim.functions import LinearFunction
@@ -29,12 +30,13 @@ MIN_DISTANCE = 0.025  # the agents' default distance between their points
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
-    """Attack four agents of FTS on the function f1, then four agents of DP-FTS that add local noise."""
+    """Attack agents of FTS on the function f1, agents of DP-FTS with either noise, then the noise itself."""
     yield from _findings("FTS", FTS(num_agents=NUM_AGENTS, seed=seed), seed)
     settings: dict[str, Any] = {"num_agents": NUM_AGENTS, "seed": seed, "sampling_rate": 1.0}
     for noise in ("central", "local"):
         server = DPFTS(noise=noise, noise_multiplier=1.0, **settings)
         yield from _findings(f"DP-FTS, {noise} noise", server, seed)
+    yield from noise_attack(seed)
 
 
 def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackResult]:

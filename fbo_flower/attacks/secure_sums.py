@@ -2,6 +2,7 @@
 
 From one sum, the best estimate of a report is the mean. DP-FTS makes many sums over random sets of agents,
 and an agent's messages change slowly, so a linear system gives better estimates of the agents' averages.
+`equivocation.py` attacks as a server that lies to agents.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from fbo_flower import algorithms
 from fbo_flower.algorithms.fts.dp_options import DPFTSState
 from fbo_flower.algorithms.records import Array
+from fbo_flower.attacks import equivocation
 from fbo_flower.attacks.records import AttackResult, TappedGrid, rms
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.problems import make_problem
@@ -46,9 +48,13 @@ class _CuriousServer(DPFTS):
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
-    """Attack secure sums of Fed-PNE and of DP-FTS; equal runs without masks provide the true reports."""
+    """Attack secure sums of Fed-PNE and of DP-FTS, then as a lying server.
+
+    Equal runs without masks provide the true reports.
+    """
     yield from _one_sum(seed)
     yield from _many_sums(seed)
+    yield from equivocation.attack(seed)
 
 
 def _one_sum(seed: int) -> Iterator[AttackResult]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fbo_flower.cli.ledger import journal_files
+from fbo_flower.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from fbo_flower.clients.own_answer import StoredAnswer
@@ -33,7 +34,6 @@ def run_best(
     The answer is the agent's own and has not left its device. The journal may be in use.
     """
     from fbo_flower.clients.own_answer import read_answers
-    from fbo_flower.errors import ConfigError
 
     found = [
         (path, stored)
@@ -50,21 +50,21 @@ def run_best(
         typer.echo("The journal holds no study yet.")
     for path, stored in found:
         answer = stored.answer
-        typer.secho(f"Agent {answer.agent}", bold=True, nl=False)
-        typer.echo(f", study {answer.study}, {answer.algorithm}, {path}")
+        typer.secho(printable(f"Agent {answer.agent}"), bold=True, nl=False)
+        typer.echo(printable(f", study {answer.study}, {answer.algorithm}, {path}"))
         if stored.unreadable:
-            typer.echo(f"  cannot be read: {stored.unreadable}")
+            typer.echo(printable(f"  cannot be read: {stored.unreadable}"))
             continue
         if answer.config is None:
             typer.echo("  best value: none yet")
         else:
             typer.echo(f"  best value: {answer.value:.6g}")
             for name, value in answer.config.items():
-                typer.echo(f"    {name}: {value}")
+                typer.echo(printable(f"    {name}: {value}"))
         failed = (
             f", {stored.num_failed} failed, the first with: {stored.failure}" if stored.num_failed else ""
         )
-        typer.echo(f"  evaluations: {answer.num_evaluations}{failed}")
+        typer.echo(printable(f"  evaluations: {answer.num_evaluations}{failed}"))
 
 
 def _values(path: Path, stored: StoredAnswer) -> dict[str, Any]:

@@ -14,12 +14,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fbo_flower import __version__
 from fbo_flower.cli.diagnosis import Diagnosis, diagnose, skew
 from fbo_flower.cli.flower_cli import FlowerCLI, missing_dependencies, read_app
 from fbo_flower.cli.simulate import Debug
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, printable
 
 EXAMPLE = "Example: fbo-flower doctor deploy --app my-app"
 MODULE, MARK, SETTINGS = "fbo_flower_doctor", "fbo-flower doctor: ", "fbo-flower-doctor"
@@ -120,19 +121,20 @@ def show(report: Mapping[str, Any], findings: Sequence[Diagnosis], console: Cons
     table = Table("agent", "node", "role", "space", "versions", "discloses", "journal", "clock", "answer")
     for node in report["nodes"]:
         if "error" in node:
-            table.add_row("?", node["node"], *[""] * 6, "none")
+            table.add_row("?", Text(printable(str(node["node"]))), *[""] * 6, "none")
             continue
         versions = f"{node.get('version', '?')}, {node.get('flwr', '?')}, {node.get('python', '?')}"
         clock = f"{skew(node):+.0f} s" if "time" in node else "?"
-        table.add_row(
-            str(node.get("agent", "?")), node["node"], str(node.get("role") or "-"),
+        cells = (
+            str(node.get("agent", "?")), str(node["node"]), str(node.get("role") or "-"),
             str(node.get("digest", "?"))[:12], versions, _disclosure(node),
             str(node.get("journal", "?")), clock, f"{node['heard'] - node['sent']:.0f} s",
         )  # fmt: skip
+        table.add_row(*(Text(printable(cell)) for cell in cells))  # Text, so that brackets are not markup
     console.print(table)
     for finding in findings:
         style, word = ("red", "wrong") if finding.is_wrong else ("yellow", "note")
         console.print(f"[{style}]{word}[/{style}] ", end="")
-        console.print(f"{finding.subject}: {finding.text}", highlight=False, markup=False)
+        console.print(printable(f"{finding.subject}: {finding.text}"), highlight=False, markup=False)
     if not any(finding.is_wrong for finding in findings):
         console.print("[green]nothing is wrong[/green]")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from fbo_flower.storage.ledger import Ledger, LedgerEntry
@@ -27,14 +27,14 @@ def run_ledger(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Print what agents have sent: every array and number, what it is, and what it discloses by design."""
-    from fbo_flower.storage.ledger import read_ledger
+    from fbo_flower.storage.read_ledger import read_ledger
 
     for path in journal_files(journals):
         ledger = read_ledger(path)
-        typer.secho(f"Agent {ledger.agent}", bold=True, nl=False)
-        typer.echo(f", {path}")
+        typer.secho(printable(f"Agent {ledger.agent}"), bold=True, nl=False)
+        typer.echo(printable(f", {path}"))
         for line in describe(ledger, rounds):
-            typer.echo(line)
+            typer.echo(printable(line))
 
 
 def describe(ledger: Ledger, rounds: bool = False) -> Iterator[str]:

@@ -28,6 +28,8 @@ from fbo_flower.cli.best import EXAMPLE as BEST_EXAMPLE
 from fbo_flower.cli.best import run_best
 from fbo_flower.cli.doctor import EXAMPLE as DOCTOR_EXAMPLE
 from fbo_flower.cli.doctor import run_doctor
+from fbo_flower.cli.key import EXAMPLE as KEY_EXAMPLE
+from fbo_flower.cli.key import run_key
 from fbo_flower.cli.ledger import EXAMPLE as LEDGER_EXAMPLE
 from fbo_flower.cli.ledger import run_ledger
 from fbo_flower.cli.new import EXAMPLE as NEW_EXAMPLE
@@ -37,7 +39,7 @@ from fbo_flower.cli.run import run_app
 from fbo_flower.cli.simulate import EXAMPLES, Debug, Interrupted, Quiet, run_simulate
 from fbo_flower.cli.tabulate import EXAMPLE as TABULATE_EXAMPLE
 from fbo_flower.cli.tabulate import run_tabulate
-from fbo_flower.errors import ConfigError, FBOError
+from fbo_flower.errors import ConfigError, FBOError, printable
 
 app = typer.Typer(
     name="fbo-flower",
@@ -60,6 +62,7 @@ app.command("algorithms", epilog=ALGORITHMS_EXAMPLE)(run_algorithms)
 app.command("attack", epilog=ATTACK_EXAMPLE)(run_attack)
 app.command("ledger", epilog=LEDGER_EXAMPLE)(run_ledger)
 app.command("best", epilog=BEST_EXAMPLE)(run_best)
+app.command("key", epilog=KEY_EXAMPLE)(run_key)
 app.add_typer(data_app, name="data")
 
 
@@ -85,7 +88,7 @@ def run(arguments: Sequence[str]) -> int:
     except _HELP_WAS_SHOWN:
         return 2
     except Interrupted as interruption:
-        errors.print(Text(f"interrupted; {interruption}"))
+        errors.print(Text(printable(f"interrupted; {interruption}")))
         return 130
     except (FBOError, click.ClickException) as error:
         message = error.format_message() if isinstance(error, click.ClickException) else str(error)
@@ -98,9 +101,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _fail(errors: Console, error: Exception, message: str, status: int, arguments: Sequence[str]) -> int:
     if "--debug" in arguments:
-        errors.print(Text("".join(traceback.format_exception(error))))
+        errors.print(Text("\n".join(map(printable, "".join(traceback.format_exception(error)).split("\n")))))
     note = "".join(f"; {note}" for note in getattr(error, "__notes__", []))
-    errors.print(Text(" ".join(f"error: {message}{note}".split())))
+    errors.print(Text(printable(" ".join(f"error: {message}{note}".split()))))
     return status
 
 

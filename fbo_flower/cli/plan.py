@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.errors import ConfigError
@@ -18,6 +19,25 @@ if TYPE_CHECKING:
 
 PLAN = "simulate.json"
 JOURNALS = "journals"
+
+
+_PLAN_KINDS: dict[str, tuple[type, ...]] = {
+    "problem": (str,), "problem_options": (dict,), "agents": (int, NoneType), "seed": (int,),
+    "contestants": (list,), "rounds": (int, NoneType), "engine": (str,), "prior_rounds": (int,),
+    "prior_algorithm": (str,), "fraction": (int, float), "site_options": (dict,),
+    "warm_start": (str, NoneType),
+}  # fmt: skip
+_CONTESTANT_KINDS: dict[str, tuple[type, ...]] = {"label": (str,), "algorithm": (str,), "options": (dict,)}
+
+
+def _of_kinds(values: Any, kinds: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
+    """Return an object from a JSON file; TypeError if a value has another type than expected."""
+    if type(values) is not dict:
+        raise TypeError(f"a {type(values).__name__} in place of an object")
+    for name, value in values.items():
+        if type(value) not in kinds.get(name, ()):
+            raise TypeError(f"{name}: {value!r:.80}")
+    return values
 
 
 @dataclass(frozen=True)
@@ -107,15 +127,18 @@ class SimulationPlan:
         """Return the plan that `save` wrote; ConfigError if there is none."""
         path = directory / PLAN
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            contestants = tuple(Contestant(**c) for c in values.pop("contestants"))
-            return SimulationPlan(contestants=contestants, **values)
+            values = _of_kinds(json.loads(path.read_text(encoding="utf-8")), _PLAN_KINDS)
+            contestants = [_of_kinds(c, _CONTESTANT_KINDS) for c in values.pop("contestants")]
+            return SimulationPlan(contestants=tuple(Contestant(**c) for c in contestants), **values)
         except FileNotFoundError as error:
             raise ConfigError(
                 f"--resume: expected the directory of a run with --journal, got {directory}"
             ) from error
-        except (ValueError, TypeError, KeyError, OSError) as error:
-            raise ConfigError(f"--resume: expected the settings of a run in {path}, got {error}") from error
+        except (ValueError, TypeError, KeyError, OSError, RecursionError) as error:
+            raise ConfigError(
+                f"--resume: expected the settings of a run in {path}, got {type(error).__name__}: {error}; "
+                "restore a copy of the file, or start a new study with another --out"
+            ) from error
 
     def _num_rounds(self, contestant: Contestant, problem: Problem) -> int | None:
         """Return an algorithm's number of rounds; None: until the algorithm is finished."""

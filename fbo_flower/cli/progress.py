@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from fbo_flower.errors import printable
 from fbo_flower.strategies import RoundProgress
 
+_MOST_CHARACTERS = 500  # of a warning, unless Flower's whole log is shown
 _ENGINE_LOGGERS = ("vce_api", "raybackend", "ray_actor", "ray_client_proxy", "run_simulation")
 
 
@@ -57,7 +59,7 @@ class Display:
         if self._task is not None:
             self._progress.stop_task(self._task)
         self._replies = self._lost = self._failed = 0
-        self._task = self._progress.add_task(label, total=num_rounds, done="starting")
+        self._task = self._progress.add_task(printable(label), total=num_rounds, done="starting")
 
     def advance(self, progress: RoundProgress) -> None:
         """Advance the bar by one finished round."""
@@ -129,8 +131,9 @@ class _FlowerLog(logging.Handler):
         if not self._debug:
             if record.module in _ENGINE_LOGGERS or text.startswith("DEPRECATED FEATURE"):
                 return
-            text = text.splitlines()[0] if text else text
-        self._console.print(Text(f"{record.levelname.lower()}: {text}"), soft_wrap=True)
+            text = text.splitlines()[0][:_MOST_CHARACTERS] if text else text
+        lines = [printable(line) for line in f"{record.levelname.lower()}: {text}".splitlines()]
+        self._console.print(Text("\n".join(lines)), soft_wrap=True)
 
 
 def _score(value: float) -> str:

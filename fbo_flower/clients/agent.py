@@ -57,7 +57,7 @@ from fbo_flower.clients.objective_evaluator import ObjectiveEvaluator
 from fbo_flower.clients.operator import Operator
 from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
 from fbo_flower.clients.privacy_budget import spend
-from fbo_flower.clients.secagg_keys import identity, own_key
+from fbo_flower.clients.secagg_keys import identity, own_card
 from fbo_flower.clients.task_context import Evaluator, TaskContext
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.seeding import fresh_entropy
@@ -166,7 +166,7 @@ class TuningAgent(NumPyClient):
         with closing(self._open_memory()) as memory:
             if config.get("key") is True:
                 check_journal(self._durable, "secure sums")
-                properties["key"] = own_key(memory)[1].hex()
+                properties["key"] = own_card(memory).hex()
             chosen = f"{self._operator.disclose} (chosen by: {self._operator.chosen_by})"
             memory.enter_registration(["incarnation", *properties], chosen)
             return {"incarnation": memory.incarnation, **properties}
@@ -254,6 +254,7 @@ class TuningAgent(NumPyClient):
         self._operator.check_studies(memory, study)
         accepted_state = agent_state
         if isinstance(algorithm, SecureRounds):
+            self._operator.check_peers(algorithm.members(task))
             accepted_state = algorithm.accept(task, agent_state.write(**identity(memory, study)))
         self._operator.charge(memory, f"{study} {work.key}", task)
         budget, delta = float(self._operator.max_epsilon), float(self._operator.delta)
@@ -331,7 +332,7 @@ class TuningAgent(NumPyClient):
             return wire.Disclosure()
         algorithm, task, outcome = request.algorithm, request.task, result.outcome
         best = incumbent(algorithm, result.agent_state)
-        if task.phase is Phase.EVALUATE:  # Flower returns no arrays in this half-round
+        if task.phase in (Phase.EVALUATE, Phase.REVEAL):  # Flower returns no arrays in these half-rounds
             return wire.Disclosure(incumbent=best)
         all_trials = self._operator.disclose == "trials" and int(np.sum(outcome.pulls)) == task.num_trials > 0
         point = algorithm.recommend(result.agent_state) if algorithm.finishes else None

@@ -7,7 +7,7 @@ from typing import cast
 
 from fbo_flower import wire
 from fbo_flower.algorithms.records import AgentState, Array, History, IntArray, Scalar
-from fbo_flower.errors import JournalError
+from fbo_flower.errors import JournalError, WireError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.serialization import dumps, loads
 from fbo_flower.wire.numpy_client import from_lists, to_lists
@@ -33,8 +33,19 @@ def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
     Raises
     ------
     JournalError
-        If the state is of another search space.
+        If the state is damaged or of another search space.
     """
+    try:
+        return _agent_state(data, space)
+    except (WireError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise JournalError(
+            f"journal: expected an agent's state, got {len(data)} bytes that cannot be read: {error}; the "
+            "journal is damaged: restore a copy that was made after the agent's last answer, or remove the "
+            "file: then the agent counts as a new one"
+        ) from error
+
+
+def _agent_state(data: bytes, space: SearchSpace) -> AgentState:
     arrays, values = loads(data)
     if values["space"] != space.digest:
         raise JournalError(

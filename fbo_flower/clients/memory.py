@@ -169,7 +169,11 @@ class StateMemory:
     def begin(
         self, study: str, entropy: int, agent_state: bytes, algorithm: str = "", space: str = ""
     ) -> None:
-        if self._read("memory").get("study") != study:
+        former = self._read("memory").get("study")
+        if former != study:
+            if former is not None:
+                forgotten = cast(list[str], self.note("forgotten").get("studies", []))
+                self.put_note("forgotten", {"studies": [*forgotten, str(former)]})
             values = {"study": study, "entropy": str(entropy), "algorithm": algorithm}
             self._write("memory", agent_state, values)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm
@@ -31,6 +33,8 @@ class Operator:
     secure_sums : smallest number of agents in a secure sum; the agent refuses algorithms that could use
         secure sums, but use smaller ones or none; 0: the server may see single reports
     chosen_by : who set `disclose`: "default" (nobody), "app author", "operator" or "simulation"
+    secure_peers : public identity keys of the agents that may be in a sum with this one, in hexadecimal
+        digits; empty: all agents that the server names
     """
 
     disclose: str = "none"
@@ -40,6 +44,7 @@ class Operator:
     delta: float = 1e-5
     secure_sums: int = 0
     chosen_by: str = DEFAULT
+    secure_peers: frozenset[str] = frozenset()
 
     @staticmethod
     def read(node_config: Mapping[str, Any], disclose: str | None, chosen_by: str = APP) -> Operator:
@@ -71,7 +76,13 @@ class Operator:
             raise ConfigError(
                 f"disclose: expected 'none' together with max_epsilon, got {disclose!r}; remove one of them"
             )
-        return Operator(disclose, chosen_by=chosen_by, **numbers)
+        peers = _read_peers(str(node_config.get("secure_peers", "")))
+        if peers and not numbers["secure_sums"]:
+            raise ConfigError(
+                "secure_sums: expected at least 2 together with secure_peers, got 0; without it the server "
+                "may ask for reports outside of secure sums"
+            )
+        return Operator(disclose, secure_peers=peers, chosen_by=chosen_by, **numbers)
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -108,6 +119,17 @@ class Operator:
                 "study",
             )
 
+    def check_peers(self, identities: Sequence[bytes]) -> None:
+        """Raise WireError if an agent in a secure sum is not in `secure_peers`."""
+        strangers = [key.hex() for key in identities if key.hex() not in self.secure_peers]
+        if self.secure_peers and strangers:
+            raise WireError(
+                f"secure_peers: expected only agents that node_config names in a secure sum, got "
+                f"{len(strangers)} others, the first with key {strangers[0]}; add their keys, as "
+                "`fbo-flower key` prints them, or leave these agents out of the study",
+                "content",
+            )
+
     def charge(self, memory: Memory, key: str, task: Task) -> None:
         """Count a task's trials against `max_trials`; raise WireError if they exceed it.
 
@@ -126,3 +148,30 @@ class Operator:
                 "num-trials",
             )
         memory.put_note("trials", {"total": total, "task": key})
+
+
+def _read_peers(setting: str) -> frozenset[str]:
+    """Return the public identity keys in `secure_peers`: keys separated by commas, or a file of keys."""
+    if not setting:
+        return frozenset()
+    text = setting
+    if not _is_list_of_keys(setting.split(",")):
+        try:
+            text = ",".join(Path(setting).read_text().split())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                "secure_peers: expected keys of 64 hexadecimal digits separated by commas, or a file with "
+                f"one per line, got {setting[:100]!r}: {error}"
+            ) from error
+    parts = [part.strip().lower() for part in text.split(",")]
+    if not _is_list_of_keys(parts):
+        wrong = next(part for part in parts if not _is_list_of_keys([part]))
+        raise ConfigError(
+            f"secure_peers: expected keys of 64 hexadecimal digits, one per line of {setting!r}, got "
+            f"{wrong[:100]!r}; `fbo-flower key JOURNAL` prints an agent's key"
+        )
+    return frozenset(parts)
+
+
+def _is_list_of_keys(parts: Sequence[str]) -> bool:
+    return all(re.fullmatch("[0-9a-fA-F]{64}", part.strip()) for part in parts)

@@ -23,7 +23,7 @@ from fbo_flower.algorithms.capabilities import EstimatesIncumbent, unwrapped
 from fbo_flower.algorithms.records import AgentState, Array
 from fbo_flower.clients.agent_state_io import agent_state_from_bytes
 from fbo_flower.clients.memory import Memory
-from fbo_flower.errors import ConfigError, JournalError
+from fbo_flower.errors import ConfigError, JournalError, printable
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.answers import StoredStudy, read_studies
 
@@ -86,7 +86,7 @@ def answer_at_end(memory: Memory, agent: str, study: str, space: SearchSpace) ->
 def announce(answer: OwnAnswer, on_finish: OnFinish | None, context: Context) -> None:
     """Log the agent's own answer and pass it to the app; an exception of the app is logged only."""
     level = WARNING if answer.config is None else INFO
-    log(level, "agent %s: study %s has ended: %s", answer.agent, answer.study, answer)
+    log(level, "agent %s: study %s has ended: %s", answer.agent, printable(answer.study), answer)
     if on_finish is None or answer.config is None:
         return
     try:

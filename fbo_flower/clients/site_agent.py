@@ -280,7 +280,7 @@ class SiteEvaluator:
         directory = Path(self.options.models).expanduser()
         suffix, content = as_file(model)
         path = directory / f"trial-{trial:03d}-{digest(model).tobytes().hex()[:12]}{suffix}"
-        with atomic_file(path) as file:
+        with atomic_file(path, private=True) as file:
             file.write(content)
         log(INFO, "agent %s: saved %s", self.context.agent, path)
 

@@ -84,10 +84,14 @@ def _spent(privacy: object, disclosed: bool) -> str:
     count = f"{privacy.get(what)} {what}{' of one agent' if what == 'messages' else ''}"
     if privacy.get("epsilon") is None:
         return f"Noise for differential privacy: none was added in {count}, so no epsilon bounds anything."
+    if privacy.get("noise_from") == "seed":
+        simulated = " Simulated: the noise is drawn from the study's seed and protects nobody."
+    else:
+        simulated = ""
     caveat = " It bounds what the algorithm sends; it does not cover trials that agents disclose beside it."
     return (
         f"Differential privacy, {privacy['noise']} noise: epsilon {privacy['epsilon']:.3g} at delta "
-        f"{privacy['delta']:g} after {count}.{caveat if disclosed else ''}"
+        f"{privacy['delta']:g} after {count}.{simulated}{caveat if disclosed else ''}"
     )
 
 

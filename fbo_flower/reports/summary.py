@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, printable
 from fbo_flower.study.ranking import incumbents
 from fbo_flower.study.schema import label
 from fbo_flower.study.study import Study
@@ -178,10 +178,10 @@ def render_cells(cells: Mapping[str, Sequence[str]]) -> rich.table.Table:
     table.add_column("", no_wrap=True)
     for name in names:
         table.add_column(
-            Text(name, style="bold"), justify="right", no_wrap=True
+            Text(printable(name), style="bold"), justify="right", no_wrap=True
         )  # Text, so that brackets are not markup
     for name, values in others:
-        table.add_row(Text(name), *map(Text, values))
+        table.add_row(*(Text(printable(text)) for text in (name, *values)))
     return table
 
 
@@ -194,7 +194,7 @@ def markdown_table(cells: Mapping[str, Sequence[str]]) -> str:
     """Return cells, given by column, as a Markdown table."""
     lines = [list(cells), ["---" if number == 0 else "---:" for number in range(len(cells))]]
     lines += map(list, zip(*cells.values(), strict=True))
-    lines = [[" ".join(cell.split()).replace("|", "\\|") for cell in line] for line in lines]
+    lines = [[printable(" ".join(cell.split())).replace("|", "\\|") for cell in line] for line in lines]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

@@ -13,9 +13,10 @@ from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 
 import numpy as np
-from cryptography.exceptions import InvalidKey
+from cryptography.exceptions import InvalidKey, InvalidSignature
 from cryptography.fernet import InvalidToken
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
@@ -26,6 +27,7 @@ from fbo_flower.secure.fixed_point import Words
 
 CURVE = ec.SECP384R1()  # the curve Flower uses
 PRIVATE_BYTES, PUBLIC_BYTES, SEED_BYTES = 48, 49, 32
+IDENTITY_BYTES, SIGNATURE_BYTES = 32, 64  # Ed25519: a private or public key, and a signature
 
 
 def new_private_key() -> bytes:
@@ -46,6 +48,30 @@ def is_public_key(data: bytes) -> bool:
     except ValueError:
         return False
     return len(data) == PUBLIC_BYTES
+
+
+def new_identity() -> bytes:
+    """Return a new random private identity key of `IDENTITY_BYTES` bytes, which signs."""
+    return Ed25519PrivateKey.generate().private_bytes_raw()
+
+
+def public_identity(identity: bytes) -> bytes:
+    """Return the public identity key of a private one: `IDENTITY_BYTES` bytes."""
+    return Ed25519PrivateKey.from_private_bytes(identity).public_key().public_bytes_raw()
+
+
+def sign(identity: bytes, content: bytes) -> bytes:
+    """Return the signature of a content with a private identity key: `SIGNATURE_BYTES` bytes."""
+    return Ed25519PrivateKey.from_private_bytes(identity).sign(content)
+
+
+def is_signed(public: bytes, content: bytes, signature: bytes) -> bool:
+    """Return whether a signature of a content is valid for a public identity key."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, content)
+    except (ValueError, InvalidSignature):
+        return False
+    return True
 
 
 def agree(private: bytes, public: bytes) -> bytes:

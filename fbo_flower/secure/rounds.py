@@ -1,13 +1,14 @@
-"""One secure sum: an agent masks its numbers, neighbours reveal seeds, the server removes the masks.
+"""One secure sum: members mask their numbers, reveal seeds, and the server removes the masks.
 
-Notation: an agent has `d` neighbours, in the order in which the server lists them; the shares of any `t` of
-them recover the agent's private mask. Each sum is of `size` numbers and has a label that is used only once.
+Notation: a group has `n` members, and the shares of any `needed` of the `n - 1` others recover a member's
+private mask. Each sum is of `size` numbers and has a label that is used only once. `members.py` says when a
+member may reveal anything; the functions here do not check it.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
 
@@ -24,31 +25,6 @@ _SHARE_BYTES = 52  # size of a share of a seed: an index and three blocks, padde
 BOX_BYTES = 164  # size of a sealed share
 
 
-def neighbours(group: Sequence[str], degree: int) -> dict[str, tuple[str, ...]]:
-    """Return agent -> its neighbours: the `degree` nearest on a circle, or all others in a small group.
-
-    Parameters
-    ----------
-    group : agents in the order of the circle, which the caller draws at random
-    degree : `d`, an even number
-    """
-    size = len(group)
-    if size - 1 <= degree:
-        return {agent: tuple(a for a in group if a != agent) for agent in group}
-    steps = [step for k in range(1, degree // 2 + 1) for step in (-k, k)]
-    return {a: tuple(group[(i + step) % size] for step in steps) for i, a in enumerate(group)}
-
-
-def degree(least: int) -> int:
-    """Return the number of neighbours `d` for sums of at least `least` agents."""
-    return 2 * least
-
-
-def threshold(num_neighbours: int) -> int:
-    """Return `t`, more than half, so that a private mask and pairwise masks cannot both be recovered."""
-    return num_neighbours // 2 + 1
-
-
 @dataclass(frozen=True)
 class Masked:
     """The message of one agent: masked numbers and sealed shares.
@@ -56,7 +32,7 @@ class Masked:
     Attributes
     ----------
     words : `(size, 2)`, the masked numbers
-    boxes : `(d, BOX_BYTES)`, for each neighbour a sealed share of the seed of the agent's private mask
+    boxes : `(n - 1, BOX_BYTES)`, for each other member a sealed share of the seed of the agent's private mask
     commitment : commitment to that seed
     """
 
@@ -65,19 +41,20 @@ class Masked:
     commitment: bytes
 
 
-def mask(words: Words, private: bytes, others: Sequence[bytes], label: bytes) -> Masked:
+def mask(words: Words, private: bytes, others: Sequence[bytes], label: bytes, needed: int) -> Masked:
     """Return the numbers masked, with sealed shares of the private mask's seed.
 
     Parameters
     ----------
     words : `(size, 2)`
     private : the agent's private key
-    others : `(d,)`, public keys of the neighbours
+    others : `(n - 1,)`, public keys of the other members
     label : name of the sum, used only once
+    needed : number of shares that recover the seed
     """
     own, public = secrets.token_bytes(keys.SEED_BYTES), keys.public_key(private)
     total = fixed_point.add(words, keys.expand(own, len(words)))
-    shares = keys.split(own, threshold(len(others)), len(others))
+    shares = keys.split(own, needed, len(others))
     boxes = []
     for other, share in zip(others, shares, strict=True):
         shared = keys.agree(private, other)
@@ -90,14 +67,14 @@ def mask(words: Words, private: bytes, others: Sequence[bytes], label: bytes) ->
 def reveal(
     private: bytes, others: Sequence[bytes], there: Sequence[bool], boxes: Bytes, label: bytes
 ) -> list[bytes]:
-    """Return for each neighbour its share if it sent its numbers, or else the seed of the pairwise mask.
+    """Return for each other member its share if it sent its numbers, or else the seed of the pairwise mask.
 
-    A box that cannot be opened with the neighbour's key gives `b""`; the other boxes are not affected.
+    A box that cannot be opened with the member's key gives `b""`; the other boxes are not affected.
 
     Parameters
     ----------
-    there : `(d,)`, whether each neighbour sent its numbers
-    boxes : `(d, BOX_BYTES)`, the share each neighbour sealed for this agent; ignored if it sent none
+    there : `(n - 1,)`, whether each member sent its numbers
+    boxes : `(n - 1, BOX_BYTES)`, the share each member sealed for this agent; ignored if it sent none
 
     Raises
     ------
@@ -124,26 +101,27 @@ def _opened(key: bytes, box: bytes) -> bytes:
 def unmask(
     sent: Mapping[str, Masked],
     public: Mapping[str, bytes],
-    around: Mapping[str, Sequence[str]],
     revealed: Mapping[str, Mapping[str, bytes]],
+    needed: int,
 ) -> Words | None:
-    """Return the sum of the agents' numbers, `(size, 2)`; None if too few shares or seeds are valid.
+    """Return the sum of the members' numbers, `(size, 2)`; None if too few shares or seeds are valid.
 
     Parameters
     ----------
-    sent : agent -> its message, for the agents that sent one
-    public : agent -> public key, for the whole group
-    around : agent -> its neighbours, for the whole group
-    revealed : agent -> neighbour -> the share or seed that the agent revealed
+    sent : agent -> its message, for the members that sent one
+    public : agent -> public key, for all members of the group
+    revealed : agent -> other member -> the share or seed that the agent revealed
+    needed : number of shares that recover a seed
     """
     total: Words | None = None
+    gone = [agent for agent in public if agent not in sent]
     for agent, masked in sent.items():
-        shares = [revealed[other][agent] for other in around[agent] if other in sent and other in revealed]
-        own = _seed(shares, threshold(len(around[agent])), masked.commitment)
+        shares = [found.get(agent, b"") for other, found in revealed.items() if other != agent]
+        own = _seed(shares, needed, masked.commitment)
         if own is None:
             return None
         words = fixed_point.add(masked.words, fixed_point.negate(keys.expand(own, len(masked.words))))
-        for other in _gone(around[agent], sent):
+        for other in gone:
             seed = revealed.get(agent, {}).get(other, b"")
             if len(seed) != keys.SEED_BYTES:
                 return None
@@ -153,10 +131,6 @@ def unmask(
             )
         total = words if total is None else fixed_point.add(total, words)
     return total
-
-
-def _gone(others: Sequence[str], sent: Collection[str]) -> list[str]:
-    return [other for other in others if other not in sent]
 
 
 def _seed(shares: Sequence[bytes], needed: int, commitment: bytes) -> bytes | None:

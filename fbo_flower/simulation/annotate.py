@@ -30,6 +30,8 @@ def annotate(study: Study, problem: Problem, **description: object) -> Study:
     if len(study.models):
         volumes = selections(study)[0].volumes
         known["hypervolume"] = {name: v if np.isfinite(v) else None for name, v in volumes.items()}
+    if "noise_from" in run.get("privacy", {}):  # agents of a problem draw from the study's seed, too
+        known["privacy"] = {**run["privacy"], "noise_from": "seed"}
     settings = {**study.settings, "runs": [{**run, **known, **description}]}
     study = Study(
         settings,

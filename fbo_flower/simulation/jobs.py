@@ -19,7 +19,7 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.storage.files import atomic_file, writable_directory
+from fbo_flower.storage.files import atomic_file, read_arrays, writable_directory
 
 Arrays = dict[str, Array]
 
@@ -46,7 +46,7 @@ def open_directory(directory: str | os.PathLike[str], settings: Mapping[str, Any
     _folder(path).mkdir(exist_ok=True)
     record = path / "experiment.json"
     text = json.dumps(settings, indent=2, sort_keys=True) + "\n"
-    if record.exists() and record.read_text() != text:
+    if record.exists() and record.read_bytes() != text.encode():
         raise ConfigError(
             f"out: expected an experiment with the same settings, got others in {path}; use another --out"
         )
@@ -88,8 +88,7 @@ def run_jobs(
 
 def load_job(directory: Path, name: str) -> Arrays:
     """Return the arrays that a finished job has saved."""
-    with np.load(_path(directory, name), allow_pickle=False) as file:
-        return {key: np.asarray(file[key]) for key in file.files}
+    return read_arrays(_path(directory, name))
 
 
 def has_result(directory: Path, name: str) -> bool:

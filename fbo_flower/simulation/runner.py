@@ -117,7 +117,7 @@ def simulate(
     held = _held_before(prior, made, problem, seed, engine, checkpoint)
     if roles(made) and directory is not None:
         site_options = {"models": str(directory / "models"), **(site_options or {})}
-    journals = None if checkpoint.journals is None else writable_directory(checkpoint.journals)
+    journals = None if checkpoint.journals is None else writable_directory(checkpoint.journals, private=True)
     app = problem_app(
         problem, made, seed, held, site_options, None if journals is None else journals / "agents"
     )

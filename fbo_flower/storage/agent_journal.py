@@ -13,8 +13,10 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from secrets import token_hex
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +24,9 @@ from fbo_flower.algorithms.records import Array, Task
 from fbo_flower.errors import JournalError
 from fbo_flower.storage import ledger
 from fbo_flower.storage.serialization import dumps
-from fbo_flower.storage.store import Store
+from fbo_flower.storage.store import JournalKind, Store, decoding
 
-VERSION = 2  # version 2 added the ledger of sent data
+VERSION = 3  # version 2 added the ledger of sent data, version 3 the checksums
 COMMIT_SECONDS = 1.0
 _TABLES = (
     """
@@ -42,7 +44,14 @@ CREATE INDEX evaluations_of_a_task ON evaluations (study, task);
 """
     + ledger.TABLE
 )
-_UPGRADES = {1: ledger.add_ledger}
+KIND = JournalKind(
+    "fbo-flower agent journal",
+    VERSION,
+    _TABLES,
+    "restore a copy that was made after the agent's last answer, or remove the file: then the agent counts "
+    "as a new one, and its counts for max_trials and max_epsilon start again at 0",
+    {1: ledger.add_ledger},
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,7 @@ class AgentJournal:
     Raises
     ------
     JournalError
-        If the file is in use, is not an agent's journal, or belongs to another agent.
+        If the file is in use, is damaged, is not an agent's journal, or belongs to another agent.
     """
 
     def __init__(
@@ -96,7 +105,7 @@ class AgentJournal:
         wait_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = Store(path, "fbo-flower agent journal", VERSION, _TABLES, wait_seconds, _UPGRADES)
+        self._store = Store(path, KIND, wait_seconds)
         owner = self._store.meta("agent")
         if owner is None:
             with self._store.transaction():
@@ -104,7 +113,10 @@ class AgentJournal:
                 self._store.put_meta("incarnation", token_hex(8))
         elif owner != agent:
             self._store.close()
-            raise JournalError(f"journal: expected that of agent {agent!r}, got {owner!r} in {path}")
+            raise JournalError(
+                f"journal: expected that of agent {agent!r}, got {owner!r} in {path}; pass the path of this "
+                "agent's file"
+            )
         self.incarnation = str(self._store.meta("incarnation"))
         self._clock = clock
         self._pending: list[tuple[object, ...]] = []
@@ -118,8 +130,10 @@ class AgentJournal:
 
     def close(self) -> None:
         """Commit pending evaluations and close the SQLite connection."""
-        self.commit()
-        self._store.close()
+        try:
+            self.commit()
+        finally:  # a lock that stays would keep the agent out for ever
+            self._store.close()
 
     # -- studies -------------------------------------------------------------------------------
 
@@ -131,9 +145,8 @@ class AgentJournal:
         if self.algorithm(study) is not None:
             return
         with self._store.transaction():
-            self._store.connection.execute(
-                "INSERT OR IGNORE INTO studies VALUES (?, ?, ?)", (study, str(entropy), memory)
-            )
+            if self.study(study) is None:
+                self._store.put("studies", (study, str(entropy), memory))
             self._store.put_meta(f"algorithm.{study}", algorithm)
             self._store.put_meta(f"space.{study}", space)
 
@@ -143,21 +156,22 @@ class AgentJournal:
 
     def num_studies(self) -> int:
         """Return the number of studies."""
-        return int(self._store.connection.execute("SELECT COUNT(*) FROM studies").fetchone()[0])
+        return sum(1 for _ in self._store.select("studies"))
 
     def study(self, study: str) -> tuple[int, bytes] | None:
         """Return the entropy and the memory after the last finished task; None if the study is unknown."""
-        row = self._store.connection.execute(
-            "SELECT entropy, memory FROM studies WHERE study = ?", (study,)
-        ).fetchone()
-        return None if row is None else (int(row[0]), bytes(row[1]))
+        for _, entropy, memory in self._store.select("studies", "WHERE study = ?", (study,)):
+            with self._decoding(f"study {study}"):
+                return int(str(entropy)), _bytes(memory)
+        return None
 
     # -- notes ---------------------------------------------------------------------------------
 
     def note(self, name: str) -> dict[str, object]:
         """Return the values last stored under a name with `put_note`; an empty dict if there are none."""
         text = self._store.meta(f"note.{name}")
-        return {} if text is None else dict(json.loads(text))
+        with self._decoding(f"the note {name}"):
+            return {} if text is None else dict(json.loads(text))
 
     def put_note(self, name: str, values: Mapping[str, object]) -> None:
         """Store values under a name, for all studies, in a separate commit."""
@@ -168,10 +182,10 @@ class AgentJournal:
 
     def report(self, study: str, task: str) -> bytes | None:
         """Return the report sent for a task; None if the task was not finished."""
-        row = self._store.connection.execute(
-            "SELECT report FROM tasks WHERE study = ? AND task = ?", (study, task)
-        ).fetchone()
-        return None if row is None else bytes(row[0])
+        for _, _, _, report, _ in self._store.select("tasks", "WHERE study = ? AND task = ?", (study, task)):
+            with self._decoding("a report"):
+                return _bytes(report)
+        return None
 
     def finish(
         self,
@@ -187,16 +201,16 @@ class AgentJournal:
 
         `answered` is the name of the piece of work and the key of its task; "" for none.
         """
+        known = self.study(study)
         with self._store.transaction():
             if answered[0]:
                 self._store.put_meta(f"answer.{study}.{answered[0]}", answered[1])
-            self._write_pending()
-            self._store.connection.execute("UPDATE studies SET memory = ? WHERE study = ?", (memory, study))
-            self._store.connection.execute(
-                "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?, ?)",
-                (study, task, server_round, report, time.time()),
-            )
-            ledger.insert(self._store.connection, sent)
+            self._store.append("evaluations", self._pending)
+            if known is not None:
+                self._store.put("studies", (study, str(known[0]), memory))
+            self._store.put("tasks", (study, task, server_round, report, time.time()))
+            self._store.append("sent", map(ledger.as_row, sent))
+        self._pending = []
 
     def answered(self, study: str, work: str) -> str | None:
         """Return the key of the task with which a piece of work was answered; None if it was not."""
@@ -205,7 +219,7 @@ class AgentJournal:
     def enter_sent(self, sent: Sequence[ledger.LedgerEntry]) -> None:
         """Commit ledger rows of a message that no task produced, e.g. a repeated report."""
         with self._store.transaction():
-            ledger.insert(self._store.connection, sent)
+            self._store.append("sent", map(ledger.as_row, sent))
 
     def enter_registration(self, names: Sequence[str], disclosure: str = "") -> None:
         """Store the fields that the agent sends at registration and what it discloses, if they changed."""
@@ -229,34 +243,34 @@ class AgentJournal:
         """Commit all pending evaluations."""
         if self._pending:
             with self._store.transaction():
-                self._write_pending()
+                self._store.append("evaluations", self._pending)
+            self._pending = []
         self._committed = self._clock()
 
     def evaluations(self, study: str, task: str | None = None) -> list[Evaluation]:
         """Return the evaluations of a study, or of one of its tasks, in the order they were added."""
         where, arguments = ("", (study,)) if task is None else (" AND task = ?", (study, task))
-        rows = self._store.connection.execute(
-            "SELECT trial, point, value, count, span, square, failure, measures, artifact FROM evaluations "
-            f"WHERE study = ?{where} ORDER BY id",
-            arguments,
-        )
-        return [
-            Evaluation(
-                int(trial), np.array(json.loads(point), dtype=np.float64),
-                float("nan") if value is None else float(value), int(count), int(span), float(square),
-                str(failure), json.loads(measures), None if artifact is None else bytes(artifact),
-            )
-            for trial, point, value, count, span, square, failure, measures, artifact in rows
-        ]  # fmt: skip
+        rows = self._store.select("evaluations", f"WHERE study = ?{where} ORDER BY id", arguments)
+        with self._decoding("an evaluation"):
+            return [_evaluation(row) for row in rows]
 
-    def _write_pending(self) -> None:
-        self._store.connection.executemany(
-            "INSERT INTO evaluations "
-            "(study, task, trial, point, value, count, span, square, failure, measures, artifact) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            self._pending,
-        )
-        self._pending = []
+    def _decoding(self, what: str) -> AbstractContextManager[None]:
+        return decoding(self._store.path, KIND, what)
+
+
+def _evaluation(row: Sequence[Any]) -> Evaluation:
+    _, _, _, trial, point, value, count, span, square, failure, measures, artifact = row
+    return Evaluation(
+        int(trial), np.array(json.loads(point), dtype=np.float64),
+        float("nan") if value is None else float(value), int(count), int(span), float(square),
+        str(failure), dict(json.loads(measures)), None if artifact is None else _bytes(artifact),
+    )  # fmt: skip
+
+
+def _bytes(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError(f"expected bytes, got {type(value).__name__}")
+    return value
 
 
 def task_key(task: Task) -> str:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fbo_flower.errors import JournalError
+from fbo_flower.storage.read_ledger import opened, read_meta, read_rows
+
+_EVALUATIONS = (  # all columns, because a row has one checksum
+    "id", "study", "task", "trial", "point", "value", "count", "span", "square", "failure", "measures",
+    "artifact",
+)  # fmt: skip
+_USED = ("study", "count", "span", "failure")
 
 
 @dataclass(frozen=True)
@@ -31,45 +37,29 @@ class StoredStudy:
 
 
 def read_studies(path: Path) -> tuple[str, list[StoredStudy]]:
-    """Return the agent's id and its studies, in the order in which they began; opens the file read-only.
+    """Return the agent's id and its studies, the latest one last; opens the file read-only.
 
     Raises
     ------
     JournalError
         If the file does not exist or is not an agent's journal.
     """
-    import sqlite3  # imported here: agents without a journal do not need it
-
-    if not path.is_file():
-        raise JournalError(f"journal: expected the file of an agent's journal, got {path}")
-    try:
-        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-        try:
-            meta = {str(k): str(v) for k, v in connection.execute("SELECT key, value FROM meta")}
-            if meta.get("application") != "fbo-flower agent journal":
-                raise JournalError(
-                    f"journal: expected an agent's, got {path} of {meta.get('application', 'something else')}"
-                )
-            found = connection.execute("SELECT study, memory FROM studies ORDER BY rowid").fetchall()
-            failures = {
-                str(study): (str(failure), int(number))
-                for study, failure, number, _ in connection.execute(
-                    # SQLite takes `failure` from the row that has the smallest id
-                    "SELECT study, failure, SUM(span - count), MIN(id) FROM evaluations WHERE failure != '' "
-                    "GROUP BY study"
-                )
-            }
-        finally:
-            connection.close()
-    except (sqlite3.DatabaseError, ValueError) as error:
-        raise JournalError(f"journal: expected an agent's, got {path}: {error}") from error
+    with opened(path, "the studies") as (connection, _):
+        meta = read_meta(connection)
+        found = list(read_rows(connection, "studies", ("study", "entropy", "memory"), "ORDER BY rowid"))
+        failed: dict[str, list[tuple[int, str]]] = {}
+        for row in read_rows(connection, "evaluations", _EVALUATIONS, "ORDER BY id"):
+            study, count, span, failure = (row[_EVALUATIONS.index(name)] for name in _USED)
+            if failure:
+                failed.setdefault(str(study), []).append((int(span) - int(count), str(failure)))
     return meta["agent"], [
         StoredStudy(
             str(study),
             bytes(memory),
             meta.get(f"algorithm.{study}", ""),
             meta.get(f"space.{study}", ""),
-            *failures.get(str(study), ("", 0)),
+            failed[study][0][1] if study in failed else "",
+            sum(number for number, _ in failed.get(study, [])),
         )
-        for study, memory in found
+        for study, _, memory in found
     ]

@@ -10,12 +10,10 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fbo_flower.algorithms.disclosure import ENVELOPE
 from fbo_flower.algorithms.records import AnyArray
-from fbo_flower.errors import JournalError, WireError
 from fbo_flower.storage.serialization import loads
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ CREATE TABLE sent (
   bytes INTEGER NOT NULL, source TEXT NOT NULL, again INTEGER NOT NULL
 ) STRICT
 """
-_COLUMNS = "study, round, phase, algorithm, name, shape, dtype, bytes, source, again"
+COLUMNS = ("study", "round", "phase", "algorithm", "name", "shape", "dtype", "bytes", "source", "again")
 _NAMED = ("num-failed", "disclosed.failures", "disclosed.incumbent")
 BEFORE = "sent before ledgers were kept"
 _CHOSEN_BY = "; chosen by: "  # separates the two texts of the column `source`
@@ -130,15 +128,11 @@ def entries(
     return [*rows, row(ENVELOPE, "", "text", len(json.dumps(rest, default=str)))]
 
 
-def insert(connection: sqlite3.Connection, rows: Sequence[LedgerEntry]) -> None:
-    """Insert rows into the ledger table; the caller commits."""
-    connection.executemany(
-        f"INSERT INTO sent ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (r.study, r.round, r.phase, r.algorithm, r.name, r.shape, r.dtype, r.num_bytes, r.source, r.again)
-            for r in rows
-        ],
-    )
+def as_row(entry: LedgerEntry) -> tuple[object, ...]:
+    """Return an entry as a row of the table, without its id."""
+    e = entry
+    numbers = e.shape, e.dtype, e.num_bytes
+    return e.study, e.round, e.phase, e.algorithm, e.name, *numbers, e.source, int(e.again)
 
 
 def from_reports(connection: sqlite3.Connection) -> list[LedgerEntry]:
@@ -154,42 +148,10 @@ def from_reports(connection: sqlite3.Connection) -> list[LedgerEntry]:
 def add_ledger(connection: sqlite3.Connection) -> None:
     """Upgrade a journal from version 1 to 2: create the ledger and fill it from the stored reports."""
     connection.execute(TABLE)
-    insert(connection, from_reports(connection))
-
-
-def read_ledger(path: Path) -> Ledger:
-    """Return the ledger of an agent's journal; opens it read-only, also while the agent uses it.
-
-    Raises
-    ------
-    JournalError
-        If the file does not exist or is not an agent's journal.
-    """
-    import sqlite3  # imported here: agents without a journal do not need it
-
-    if not path.is_file():
-        raise JournalError(f"journal: expected the file of an agent's journal, got {path}")
-    try:
-        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-        try:
-            meta = {str(k): str(v) for k, v in connection.execute("SELECT key, value FROM meta")}
-            if meta.get("application") != "fbo-flower agent journal":
-                raise JournalError(
-                    f"journal: expected an agent's, got {path} of {meta.get('application', 'something else')}"
-                )
-            if meta.get("version") == "1":
-                return Ledger(meta["agent"], from_reports(connection))
-            found = connection.execute(f"SELECT {_COLUMNS} FROM sent ORDER BY id")
-            rows = [
-                LedgerEntry(study, number, phase, algorithm, name, shape, dtype, size, source, bool(again))
-                for study, number, phase, algorithm, name, shape, dtype, size, source, again in found
-            ]
-            said = json.loads(meta.get("note.roll-call", "{}"))
-            return Ledger(meta["agent"], rows, tuple(said.get("names", ())), str(said.get("disclosure", "")))
-        finally:
-            connection.close()
-    except (sqlite3.DatabaseError, WireError, KeyError, ValueError) as error:
-        raise JournalError(f"journal: expected an agent's, got {path}: {error}") from error
+    connection.executemany(
+        f"INSERT INTO sent ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})",
+        map(as_row, from_reports(connection)),
+    )
 
 
 def _kind(value: object) -> str:

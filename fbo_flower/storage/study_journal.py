@@ -12,23 +12,30 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import JournalError
 from fbo_flower.storage.serialization import dumps, loads
-from fbo_flower.storage.store import Store
+from fbo_flower.storage.store import JournalKind, Store, decoding
 
 AnyArray = npt.NDArray[np.generic]
 
-VERSION = 1
+VERSION = 2  # version 2 added the checksums
 _TABLES = """
 CREATE TABLE events (
   id INTEGER PRIMARY KEY, kind TEXT NOT NULL, round INTEGER NOT NULL, phase TEXT NOT NULL,
   agent TEXT NOT NULL, data BLOB NOT NULL
 ) STRICT
 """
+KIND = JournalKind(
+    "fbo-flower study journal",
+    VERSION,
+    _TABLES,
+    "restore a copy (agents answer again what it does not hold), or start a new study with another file",
+)
 
 
 @dataclass(frozen=True)
@@ -61,11 +68,11 @@ class StudyJournal:
     Raises
     ------
     JournalError
-        If the file is in use or is not a study's journal.
+        If the file is in use, is damaged, or is not a study's journal.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, wait_seconds: float = 5.0) -> None:
-        self._store = Store(path, "fbo-flower study journal", VERSION, _TABLES, wait_seconds)
+        self._store = Store(path, KIND, wait_seconds)
         self.path = self._store.path
 
     def __enter__(self) -> StudyJournal:
@@ -82,7 +89,8 @@ class StudyJournal:
     def settings(self) -> dict[str, object] | None:
         """Settings the study was started with; None for a new journal."""
         text = self._store.meta("settings")
-        return None if text is None else dict(json.loads(text))
+        with decoding(self.path, KIND, "the settings"):
+            return None if text is None else dict(json.loads(text))
 
     def begin(self, settings: Mapping[str, object]) -> None:
         """Store the settings of a new study, or check that a resumed study has the stored ones.
@@ -114,17 +122,15 @@ class StudyJournal:
         """Append events in one commit."""
         rows = [(e.kind, e.round, e.phase, e.agent, dumps(e.arrays, e.values)) for e in events]
         with self._store.transaction():
-            self._store.connection.executemany(
-                "INSERT INTO events (kind, round, phase, agent, data) VALUES (?, ?, ?, ?, ?)", rows
-            )
+            self._store.append("events", rows)
 
     def events(self) -> Iterator[Event]:
         """Yield all committed events in order."""
-        for kind, server_round, phase, agent, data in self._store.connection.execute(
-            "SELECT kind, round, phase, agent, data FROM events ORDER BY id"
-        ):
-            arrays, values = loads(bytes(data))
-            yield Event(kind, server_round, phase, agent, arrays, values)
+        for _, kind, server_round, phase, agent, data in self._store.select("events", "ORDER BY id"):
+            with self._store.errors(), decoding(self.path, KIND, "an event"):
+                arrays, values = loads(cast(bytes, data))
+                values = dict(values)
+            yield Event(str(kind), cast(int, server_round), str(phase), str(agent), arrays, values)
 
     def __len__(self) -> int:
-        return int(self._store.connection.execute("SELECT COUNT(*) FROM events").fetchone()[0])
+        return self._store.count("events")

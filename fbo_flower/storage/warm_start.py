@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.storage.files import atomic_file
+from fbo_flower.storage.files import atomic_file, read_arrays
 from fbo_flower.storage.serialization import dumps
 
 AnyArray = npt.NDArray[np.generic]
@@ -45,7 +44,7 @@ class WarmStart:
         path = directory / FOLDER / f"{re.sub(r'[^a-z0-9.]+', '-', label.lower()).strip('-.') or 'run'}.npz"
         header = json.dumps({"algorithm": self.algorithm, "space": self.space})
         content = {**self.arrays, "header": np.frombuffer(header.encode(), dtype=np.uint8)}
-        with atomic_file(path) as stream:
+        with atomic_file(path, private=True) as stream:
             np.savez_compressed(stream, **content)  # type: ignore[arg-type]  # its stubs know no mappings
         return path
 
@@ -91,9 +90,11 @@ def _files(path: Path) -> list[Path]:
 
 def _read(path: Path) -> WarmStart:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: np.asarray(file[name]) for name in file.files}
+        arrays = read_arrays(path)
         header = json.loads(arrays.pop("header").tobytes())
         return WarmStart(str(header["algorithm"]), str(header["space"]), arrays)
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"warm_start: expected a file of exported messages, got {path}: {error}") from error
+    except (ValueError, LookupError, TypeError, RecursionError) as error:  # ConfigError is a ValueError
+        raise ConfigError(
+            f"warm_start: expected a file of exported messages, got {path}: {error}; restore a copy, or "
+            "start without warm_start"
+        ) from error

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from logging import INFO
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +26,7 @@ from flwr.serverapp.strategy import Strategy
 from fbo_flower.algorithms import Algorithm, with_secure_sums
 from fbo_flower.algorithms.capabilities import (
     DescribesProgress,
+    DrawsInSecret,
     ReportsResults,
     ServerResults,
     WarmStartable,
@@ -34,7 +36,7 @@ from fbo_flower.algorithms.capabilities import (
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
 from fbo_flower.algorithms.records import Phase
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
@@ -58,7 +60,9 @@ class TuningStrategy(Strategy):
     ----------
     num_agents : agents to wait for before the first round; None: wait until the number of connected nodes
         stops changing
-    seed : seed of the server's random numbers; None: drawn from the operating system
+    seed : seed of the server's random numbers. None, for deployments: drawn from the operating system, and
+        noise and samples for differential privacy are not drawn from it or from any seed. With a seed they
+        are, and protect nobody who knows it
     fraction : fraction of the connected agents that get a task in a round, drawn anew each round
     wait_seconds : how long to wait for the agents before the first round
     round_timeout : how many seconds a half-round may last; later replies are dropped
@@ -234,12 +238,19 @@ class TuningStrategy(Strategy):
         run.tell(phase, server_round, NO_REPLY)
         if isinstance(core, DescribesProgress):
             for line in core.progress_lines(unwrapped_state(self.algorithm, run.state), before):
-                log(INFO, "%s", line)
+                log(INFO, "%s", printable(line))
         for agent in failed:
             run.registry.mark_suspect(agent)
 
     def _results(self, run: StudyRun) -> ServerResults | None:
-        return run.algorithm.results(run.state) if isinstance(run.algorithm, ReportsResults) else None
+        if not isinstance(run.algorithm, ReportsResults):
+            return None
+        results = run.algorithm.results(run.state)
+        if results is None or not isinstance(unwrapped(self.algorithm), DrawsInSecret):
+            return results
+        source = "seed" if run.repeatable else "system"
+        privacy = {"noise_from": source, **results.privacy}  # the algorithm knows if agents add the noise
+        return replace(results, privacy=privacy)
 
     def _current(self) -> StudyRun:
         if self._run is None:
@@ -293,4 +304,4 @@ class TuningStrategy(Strategy):
     def summary(self) -> None:
         """Log the algorithm and its options."""
         options = ", ".join(f"{name}={value!r}" for name, value in self.algorithm.options().items())
-        log(INFO, "%s: %s", self._settings.label, options)
+        log(INFO, "%s", printable(f"{self._settings.label}: {options}"))

@@ -62,12 +62,12 @@ class AgentRegistry:
     ----------
     space : search space of all agents; None before the first registration
     message_suffix : ".action" at the end of the message type; "" without an action
-    needs_keys : whether the server asks the agents for a public key
+    needs_keys : whether the server asks the agents for their public keys
     nodes : agent -> node id
     roles : agent -> role, for agents that have one
     incarnations : agent -> token of its memory; "" for an agent that sent none
     own_names : agent -> the id that it reports; the second incarnation of "3" is "3~2" here
-    keys : agent -> its public key in hexadecimal digits, for agents that sent one
+    keys : agent -> its signed public keys in hexadecimal digits, for agents that sent them
     disclosures : agent -> what it discloses and who chose it, for agents that said so
     want_end : agents that ask for a message when the study has ended
     suspects : nodes whose agents failed; they must register again
@@ -326,8 +326,11 @@ def _read_registration(node: int, content: RecordDict) -> Registration:
     if not isinstance(texts["incarnation"], str) or len(texts["incarnation"]) > 100:
         raise ConfigError("registration: incarnation: expected a text of at most 100 characters")
     texts["key"] = config.get("key", "")
-    if not isinstance(texts["key"], str) or not re.fullmatch("([0-9a-f]{98})?", texts["key"]):
-        raise ConfigError("registration: key: expected a public key of 49 bytes in hexadecimal digits")
+    if not isinstance(texts["key"], str) or not re.fullmatch("([0-9a-f]{290})?", texts["key"]):
+        raise ConfigError(
+            "registration: key: expected signed public keys of 145 bytes in hexadecimal digits; install the "
+            "same version of fbo-flower on server and agents"
+        )
     named = {name: str(text) for name, text in texts.items()}
     registration = Registration(
         node, **named, disclosure=_disclosure(config), wants_end=config.get("end") is True

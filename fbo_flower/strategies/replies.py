@@ -11,7 +11,7 @@ from flwr.app import Message
 
 from fbo_flower import wire
 from fbo_flower.algorithms.records import Scalar, Task
-from fbo_flower.errors import WireError
+from fbo_flower.errors import WireError, printable
 from fbo_flower.storage import Event
 from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.wire.flower_records import count_bytes, from_records
@@ -44,7 +44,8 @@ NO_REPLY = Reply(reason="no reply in time", word="late")
 def read_reply(message: Message) -> Reply:
     """Return the reply in a message, or the reason why the message holds none."""
     if message.has_error():
-        return Reply(reason=f"error {message.error.code}: {message.error.reason}", word="error")
+        reason = printable(str(message.error.reason))
+        return Reply(reason=f"error {message.error.code}: {reason}", word="error")
     num_bytes = 0
     try:
         num_bytes = count_bytes(message.content)

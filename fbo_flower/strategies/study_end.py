@@ -9,12 +9,12 @@ from logging import INFO, WARNING
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower.algorithms.capabilities import ReportsResults
-from fbo_flower.errors import ObjectiveError
+from fbo_flower.algorithms.capabilities import ReportsResults, ServerResults, roles
+from fbo_flower.errors import ObjectiveError, printable
 from fbo_flower.strategies.recorder import Recorder, failures_text, tally
 from fbo_flower.strategies.send_and_receive import Stopped
 from fbo_flower.strategies.settings import StrategySettings
-from fbo_flower.strategies.study_run import StudyRun
+from fbo_flower.strategies.study_run import MAX_REASON, StudyRun
 
 
 def end_study(grid: Grid, run: StudyRun, settings: StrategySettings, stop: threading.Event) -> None:
@@ -31,12 +31,17 @@ def end_study(grid: Grid, run: StudyRun, settings: StrategySettings, stop: threa
         raise
     except Exception:  # the study is complete; the agents' answers are in their journals
         log(WARNING, "The agents could not be told that the study has ended", exc_info=True)
-    for line in result_lines(run):
+    results = run.algorithm.results(run.state) if isinstance(run.algorithm, ReportsResults) else None
+    results = results or ServerResults()
+    if not run.recorder.totals.reason:  # sites that exchange models send the reason beside their report
+        reasons = [printable(str(row["failure"])) for row in results.models if row.get("failure")]
+        run.recorder.count_evaluations(0, 0, "".join(reasons[:1])[:MAX_REASON])
+    for line in result_lines(run, results):
         log(INFO, "%s", line)
     check_results(settings.label, run.recorder)
 
 
-def result_lines(run: StudyRun) -> list[str]:
+def result_lines(run: StudyRun, results: ServerResults) -> list[str]:
     """Return what the server knows at the end of a study, as lines of its log."""
     recorder, totals = run.recorder, run.recorder.totals
     down, up = (sum(int(row[name]) for row in recorder.rounds) for name in ("bytes_down", "bytes_up"))
@@ -51,14 +56,13 @@ def result_lines(run: StudyRun) -> list[str]:
             f"Best value {recorder.incumbents[best]:.4f}, of agent {best}; "
             f"{len(recorder.incumbents)} of {len(run.registry.nodes)} agents disclosed a value"
         )
-    if totals.replies and not recorder.disclosed:
+    if totals.replies and not recorder.disclosed and not roles(run.algorithm):
         chosen = tally_text(Counter(run.registry.disclosures.values()))
         lines.append(
             f"Values not disclosed{chosen}. Each agent has its own best configuration: its log shows it, and "
             "`fbo-flower best JOURNAL` on its device"
         )
-    results = run.algorithm.results(run.state) if isinstance(run.algorithm, ReportsResults) else None
-    if results is not None and results.recommendations:
+    if results.recommendations:
         lines.append(f"The server recommends a configuration to {len(results.recommendations)} agents")
     return lines
 

@@ -1,11 +1,12 @@
 """`StudyRun`: the state of a running study, and the steps that change it.
 
-Each step depends only on the state and on the replies. So an interrupted run is restored by repeating the
-steps with the replies in the journal; no message is sent for that.
+Each step depends only on the state, on the replies and on the results of secret draws. So an interrupted run
+is restored by repeating the steps with the replies and results in the journal; no message is sent for that.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from logging import WARNING
@@ -18,10 +19,17 @@ from flwr.common.logger import log
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
-from fbo_flower.algorithms.capabilities import SecureRounds, evaluation_task, report_kind
+from fbo_flower.algorithms.capabilities import (
+    SecureRounds,
+    evaluation_task,
+    report_kind,
+    secret_draws,
+    with_draws,
+)
 from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.records import Federation, Phase, Report, Task, natural_key
-from fbo_flower.errors import JournalError, WireError
+from fbo_flower.algorithms.records import AnyArray, Federation, Phase, Report, Task, natural_key
+from fbo_flower.errors import JournalError, WireError, printable
+from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event, StudyJournal
@@ -31,9 +39,11 @@ from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.replies import NO_REPLY, Reply, from_event, tasks_digest, to_event
 from fbo_flower.wire.flower_records import count_bytes, to_records
 
+MAX_REASON = 300  # characters of a reason in the log
 _MESSAGE_TYPES = {
     Phase.TRAIN: MessageType.TRAIN,
     Phase.EVALUATE: MessageType.EVALUATE,
+    Phase.REVEAL: MessageType.EVALUATE,
     Phase.FINISH: MessageType.TRAIN,
 }
 
@@ -69,6 +79,9 @@ class StudyRun:
     recorder : collects the rows of the study's tables
     state : the algorithm's server state
     journal : stores every step; None: no step is stored
+    seeded : whether secret draws come from the seed, so that the study can be repeated, and not from the
+        operating system
+    repeatable : whether any secret draw came from the seed; then noise protects nobody who knows the seed
     sent : tasks of the open half-round
     had_tasks : whether any agent got a task in this round
     replies : agent -> its reply, for the replies of the open half-round that have arrived
@@ -88,6 +101,8 @@ class StudyRun:
     recorder: Recorder
     state: Any
     journal: StudyJournal | None = None
+    seeded: bool = True
+    repeatable: bool = False
     sent: list[SentTask] = field(default_factory=list)
     had_tasks: bool = False
     replies: dict[str, Reply] = field(default_factory=dict)
@@ -110,10 +125,17 @@ class StudyRun:
         self._write(Event("open", server_round))
 
     def ask(self, phase: Phase, server_round: int, present: Sequence[str]) -> None:
-        """Make the tasks of a half-round and write their checksum to the journal, before any is sent."""
+        """Make the tasks of a half-round; write their checksum to the journal before any is sent.
+
+        The results of secret draws are in the same entry, so a draw is either recorded or nobody saw it.
+        """
+        uniform = self._source_of_draws(phase, server_round)
+        draws = secret_draws(self.algorithm, self.state, phase, server_round, present, uniform)
+        self._apply_draws(draws, self.seeded)
         tasks = self._make_tasks(phase, server_round, present)
-        values = {"present": list(present), "tasks": tasks_digest(tasks)}
-        self._write(Event("ask", server_round, phase, values=values))
+        values: dict[str, object] = {"present": list(present), "tasks": tasks_digest(tasks)}
+        values |= {"seeded": self.seeded} if draws else {}
+        self._write(Event("ask", server_round, phase, arrays=draws, values=values))
 
     def messages(self, phase: Phase, server_round: int, suffix: str) -> dict[str, Message]:
         """Return agent -> message, for all tasks without a reply whose agents have a node."""
@@ -190,6 +212,7 @@ class StudyRun:
             elif event.kind == "open":
                 self.begin_round(event.round)
             elif event.kind == "ask":
+                self._apply_draws(event.arrays, event.values.get("seeded") is True)
                 tasks = self._make_tasks(phase, event.round, cast(list[str], event.values["present"]))
                 if tasks_digest(tasks) != event.values["tasks"]:
                     raise JournalError(
@@ -208,11 +231,20 @@ class StudyRun:
 
     # -- one half-round -----------------------------------------------------------------------
 
+    def _source_of_draws(self, phase: Phase, server_round: int) -> Uniform:
+        if self.seeded:
+            return uniform_from(generator(self.seed, "server", "secret", str(phase), server_round))
+        return secrets.randbelow
+
+    def _apply_draws(self, draws: Mapping[str, AnyArray], seeded: bool) -> None:
+        self.repeatable = self.repeatable or (seeded and bool(draws))
+        self.state = with_draws(self.algorithm, self.state, draws)
+
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
         rng = generator(self.seed, "server", "ask", str(phase), server_round)
         if isinstance(self.algorithm, SecureRounds):
-            keys = {agent: bytes.fromhex(key) for agent, key in self.registry.keys.items()}
-            self.state = self.algorithm.register_public_keys(self.state, keys)
+            cards = {agent: bytes.fromhex(key) for agent, key in self.registry.keys.items()}
+            self.state = self.algorithm.register_cards(self.state, self.study, cards)
         self.state, tasks = self.algorithm.ask(self.state, phase, server_round, present, rng)
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
         self.sent = []
@@ -270,7 +302,7 @@ class StudyRun:
         floats = count_floats(report.arrays)
         self.recorder.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
         failures = {} if disclosure.trials is None else disclosure.trials.failures
-        reason = failures[min(failures)] if failures else ""
+        reason = printable(failures[min(failures)])[:MAX_REASON] if failures else ""
         self.recorder.count_evaluations(report.num_trials, report.num_failed, reason)
         self.recorder.disclose(sent.agent, server_round, disclosure)
         if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import INFO
 from secrets import token_hex
@@ -15,7 +16,7 @@ from flwr.serverapp import Grid
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.capabilities import SecureRounds, WarmStartable, unwrapped, unwrapped_state
 from fbo_flower.algorithms.records import AnyArray, Federation
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, FBOError, JournalError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
@@ -23,6 +24,21 @@ from fbo_flower.strategies.recorder import Recorder
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.settings import StrategySettings
 from fbo_flower.strategies.study_run import StudyRun, federation_from_event, federation_to_event
+
+
+@contextmanager
+def _replaying() -> Iterator[None]:
+    """Turn errors in repeating the events of a journal into a JournalError."""
+    try:
+        yield
+    except JournalError:
+        raise
+    except (FBOError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise JournalError(
+            f"resume: expected events that can be repeated, got {type(error).__name__}: {error}; the journal "
+            "was written by another version, or is damaged: resume with that version, restore a copy of the "
+            "journal, or start a new study"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -59,7 +75,8 @@ class StudyStart:
         needs_keys = isinstance(self.algorithm, SecureRounds)
         registry = AgentRegistry(self.settings.space, self.settings.message_suffix, needs_keys)
         if events:
-            study, federation = federation_from_event(events[0])
+            with _replaying():
+                study, federation = federation_from_event(events[0])
             registry.space = federation.space
         else:
             self._register(registry, grid)
@@ -73,9 +90,11 @@ class StudyStart:
             self.warm_start.check_space(federation.space.digest)
             state = self._warm_started(state, self.warm_start.arrays)
         recorder = Recorder(self.settings.label, federation.space)
-        run = StudyRun(self.algorithm, seed, study, registry, recorder, state, journal)
+        seeded = self.settings.seed is not None
+        run = StudyRun(self.algorithm, seed, study, registry, recorder, state, journal, seeded)
         if events:
-            run.replay(events[1:])
+            with _replaying():
+                run.replay(events[1:])
             run.seconds_before = sum(row["seconds"] for row in recorder.rounds)
             self._register(registry, grid)
             log(INFO, "Resumed after round %d", len(recorder.rounds))

@@ -5,6 +5,10 @@ column becomes one CSV column `<column>.<parameter>` per parameter, in sorted or
 the configuration does not have the parameter. The kind of a parameter is `integer`, `real`, `boolean` or
 `text` if all its values have that type. Otherwise it is `json`: each cell is a JSON scalar, so that `1`,
 `"1"`, `""` and an absent value stay different.
+
+Spreadsheet programs run a cell that begins with `=`, `+`, `-` or `@` as a formula, and terminals obey control
+characters. A column with such a text has the kind `guarded` in the layout: its risky texts begin with `'`,
+and control characters and backslashes behind it are escapes. Other columns of texts are written as they are.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import itertools
 import json
 import math
 import operator
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
@@ -21,7 +26,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, printable
 
 Values = list[Any] | npt.NDArray[np.int64] | npt.NDArray[np.float64]
 Layout = dict[str, Any]  # column -> kind, or for a config column: parameter -> kind
@@ -109,9 +114,9 @@ def header_of(layout: Mapping[str, Any]) -> list[str]:
     header = []
     for name, kind in layout.items():
         if isinstance(kind, Mapping):
-            header += [f"{name}.{parameter}" for parameter in kind]
+            header += [guard(f"{name}.{parameter}") for parameter in kind]
         elif isinstance(kind, str) and kind in _READERS and kind != "json":
-            header.append(name)
+            header.append(guard(name))
         else:
             raise ConfigError(
                 f"column {name!r}: expected a kind among {', '.join(COLUMN_KINDS)}, got {kind!r}"
@@ -127,6 +132,8 @@ def encode_column(
         return _encode_configs(name, values)
     if kind == "real":
         return kind, [["" if math.isnan(value) else repr(value) for value in values]]
+    if kind == "text" and any(map(_is_risky, set(values))):
+        kind = "guarded"
     return kind, [list(map(_WRITERS[kind], values))]
 
 
@@ -163,6 +170,8 @@ def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[st
         kind = _SCALARS[types.pop()] if len(types) == 1 else "json"
         if kind == "text" and "" in values:
             kind = "json"
+        elif kind == "text" and any(_is_risky(value) for value in values if value is not ABSENT):
+            kind = "guarded"
         write = _WRITERS[kind]
         layout[name] = kind
         cells.append(["" if value is ABSENT else write(value) for value in values])
@@ -211,6 +220,51 @@ def _decode(name: str, kind: Any, cells: Sequence[str], may_be_absent: bool = Fa
         raise ConfigError(f"column {name!r}: expected {kind} cells ({error})") from error
 
 
+def guard(text: str) -> str:
+    r"""Return a text that neither spreadsheet programs nor terminals obey; `unguard` undoes it.
+
+    >>> guard("=1+1"), guard("'quoted'"), guard("plain"), guard("C:\\new")
+    ("'=1+1", "''quoted'", 'plain', 'C:\\new')
+    """
+    if not _is_risky(text) and not text.startswith("'"):
+        return text
+    return "'" + printable(text.replace("\\", "\\\\"))
+
+
+def unguard(cell: str) -> str:
+    """Undo `guard`; ValueError if an escape is malformed."""
+    if not cell.startswith("'"):
+        return cell
+    return _ESCAPE.sub(_unescaped, cell[1:])
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    escape = match.group()
+    if escape in _SHORT:
+        return _SHORT[escape]
+    if len(escape) < 4:
+        raise ValueError(f"not an escape: {escape!r}")
+    return chr(int(escape[2:], 16))
+
+
+def _is_risky(text: str) -> bool:
+    return text.startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠")) or not text.isprintable()
+
+
+def printable_json(text: str) -> str:
+    """Return a JSON text with control characters as escapes, but line breaks between values as they are."""
+    if text.isprintable():
+        return text
+    # escapes of two lone surrogates in a row would become one character
+    return "".join(
+        c if c.isprintable() or c == "\n" or _is_surrogate(c) else json.dumps(c)[1:-1] for c in text
+    )
+
+
+def _is_surrogate(character: str) -> bool:
+    return "\ud800" <= character <= "\udfff"
+
+
 def _read_boolean(cell: str) -> bool:
     if cell not in {"true", "false"}:
         raise ValueError(f"neither true nor false: {cell!r}")
@@ -224,6 +278,9 @@ def _read_json(cell: str) -> Any:
     return value
 
 
+_ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|.?)", re.DOTALL)
+_SHORT = {r"\\"[:2]: "\\", r"\n": "\n", r"\r": "\r", r"\t": "\t"}
+_JSON = json.JSONEncoder(ensure_ascii=False).encode
 _SCALARS: dict[type, str] = {
     bool: "boolean",
     int: "integer",
@@ -236,7 +293,8 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     "integer": str,
     "real": repr,
     "boolean": lambda value: "true" if value else "false",
-    "json": json.JSONEncoder(ensure_ascii=False).encode,
+    "json": lambda value: printable_json(_JSON(value)),
+    "guarded": guard,
 }
 _READERS: dict[str, Callable[[str], Any]] = {
     "text": sys.intern,  # stores equal texts once: few distinct values in many rows
@@ -244,4 +302,5 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "real": float,
     "boolean": _read_boolean,
     "json": _read_json,
+    "guarded": lambda cell: sys.intern(unguard(cell)),
 }

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.study.csv_cells import printable_json
 from fbo_flower.study.table import Kind, Table
 
 SCHEMA = 2  # version 2 added floats_down, floats_up and reasons to the rounds
@@ -140,8 +141,9 @@ def expect(value: Any, type_: type, name: str) -> Any:
 
 
 def as_json(value: object, sort_keys: bool = False) -> str:
-    """Return a value as indented JSON; NumPy scalars are written as Python numbers."""
-    return json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False, default=_python_scalar)
+    """Return a value as indented JSON; NumPy scalars are Python numbers, control characters are escapes."""
+    text = json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False, default=_python_scalar)
+    return printable_json(text)
 
 
 def _python_scalar(value: object) -> object:

@@ -32,6 +32,7 @@ from fbo_flower.study.csv_cells import (
     encode_column,
     header_of,
     read_columns,
+    unguard,
     write_rows,
 )
 
@@ -209,11 +210,12 @@ class Table:
         if layout is None:
             layout = dict.fromkeys(header or [], "text")
         expected = header_of(layout)
-        if header != expected:
+        if header != expected and header != [unguard(name) for name in expected]:  # of earlier versions
             raise ConfigError(f"expected the header {expected}, got {header}")
         kinds: dict[str, Any] = {
             name: kind if isinstance(kind, str) else "config" for name, kind in layout.items()
         }
+        kinds.update({name: "text" for name, kind in kinds.items() if kind == "guarded"})
         blocks: dict[str, list[Values]] = {name: [] for name in layout}
         for columns in read_columns(file, len(expected)):
             cells, num_rows = iter(columns), len(columns[0]) if columns else 0

@@ -5,12 +5,13 @@ import pytest
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import AgentState, Federation, History, Payload, Phase, Report, Task
-from fbo_flower.algorithms.secure_aggregation import PATIENCE, SecureAggregation, identity
+from fbo_flower.algorithms.secure_aggregation import PATIENCE, SecureAggregation
+from fbo_flower.algorithms.secure_member import identity_arrays
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.bandits import elimination
 from fbo_flower.numerics.discrete_noise import uniform_from
-from fbo_flower.secure import fixed_point, keys, rounds
+from fbo_flower.secure import fixed_point, keys, members
 from fbo_flower.secure.rounds import BOX_BYTES
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.simulation.runner import simulate
@@ -83,17 +84,28 @@ def test_an_agent_that_comes_and_goes_costs_its_own_part(case, kind):
     assert set(study.trials["agent"].tolist()) == set("012345")
 
 
-def leave_between(content):
-    """An agent that sends its numbers and reveals nothing."""
-    return type(content)() if "secure.revealed" in str(content["config"].get("values", "")) else content
+def without(name):
+    """Return a fault: an agent that does not send a value of this name."""
+
+    def change(content):
+        return type(content)() if name in str(content["config"].get("values", "")) else content
+
+    return change
 
 
-def test_an_agent_that_leaves_between_the_half_rounds_is_in_the_sum_all_the_same():
+def test_an_agent_that_signs_and_reveals_nothing_is_in_the_sum_all_the_same():
     undisturbed = run("fed-pne")
-    study = run("fed-pne", faults={1: Fault("malformed", change=leave_between)})
+    study = run("fed-pne", faults={1: Fault("malformed", change=without("secure.revealed"))})
     assert study.trials["value"].tolist() == undisturbed.trials["value"].tolist()
     assert privacy(study)["sums_made"] == privacy(study)["sums_asked_for"]
     assert study.rounds["refused"].sum() == privacy(study)["sums_asked_for"]
+
+
+def test_an_agent_that_does_not_sign_is_in_the_sum_and_not_asked_for_the_next_one():
+    study = run("fed-pne", faults={1: Fault("malformed", rounds=[2], change=without("secure.signature"))})
+    undisturbed = run("fed-pne")
+    assert privacy(study) == privacy(undisturbed)
+    assert study.trials.where(round=3) == undisturbed.trials.where(round=3)
 
 
 def test_a_depth_is_summed_once_so_that_no_difference_of_sums_is_an_agents_report():
@@ -104,11 +116,42 @@ def test_a_depth_is_summed_once_so_that_no_difference_of_sums_is_an_agents_repor
     assert len(rounds_of_sums) == privacy(study)["sums_asked_for"]
 
 
-def test_two_neighbours_that_leave_one_before_and_one_between_cost_one_more_round():
-    faults = {1: Fault("raising", rounds=[2]), 2: Fault("malformed", rounds=[2], change=leave_between)}
+def test_a_depth_whose_sum_failed_is_divided_as_a_whole_and_never_summed_again():
+    # one agent leaves before it sends numbers, and another before it reveals: their mask stays in the sum
+    faults = {
+        1: Fault("raising", rounds=[2]),
+        2: Fault("malformed", rounds=[2], change=without("secure.revealed")),
+    }
     study = run("fed-pne", faults=faults)
     assert study.settings["runs"][0]["status"] == "finished"
     assert privacy(study)["sums_made"] == privacy(study)["sums_asked_for"] - 1
+    asked = works_asked("fed-pne", faults=faults)
+    assert len(asked) == len(set(asked)) >= 4
+
+
+def works_asked(case, **settings):
+    """Run a study and return the pieces of work that agents were asked to mask: `(agent, name)`."""
+    found = []
+    original = SecureAggregation.accept
+
+    def accept(self, task, agent_state):
+        if "secure.sum" in task.values and task.phase is Phase.TRAIN:
+            found.append(
+                (agent_state.arrays["secure.private"].tobytes(), self.inner.sum_name(task, agent_state))
+            )
+        return original(self, task, agent_state)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SecureAggregation, "accept", accept)
+        run(case, **settings)
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_honest_server_never_asks_an_agent_twice_for_the_same_work(case):
+    faults = {1: Fault("raising", rounds=[2]), 2: Fault("malformed", change=without("secure.revealed"))}
+    asked = works_asked(case, faults=faults)
+    assert len(asked) == len(set(asked)) > 0
 
 
 def replaced(content, name, draw):
@@ -130,15 +173,93 @@ def lock(content):
     return replaced(content, "secure.boxes", lambda rng, shape: rng.integers(0, 256, shape).astype(np.uint8))
 
 
+def forge(content):
+    """A signature that is not valid."""
+    values = str(content["config"].get("values", ""))
+    if "secure.signature" in values:
+        content["config"]["values"] = '{"secure.signature":"' + "ab" * 64 + '"}'
+    return content
+
+
+def babble(content):
+    """Shares and seeds of other masks."""
+    values = str(content["config"].get("values", ""))
+    if "secure.revealed" in values:
+        content["config"]["values"] = '{"secure.revealed":"' + ",".join(["cd" * 52] * 8) + '"}'
+    return content
+
+
+@pytest.fixture
+def members_of_sums(monkeypatch):
+    """The agents in each sum that an algorithm receives."""
+    found = []
+    for name in ("fed-pne", "dp-fts"):
+        original = type(make_algorithm(name, {})).aggregate_sum
+
+        def aggregate_sum(self, state, agents, sums, original=original):
+            found.append(set(agents))
+            return original(self, state, agents, sums)
+
+        monkeypatch.setattr(type(make_algorithm(name, {})), "aggregate_sum", aggregate_sum)
+    return found
+
+
 @pytest.mark.parametrize("change", [lie, lock])
 @pytest.mark.parametrize("case", ["fed-pne", "dp-fts"])
-def test_a_liar_spoils_the_sums_of_its_group_alone(case, change):
+def test_a_liar_spoils_the_sums_of_its_group_alone(case, change, members_of_sums):
+    # nine agents in groups of 4 and 5, which become groups of 3
     study = run(case, least=2, num_agents=9, faults={1: Fault("malformed", change=change)})
     assert study.settings["runs"][0]["status"] == "finished"
     found = privacy(study)
-    assert 1 <= found["sums_made"] < found["sums_asked_for"]
-    undisturbed = run(case, least=2, num_agents=9)
-    assert study.trials.where(agent="5")["pulls"].sum() == undisturbed.trials.where(agent="5")["pulls"].sum()
+    assert len(members_of_sums) == found["sums_made"] >= found["sums_asked_for"] - (case == "dp-fts")
+    if change is lie:
+        assert not any("1" in agents for agents in members_of_sums)
+    if case == "fed-pne":  # in dp-fts the sums are over samples
+        assert len(members_of_sums) >= 4
+        assert all(len(agents) >= 6 for agents in members_of_sums[1:])
+        assert {int(study.trials.where(agent=a)["pulls"].sum()) for a in "012345678"} == {120}
+
+
+@pytest.mark.parametrize("change", [lie, forge, babble])
+def test_a_liar_in_any_half_round_costs_one_sum_of_one_group(change, members_of_sums):
+    study = run("fed-pne", least=3, num_agents=9, faults={1: Fault("malformed", change=change)})
+    assert study.settings["runs"][0]["status"] == "finished"
+    found = privacy(study)
+    assert 1 <= len(members_of_sums) == found["sums_made"] >= found["sums_asked_for"] - 1
+    if change is lie:
+        assert found["sums_made"] == found["sums_asked_for"] - 1
+        assert not any("1" in agents for agents in members_of_sums)
+    else:  # nobody needs what the liar says
+        assert found["sums_made"] == found["sums_asked_for"]
+
+
+def test_several_liars_in_other_half_rounds_at_once_do_not_stop_a_study(members_of_sums):
+    changes = {1: lie, 4: forge, 7: babble}
+    faults = {i: Fault("malformed", change=change) for i, change in changes.items()}
+    study = run("fed-pne", least=2, num_agents=12, faults=faults)
+    assert study.settings["runs"][0]["status"] == "finished"
+    assert privacy(study)["sums_made"] == len(members_of_sums) >= 3
+    assert not any("1" in agents for agents in members_of_sums)
+    assert {int(study.trials.where(agent=str(a))["pulls"].sum()) for a in range(12)} == {120}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_agent_that_is_silent_from_the_first_round_on_costs_at_most_one_sum(case):
+    study = run(case, faults={1: Fault("raising", rounds=range(1, 99))})
+    assert study.settings["runs"][0]["status"] == "finished"
+    # in fed-pne the others are asked in vain at the end, when they have spent their budgets
+    in_vain = PATIENCE if case == "fed-pne" else 1
+    assert 1 <= privacy(study)["sums_made"] >= privacy(study)["sums_asked_for"] - in_vain
+
+
+def test_without_a_sum_of_lengthscales_fts_takes_the_middle_one_unless_it_can_ask_again():
+    two = {i: Fault("raising", rounds=[1]) for i in (1, 2, 4)}  # of six agents too few are left
+    again = run("fts", faults=two)
+    assert privacy(again)["sums_made"] == 1
+    assert privacy(again)["sums_asked_for"] == 2
+    helped = run("fts", faults=two, targets=("0", "5"))  # the others make no trials: their report is spent
+    assert helped.settings["runs"][0]["status"] == "finished"
+    assert privacy(helped) == {"sums_of_at_least": 3, "sums_made": 0, "sums_asked_for": 1}
 
 
 @pytest.mark.parametrize("case", [pytest.param("fed-pne", marks=pytest.mark.slow), "dp-fts"])
@@ -148,7 +269,7 @@ def test_half_of_the_agents_that_never_answer_cost_rounds_and_not_the_study(case
     assert study.settings["runs"][0]["status"] == "finished"
     found = privacy(study)
     assert found["sums_made"] >= 2
-    assert found["sums_asked_for"] <= 2 * found["sums_made"] + 2
+    assert found["sums_asked_for"] <= found["sums_made"] + 1 + PATIENCE  # the silent ones are left out
     assert len(study.trials.where(agent="7")) > len(study.trials.where(agent="2"))
 
 
@@ -176,52 +297,171 @@ def secured():
     return make_algorithm("fed-pne", {"secure_sums": 3})
 
 
+class Agent:
+    """An agent's keys and its state; other agents' keys are at hand, too."""
+
+    def __init__(self):
+        self.private, self.identity = keys.new_private_key(), keys.new_identity()
+        self.state = AgentState(
+            SPACE, History.empty(2), identity_arrays(self.private, self.identity, "study")
+        )
+        self.card = members.make_card(self.identity, self.private)
+
+
 @pytest.fixture
-def agent_state():
-    return AgentState(SPACE, History.empty(2), identity(keys.new_private_key(), "study"))
+def agent():
+    return Agent()
 
 
-def public(count):
-    made = [keys.public_key(keys.new_private_key()) for _ in range(count)]
-    return np.array([np.frombuffer(key, dtype=np.uint8) for key in made])
+def rows(parts):
+    return np.array([np.frombuffer(part, dtype=np.uint8) for part in parts])
 
 
-def summing(number, others):
+def cards(count):
+    return rows([Agent().card for _ in range(count)])
+
+
+def summing(number, others, depth=0):
     arrays = {
         "cells": np.zeros(1, dtype=np.int64),
         "pulls": np.ones(1, dtype=np.int64),
-        "secure.keys": others,
+        "secure.members": others,
     }
-    return Task(Phase.TRAIN, 1, 0, 0, arrays, {"secure.sum": number, "sum": True, "agents": 4, "depth": 0})
+    values = {"secure.sum": number, "sum": True, "agents": 4, "depth": depth}
+    return Task(Phase.TRAIN, 1, 0, 0, arrays, values)
 
 
-def revealing(number, there):
-    arrays = {
-        "secure.there": np.array(there, dtype=np.uint8),
-        "secure.boxes": np.zeros((len(there), BOX_BYTES), np.uint8),
-    }
+def signing(number, there):
+    arrays = {"secure.there": np.array(there, dtype=np.uint8)}
     return Task(Phase.EVALUATE, 1, 0, 0, arrays, {"secure.sum": number})
 
 
-def test_an_agent_takes_part_in_a_sum_once_and_reveals_once(secured, agent_state):
-    after = secured.accept(summing(3, public(3)), agent_state)
-    for number in (1, 2, 3):
+def revealing(number, signatures):
+    arrays = {
+        "secure.boxes": np.zeros((len(signatures), BOX_BYTES), np.uint8),
+        "secure.signatures": rows(signatures),
+    }
+    return Task(Phase.REVEAL, 1, 0, 0, arrays, {"secure.sum": number})
+
+
+def report(secured, task, agent_state):
+    """Return the state and the payload after a task, as an agent computes them."""
+    rng = np.random.default_rng(0)
+    accepted = secured.accept(task, agent_state)
+    payload = secured.summarise(task, accepted, rng)
+    return accepted, secured.protect(task, accepted, payload, uniform_from(rng))
+
+
+def signature(payload):
+    return bytes.fromhex(payload.values["secure.signature"])
+
+
+def test_an_agent_takes_part_in_a_sum_once_and_signs_once(secured, agent):
+    after = secured.accept(summing(3, cards(3)), agent.state)
+    for number in (-1, 1, 2, 3, 2**62):
         with pytest.raises(WireError, match="expected more than 3"):
-            secured.accept(summing(number, public(3)), after)
-    revealed = secured.accept(revealing(3, [1, 1, 1]), after)
-    for book, number in ((revealed, 3), (after, 4), (after, 2), (agent_state, 1)):
-        with pytest.raises(WireError, match=r"secure\.sum"):
-            secured.accept(revealing(number, [1, 1, 0]), book)
+            secured.accept(summing(number, cards(3), depth=1), after)
+    signed = secured.accept(signing(3, [1, 1, 1]), after)
+    for book, number in ((signed, 3), (after, 4), (after, 2), (agent.state, 1), (agent.state, 0)):
+        with pytest.raises(WireError, match=r"secure\.sum|secure\.there"):
+            secured.accept(signing(number, [1, 1, 0]), book)
 
 
-def test_an_agent_does_not_go_into_sums_of_too_few(secured, agent_state):
-    with pytest.raises(WireError, match="at least 2 neighbours"):
-        secured.accept(summing(1, public(1)), agent_state)
-    for other in (1, 2, 3):
-        with pytest.raises(WireError, match=r"at least [23] neighbours that have sent"):
-            secured.accept(
-                revealing(1, [1] + [0] * other), secured.accept(summing(1, public(1 + other)), agent_state)
-            )
+def test_an_agent_reveals_once_and_only_if_enough_members_signed_what_it_signed(secured, agent):
+    others = [Agent() for _ in range(4)]
+    group = [agent, *others]  # threshold of five agents: four
+    assert members.threshold(5, 3) == 4
+    lists = [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 1, 1]]
+    states, made = [], []
+    for member, there in zip(group, lists, strict=True):
+        mine = rows([o.card for o in group if o is not member])
+        masked, _ = report(secured, summing(1, mine), member.state)
+        signed, payload = report(secured, signing(1, there), masked)
+        states.append(signed)
+        made.append(signature(payload))
+    assert sorted(map(len, made)) == [64] * 5
+    good, none = made[1:], bytes(64)
+    revealed, payload = report(secured, revealing(1, good), states[0])  # one of them signed another list
+    assert payload.values["secure.revealed"].count(",") == 3
+    with pytest.raises(WireError, match="expected 1, once"):
+        secured.accept(revealing(1, good), revealed)
+    for signatures in (
+        [none] * 4,
+        [good[0], none, good[2], none],
+        [good[0], good[0], good[0], good[0]],
+        [good[0], good[1], good[2], none],
+    ):
+        with pytest.raises(WireError, match="expected 4 members that signed the same list"):
+            secured.accept(revealing(1, signatures), states[0])
+    with pytest.raises(WireError, match="expected 4 members"):  # the one that was told something else
+        secured.accept(revealing(1, [made[0], made[1], made[2], made[4]]), states[3])
+    unsigned = secured.accept(summing(1, rows([o.card for o in others])), agent.state)
+    with pytest.raises(WireError, match=r"secure\.sum"):
+        secured.accept(revealing(1, good), unsigned)
+
+
+def test_signatures_of_members_that_are_not_in_do_not_count(secured, agent):
+    others = [Agent() for _ in range(4)]
+    masked = secured.accept(summing(1, rows([o.card for o in others])), agent.state)
+    signed = secured.accept(signing(1, [1, 1, 1, 0]), masked)
+    statement = members.statement(
+        members.label(b"study", 1, [agent.card, *(o.card for o in others)]),
+        [agent.card, *(o.card for o in others[:3])],
+    )
+    made = [keys.sign(o.identity, statement) for o in others]
+    secured.accept(revealing(1, [*made[:3], bytes(64)]), signed)
+    with pytest.raises(WireError, match="got 3"):
+        secured.accept(revealing(1, [*made[:2], bytes(64), made[3]]), signed)
+
+
+def test_a_report_is_masked_once_whoever_asks_for_it_again(secured, agent):
+    """Were it masked twice, the difference of the sums over different members would be a report."""
+    after, first = report(secured, summing(1, cards(3)), pulled(agent.state))
+    assert "secure.words" in first.arrays
+    for number in (1, 2, 7):  # another number, other members: no numbers, and no error
+        again, second = report(secured, summing(number, cards(4)), after)
+        assert second == Payload()
+        with pytest.raises(WireError, match=r"secure\.(there|sum)"):  # nor is it in that sum
+            secured.accept(signing(number, [1, 1, 1, 1]), again)
+    deeper, third = report(secured, summing(2, cards(3), depth=1), after)
+    assert "secure.words" in third.arrays, "other work"
+    assert report(secured, summing(3, cards(3)), deeper)[1] == Payload(), "the first is not forgotten"
+
+
+def pulled(agent_state):
+    """Return the state of an agent that has pulled the first cells of depths 0 and 1."""
+    cells = {"depth": np.arange(2), "index": np.zeros(2, dtype=np.int64), "count": np.ones(2, dtype=np.int64)}
+    return agent_state.write(**{f"cells.{n}": a for n, a in cells.items()}, **{"cells.total": np.ones(2)})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "values", "arrays"),
+    [
+        ("dp-fts", {"num_features": 5}, {"message": True}, {"shares": np.ones(1)}),
+        ("co-kg", {}, {"fit": True}, {}),
+        ("fts", {"lengthscale": "federated"}, {"message": True}, {"lengthscales": np.ones(6)}),
+    ],
+)
+def test_the_same_observations_have_the_same_name_whatever_the_task_says(name, options, values, arrays):
+    secured = make_algorithm(name, {**options, "secure_sums": 2})
+    state = AgentState(SPACE, History.empty(2), passed=7)
+
+    def named(trial, num_trials):
+        return secured.inner.sum_name(Task(Phase.TRAIN, 1, trial, num_trials, arrays, values), state)
+
+    assert {named(trial, 0) for trial in range(8)} == {named(6, 1)} == {named(3, 2)}
+    assert named(7, 1) != named(7, 0)
+    assert len({named(7, k) for k in range(4)}) == 4
+
+
+def test_an_agent_does_not_go_into_sums_of_too_few_nor_of_too_many(secured, agent):
+    for count in (0, 1, 12):
+        with pytest.raises(WireError, match="2 to 11 other members"):
+            secured.accept(summing(1, cards(count).reshape(count, members.CARD_BYTES)), agent.state)
+    for other, needed in ((2, 2), (3, 2), (5, 4)):
+        there = [1] * (needed - 1) + [0] * (other - needed + 1)
+        with pytest.raises(WireError, match=f"at least {needed} other members"):
+            secured.accept(signing(1, there), secured.accept(summing(1, cards(other)), agent.state))
 
 
 @pytest.mark.parametrize(("asked", "takes_part"), [(0, False), (2, False), (3, True), (4, True)])
@@ -241,19 +481,31 @@ def test_algorithms_without_sums_do_not_concern_such_an_operator():
     assert not strategy.study.rounds["failures"].any()
 
 
-def test_an_agent_is_not_its_own_neighbour_nor_has_one_twice(secured, agent_state):
-    own = keys.public_key(agent_state.arrays["secure.private"].tobytes())
-    twice = public(3)
+def test_every_member_is_another_agent_with_signed_keys(secured, agent):
+    twice = cards(3)
     twice[2] = twice[0]
-    mine = public(3)
-    mine[1] = np.frombuffer(own, dtype=np.uint8)
+    mine = cards(3)
+    mine[1] = np.frombuffer(agent.card, dtype=np.uint8)
     for others in (twice, mine):
         with pytest.raises(WireError, match="one of every other agent"):
-            secured.accept(summing(1, others), agent_state)
+            secured.accept(summing(1, others), agent.state)
+    forged = cards(3)
+    forged[1, 40] ^= 1
+    exchanged = cards(3)
+    exchanged[0, : keys.IDENTITY_BYTES] = exchanged[1, : keys.IDENTITY_BYTES]
+    for others in (forged, exchanged):
+        with pytest.raises(WireError, match="keys that their agents signed"):
+            secured.accept(summing(1, others), agent.state)
 
 
-def test_without_a_sum_under_way_summands_do_not_leave(secured, agent_state):
-    task = summing(1, public(3))
+def test_an_agent_with_nothing_to_add_does_not_pretend_to_hide_others(secured, agent):
+    assert "secure.words" in report(secured, summing(1, cards(3)), pulled(agent.state))[1].arrays
+    assert report(secured, summing(1, cards(3)), agent.state)[1] == Payload()
+
+
+def test_without_a_sum_under_way_summands_do_not_leave(secured, agent):
+    agent_state = agent.state
+    task = summing(1, cards(3))
     clear = Task(Phase.TRAIN, 1, 0, 0, task.arrays, {"sum": True, "agents": 4, "depth": 0})
     rng = np.random.default_rng(0)
     assert set(secured.inner.summarise(clear, agent_state, rng).arrays) == {
@@ -269,7 +521,7 @@ def test_without_a_sum_under_way_summands_do_not_leave(secured, agent_state):
 def test_reports_of_a_sum_have_all_their_parts_and_come_when_asked(secured):
     words = {"secure.words": np.zeros((4, 2), np.int64)}
     boxes = {"secure.boxes": np.zeros((3, BOX_BYTES), np.uint8), "secure.commitment": np.zeros(32, np.uint8)}
-    task = summing(1, public(3))
+    task = summing(1, cards(3))
     secured.check_report(task, Report(0, 0, 0, words | boxes))
     secured.check_report(task, Report(0, 0, 0, {}))
     wrong = boxes | {"secure.boxes": np.zeros((2, BOX_BYTES), np.uint8)}
@@ -277,28 +529,39 @@ def test_reports_of_a_sum_have_all_their_parts_and_come_when_asked(secured):
     for asked, arrays in ((task, words), (task, words | wrong), (plain, words | boxes)):
         with pytest.raises(WireError):
             secured.check_report(asked, Report(0, 0, 0, arrays))
-    with pytest.raises(WireError, match="second half-round"):
-        secured.check_report(revealing(1, [1]), Report(0, 0, 0, {}))
+    signing_task, revealing_task = signing(1, [1]), revealing(1, [bytes(64)])
+    secured.check_report(signing_task, Report(0, 0, 0, {}, {"secure.signature": ""}))
+    secured.check_report(revealing_task, Report(0, 0, 0, {}, {"secure.revealed": ""}))
+    for asked, values in (
+        (signing_task, {}),
+        (revealing_task, {}),
+        (signing_task, {"secure.revealed": ""}),
+        (revealing_task, {"secure.signature": "", "secure.revealed": ""}),
+        (task, {"secure.signature": ""}),
+    ):
+        with pytest.raises(WireError, match="half-round"):
+            secured.check_report(asked, Report(0, 0, 0, {}, values))
 
 
-def test_agents_without_a_key_are_left_out_of_sums(secured):
-    state = secured.init(Federation(SPACE, tuple("0123")), np.random.default_rng(0))
-    known = {a: keys.public_key(keys.new_private_key()) for a in "012"} | {"3": b"x" * 49}
-    state = secured.register_public_keys(state, known)
-    state, tasks = secured.ask(state, Phase.TRAIN, 1, list("0123"), np.random.default_rng(0))
+def test_agents_without_a_valid_card_or_with_a_copied_one_are_left_out_of_sums(secured):
+    state = secured.init(Federation(SPACE, tuple("01234")), np.random.default_rng(0))
+    known = {a: Agent().card for a in "012"} | {"3": b"x" * 145}
+    state = secured.register_cards(state, "study", known | {"4": known["1"]})
+    state, tasks = secured.ask(state, Phase.TRAIN, 1, list("01234"), np.random.default_rng(0))
     assert [a for a, t in tasks.items() if "secure.sum" in t.values] == ["0", "1", "2"]
 
 
-def test_groups_hold_everybody_once_and_none_is_too_small():
+def test_groups_hold_everybody_once_and_none_is_too_small_or_too_large():
     secured = SecureAggregation(inner=make_algorithm("fed-pne", {}), least=3)
     rng = np.random.default_rng(0)
-    for size in range(2, 30):
+    for size in range(2, 60):
         names = [str(i) for i in range(size)]
         for failures in range(5):
             groups = secured._groups(names, failures, rng)
             assert sorted(a for g in groups for a in g) == (sorted(names) if size >= 3 else [])
-            assert all(len(group) >= 3 for group in groups)
-            assert len(groups) <= 2**failures
+            assert all(3 <= len(group) <= 12 for group in groups)
+            if failures == 0:
+                assert len(groups) == (-(-size // 12) if size >= 3 else 0)
 
 
 # -- sums of statistics ------------------------------------------------------------------------------
@@ -333,11 +596,3 @@ def test_merged_sums_are_merged_means():
 def test_options_that_sums_do_not_go_with(name, options, text):
     with pytest.raises(ConfigError, match=text):
         make_algorithm(name, options)
-
-
-def test_degree_leaves_room_for_agents_that_leave():
-    for least in (2, 3, 5, 20):
-        degree = rounds.degree(least)
-        assert degree % 2 == 0
-        secured = SecureAggregation(inner=make_algorithm("fed-pne", {}), least=least)
-        assert secured._least_neighbours(degree) < degree

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fbo_flower.algorithms.registry import BUILT_IN
-from fbo_flower.attacks import ATTACKS, AttackResult, find
+from fbo_flower.attacks import ATTACKS, AttackResult, equivocation, find
+from fbo_flower.attacks.noise import central_noise
 from fbo_flower.attacks.posterior import observed_points, observed_values
 from fbo_flower.cli import main as cli
 from fbo_flower.errors import ConfigError
@@ -31,6 +34,29 @@ def test_fts_betrays_points_of_foreign_rounds_and_values_nearly() -> None:
     for secret in ("values there, from the next weights", "the same, mean over all later weights"):
         hidden = found[f"DP-FTS, local noise: {secret}"]
         assert hidden.error > 0.9 * hidden.guess
+
+    local = "DP-FTS, local noise {}: the message, from {}".format
+    multipliers, features = "two noise multipliers", "a request with frequencies 0"
+    assert found[local("from a seeded generator in floating point (control)", multipliers)].error < 1e-12
+    assert found[local("from the seed of a simulated agent", features)].error < 1e-12
+    for request in (multipliers, features):
+        hidden = found[local("from the device", request)]
+        assert hidden.error > 5 * hidden.guess
+    sums = "DP-FTS, central noise, strategy {}: sums before noise, from the study's files".format
+    assert found[sums("with a seed")].error < 1e-9
+    hidden = found[sums("without a seed")]
+    assert hidden.error > 1.1 * hidden.guess
+
+
+@pytest.mark.parametrize(("server_seed", "knows"), [(3, True), (None, False)])
+def test_noise_is_rebuilt_from_the_files_of_a_study_with_a_seed_only(
+    server_seed: int | None, knows: bool
+) -> None:
+    found = central_noise(server_seed, 3)
+    correlation = np.corrcoef(np.ravel(found.rebuilt), np.ravel(found.noise))[0, 1]
+    assert correlation > 0.999 if knows else abs(correlation) < 5 / np.sqrt(found.noise.size)
+    with_sums = np.corrcoef(np.ravel(found.rebuilt), np.ravel(found.released))[0, 1]
+    assert with_sums > 0.5 if knows else abs(with_sums) < 5 / np.sqrt(found.noise.size)
 
 
 def test_posteriors_of_rgpe_and_taf_are_the_observations_in_another_form() -> None:
@@ -75,7 +101,8 @@ def test_support_vectors_are_rows_and_answers_tell_members() -> None:
 
 def test_every_attack_that_is_named_in_a_report_exists() -> None:
     named = {record.attack for record in BUILT_IN.values() if record.attack is not None}
-    assert {*named, "secure-sums"} == set(ATTACKS)  # the last is of an option
+    # the others attack an option, and agents of every algorithm
+    assert {*named, "secure-sums", "lying-server"} == set(ATTACKS)
     assert find("dp-fts") == ATTACKS["fts"], "an algorithm's name finds what attacks it"
     with pytest.raises(ConfigError, match="nobody has written one on 'hct'"):
         find("hct")
@@ -95,6 +122,38 @@ def test_the_command_lists_attacks_and_prints_both_errors(capsys: pytest.Capture
 
 
 def test_of_one_secure_sum_a_report_is_guessed_from_the_mean_and_of_many_sometimes_better() -> None:
-    single, many = find("secure-sums").run(0)
+    single, many = list(find("secure-sums").run(4))[:2]  # the second succeeds with some seeds only
     assert 0.2 * single.guess < single.error < single.guess
     assert many.error < 0.6 * many.guess, "documents say that many sums of changing members may tell more"
+
+
+def test_a_server_that_repeats_itself_or_makes_decoys_gets_no_more_than_an_honest_one() -> None:
+    found = findings("lying-server")
+    noise, forgotten = (found[name] for name in found if "local noise" in name)
+    assert forgotten.error < 0.3, "the control: fifty answers have little noise left"
+    assert noise.error > 0.5
+    evaluations, control = (found[name] for name in found if "max_trials" in name)
+    assert (evaluations.error, control.error) == (0.0, 35.0)
+
+
+@pytest.mark.parametrize("attack", [equivocation.equivocate, equivocation.subtract])
+def test_a_lying_server_had_a_report_exactly_and_has_it_no_more(attack: Any) -> None:
+    for seed in range(3):
+        error, guess = attack(np.random.default_rng(seed), earlier=True)
+        assert error < 1e-12
+        assert guess > 0.5
+        assert attack(np.random.default_rng(seed), earlier=False) == (None, guess), "agents refuse"
+
+
+def test_an_honest_server_gets_the_sum_by_the_same_steps() -> None:
+    group = equivocation.Group.draw(list("01234"), np.random.default_rng(0))
+    total, after = equivocation.add_up(group, 1, "work")
+    np.testing.assert_allclose(total, sum(group.reports.values()), rtol=0, atol=1e-14)
+    again, _ = equivocation.add_up(after, 2, "other work")
+    np.testing.assert_allclose(again, total, rtol=0, atol=1e-14)
+
+
+def test_the_command_shows_both_attacks_under_both_rules() -> None:
+    found = list(equivocation.attack(0))
+    assert [result.error < 1e-12 for result in found] == [True, False, True, False]
+    assert all(result.error == result.guess for result in found[1::2])

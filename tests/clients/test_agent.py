@@ -14,7 +14,7 @@ from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.clients import TuningAgent, client_app
-from fbo_flower.errors import ConfigError, FBOError, WireError
+from fbo_flower.errors import ConfigError, FBOError, JournalError, WireError
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.storage.serialization import loads
@@ -376,11 +376,11 @@ def test_memory_survives_bytes():
     assert all_bytes(one[0], one[2]) == all_bytes(two[0], two[2])
 
 
-def test_damaged_memory_is_a_wire_error_and_nothing_is_evaluated():
+def test_damaged_memory_is_a_journal_error_and_nothing_is_evaluated():
     objective = Objective()
     study = json.dumps({"study": "s1", "entropy": "4"})
     later = node(RecordDict({"fbo-flower.memory": ConfigRecord({"data": b"\x00" * 40, "values": study})}))
-    with pytest.raises(WireError, match="stored state"):
+    with pytest.raises(JournalError, match="stored state"):
         agent(objective, later).fit(*task())
     assert not objective.calls
 

@@ -16,7 +16,7 @@ from fbo_flower.numerics.privacy_account import Account
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import AgentJournal
-from fbo_flower.storage.ledger import read_ledger
+from fbo_flower.storage.read_ledger import read_ledger
 from fbo_flower.strategies import DPFTS, FTS, RandomSearch
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})

@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import roles
+from fbo_flower.algorithms.capabilities import roles, secret_draws, with_draws
 from fbo_flower.algorithms.records import (
     AgentState,
     Federation,
@@ -36,6 +36,7 @@ from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.clients import client_app
 from fbo_flower.clients.objective import ObjectiveContext, evaluate
 from fbo_flower.errors import ObjectiveError
+from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates.transforms import standardise
 from fbo_flower.numerics.threads import single_thread
@@ -211,7 +212,10 @@ class Run:
     def half(self, phase: Phase, present=None, lost=(), backwards: bool = False) -> None:
         names = sorted(self.agents if present is None else present, key=natural_key)
         rng = generator(self.seed, "server", "ask", str(phase), self.server_round)
+        uniform = uniform_from(generator(self.seed, "server", "secret", str(phase), self.server_round))
         with single_thread():
+            arguments = self.algorithm, self.state, phase, self.server_round, names
+            self.state = with_draws(self.algorithm, self.state, secret_draws(*arguments, uniform))
             self.state, tasks = self.algorithm.ask(self.state, phase, self.server_round, names, rng)
             assert set(tasks) <= set(names), "a task for an agent that is not there"
             reports: dict[str, Report] = {}
@@ -411,7 +415,10 @@ class AlgorithmContract:
         algorithm = self.make()
         run = Run.begin(algorithm).steps(self.num_rounds)
         names = list(run.agents)
-        one, two = (algorithm.ask(run.state, Phase.TRAIN, 9, names, generator(3, "ask")) for _ in range(2))
+        uniform = uniform_from(generator(3, "secret"))
+        draws = secret_draws(algorithm, run.state, Phase.TRAIN, 9, names, uniform)
+        state = with_draws(algorithm, run.state, draws)
+        one, two = (algorithm.ask(state, Phase.TRAIN, 9, names, generator(3, "ask")) for _ in range(2))
         assert_same(one, two, "(state, tasks)", "`ask` must depend on its arguments alone.")
 
     @pytest.mark.parametrize("at", [0, 1, 3])

@@ -30,7 +30,7 @@ SEED = 5
 
 @dataclass(frozen=True)
 class Case:
-    """A small study: algorithm, options, problem, number of agents and of rounds."""
+    """A small study: algorithm, options, problem, number of agents and of rounds, and if there is a seed."""
 
     algorithm: str
     options: dict[str, Any]
@@ -38,9 +38,14 @@ class Case:
     problem_options: dict[str, Any]
     num_agents: int
     num_rounds: int | None
+    seeded: bool = True  # the strategy; agents are always
 
 
 _BANDIT = {"budget": 40, "max_evaluations_per_round": 20}
+_PRIVATE = {
+    "num_initial": 2, "num_features": 5, "sampling_rate": 0.8, "schedule": 0.3,
+    "num_candidates": 16, "num_path_features": 8,
+}  # fmt: skip
 CASES = {
     "random": Case("random", {"num_initial": 2}, "gp-samples", {}, 2, 3),
     "fts": Case(
@@ -48,6 +53,7 @@ CASES = {
         {"num_initial": 2, "num_features": 9, "schedule": 0.5, "num_candidates": 32, "num_path_features": 9},
         "gp-samples", {}, 2, 3,
     ),
+    "dp-fts": Case("dp-fts", _PRIVATE, "gp-samples", {}, 2, 5),
     "co-kg": Case("co-kg", {"num_initial": 3, "num_points": 25}, "f1", {}, 2, 4),
     "pf-pne": Case("pf-pne", _BANDIT, "garland", {}, 2, None),
     "pf-pne racing": Case("pf-pne", {**_BANDIT, "variant": "racing"}, "garland", {}, 2, None),
@@ -59,6 +65,9 @@ CASES = {
         {"learner": "elastic-net", "split": "srs", "openbox": 0, "lockbox": 1}, 5, None,
     ),
 }  # fmt: skip
+
+# draws its noise and its sample from the operating system: no two runs are equal
+UNSEEDED = Case("dp-fts", _PRIVATE, "gp-samples", {}, 2, 3, seeded=False)
 
 
 @dataclass(frozen=True)
@@ -118,7 +127,8 @@ def _child(work: Callable[[], Study], result: Path) -> None:
 def _study(case: Case, directory: Path, writes: Path, evaluations: Path, kill: Kill | None) -> Study:
     agent_journal.COMMIT_SECONDS = 0.0  # as if every evaluation took a second
     problem = make_problem(case.problem, case.num_agents, SEED, case.problem_options)
-    strategy = STRATEGIES[case.algorithm](num_agents=case.num_agents, seed=SEED, **case.options)
+    seed = SEED if case.seeded else None
+    strategy = STRATEGIES[case.algorithm](num_agents=case.num_agents, seed=seed, **case.options)
     app = problem_app(problem, strategy.algorithm, SEED, journals=directory)
     grid = InProcessGrid(app, case.num_agents)
     with _dying(kill, writes), _noting(evaluations):

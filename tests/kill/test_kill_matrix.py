@@ -7,9 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from killing import CASES, Kill, run, tables
+from contract import same
+from killing import CASES, UNSEEDED, Kill, run, tables
 
-from fbo_flower.storage import StudyJournal
+from fbo_flower.storage import Event, StudyJournal
 
 pytestmark = pytest.mark.kill
 
@@ -61,6 +62,45 @@ def test_killed_again_and_again_a_study_gets_to_its_end(name: str, tmp_path: Pat
     assert tables(ended.study) == tables(whole.study)
     with StudyJournal(directory / "study.db") as journal:
         assert sum(event.kind == "round" for event in journal.events()) == len(whole.study.rounds)
+
+
+def test_killed_dp_fts_without_a_seed_goes_on_with_the_draws_that_it_has_recorded(tmp_path: Path) -> None:
+    writes = run(UNSEEDED, _fresh(tmp_path / "whole")).writes
+    directory = tmp_path / "killed"
+    equal, drawn, unequal = 0, set(), []
+    for number in range(1, len(writes) + 1):
+        for committed in (False, True):
+            died = run(UNSEEDED, _fresh(directory), Kill(number, committed))
+            assert died.study is None
+            before = _events(directory)
+            resumed = run(UNSEEDED, directory)
+            after = _events(directory)
+            shutil.rmtree(directory / "result")
+            again = run(UNSEEDED, directory)  # nothing is left to do: it replays the journal
+            assert resumed.study is not None
+            assert again.study is not None
+            asks = [(e.phase, e.round) for e in after if e.kind == "ask"]
+            assert len(asks) == len(set(asks)), "a half-round was drawn for twice"
+            kept = same(after[: len(before)], before)
+            if kept and tables(again.study) == tables(resumed.study):
+                equal += 1
+            else:
+                unequal.append((number, committed))
+            drawn.add(b"".join(e.arrays["sums"].tobytes() for e in after if "sums" in e.arrays))
+            twice = set(died.evaluations) & set(resumed.evaluations)
+            assert len(twice) <= (not committed)
+    total = 2 * len(writes)
+    print(f"\ndp-fts without a seed: {total} kills, {equal} equal, {len(unequal)} unequal")
+    assert not unequal
+    assert total >= 60
+    assert len(drawn) == total, "no two studies have the same noise"
+
+
+def _events(directory: Path) -> list[Event]:
+    if not (directory / "study.db").exists():
+        return []
+    with StudyJournal(directory / "study.db") as journal:
+        return list(journal.events())
 
 
 def _fresh(directory: Path) -> Path:

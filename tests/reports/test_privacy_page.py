@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from fbo_flower.cli import main as cli
+from fbo_flower.clients import client_app
 from fbo_flower.numerics.privacy_account import Account
 from fbo_flower.reports.privacy_page import PAGE, privacy_page
 from fbo_flower.simulation import simulate
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.simulation.problems import make_problem
+from fbo_flower.strategies import DPFTS
 from fbo_flower.study import Study
 
 SMALL = {"num_features": 10, "num_candidates": 16, "num_path_features": 8}
@@ -40,6 +45,21 @@ def test_epsilon_is_what_the_releases_cost_and_its_limits_are_said() -> None:
     assert "local noise" in text
     assert "after 4 messages of one agent" in text
     assert "none was added" in privacy_page(run("dp-fts", noise_multiplier=0.0, **SMALL))
+
+
+@pytest.mark.parametrize(("noise", "source"), [("central", "system"), ("local", "agents")])
+def test_noise_of_a_simulation_protects_nobody_and_the_page_says_so(noise: str, source: str) -> None:
+    sentence = "Simulated: the noise is drawn from the study's seed and protects nobody."
+    study = run("dp-fts", noise=noise, **SMALL)
+    assert study.settings["runs"][0]["privacy"]["noise_from"] == "seed"
+    assert sentence in privacy_page(study)
+    problem = make_problem("gp-samples", 2, 0, {})
+    grid = InProcessGrid(client_app(problem, problem.space), 2)
+    deployed = DPFTS(num_agents=2, noise=noise, **SMALL).start(grid, 3)  # neither side has a seed
+    assert deployed.settings["runs"][0]["privacy"]["noise_from"] == source
+    assert sentence not in privacy_page(deployed)
+    with_seed = DPFTS(num_agents=2, noise=noise, seed=0, **SMALL).start(grid, 3)
+    assert (sentence in privacy_page(with_seed)) == (noise == "central")
 
 
 def test_every_run_has_a_page_and_the_report_writes_it(tmp_path, capsys) -> None:

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fbo_flower.secure import fixed_point, keys, rounds
+from fbo_flower.secure import fixed_point, keys, members, rounds
 
 SIZE, LABEL = 5, b"study 1"
 NAMES = [str(i) for i in range(9)]
@@ -17,27 +17,38 @@ PUBLIC = {name: keys.public_key(key) for name, key in PRIVATE.items()}
 class Sum:
     """A group that goes through one sum."""
 
-    def __init__(self, group, degree, seed=0):
-        self.around = rounds.neighbours(group, degree)
+    def __init__(self, group, seed=0):
+        self.group = group
+        self.needed = members.threshold(len(group), 2) - 1
         rng = np.random.default_rng(seed)
         self.values = {a: rng.standard_normal(SIZE) * 10.0 ** rng.integers(-6, 7, SIZE) for a in group}
         self.sent = {
-            a: rounds.mask(fixed_point.encode(v, 1e9), PRIVATE[a], [PUBLIC[o] for o in self.around[a]], LABEL)
+            a: rounds.mask(
+                fixed_point.encode(v, 1e9),
+                PRIVATE[a],
+                [PUBLIC[o] for o in self.others(a)],
+                LABEL,
+                self.needed,
+            )
             for a, v in self.values.items()
         }
+
+    def others(self, agent):
+        return [a for a in self.group if a != agent]
 
     def revealed(self, sent, speakers):
         found = {}
         for a in speakers:
-            others = self.around[a]
-            boxes = np.array([self.sent[o].boxes[self.around[o].index(a)] for o in others])
+            others = self.others(a)
+            boxes = np.array([self.sent[o].boxes[self.others(o).index(a)] for o in others])
             there = [o in sent for o in others]
             parts = rounds.reveal(PRIVATE[a], [PUBLIC[o] for o in others], there, boxes, LABEL)
             found[a] = dict(zip(others, parts, strict=True))
         return found
 
     def total(self, sent, revealed):
-        return rounds.unmask({a: self.sent[a] for a in sent}, PUBLIC, self.around, revealed)
+        public = {a: PUBLIC[a] for a in self.group}
+        return rounds.unmask({a: self.sent[a] for a in sent}, public, revealed, self.needed)
 
     def expected(self, sent):
         words = [fixed_point.encode(self.values[a], 1e9) for a in sent]
@@ -47,48 +58,39 @@ class Sum:
         return total
 
 
-@pytest.mark.parametrize(("size", "degree"), [(2, 4), (3, 4), (5, 4), (6, 4), (9, 6)])
-def test_neighbours_are_mutual_and_as_many_as_asked(size, degree):
-    around = rounds.neighbours(NAMES[:size], degree)
-    for agent, others in around.items():
-        assert len(set(others)) == len(others) == min(degree, size - 1)
-        assert agent not in others
-        assert all(agent in around[other] for other in others)
-
-
-@pytest.mark.parametrize(("size", "degree"), [(2, 4), (5, 8), (8, 4)])
-def test_masks_cancel_to_the_last_bit(size, degree):
-    run = Sum(NAMES[:size], degree)
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+def test_masks_cancel_to_the_last_bit(size):
     sent = NAMES[:size]
+    run = Sum(sent)
     np.testing.assert_array_equal(run.total(sent, run.revealed(sent, sent)), run.expected(sent))
 
 
-@pytest.mark.parametrize("degree", [8, 6])
-def test_whoever_leaves_before_sending_only_leaves_out_itself(degree):
-    run = Sum(NAMES, degree)
+def test_whoever_leaves_before_sending_only_leaves_out_itself():
+    run = Sum(NAMES)
     for gone in [*combinations(NAMES, 1), ("0", "1"), ("2", "6")]:
         sent = [a for a in NAMES if a not in gone]
         np.testing.assert_array_equal(run.total(sent, run.revealed(sent, sent)), run.expected(sent))
 
 
 def test_whoever_leaves_after_sending_is_still_in_the_sum():
-    run = Sum(NAMES, 6)
+    run = Sum(NAMES)
     for gone in [*combinations(NAMES, 1), ("0", "1")]:
         speakers = [a for a in NAMES if a not in gone]
         np.testing.assert_array_equal(run.total(NAMES, run.revealed(NAMES, speakers)), run.expected(NAMES))
 
 
 def test_too_many_that_left_give_no_sum_instead_of_a_wrong_one():
-    run = Sum(NAMES, 4)
-    assert run.total(NAMES, run.revealed(NAMES, NAMES[:4])) is None
-    sent = NAMES[1:]  # "0" never sent; "1", its neighbour, says nothing of the mask they share
+    run = Sum(NAMES)
+    assert run.needed == 6
+    assert run.total(NAMES, run.revealed(NAMES, NAMES[:6])) is None
+    sent = NAMES[1:]  # "0" never sent; "1" says nothing of the mask they share
     assert run.total(sent, run.revealed(sent, NAMES[2:])) is None
 
 
 def test_wrong_shares_are_found_out():
-    run = Sum(NAMES, 8)
+    run = Sum(NAMES)
     revealed = run.revealed(NAMES, NAMES)
-    for liar in NAMES[:3]:
+    for liar in NAMES[:2]:
         revealed[liar] = {o: np.random.default_rng(int(o)).bytes(len(s)) for o, s in revealed[liar].items()}
     np.testing.assert_array_equal(run.total(NAMES, revealed), run.expected(NAMES))
     for liar in NAMES[:5]:
@@ -97,13 +99,13 @@ def test_wrong_shares_are_found_out():
 
 
 def test_a_box_that_cannot_be_opened_costs_its_own_share_alone():
-    run = Sum(NAMES, 8)
+    run = Sum(NAMES)
     spoilt = run.sent["0"].boxes.copy()
-    spoilt[:3] = 0
+    spoilt[:2] = 0
     run.sent["0"] = replace(run.sent["0"], boxes=spoilt)
     assert run.sent["1"].boxes.shape == (8, rounds.BOX_BYTES)
     revealed = run.revealed(NAMES, NAMES)
-    assert sum(said.get("0") == b"" for said in revealed.values()) == 3
+    assert sum(said.get("0") == b"" for said in revealed.values()) == 2
     np.testing.assert_array_equal(run.total(NAMES, revealed), run.expected(NAMES))
 
 
@@ -114,9 +116,8 @@ def test_a_box_that_cannot_be_opened_costs_its_own_share_alone():
 def test_what_is_left_after_unmasking_fits_every_other_report_with_the_same_sum(gone):
     """The server's view is one linear system. Its unknowns are reports and the masks of pairs who are there;
     of it follows the sum of the reports and nothing else: any others with that sum solve it as well."""
-    around = rounds.neighbours(NAMES, 4)
     there = [a for a in NAMES if a not in gone]
-    pairs = [(a, b) for a, b in combinations(there, 2) if b in around[a]]
+    pairs = list(combinations(there, 2))
     incidence = np.zeros((len(there), len(pairs)))
     for column, (a, b) in enumerate(pairs):
         incidence[there.index(a), column], incidence[there.index(b), column] = 1, -1
@@ -134,7 +135,9 @@ def test_what_an_agent_sends_looks_the_same_whatever_it_measured():
     for value in (0.0, 1e9):
         words = np.concatenate(
             [
-                rounds.mask(fixed_point.encode(np.full(400, value), 1e9), PRIVATE["0"], others, LABEL).words
+                rounds.mask(
+                    fixed_point.encode(np.full(400, value), 1e9), PRIVATE["0"], others, LABEL, 2
+                ).words
                 for _ in range(10)
             ]
         )
@@ -145,20 +148,19 @@ def test_what_an_agent_sends_looks_the_same_whatever_it_measured():
 
 
 def test_taking_off_the_own_mask_alone_leaves_the_report_hidden():
-    run = Sum(NAMES[:5], 8)
+    run = Sum(NAMES[:5])
     revealed = run.revealed(NAMES[:5], NAMES[:5])
-    shares = [revealed[other]["0"] for other in run.around["0"]]
-    own = keys.join(shares[: rounds.threshold(4)])
+    shares = [revealed[other]["0"] for other in run.others("0")]
+    own = keys.join(shares[: run.needed])
     assert own is not None
     words = fixed_point.add(run.sent["0"].words, fixed_point.negate(keys.expand(own, SIZE)))
     assert (np.abs(fixed_point.decode(words) - run.values["0"]) > 1e9).all()
 
 
-def test_shares_of_fewer_than_the_threshold_of_neighbours_do_not_open_a_mask():
-    run = Sum(NAMES, 6)
-    revealed = run.revealed(NAMES, NAMES)
-    shares = [revealed[other]["0"] for other in run.around["0"]]
-    needed = rounds.threshold(6)
-    assert needed == 4
-    for chosen in combinations(shares, needed - 1):
+def test_fewer_shares_than_needed_do_not_open_a_mask():
+    run = Sum(NAMES[:7])
+    revealed = run.revealed(NAMES[:7], NAMES[:7])
+    shares = [revealed[other]["0"] for other in run.others("0")]
+    assert run.needed == 4
+    for chosen in combinations(shares, run.needed - 1):
         assert keys.commit(keys.join(chosen) or b"") != run.sent["0"].commitment

@@ -21,7 +21,8 @@ from fbo_flower.errors import JournalError
 from fbo_flower.simulation import Checkpoint, simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.storage.ledger import Ledger, LedgerEntry, entries, read_ledger
+from fbo_flower.storage.ledger import Ledger, LedgerEntry, entries
+from fbo_flower.storage.read_ledger import read_ledger
 from fbo_flower.strategies import FTS
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,13 @@ NUM_AGENTS = 3
 CASES = {
     "random": ("gp-samples", {}, {}, 3),
     "fts": ("gp-samples", {}, {"num_features": 20}, 4),
+    "dp-fts": ("gp-samples", {}, {"num_features": 6, "sampling_rate": 0.6, "schedule": 0.3}, 4),
+    "dp-fts secure": (
+        "gp-samples",
+        {},
+        {"num_features": 6, "sampling_rate": 1.0, "schedule": 0.3, "secure_sums": 2},
+        4,
+    ),
     "pf-pne": ("garland", {}, {"budget": 300, "max_evaluations_per_round": 100}, None),
     "fed-pne": ("garland", {}, {"budget": 12, "secure_sums": 2}, None),
     "hct": ("garland", {}, {"budget": 60, "max_evaluations_per_round": 25}, None),
@@ -43,7 +51,7 @@ class Federation:
 
     def __init__(self, case: str, faults: dict[int, Fault] | None = None) -> None:
         problem_name, problem_options, self.options, self.num_rounds = CASES[case]
-        self.case = case
+        self.algorithm = case.split(maxsplit=1)[0]
         self.num_agents = 5 if case == "rfms" else NUM_AGENTS
         problem = make_problem(problem_name, self.num_agents, 1, problem_options)
         self.evaluations = 0
@@ -60,7 +68,7 @@ class Federation:
 
     def start(self, journal: Path | None = None, resume: bool = False, **settings: object) -> Study:
         options = {"seed": 5, "num_agents": self.num_agents, "round_timeout": 0.2} | settings
-        strategy = STRATEGIES[self.case](**options, **self.options)  # type: ignore[arg-type]
+        strategy = STRATEGIES[self.algorithm](**options, **self.options)  # type: ignore[arg-type]
         return strategy.start(self.grid, self.num_rounds, journal=journal, resume=resume)
 
 
@@ -187,6 +195,46 @@ def test_a_seed_that_nobody_gave_is_that_of_the_journal(tmp_path: Path) -> None:
     again = federation.start(tmp_path / "j.db", resume=True, seed=None)
     assert rows(first) == rows(again)
     assert first.settings["runs"][0]["seed"] == again.settings["runs"][0]["seed"]
+
+
+@pytest.mark.parametrize("case", ["dp-fts", "dp-fts secure"])
+def test_without_a_seed_a_resumed_study_has_the_noise_that_was_recorded(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation(case)
+    first = federation.start(tmp_path / "j.db", seed=None)
+    again = federation.start(tmp_path / "j.db", resume=True, seed=None)
+    assert rows(first) == rows(again)
+    assert counts(first) == counts(again)
+    with StudyJournal(tmp_path / "j.db") as journal:
+        asks = [event for event in journal.events() if event.kind == "ask" and event.arrays]
+    assert [set(event.arrays) for event in asks] == [{"sampled"}] + 3 * [{"sampled", "sums"}]
+    assert all(event.values["seeded"] is False for event in asks)
+    other = Federation(case).start(tmp_path / "other.db", seed=None)
+    assert rows(first) != rows(other), "agents have the same seeds, the noise is another"
+    assert first.settings["runs"][0]["privacy"]["noise_from"] == "system"
+
+
+def test_once_drawn_from_the_seed_a_study_is_not_private_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation("dp-fts")
+    with monkeypatch.context() as patch:
+        kill_at(patch, 12, committed=True)
+        with pytest.raises(Killed):
+            federation.start(tmp_path / "j.db")
+    study = federation.start(tmp_path / "j.db", resume=True, seed=None)
+    assert study.settings["runs"][0]["privacy"]["noise_from"] == "seed"
+
+
+def test_a_dp_fts_journal_without_recorded_draws_is_refused_and_not_drawn_anew(tmp_path: Path) -> None:
+    federation = Federation("dp-fts")
+    federation.start(tmp_path / "new.db")
+    with StudyJournal(tmp_path / "new.db") as new, StudyJournal(tmp_path / "old.db") as old:
+        old.begin(new.settings or {})
+        old.write([replace(e, arrays={}) if e.kind == "ask" else e for e in new.events()])
+    with pytest.raises(JournalError, match="written by another version"):
+        federation.start(tmp_path / "old.db", resume=True)
 
 
 def test_a_journal_with_a_study_is_not_overwritten(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_best_names_the_first_failure_and_refuses_what_is_no_journal(tmp_path, c
     assert "evaluations: 4, 2 failed, the first with: OSError: no such table" in capsys.readouterr().out
     (tmp_path / "notes.db").write_text("mine")
     assert command(["best", str(tmp_path / "notes.db")]) == 1
-    assert "journal: expected an agent's" in capsys.readouterr().err
+    assert "journal: expected an undamaged fbo-flower agent journal" in capsys.readouterr().err
 
 
 def test_agents_of_an_earlier_version_are_told_nothing():

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import ServerResults, Summand
+from fbo_flower.algorithms.capabilities import ServerResults, Summand, observations_name
 from fbo_flower.algorithms.co_kg import agent as agent_half
 from fbo_flower.algorithms.co_kg import central as centre
 from fbo_flower.algorithms.co_kg import prior
@@ -122,6 +122,12 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
             finished=finished,
         )
         return self._recommend(self._compare(state)) if reports else state
+
+    def sum_name(self, task: Task, agent_state: AgentState) -> str:
+        return observations_name(task, agent_state)
+
+    def skip_sum(self, state: CoKGState) -> CoKGState:
+        return state  # the next round asks again, after one more trial of every agent
 
     def aggregate_sum(self, state: CoKGState, agents: Sequence[str], sums: Mapping[str, Array]) -> CoKGState:
         pooled = prior.from_sums(sums)

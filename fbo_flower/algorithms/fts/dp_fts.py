@@ -10,10 +10,16 @@ Notation: `P` regions, `N` agents, `M` features; `phi_n^i` the weight of agent `
 `sum_n phi_n^i = 1`; `C = S / sqrt(P)` the largest norm of a message; `q` the sampling rate; `z` the noise
 multiplier.
 
-    omega^i = 1/q sum_(n sampled) phi_n^i clip_C(omega_n) + N(0, (z max_n ||phi_n|| C / q)^2 I)      (R)
+    omega^i = 1/q (sum_(n sampled) phi_n^i clip_C(omega_n) + N(0, (z max_n ||phi_n|| C)^2 I))      (R)
 
-One agent changes the `P` sums together by at most `||phi_n|| C / q`, so a release is a sampled Gaussian
-mechanism with multiplier `z`. The paper bounds `||phi_n|| C` by `max phi S`, which is up to `sqrt(P)` larger.
+`phi` is a softmax over all registered agents, whether they are present or not. So when one agent takes no
+part, the other agents' terms stay as they are, and the `P` sums together change by at most `||phi_n|| C / q`.
+A release is a sampled Gaussian mechanism with multiplier `z`. (Normalised over the agents that are present,
+the sums would change by up to twice as much.) The paper bounds `||phi_n|| C` by `max phi S`, which is up to
+`sqrt(P)` larger.
+
+Messages and their shares are cut off to a fixed-point grid and the noise is a discrete Gaussian on that grid
+(`numerics.noise_grid`). The server's noise and its sample are secret draws: see `DrawsInSecret`.
 
 [Dai2021] Dai, Low, Jaillet: Differentially private federated Bayesian optimization with distributed
 exploration, NeurIPS 2021.
@@ -23,12 +29,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import ServerResults, Summand
+from fbo_flower.algorithms.capabilities import ServerResults, Summand, observations_name
 from fbo_flower.algorithms.fts.dp_options import Collection, DPFTSOptions, DPFTSState
 from fbo_flower.algorithms.fts.schedules import own_probability
 from fbo_flower.algorithms.progress import once_per_trial
@@ -50,7 +57,10 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.regions import Boxes, BoxwiseLinearFunction
+from fbo_flower.numerics.arrays import IntArray
+from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.numerics.linalg import cholesky
+from fbo_flower.numerics.noise_grid import add_noise, grid_step, to_steps
 from fbo_flower.numerics.privacy import clip_norm
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
@@ -69,7 +79,35 @@ class DPFTS(DPFTSOptions):
         space = federation.space
         lengthscales = np.broadcast_to(np.asarray(self.lengthscale, dtype=np.float64), (space.num_features,))
         features = rff.draw_features(self.num_features, lengthscales, space.num_features, rng)
-        return DPFTSState(space, features)
+        return self._assign_regions(DPFTSState(space, features), sorted(federation.agents, key=natural_key))
+
+    def secret_draws(
+        self,
+        state: DPFTSState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        uniform: Uniform,
+    ) -> dict[str, AnyArray]:
+        """Return the sums of the next release with noise, and which registered agents are sampled.
+
+        Returns
+        -------
+        `sums` `(P, M)`, if a release is due, and `sampled`, positions in `state.regions` with the agents
+        that are present added. Every registered agent is sampled independently with probability `q`.
+        """
+        if phase is not Phase.TRAIN or not present:
+            return {}
+        draws: dict[str, AnyArray] = {}
+        if state.collection is not None and not self._sum_failed(state.collection):
+            draws["sums"] = self._noisy_sums(state, uniform)
+        rate = Fraction(self.sampling_rate)  # q, exactly
+        registered = self._assign_regions(state, present).regions
+        coins = [uniform(rate.denominator) < rate.numerator for _ in registered]
+        return {**draws, "sampled": np.flatnonzero(coins)}
+
+    def with_draws(self, state: DPFTSState, draws: Mapping[str, AnyArray]) -> DPFTSState:
+        return replace(state, drawn=draws)
 
     def ask(
         self,
@@ -81,9 +119,13 @@ class DPFTS(DPFTSOptions):
     ) -> tuple[DPFTSState, dict[str, Task]]:
         if phase is not Phase.TRAIN or not present:
             return state, {}
+        if state.drawn is None:
+            raise ConfigError(
+                "dp-fts: expected the results of secret_draws, got none; call with_draws before ask"
+            )
         seed = int(rng.integers(2**63))
-        state = self._assign_regions(self._release(state, rng), present)
-        state = self._collect(state, server_round, present, rng)
+        state = self._assign_regions(self._release(state), present)
+        state = replace(self._collect(state, server_round, present), drawn=None)
         tasks: dict[str, Task] = {}
         sent = dict(state.sent)
         for agent in present:
@@ -119,6 +161,12 @@ class DPFTS(DPFTSOptions):
                 messages[agent] = message if self.noise == "local" else clip_norm(message, bound)
         return replace(state, collection=replace(state.collection, messages=messages))
 
+    def sum_name(self, task: Task, agent_state: AgentState) -> str:
+        return observations_name(task, agent_state)
+
+    def skip_sum(self, state: DPFTSState) -> DPFTSState:
+        return state  # `_release` finds no total and releases nothing
+
     def aggregate_sum(
         self, state: DPFTSState, agents: Sequence[str], sums: Mapping[str, Array]
     ) -> DPFTSState:
@@ -136,6 +184,7 @@ class DPFTS(DPFTSOptions):
         return ServerResults(
             privacy={
                 "noise": self.noise,
+                **({} if central else {"noise_from": "agents"}),
                 "epsilon": epsilon if np.isfinite(epsilon) else None,  # None: without noise there is no bound
                 "delta": self.delta,
                 "releases" if central else "messages": count,
@@ -162,33 +211,57 @@ class DPFTS(DPFTSOptions):
             )
         return replace(state, features=features, weights=weights)
 
-    def _release(self, state: DPFTSState, rng: np.random.Generator) -> DPFTSState:
-        """Release the sums of the collected messages with noise (R), and discard the messages."""
-        if state.collection is None:
-            return state
+    def _sum_failed(self, collection: Collection) -> bool:
+        return bool(self.secure_sums) and collection.total is None
+
+    def _noisy_sums(self, state: DPFTSState, uniform: Uniform) -> Array:
+        """Return the sums of the collected messages with noise (R)."""
         collection = state.collection
-        if self.secure_sums and collection.total is None:
-            return replace(state, collection=None)  # the secure sum failed: nothing is released
-        sums = np.zeros((self._num_regions(state.space), self.num_features))
-        for agent in sorted(collection.messages, key=natural_key):
-            sums += np.outer(collection.shares[agent], collection.messages[agent])  # phi_n^i omega_n
-        sums = (sums if collection.total is None else collection.total) / self.sampling_rate  # 1/q
-        if self.noise == "central":  # z max_n ||phi_n|| C
-            stddev = self.noise_multiplier * collection.largest * self._bound(state.space)
-            sums += stddev / self.sampling_rate * rng.standard_normal(sums.shape)
-        return replace(state, collection=None, weights=sums, num_releases=state.num_releases + 1)
+        assert collection is not None
+        if self.noise == "local":
+            sums = np.zeros((self._num_regions(state.space), self.num_features))
+            for agent in sorted(collection.messages, key=natural_key):
+                sums += np.outer(collection.shares[agent], collection.messages[agent])
+            return (sums if collection.total is None else collection.total) / self.sampling_rate
+        bound = self._bound(state.space)
+        stddev = self.noise_multiplier * collection.largest * bound  # z max_n ||phi_n|| C
+        noisy = add_noise(self._clear_sums(state), stddev, self._step(state.space), uniform)
+        return noisy / self.sampling_rate  # 1/q
+
+    def _clear_sums(self, state: DPFTSState) -> IntArray:
+        """Return `sum_n phi_n^i clip_C(omega_n)` in steps of the grid, `(P, M)`, exactly."""
+        collection, step = state.collection, self._step(state.space)
+        assert collection is not None
+        if collection.total is not None:
+            return np.rint(collection.total / step).astype(np.int64)
+        steps = np.zeros((self._num_regions(state.space), self.num_features), dtype=np.int64)
+        for agent, message in collection.messages.items():
+            steps += to_steps(np.outer(collection.shares[agent], message), step)  # phi_n^i omega_n
+        return steps
+
+    def _release(self, state: DPFTSState) -> DPFTSState:
+        """Release the sums that were drawn for the collected messages, and discard the messages."""
+        state, drawn = replace(state, collection=None), state.drawn or {}
+        if "sums" not in drawn:
+            return state  # nothing was collected, or the secure sum failed
+        return replace(state, weights=floats(drawn["sums"]), num_releases=state.num_releases + 1)
 
     def _assign_regions(self, state: DPFTSState, present: Sequence[str]) -> DPFTSState:
-        """Assign every new agent the next region in turn, for its initial design."""
+        """Register new agents: assign each the next region in turn, for its initial design.
+
+        Registration is public. A new agent changes the shares of all agents from the next release on.
+        """
         regions, count = dict(state.regions), self._num_regions(state.space)
         for agent in present:
             regions.setdefault(agent, len(regions) % count)
         return replace(state, regions=regions)
 
-    def _collect(
-        self, state: DPFTSState, server_round: int, present: Sequence[str], rng: np.random.Generator
-    ) -> DPFTSState:
-        """Sample the agents of the next release, if one is due and the privacy budget allows it."""
+    def _collect(self, state: DPFTSState, server_round: int, present: Sequence[str]) -> DPFTSState:
+        """Ask the sampled agents for messages, if a release is due and the privacy budget allows it.
+
+        Who is present decides whether a release is needed and whether the sample suffices for a secure sum.
+        That is public. Shares, the sample and the noise do not depend on it.
+        """
         if (server_round - 1) % self.release_every or state.spent or not self._needed(state, present):
             return state
         counts = dict(state.num_messages)
@@ -198,9 +271,10 @@ class DPFTS(DPFTSOptions):
             affordable = [agent for agent in present if self.affords(counts.get(agent, 0) + 1)]
         if not affordable:
             return replace(state, spent=True)
-        shares = self._shares(state, present)
-        drawn = rng.random(len(present)) < self.sampling_rate  # each agent with probability q
-        sampled = [a for a, taken in zip(present, drawn, strict=True) if taken and a in affordable]
+        shares = self._shares(state)
+        registered, drawn = list(shares), state.drawn or {}
+        taken = {registered[i] for i in np.asarray(drawn.get("sampled", ()), dtype=np.int64)}
+        sampled = [agent for agent in present if agent in taken and agent in affordable]
         if len(sampled) < self.secure_sums:
             return state  # the sample is too small for a secure sum: no release in this round
         for agent in sampled:
@@ -216,14 +290,14 @@ class DPFTS(DPFTSOptions):
         ends = [max(state.progress.of(agent) + 1, self.num_initial) for agent in present]
         return any(own_probability(self.schedule, end - self.num_initial + 1) < 1 for end in ends)
 
-    def _shares(self, state: DPFTSState, present: Sequence[str]) -> dict[str, Array]:
-        """Return `phi_n (P,)` of every agent: a softmax over agents that gets flatter with every release."""
+    def _shares(self, state: DPFTSState) -> dict[str, Array]:
+        """Return `phi_n (P,)` of every registered agent: a softmax that gets flatter with every release."""
         count = self._num_regions(state.space)
         advantage = max(0.0, 1.0 - state.num_releases / self.region_releases)
-        explored = np.array([state.regions[agent] for agent in present])[:, None] == np.arange(count)
+        explored = np.array(list(state.regions.values()))[:, None] == np.arange(count)
         raw = np.exp(self.region_weight * advantage * (explored - 1.0))  # (N, P)
         shares = raw / raw.sum(axis=0)
-        return dict(zip(present, shares, strict=True))
+        return dict(zip(state.regions, shares, strict=True))
 
     def _advice(self, state: DPFTSState, trial: int, rng: np.random.Generator) -> dict[str, AnyArray]:
         """Toss the coin: return nothing with probability `p_t` (own surrogate), else the last release."""
@@ -261,12 +335,22 @@ class DPFTS(DPFTSOptions):
             phi = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))(x)
             weights = clip_norm(self._message(phi, y, rng), bound)  # clip_C(omega_n)
         elif self.noise == "central":
-            return Payload()
-        if self.noise == "local":  # also without a success: the message must not reveal that
-            weights = weights + 2 * bound * self.noise_multiplier * rng.standard_normal(len(weights))
-        if self.secure_sums:
-            return Payload({"sums": np.outer(floats(task.arrays["shares"]), weights)})
-        return Payload({"weights": weights})
+            return Payload()  # with local noise zeros are sent: the message must not reveal this
+        step = self._step(agent_state.space)
+        return Payload({"weights": to_steps(weights, step) * step})
+
+    def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
+        """Add local noise to the message, then multiply it by the shares if it goes into a secure sum."""
+        if "weights" not in payload.arrays:
+            return payload
+        weights, step = floats(payload.arrays["weights"]), self._step(agent_state.space)
+        if self.noise == "local":
+            stddev = 2 * self._bound(agent_state.space) * self.noise_multiplier  # two messages differ by 2 C
+            weights = add_noise(to_steps(weights, step), stddev, step, uniform)
+        if not self.secure_sums:
+            return Payload({"weights": weights})
+        sums = np.outer(floats(task.arrays["shares"]), weights)
+        return Payload({"sums": to_steps(sums, step) * step if self.noise == "central" else sums})
 
     def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
         if not self.secure_sums or not task.values.get("message"):
@@ -301,6 +385,10 @@ class DPFTS(DPFTSOptions):
     def _bound(self, space: SearchSpace) -> float:
         """Return `C`, the largest norm of a message."""
         return float(self.clip / np.sqrt(self._num_regions(space)))
+
+    def _step(self, space: SearchSpace) -> float:
+        """Return the step of the fixed-point grid of messages and sums."""
+        return grid_step(self._bound(space), self.noise_multiplier)
 
     # -- what may cross the wire ---------------------------------------------------------------
 

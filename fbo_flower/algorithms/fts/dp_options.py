@@ -28,8 +28,8 @@ class Collection:
 
     Parameters
     ----------
-    shares : sampled agent -> `phi_n (P,)`, its weight in the sum of every region
-    largest : `max_n ||phi_n||` over all agents, sampled or not
+    shares : sampled agent that is present -> `phi_n (P,)`, its weight in the sum of every region
+    largest : `max_n ||phi_n||` over all registered agents, sampled or not, present or not
     messages : agent -> its clipped message `(M,)`
     total : `(P, M)`, the sum of weights times messages, if it came as a secure sum
     """
@@ -48,13 +48,14 @@ class DPFTSState:
     ----------
     space, progress : the search space; every agent's next trial
     features : the shared random features
-    regions : agent -> the region of its initial design
+    regions : registered agent -> the region of its initial design; also of agents that are not present
     collection : messages for the next release; None: no release is being prepared
     weights : `(P, M)`, the last release; None before the first
     num_releases : releases made so far
     num_messages : agent -> how often it was asked for a message
     spent : whether the privacy budget did not allow a release that was due
     sent : agent -> trial and advice of its last task, so that a lost task is sent again unchanged
+    drawn : results of the secret draws for the next `ask`; None: they have not been made
     """
 
     space: SearchSpace
@@ -67,6 +68,7 @@ class DPFTSState:
     num_messages: Mapping[str, int] = field(default_factory=dict)
     spent: bool = False
     sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
+    drawn: Mapping[str, AnyArray] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +79,12 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
     ----------
     noise : who adds the noise. "central" (the paper): the server adds it to every sum before it sends the
         sum to an agent; agents trust the server with their messages. "local": every agent adds it to its own
-        message before it sends the message
+        message before it sends the message. Either way it is discrete Gaussian noise on a fixed-point grid,
+        from the operating system's generator unless the strategy (central) or the agent (local) has a seed
     noise_multiplier : `z`, standard deviation of the noise divided by the largest change that one agent can
         cause; 0: no noise and no privacy
-    sampling_rate : `q`, the probability that an agent is in a sum
+    sampling_rate : `q`, the probability that a registered agent is in a sum. It lowers epsilon for central
+        noise without secure sums only; otherwise 1 gives the least noise for the same epsilon
     clip : `S`; every message is scaled down to a norm of at most `S / sqrt(P)`
     delta : `delta` of `(epsilon, delta)`; choose it smaller than 1 divided by the number of agents
     max_epsilon : privacy budget: a release that would exceed this epsilon is not made; None: no limit
@@ -102,7 +106,7 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
         because smooth messages of small norm lose least by clipping and noise
     secure_sums : smallest number of sampled agents in a secure sum: the server sees the sum of their messages
         but no single one, and a smaller sample makes no release. Agents clip their messages themselves,
-        unchecked. 0: the server sees all messages
+        unchecked. Sampling does not lower epsilon then. 0: the server sees all messages
     """
 
     noise: str = "central"
@@ -156,11 +160,15 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
     def epsilon(self, count: int) -> float:
         """Return `epsilon` after `count` releases, or with local noise after `count` messages of one agent.
 
-        Central noise: neighbouring data sets differ by one agent, which is in a sum with probability `q`.
-        Local noise: they differ in all observations of one agent, and the server knows which agents sent a
-        message, so sampling does not help.
+        Central noise: neighbouring federations have the same registered agents. In one of them the messages
+        of one agent are replaced by zeros, as if it took no part. An agent is in a sum with probability `q`.
+        With secure sums `q` does not count, because a sample that is too small makes no release: if a
+        release is made, the agent was in it with a larger probability than `q`.
+
+        Local noise: neighbouring data sets differ in all observations of one agent, and the server knows
+        which agents sent a message, so sampling does not help.
         """
-        rate = self.sampling_rate if self.noise == "central" else 1.0
+        rate = self.sampling_rate if self.noise == "central" and not self.secure_sums else 1.0
         if count == 0:
             return 0.0
         if self.noise_multiplier < LEAST_MULTIPLIER:

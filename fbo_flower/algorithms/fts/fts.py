@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import Summand
+from fbo_flower.algorithms.capabilities import Summand, observations_name
 from fbo_flower.algorithms.fts import mixture
 from fbo_flower.algorithms.fts.advice import AdviceSelector
 from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target
@@ -130,6 +130,16 @@ class FTS(FTSOptions):
             log_likelihoods=likelihoods,
             answered=state.answered.union(answered),
         )
+
+    def sum_name(self, task: Task, agent_state: AgentState) -> str:
+        return observations_name(task, agent_state)
+
+    def skip_sum(self, state: FTSState) -> FTSState:
+        """Ask again after more trials; if some agents make none, take the middle of the grid instead."""
+        if self.targets == "all":
+            return state
+        middle = np.arange(len(LENGTHSCALE_GRID)) == len(LENGTHSCALE_GRID) // 2
+        return replace(state, log_likelihoods={"": middle.astype(np.float64)})
 
     def aggregate_sum(self, state: FTSState, agents: Sequence[str], sums: Mapping[str, Array]) -> FTSState:
         return replace(state, log_likelihoods={"": sums["log_likelihoods"]})

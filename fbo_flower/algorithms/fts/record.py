@@ -45,14 +45,15 @@ RECORDS = (
             ),
         },
         inference="With central noise the server sees the messages without noise; epsilon bounds what "
-        "everybody else learns. With local noise the bound on epsilon holds against the server too.",
+        "everybody else learns. With local noise the bound on epsilon holds against the server too. Noise "
+        "that is drawn from a seed, as in simulations, bounds nothing.",
         summed=frozenset({"weights"}),
         inference_with_sums="From many sums with changing members the server can estimate the average of "
         "each agent's messages.",
         attack="fts",
         style=PlotStyle("#56B4E9", "-."),
         page="docs/papers/dp_fts.md",
-        caution="The noise is drawn from the strategy's `seed`: outside simulation leave it at None. "
-        "Anybody who knows the seed can subtract the noise.",
+        caution="Outside simulation leave the strategy's `seed` at None: noise then comes from the operating "
+        "system. With a seed it is drawn from the seed, and anybody who knows the seed can subtract it.",
     ),
 )

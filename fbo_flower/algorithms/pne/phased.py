@@ -72,6 +72,7 @@ class PNEState:
     spent : agent -> trials that it made at this depth, failed ones included
     failed : agent -> how many of these failed; only with secure sums
     merged : the secure sum of this depth, turned into statistics over all agents; None: there is none yet
+    skipped : whether the secure sum of this depth failed, so that none of its cells is eliminated
     """
 
     dim: int
@@ -88,6 +89,7 @@ class PNEState:
     spent: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, int] = field(default_factory=dict)
     merged: elimination.Merged | None = None
+    skipped: bool = False
 
 
 class PhasedPNE(Bandit[PNEState]):
@@ -161,6 +163,14 @@ class PhasedPNE(Bandit[PNEState]):
                 failed[agent] = failed.get(agent, 0) + report.num_failed
         state = replace(state, progress=progress, means=means, counts=counts, synced=in_order(synced))
         return replace(state, spent=in_order(spent), failed=in_order(failed))
+
+    def sum_name(self, task: Task, agent_state: AgentState) -> str:
+        return f"depth {int(task.values['depth'])}"
+
+    def skip_sum(self, state: PNEState) -> PNEState:
+        """Divide all cells of this depth, unless nobody had evaluations left for it."""
+        any_pulls = any(spent > state.failed.get(agent, 0) for agent, spent in state.spent.items())
+        return replace(state, skipped=any_pulls)
 
     def aggregate_sum(self, state: PNEState, agents: Sequence[str], sums: Mapping[str, Array]) -> PNEState:
         found = elimination.merge_sums(*(sums[name] for name in SUMS))
@@ -240,7 +250,8 @@ class PhasedPNE(Bandit[PNEState]):
         """Ask for `ceil(tau_h / M)` pulls of each active cell [Li2024, Alg. 2, line 6]."""
         pulls = self.constants(len(state.agents)).pulls_per_client(state.depth, len(state.agents))
         wanted = np.full(len(state.active), min(pulls, self.budget), dtype=np.int64)
-        return replace(state, wanted=wanted, means={}, counts={}, spent={}, failed={}, merged=None)
+        state = replace(state, means={}, counts={}, spent={}, failed={}, merged=None, skipped=False)
+        return replace(state, wanted=wanted)
 
     def _is_stuck(self, state: PNEState, agent: str) -> bool:
         """Return whether an agent made twice the trials of this depth and still has pulls to make.
@@ -255,6 +266,8 @@ class PhasedPNE(Bandit[PNEState]):
         waiting = [a for a in present if state.progress.of(a) < self.budget]
         constants = self.constants(len(state.agents))
         if self.secure_sums:  # one sum per depth: the difference of two would be a late agent's report
+            if state.skipped and not state.stage_two:
+                return self._deeper(state, state.active)  # nothing is known: all cells survive
             return state if state.stage_two or state.merged is None else self._eliminate(state, state.merged)
         if state.stage_two or not state.counts:
             return state

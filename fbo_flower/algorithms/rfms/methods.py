@@ -17,15 +17,26 @@ from fbo_flower.numerics.arrays import BoolArray
 
 METHODS = ("lso", "fso", "fmo", "ehvi", "rand_mo")
 SHIP = ("own", "mean", "max", "guarded")
+REFERENCES = ("front", "ones")
 GUESSING = 0.5  # misclassification rate of guessing between two classes
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method and the `alpha` of "fso"."""
+    """A method with the options that it reads; see `RFMS`.
+
+    Parameters
+    ----------
+    name : one of `METHODS`
+    alpha : of "fso"
+    reference : reference point of "ehvi", one of `REFERENCES`
+    incumbent : of "lso", "fso" and "fmo", one of `proposals.INCUMBENTS`
+    """
 
     name: str
     alpha: float
+    reference: str = "front"
+    incumbent: str = "mean"
 
     def combined(self, losses: Array) -> Array:
         """Return the method's objective, `(n,)`; for a method with two objectives, their mean [Eq. 4].
@@ -72,13 +83,13 @@ class Method:
         losses : `(n, 2)`, finite
         """
         if self.name == "ehvi":
-            return proposals.plan_volume_improvement(features, losses)
+            corner = np.ones(2) if self.reference == "ones" else None
+            return proposals.plan_volume_improvement(features, losses, corner)
         if self.name == "fmo":
             weights = scalarization.draw_weights(2, rng)
-            return proposals.plan_improvement(
-                features, scalarization.tchebycheff(scalarization.normalise(losses), weights)
-            )
-        return proposals.plan_improvement(features, self.combined(losses))
+            values = scalarization.tchebycheff(scalarization.normalise(losses), weights)
+            return proposals.plan_improvement(features, values, self.incumbent)
+        return proposals.plan_improvement(features, self.combined(losses), self.incumbent)
 
     def propose(self, state: RFMSState, rng: np.random.Generator) -> Array:
         """Return the next point `(D,)`: the maximiser of the acquisition function [Sun2019, Alg. 1, line 13].

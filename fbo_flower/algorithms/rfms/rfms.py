@@ -34,7 +34,7 @@ import numpy as np
 from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.records import AnyArray, Federation, Phase, Report, Scalar, Task
-from fbo_flower.algorithms.rfms.methods import METHODS, SHIP, Method, shipped
+from fbo_flower.algorithms.rfms.methods import METHODS, REFERENCES, SHIP, Method, shipped
 from fbo_flower.algorithms.rfms.results import results as server_results
 from fbo_flower.algorithms.rfms.site import MAX_MODELS, Sites, digest
 from fbo_flower.algorithms.rfms.state import (
@@ -47,6 +47,7 @@ from fbo_flower.algorithms.rfms.state import (
     write_trials,
 )
 from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.acquisition.proposals import INCUMBENTS
 
 OPENBOX, CURATOR, LOCKBOX = ROLES = ("openbox", "curator", "lockbox")
 _SWEEPS = 2  # at the end, a site that did not judge a model is asked once more
@@ -62,6 +63,12 @@ class RFMS(Sites[RFMSState]):
         `J_r` is the curators' loss; "fmo": minimise both, by ParEGO; "ehvi": minimise both, by expected
         hypervolume improvement; "rand_mo": random search
     alpha : weight of `J_l` in "fso"
+    volume_reference : reference point of the area that "ehvi" enlarges. "front": a tenth of the range of all
+        losses beyond the ends of the front of posterior means, computed anew for each proposal; "ones":
+        (1, 1), as in the paper's volume, for losses between 0 and 1
+    improve_on : what expected improvement ("lso", "fso", "fmo") improves on. "mean": the best posterior mean
+        at a configuration tried; "observed": the best loss observed, as in mlrMBO, which the paper uses. With
+        noisy losses "observed" explores more
     num_initial : random configurations at the start. With the same seed they are the same for every method
         except "rand_mo"
     num_trials : configurations in all
@@ -80,6 +87,8 @@ class RFMS(Sites[RFMSState]):
 
     method: str = "fmo"
     alpha: float = 0.5
+    volume_reference: str = "front"
+    improve_on: str = "mean"
     num_initial: int = 20
     num_trials: int = 60
     ship: str = "own"
@@ -88,10 +97,16 @@ class RFMS(Sites[RFMSState]):
     def __post_init__(self) -> None:
         check_choice("method", self.method, METHODS)
         check_number("alpha", self.alpha, 0, 1)
+        check_choice("volume_reference", self.volume_reference, REFERENCES)
+        check_choice("improve_on", self.improve_on, INCUMBENTS)
         check_number("num_initial", self.num_initial, 1, MAX_MODELS, integer=True)
         check_number("num_trials", self.num_trials, 1, MAX_MODELS, integer=True)
         check_choice("ship", self.ship, SHIP)
         check_number("attempts", self.attempts, 1, 1000, integer=True)
+
+    @property
+    def _method(self) -> Method:
+        return Method(self.method, self.alpha, self.volume_reference, self.improve_on)
 
     # -- the server's half ---------------------------------------------------------------------------
 
@@ -156,10 +171,8 @@ class RFMS(Sites[RFMSState]):
             return state, {}
         trial = len(state.trials)
         if state.point is None:
-            if trial < len(state.design):
-                point = state.design[trial]  # line 4
-            else:
-                point = Method(self.method, self.alpha).propose(state, rng)  # line 13
+            given = trial < len(state.design)
+            point = state.design[trial] if given else self._method.propose(state, rng)  # lines 4 and 13
             state = replace(state, point=point, attempts=0)
         assert state.point is not None
         task = Task(Phase.TRAIN, server_round, trial, 1, {"point": state.point[None, :]})
@@ -232,7 +245,7 @@ class RFMS(Sites[RFMSState]):
 
     def _selected(self, state: RFMSState) -> list[int]:
         """Return the trials on the front and the one to ship [Sun2019, Alg. 1, lines 22-25]."""
-        best = shipped(state, self.ship, Method(self.method, self.alpha))
+        best = shipped(state, self.ship, self._method)
         return sorted(set(state.front()) | ({best} if best is not None else set()))
 
     # -- FINISH ------------------------------------------------------------------------------------------
@@ -286,5 +299,5 @@ class RFMS(Sites[RFMSState]):
 
     def results(self, state: RFMSState) -> ServerResults:
         """Return all trials with their losses at every site, and the configuration that is shipped."""
-        best = shipped(state, self.ship, Method(self.method, self.alpha))
+        best = shipped(state, self.ship, self._method)
         return server_results(state, best)

@@ -132,7 +132,8 @@ def paired(weighted: Iterable[Key]) -> list[Key]:
 
 def directories(path: Path, size: Size) -> tuple[Path, Path, Path]:
     """Return the directories of tables, replays and outcomes."""
-    played = {"fitter": rfms_replay.together.__name__, **asdict(size)}
+    # "corner" keeps replays from before the reference point of "ehvi" changed apart
+    played = {"fitter": rfms_replay.together.__name__, "corner": "posterior means", **asdict(size)}
     replays = open_directory(path / "replays", {"experiment": "rfms-replays", **played})
     measured = {"experiment": "rfms-outcomes", "choices": CHOICES, **played}
     return path / "tables", replays, open_directory(path / "outcomes", measured)

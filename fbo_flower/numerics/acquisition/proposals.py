@@ -6,8 +6,9 @@ useful gradient even where the improvement itself underflows [Ament2023].
 
 Many losses are equal or nearly equal (half of all random configurations give a constant classifier), and
 points may repeat. So equal points are merged and their losses averaged, the noise is fitted, and losses that
-differ only by rounding count as equal; `linalg.cholesky` adds jitter if still needed. The incumbent is the
-largest posterior mean at an observed point, because a single low loss may be due to noise.
+differ only by rounding count as equal; `linalg.cholesky` adds jitter if still needed. By default the
+incumbent is the largest posterior mean at an observed point, because a single low loss may be due to noise.
+For two losses the front is that of the posterior means; the default reference point is computed from it.
 
 [Ament2023] Ament, Daulton, Eriksson, Balandat, Bakshy. Unexpected improvements to expected improvement for
 Bayesian optimization. NeurIPS 2023.
@@ -35,6 +36,7 @@ NUM_CANDIDATES = 512
 MIN_DISTANCE = 0.005
 LEAST_STDDEV = 1e-9  # in units of a standardised loss
 LEAST_VOLUME = 1e-300
+INCUMBENTS = ("mean", "observed")
 REFERENCE_MARGIN = 0.1  # distance from the worst losses of the front, relative to the range of all losses
 
 
@@ -133,19 +135,24 @@ class ProposalPlan:
         return self.build([gp.posterior(self.x, y, h) for y, h in pairs])
 
 
-def plan_improvement(x: Array, losses: Array) -> ProposalPlan:
+def plan_improvement(x: Array, losses: Array, incumbent: str = "mean") -> ProposalPlan:
     """Return the plan for the logarithm of the expected improvement of one loss.
 
     Parameters
     ----------
     x : `(n, F)`, features of the points, `n > 0`
     losses : `(n,)`, finite
+    incumbent : one of `INCUMBENTS`; what to improve on: "mean", the best posterior mean at an observed point,
+        or "observed", the best observation
     """
+    if incumbent not in INCUMBENTS:
+        raise ConfigError(f"incumbent: expected one of {', '.join(INCUMBENTS)}, got {incumbent!r}")
     x, merged = merge_equal(x, losses[:, None])
 
     def build(posteriors: Sequence[gp.Posterior]) -> LogImprovement:
         (posterior,) = posteriors
-        return LogImprovement(posterior, float(posterior.predict(x)[0].max()))
+        best = posterior.y if incumbent == "observed" else posterior.predict(x)[0]
+        return LogImprovement(posterior, float(best.max()))
 
     return ProposalPlan(x, (standardise(-merged[:, 0]),), build)
 
@@ -157,26 +164,29 @@ def plan_volume_improvement(x: Array, losses: Array, reference: Array | None = N
     ----------
     x : `(n, F)`, features of the points, `n > 0`
     losses : `(n, 2)`, finite
-    reference : `(2,)`, reference point of the hypervolume; None: the worst losses of the front plus a tenth
-        of the range of all losses
+    reference : `(2,)`, reference point of the hypervolume; None: the worst losses of the front of posterior
+        means plus a tenth of the range of all losses
     """
     x, merged = merge_equal(x, losses)
-    if reference is None:
-        front = merged[pareto.non_dominated(merged)]
-        span = np.ptp(merged, axis=0)
-        reference = front.max(axis=0) + REFERENCE_MARGIN * np.where(span > 0, span, 1.0)
+    targets = tuple(standardise(-column) for column in merged.T)
     offset = merged.mean(axis=0)
     stddev = merged.std(axis=0)
     scale = np.where(stddev > 1e-12 * np.abs(merged).max(axis=0), stddev, 1.0)
-    corner = (reference - offset) / scale
+    span = np.ptp(targets, axis=1)
+    margin = REFERENCE_MARGIN * np.where(span > 0, span, 1.0)
 
     def build(posteriors: Sequence[gp.Posterior]) -> LogVolumeImprovement:
         first, second = posteriors
         # the front of the posterior means at the observed points, like the incumbent for one loss
         believed = np.stack([-posterior.predict(x)[0] for posterior in posteriors], axis=1)
+        if reference is None:
+            # the observed front can end before the believed one; a corner from it would cut off the ends
+            corner = believed[pareto.non_dominated(believed)].max(axis=0) + margin
+        else:
+            corner = (reference - offset) / scale
         return LogVolumeImprovement((first, second), believed, corner)
 
-    return ProposalPlan(x, tuple(standardise(-column) for column in merged.T), build)
+    return ProposalPlan(x, targets, build)
 
 
 def improvement(x: Array, losses: Array, rng: np.random.Generator, *, kernel: str = KERNEL) -> Differentiable:

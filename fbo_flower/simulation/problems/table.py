@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
-from zipfile import BadZipFile
-
-import numpy as np
 
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.scattered import DelaunayInterpolant
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
 from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage.files import read_arrays
 
 PREFIX = "table:"
 FORMAT = "fbo-flower table 1"
@@ -116,17 +114,17 @@ def read_table(file: str) -> TableData:
 @lru_cache(maxsize=8)
 def _read(path: str, modified: int) -> TableData:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            names = ("agent", "points", "values", "check_agent", "check_points", "check_values")
-            agent, points, values, check_agent, check_points, check_values = (file[n] for n in names)
+        file = read_arrays(path)
+        header = json.loads(str(file["header"]))
+        names = ("agent", "points", "values", "check_agent", "check_points", "check_values")
+        agent, points, values, check_agent, check_points, check_values = (file[n] for n in names)
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise ValueError(f"format: expected {FORMAT!r}")
         space = SearchSpace.from_json(json.dumps(header["space"]))
         count = int(agent.max()) + 1
         surfaces = tuple(DelaunayInterpolant(points[agent == a], values[agent == a]) for a in range(count))
         checks = tuple((check_points[check_agent == a], check_values[check_agent == a]) for a in range(count))
-    except (FBOError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+    except (FBOError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path}: expected a file made by fbo-flower tabulate ({error})") from error
     if points.shape[1] != space.dimension:
         raise ConfigError(f"{path}: expected {space.dimension} columns of points, got {points.shape[1]}")

@@ -251,12 +251,29 @@ def test_roles_that_do_not_fit_are_refused_before_anything_is_asked(roles, match
         ({"alpha": 1.5}, "alpha"),
         ({"num_trials": 0}, "num_trials"),
         ({"ship": "best"}, "own, mean, max"),
+        ({"volume_reference": "worst"}, "front, ones"),
+        ({"improve_on": "best"}, "mean, observed"),
         ({"attempts": 0}, "attempts"),
     ],
 )
 def test_unusable_options_are_config_errors(options, match):
     with pytest.raises(ConfigError, match=match):
         RFMS(**options)
+
+
+def test_a_method_passes_its_reference_point_and_incumbent_on():
+    rng = generator(0, "noisy")
+    x = rng.random((20, 2))
+    losses = 0.3 + 0.1 * rng.standard_normal((20, 2))
+
+    def surface(name, **options):
+        return Method(name, 0.5, **options).plan(x, losses, generator(1)).fitted("matern52", generator(2))
+
+    ones = surface("ehvi", reference="ones").reference
+    np.testing.assert_allclose(ones, (1.0 - losses.mean(axis=0)) / losses.std(axis=0))
+    assert (surface("ehvi").reference < ones).all()
+    for name in ("lso", "fso", "fmo"):
+        assert surface(name, incumbent="observed").best > surface(name).best
 
 
 # -- who answers, and what ---------------------------------------------------------------------------

@@ -1,9 +1,13 @@
+from itertools import pairwise
+
 import moocore
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.integrate import quad
+from scipy.stats import norm
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition import pareto
@@ -73,6 +77,28 @@ def test_the_expected_improvement_is_the_mean_over_draws(num_observed):
     for mean, stddev, value in zip(means, stddevs, values, strict=True):
         draws = np.array([added_area(point, losses) for point in mean + stddev * z])
         assert value == pytest.approx(draws.mean(), abs=4.5 * draws.std() / np.sqrt(len(z)) + 1e-7)
+
+
+def integrated_improvement(mean, stddev, losses):
+    """EHVI as an integral over the first loss: P(Y_1 < u) times the expected gain below the front at u."""
+
+    def gain(u):
+        covered = losses[losses[:, 0] <= u, 1]
+        t = min(1.0, covered.min(initial=1.0))  # height of the free strip at u
+        z = (t - mean[1]) / stddev[1]
+        return norm.cdf((u - mean[0]) / stddev[0]) * stddev[1] * (z * norm.cdf(z) + norm.pdf(z))
+
+    edges = sorted({mean[0] - 12 * stddev[0], *losses[losses[:, 0] < 1.0, 0].tolist(), 1.0})
+    return sum(quad(gain, a, b, epsabs=1e-13, epsrel=1e-11, limit=200)[0] for a, b in pairwise(edges))
+
+
+@pytest.mark.parametrize("num_observed", [0, 1, 7])
+def test_the_expected_improvement_is_the_integral_over_the_first_loss(num_observed):
+    losses = 1.2 * rng(1).random((num_observed, 2))  # some lie beyond the reference point
+    means, stddevs = rng(8).random((12, 2)), 0.05 + 0.3 * rng(9).random((12, 2))
+    values, _, _ = pareto.expected_improvement(means, stddevs, losses, REFERENCE)
+    expected = [integrated_improvement(*pair, losses) for pair in zip(means, stddevs, strict=True)]
+    np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-11)
 
 
 def test_the_same_draws_refuse_a_wrong_deviation():

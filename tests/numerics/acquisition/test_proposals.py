@@ -3,6 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.stats import norm
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition import pareto
@@ -11,6 +14,7 @@ from fbo_flower.numerics.acquisition.proposals import (
     merge_equal,
     moments,
     next_point,
+    plan_improvement,
     volume_improvement,
 )
 from fbo_flower.numerics.surrogates import gp
@@ -93,6 +97,69 @@ def test_the_volume_improvement_is_the_mean_over_draws_of_both_posteriors():
         ]
         assert value == pytest.approx(np.mean(gains), abs=4.5 * np.std(gains) / np.sqrt(len(gains)))
         assert np.mean(gains) > 0
+
+
+def noisy_losses(seed):
+    return two_losses(X) + 0.1 * rng(seed).standard_normal((len(X), 2))
+
+
+def scikit_moments(posterior, z):
+    """Mean and deviation of scikit-learn's process with the same kernel, noise and data."""
+    h = posterior.hyperparameters
+    kernel = ConstantKernel(h.outputscale) * Matern(h.lengthscales, nu=2.5)
+    process = GaussianProcessRegressor(kernel, alpha=h.noise_variance, optimizer=None)
+    return process.fit(posterior.x, posterior.y).predict(z, return_std=True)
+
+
+def strips(means, stddevs, front, corner):
+    """The closed form of two losses, strip by strip: width opened by the first times gain of the second."""
+
+    def gain(edge, j):
+        z = (edge - means[:, j]) / stddevs[:, j]
+        return stddevs[:, j] * (z * norm.cdf(z) + norm.pdf(z))
+
+    total, before, height = 0.0, 0.0, corner[1]
+    for first, second in [*sorted(front[(front < corner).all(axis=1)].tolist()), [corner[0], -np.inf]]:
+        if second < height:
+            total = total + (gain(first, 0) - before) * gain(height, 1)
+            before, height = gain(first, 0), second
+    return total
+
+
+@pytest.mark.parametrize("reference", [None, np.array([1.0, 1.0])])
+def test_the_volume_improvement_is_that_of_a_plain_reference(reference):
+    losses = noisy_losses(4)
+    surface = volume_improvement(X, losses, rng(), reference=reference)
+    at_points, at_z = ([scikit_moments(p, z) for p in surface.posteriors] for z in (X, Z))
+    front = -np.stack([mean for mean, _ in at_points], axis=1)  # posterior means, not what was observed
+    if reference is None:
+        kept = front[pareto.non_dominated(front)]
+        corner = kept.max(axis=0) + 0.1 * np.ptp(losses, axis=0) / losses.std(axis=0)
+    else:
+        corner = (reference - losses.mean(axis=0)) / losses.std(axis=0)
+    means, stddevs = (np.stack([sign * m[i] for m in at_z], axis=1) for i, sign in ((0, -1.0), (1, 1.0)))
+    np.testing.assert_allclose(
+        np.exp(surface(Z)), strips(means, stddevs, front, corner), rtol=1e-6, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_reference_point_lies_beyond_the_whole_front_of_posterior_means(seed):
+    surface = volume_improvement(X, noisy_losses(seed), rng())
+    front = surface.losses[pareto.non_dominated(surface.losses)]
+    assert (front < surface.reference).all()
+
+
+def test_the_observed_front_would_have_cut_off_the_ends_of_the_believed_one():
+    cut = 0
+    for seed in range(5):
+        losses = noisy_losses(seed)
+        surface = volume_improvement(X, losses, rng())
+        observed = (losses - losses.mean(axis=0)) / losses.std(axis=0)
+        corner = observed[pareto.non_dominated(observed)].max(axis=0) + 0.1 * np.ptp(observed, axis=0)
+        front = surface.losses[pareto.non_dominated(surface.losses)]
+        cut += not (front < corner).all()
+    assert cut > 0
 
 
 def minimise(seed, num_trials=20, noise=0.0):
@@ -202,6 +269,17 @@ def test_the_incumbent_is_what_the_surrogate_believes_not_a_lucky_loss():
     assert surface.best < (losses.mean() - losses[35]) / losses.std()
 
 
+def test_the_incumbent_may_be_the_best_observation():
+    losses = bowl(X, 0.3) + 0.1 * rng(1).standard_normal(len(X))
+    believed, observed = (
+        plan_improvement(X, losses, best).fitted("matern52", rng()) for best in ("mean", "observed")
+    )
+    assert observed.best == pytest.approx((losses.mean() - losses.min()) / losses.std())
+    assert believed.best == pytest.approx(believed.posterior.predict(X)[0].max())
+    assert believed.best < observed.best
+    assert plan_improvement(X, losses).fitted("matern52", rng()).best == believed.best
+
+
 def test_equal_points_are_merged_in_their_order_and_their_losses_averaged():
     x = np.array([[0.5, 0.1], [0.2, 0.2], [0.5, 0.1], [0.2, 0.3]])
     different, losses = merge_equal(x, np.array([[1.0], [2.0], [3.0], [4.0]]))
@@ -229,5 +307,7 @@ def test_malformed_losses_are_refused():
         improvement(np.zeros((0, 2)), np.zeros(0), rng())
     with pytest.raises(ConfigError, match="losses"):
         improvement(np.zeros((3, 2)), np.zeros(2), rng())
+    with pytest.raises(ConfigError, match="incumbent: expected one of mean, observed"):
+        plan_improvement(X, bowl(X, 0.3), "best")
     with pytest.raises(ConfigError, match="finite"):
         improvement(np.zeros((1, 2)), np.array([np.nan]), rng())

@@ -1,0 +1,234 @@
+"""The agent's half of secure sums: what a member accepts, masks, signs and reveals.
+
+A member masks the report of one piece of work once. For each sum it signs one statement about who has sent
+numbers, and it reveals once, only if enough members have signed the same statement. The agent's state keeps
+the books, so they survive wherever the agent's journal does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fbo_flower.algorithms.records import AgentState, AnyArray, Task
+from fbo_flower.errors import WireError
+from fbo_flower.secure import keys, members, rounds
+from fbo_flower.secure.fixed_point import Words
+
+SUM = "secure.sum"  # value of a task: the number of the sum
+MASKED = ("secure.words", "secure.boxes", "secure.commitment")  # arrays of a report
+_LARGEST_NUMBER = 2**62
+_WORK_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a member stores about secure sums.
+
+    Parameters
+    ----------
+    private, identity : private keys, for key agreement and for signatures
+    study : id of the study
+    masked, signed, revealed : number of the last sum for which the member masked numbers, signed a statement
+        and revealed shares
+    masks : whether the present task is to be answered with masked numbers
+    cards : of the other members of the last sum
+    there : which of these members have sent numbers, in the statement that the member signed
+    works : digests of the pieces of work whose reports were masked, `_WORK_BYTES` bytes each
+    """
+
+    private: bytes
+    identity: bytes
+    study: bytes
+    masked: int = 0
+    signed: int = 0
+    revealed: int = 0
+    masks: bool = False
+    cards: tuple[bytes, ...] = ()
+    there: tuple[bool, ...] = ()
+    works: frozenset[bytes] = frozenset()
+
+    @staticmethod
+    def read(agent_state: AgentState) -> Member:
+        """Return the member that `write` stored."""
+        arrays = agent_state.arrays
+        numbers = np.asarray(arrays.get("secure.numbers", np.zeros(4)), dtype=np.int64)
+        masked, signed, revealed, masks = map(int, numbers)
+        return Member(
+            private=_bytes(arrays, "private"),
+            identity=_bytes(arrays, "identity"),
+            study=_bytes(arrays, "study"),
+            masked=masked,
+            signed=signed,
+            revealed=revealed,
+            masks=bool(masks),
+            cards=_rows(arrays.get("secure.members", np.empty((0, members.CARD_BYTES)))),
+            there=tuple(np.asarray(arrays.get("secure.there", np.empty(0)), dtype=np.bool_).tolist()),
+            works=frozenset(_rows(arrays.get("secure.works", np.empty((0, _WORK_BYTES))))),
+        )
+
+    def write(self, agent_state: AgentState) -> AgentState:
+        """Return the agent's state with this member stored."""
+        return agent_state.write(
+            **{
+                "secure.numbers": np.array([self.masked, self.signed, self.revealed, self.masks], np.int64),
+                "secure.members": to_rows(self.cards, members.CARD_BYTES),
+                "secure.there": np.array(self.there, dtype=np.uint8),
+                "secure.works": to_rows(sorted(self.works), _WORK_BYTES),
+            }
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of members of the group, this one included."""
+        return len(self.cards) + 1
+
+    @property
+    def public(self) -> list[bytes]:
+        """Public agreement keys of the other members."""
+        return [members.agreement_of(card) for card in self.cards]
+
+    def card(self) -> bytes:
+        """Return this member's card."""
+        return members.make_card(self.identity, self.private)
+
+    def label(self) -> bytes:
+        """Return the label of the last sum."""
+        return members.label(self.study, self.masked, (*self.cards, self.card()))
+
+    def statement(self) -> bytes:
+        """Return the statement about who has sent numbers for the last sum."""
+        there = [card for card, is_there in zip(self.cards, self.there, strict=True) if is_there]
+        return members.statement(self.label(), (*there, self.card()))
+
+
+def identity_arrays(private: bytes, identity: bytes, study: str) -> dict[str, AnyArray]:
+    """Return the arrays that an agent's state needs for secure sums: its private keys and the study's id."""
+    named = {"private": private, "identity": identity, "study": study.encode()}
+    return {f"secure.{name}": np.frombuffer(data, dtype=np.uint8) for name, data in named.items()}
+
+
+# -- what a member accepts -----------------------------------------------------------------------------
+
+
+def accept_masking(task: Task, member: Member, least: int, work: str) -> Member:
+    """Return the member with a new sum entered; WireError if the sum could reveal its report.
+
+    If the report of this piece of work was masked before, the member answers without masked numbers: the
+    difference of two sums over different members would be a report. That is no error, because a server whose
+    first request or its answer was lost asks again.
+
+    Parameters
+    ----------
+    work : name of the piece of work
+    """
+    cards = _rows(task.arrays.get("secure.members", np.empty((0, members.CARD_BYTES))))
+    number = int(task.values[SUM])
+    if not max(least - 1, 1) <= len(cards) < members.largest_group(least):
+        raise WireError(
+            f"secure.members: expected {max(least - 1, 1)} to {members.largest_group(least) - 1} other "
+            f"members, got {len(cards)}",
+            "shape",
+        )
+    if not all(map(members.is_card, cards)):
+        raise WireError("secure.members: expected keys that their agents signed, got others", "content")
+    if not members.are_distinct((*cards, member.card())):
+        raise WireError(
+            "secure.members: expected one of every other agent, got a key twice or the agent's own", "content"
+        )
+    digest = hashlib.sha256(work.encode()).digest()[:_WORK_BYTES]
+    if digest in member.works:
+        return replace(member, masks=False)
+    if not member.masked < number < _LARGEST_NUMBER:
+        raise WireError(f"secure.sum: expected more than {member.masked}, got {number}", "values")
+    return replace(member, masked=number, masks=True, cards=cards, there=(), works=member.works | {digest})
+
+
+def accept_signing(task: Task, member: Member, least: int) -> Member:
+    """Return the member with the list of who has sent numbers; WireError for a second or a short list."""
+    number = _number(task)
+    there = tuple(np.asarray(task.arrays.get("secure.there", np.empty(0)), dtype=np.bool_).tolist())
+    needed = members.threshold(member.size, least) - 1
+    if number != member.masked or number <= member.signed:
+        raise WireError(f"secure.sum: expected {member.masked}, once, got {number}", "values")
+    if len(there) != len(member.cards):
+        raise WireError(
+            f"secure.there: expected an entry for each of {len(member.cards)} members, got {len(there)}",
+            "shape",
+        )
+    if sum(there) < needed:
+        raise WireError(
+            f"secure.there: expected at least {needed} other members that have sent numbers, "
+            f"got {sum(there)}",
+            "values",
+        )
+    return replace(member, signed=number, there=there, masks=False)
+
+
+def accept_reveal(task: Task, member: Member, least: int) -> Member:
+    """Return the member after its reveal; WireError unless `t` members signed what it signed itself."""
+    number, count = _number(task), len(member.cards)
+    boxes = task.arrays.get("secure.boxes", np.empty((0, rounds.BOX_BYTES)))
+    signatures = _rows(task.arrays.get("secure.signatures", np.empty((0, keys.SIGNATURE_BYTES))))
+    if not number == member.masked == member.signed or number <= member.revealed:
+        raise WireError(f"secure.sum: expected {member.signed}, once, got {number}", "values")
+    if not len(boxes) == len(signatures) == count:
+        raise WireError(
+            f"secure.boxes: expected a box and a signature for each of {count} members, got {len(boxes)} and "
+            f"{len(signatures)}",
+            "shape",
+        )
+    statement, needed = member.statement(), members.threshold(member.size, least)
+    valid = 1 + sum(
+        is_there and keys.is_signed(members.identity_of(card), statement, signature)
+        for card, is_there, signature in zip(member.cards, member.there, signatures, strict=True)
+    )
+    if valid < needed:
+        raise WireError(
+            f"secure.signatures: expected {needed} members that signed the same list of members, got {valid}",
+            "content",
+        )
+    return replace(member, revealed=number, masks=False)
+
+
+# -- what a member sends -------------------------------------------------------------------------------
+
+
+def masked_arrays(words: Words, member: Member, least: int) -> dict[str, AnyArray]:
+    """Return the arrays of a report with masked numbers `(size, 2)`."""
+    needed = members.threshold(member.size, least) - 1
+    masked = rounds.mask(words, member.private, member.public, member.label(), needed)
+    commitment = np.frombuffer(masked.commitment, dtype=np.uint8)
+    return dict(zip(MASKED, (masked.words.view(np.int64), masked.boxes, commitment), strict=True))
+
+
+def signature(member: Member) -> str:
+    """Return the member's signature of its statement, in hexadecimal digits."""
+    return keys.sign(member.identity, member.statement()).hex()
+
+
+def revealed(task: Task, member: Member) -> str:
+    """Return the shares and seeds that remove the masks from the sum: hexadecimal parts, by commas."""
+    boxes = np.asarray(task.arrays["secure.boxes"], dtype=np.uint8)
+    parts = rounds.reveal(member.private, member.public, member.there, boxes, member.label())
+    return ",".join(part.hex() for part in parts)
+
+
+def to_rows(parts: Sequence[bytes], length: int) -> AnyArray:
+    """Return parts of equal length as a uint8 array, a row for each."""
+    return np.frombuffer(b"".join(parts), dtype=np.uint8).reshape(-1, length)
+
+
+def _rows(array: AnyArray) -> tuple[bytes, ...]:
+    return tuple(row.tobytes() for row in np.asarray(array, dtype=np.uint8))
+
+
+def _number(task: Task) -> int:
+    return int(task.values.get(SUM, 0))
+
+
+def _bytes(arrays: Mapping[str, AnyArray], name: str) -> bytes:
+    return np.asarray(arrays[f"secure.{name}"], dtype=np.uint8).tobytes()

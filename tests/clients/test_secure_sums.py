@@ -1,0 +1,214 @@
+"""An agent in secure sums: its keys, the operator's list of peers, and what survives a kill."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+
+from fbo_flower import wire
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.options import canonical_json
+from fbo_flower.algorithms.records import Phase, Task
+from fbo_flower.cli import main as cli
+from fbo_flower.clients import TuningAgent, client_app
+from fbo_flower.clients.memory import open_memory
+from fbo_flower.clients.operator import Operator
+from fbo_flower.clients.secagg_keys import own_card, own_keys, public_identity
+from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.secure import keys, members
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.storage import AgentJournal
+from fbo_flower.strategies import STRATEGIES
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0)})
+OPTIONS = {"secure_sums": 2}
+
+
+def objective(config: dict[str, Any], context: Any) -> float:
+    return float(config["x"])
+
+
+def context(path: Path | None = None, **node_config: Any) -> Context:
+    journal = {} if path is None else {"journal": str(path)}
+    return Context(1, 2, {"partition-id": 0, **journal, **node_config}, RecordDict(), {})
+
+
+def task(number: int, cards: list[bytes], trials: int = 1) -> Task:
+    arrays = {
+        "cells": np.zeros(1, dtype=np.int64),
+        "pulls": np.ones(1, dtype=np.int64),
+        "secure.members": np.array([np.frombuffer(card, dtype=np.uint8) for card in cards]),
+    }
+    values = {"secure.sum": number, "sum": True, "agents": 3, "depth": 0}
+    return Task(Phase.TRAIN, number, 0, trials, arrays, values)
+
+
+def answer(context: Context, task: Task, study: str = "s") -> set[str]:
+    """Return the names of the arrays that an agent sends for a task."""
+    options = canonical_json(make_algorithm("fed-pne", OPTIONS).options())
+    envelope = wire.Envelope(study, "0", SPACE.digest, "fed-pne", options)
+    reply = TuningAgent(objective, SPACE, context, seed=1).answer(wire.encode_task(task, envelope))
+    return set(reply.arrays)
+
+
+def new_card() -> bytes:
+    return members.make_card(keys.new_identity(), keys.new_private_key())
+
+
+# -- keys ----------------------------------------------------------------------------------------------
+
+
+def test_keys_are_made_once_and_a_journal_from_before_gets_an_identity(tmp_path: Path) -> None:
+    private = keys.new_private_key()
+    with AgentJournal(tmp_path / "a.db", "0") as memory:
+        memory.put_note("secure-key", {"private": private.hex()})
+        identity, same = own_keys(memory)
+        assert same == private
+        assert members.is_card(own_card(memory))
+    with AgentJournal(tmp_path / "a.db", "0") as memory:
+        assert own_keys(memory) == (identity, private)
+        assert public_identity(memory) == keys.public_identity(identity)
+
+
+def test_the_command_prints_the_key_that_the_agent_registers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "agent.db"
+    assert cli.run(["key", str(path)]) == 2
+    assert "pass --agent" in capsys.readouterr().err
+    assert not path.exists()
+    assert cli.run(["key", str(path), "--agent", "0"]) == 0
+    printed = capsys.readouterr().out.strip()
+    assert cli.run(["key", str(path)]) == 0
+    assert capsys.readouterr().out.strip() == printed
+    registered = TuningAgent(objective, SPACE, context(path)).get_properties({"key": True})["key"]
+    assert members.identity_of(bytes.fromhex(registered)).hex() == printed
+    assert cli.run(["key", str(path), "--agent", "1"]) == 1
+    assert "agent '1'" in capsys.readouterr().err
+    assert cli.run(["key", str(tmp_path)]) == 1
+
+
+# -- peers ---------------------------------------------------------------------------------------------
+
+
+def test_peers_are_keys_by_commas_or_a_file_of_lines(tmp_path: Path) -> None:
+    peers = [keys.public_identity(keys.new_identity()).hex() for _ in range(3)]
+    file = tmp_path / "peers.txt"
+    file.write_text("\n".join(peers) + "\n")
+    for setting in (",".join(peers), ", ".join(peers).upper(), str(file)):
+        read = Operator.read({"secure_sums": 2, "secure_peers": setting}, "none")
+        assert read.secure_peers == frozenset(peers)
+    assert Operator.read({}, "none").secure_peers == frozenset()
+
+
+@pytest.mark.parametrize("content", ["", "abc\n", "ab" * 32 + "\nxyz\n"])
+def test_peers_that_are_no_keys_are_refused(content: str, tmp_path: Path) -> None:
+    file = tmp_path / "peers.txt"
+    file.write_text(content)
+    with pytest.raises(ConfigError, match="secure_peers: expected keys of 64 hexadecimal digits"):
+        Operator.read({"secure_sums": 2, "secure_peers": str(file)}, "none")
+    with pytest.raises(ConfigError, match="secure_peers: expected keys of 64 hexadecimal digits"):
+        Operator.read({"secure_sums": 2, "secure_peers": str(tmp_path / "missing")}, "none")
+    with pytest.raises(ConfigError, match="secure_sums: expected at least 2"):
+        Operator.read({"secure_peers": "ab" * 32}, "none")
+
+
+def test_an_agent_with_peers_goes_into_no_sum_with_an_agent_that_the_server_made_up() -> None:
+    cards, made_up = [new_card() for _ in range(3)], new_card()
+    peers = ",".join(members.identity_of(card).hex() for card in cards)
+    pinned = context(secure_sums=2, secure_peers=peers)
+    for others in ([made_up], [*cards[:2], made_up]):
+        with pytest.raises(WireError, match="secure_peers: expected only agents that node_config names"):
+            answer(pinned, task(1, others))
+    assert "secure.words" in answer(pinned, task(1, cards))
+    assert "secure.words" in answer(context(), task(1, [made_up])), "without peers the server is believed"
+
+
+def test_a_study_of_peers_that_know_each_other_runs_and_strangers_stay_out(tmp_path: Path) -> None:
+    app = client_app(objective, SPACE, seed=4)
+    configs: dict[int, dict[str, Any]] = {i: {"journal": str(tmp_path / f"{i}.db")} for i in range(4)}
+    printed = []
+    for i in range(4):
+        with AgentJournal(tmp_path / f"{i}.db", str(i)) as memory:
+            printed.append(public_identity(memory).hex())
+    for i in range(3):  # agent 3 is in nobody's list
+        configs[i] |= {"secure_sums": 3, "secure_peers": ",".join(printed[:3])}
+    made = {}
+    for count in (3, 4):
+        strategy = STRATEGIES["fed-pne"](num_agents=count, seed=0, budget=20, secure_sums=3)
+        study = strategy.start(InProcessGrid(app, count, node_configs=configs), 3)
+        made[count] = study.settings["runs"][0]["privacy"]["sums_made"]
+    assert made[3] == 3
+    assert made[4] == 0, "they refuse to be summed with the stranger"
+
+
+# -- killed --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_agent_that_is_killed_masks_a_report_for_one_set_of_agents(
+    committed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What leaves is stored before it leaves: a set that was not stored has received nothing."""
+    path, first, second = tmp_path / "0.db", [new_card() for _ in range(2)], [new_card() for _ in range(3)]
+    finish = AgentJournal.finish
+
+    class Killed(BaseException):
+        pass
+
+    def dying(self: AgentJournal, *arguments: Any) -> None:
+        if committed:
+            finish(self, *arguments)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AgentJournal, "finish", dying)
+        with pytest.raises(Killed):
+            answer(context(path), task(1, first))
+    if committed:  # the reply never left, but the agent cannot know
+        assert "secure.words" not in answer(context(path), task(2, second))
+        assert "secure.words" in answer(context(path), task(1, first)), "the stored report, again"
+    else:
+        assert "secure.words" in answer(context(path), task(2, second))
+        with pytest.raises(WireError, match=r"secure\.sum"):  # nor can it be revealed
+            answer(context(path), Task(Phase.EVALUATE, 1, 0, 0, {"secure.there": np.ones(2, np.uint8)},
+                                       {"secure.sum": 1}))  # fmt: skip
+        assert "secure.words" not in answer(context(path), task(3, first))
+
+
+def test_the_same_request_gets_the_same_masked_numbers(tmp_path: Path) -> None:
+    cards = [new_card() for _ in range(2)]
+    options = canonical_json(make_algorithm("fed-pne", OPTIONS).options())
+    envelope = wire.Envelope("s", "0", SPACE.digest, "fed-pne", options)
+    message = wire.encode_task(task(1, cards), envelope)
+    one, two = (
+        TuningAgent(objective, SPACE, context(tmp_path / "0.db"), seed=1).answer(message) for _ in range(2)
+    )
+    assert set(one.arrays) == {"secure.words", "secure.boxes", "secure.commitment"}
+    for name, array in one.arrays.items():
+        np.testing.assert_array_equal(array, two.arrays[name])
+
+
+def test_what_was_masked_is_remembered_in_flowers_state_too() -> None:
+    node = context()
+    assert "secure.words" in answer(node, task(1, [new_card() for _ in range(2)]))
+    assert "secure.words" not in answer(node, task(2, [new_card() for _ in range(3)]))
+    with closing(open_memory(node, "0")) as memory:
+        assert memory.study("s") is not None
+
+
+def test_a_study_that_flowers_state_has_forgotten_makes_no_masks_again(tmp_path: Path) -> None:
+    """The masks of a sum depend on its study and number: they must not hide two reports."""
+    cards, node, kept = [new_card() for _ in range(2)], context(), context(tmp_path / "0.db")
+    for study in ("s", "another"):
+        for place in (node, kept):
+            assert "secure.words" in answer(place, task(1, cards), study)
+    with pytest.raises(WireError, match="forgotten"):
+        answer(node, task(1, [*cards, new_card()]))
+    assert "secure.words" not in answer(kept, task(1, [*cards, new_card()])), "a journal remembers"

@@ -1,0 +1,177 @@
+"""Texts from agents and servers control neither a terminal nor a spreadsheet program."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import math
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from fbo_flower.cli import doctor
+from fbo_flower.cli.main import run
+from fbo_flower.cli.progress import Display
+from fbo_flower.clients import client_app
+from fbo_flower.errors import ConfigError, JournalError, WireError, printable
+from fbo_flower.reports.summary import render_table, summarise, to_markdown
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.space import Categorical, Float, SearchSpace
+from fbo_flower.storage import AgentJournal
+from fbo_flower.storage.ledger import LedgerEntry
+from fbo_flower.strategies import RandomSearch
+from fbo_flower.study import Study
+from fbo_flower.study.csv_cells import guard, unguard
+from fbo_flower.study.table import Table
+
+EVIL = "=cmd|' /C calc'!A1\x1b[2J\x1b]0;owned\x07\n\r\u202egnp.exe\x9b31m"
+texts = st.text(st.characters(codec=None), max_size=12) | st.sampled_from(
+    [
+        "=1+1",
+        "+1",
+        "-1",
+        "@SUM(A1)",
+        "\t=1",
+        "\r=1",
+        "'",
+        "''=1",
+        "'\\x1b",
+        "\\",
+        "\\n",
+        "C:\\new",
+        EVIL,
+        "-1.5",
+        "",
+    ]
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(texts, texts, st.one_of(texts, st.integers(-9, 9), st.none())), max_size=6))
+def test_any_text_survives_a_csv_file_and_no_cell_can_be_run(
+    tmp_path: Path, rows: list[tuple[str, ...]]
+) -> None:
+    table = Table(
+        {
+            "name": [name for name, _, _ in rows],
+            "value": [-1.5] * len(rows),
+            "config": [{"a": text, "b": mixed} for _, text, mixed in rows],
+        },
+        {"name": "text", "value": "real", "config": "config"},
+    )
+    layout = table.write_csv(tmp_path / "t.csv")
+    assert Table.read_csv(tmp_path / "t.csv", json.loads(json.dumps(layout))) == table
+    with (tmp_path / "t.csv").open(encoding="utf-8", errors="surrogatepass", newline="") as file:
+        header, *lines = csv.reader(file)
+    for line in lines:
+        for name, cell in zip(header, line, strict=True):
+            assert "\x1b" not in cell
+            assert "\u202e" not in cell
+            is_number = name == "value" or (name == "config.b" and cell.lstrip("-").isdigit())
+            assert is_number or not cell.startswith(("=", "+", "-", "@", "\t", "\r")), (name, cell)
+
+
+@given(texts)
+def test_a_guarded_text_is_printable_and_comes_back(text: str) -> None:
+    assert unguard(guard(text)) == text
+    assert guard(text).isprintable()
+    assert printable(printable(text)) == printable(text)
+
+
+def test_files_of_harmless_texts_are_as_they_were_and_older_files_are_read_literally(tmp_path: Path) -> None:
+    table = Table({"name": ["'quoted'", "C:\\new", "plain"], "value": [-1.0, 2.5, math.nan]})
+    layout = table.write_csv(tmp_path / "t.csv")
+    assert layout == {"name": "text", "value": "real"}
+    assert (tmp_path / "t.csv").read_text() == "name,value\n'quoted',-1.0\nC:\\new,2.5\nplain,\n"
+    (tmp_path / "old.csv").write_text("name\n'=1\n=2\n")
+    assert Table.read_csv(tmp_path / "old.csv", {"name": "text"})["name"].tolist() == ["'=1", "=2"]
+    (tmp_path / "bad.csv").write_text("name\n'\\q\n")
+    with pytest.raises(ConfigError, match=r"bad\.csv.*guarded"):
+        Table.read_csv(tmp_path / "bad.csv", {"name": "guarded"})
+
+
+def test_errors_are_one_line_without_control_characters_also_after_a_pickle() -> None:
+    for error in (ConfigError(EVIL), WireError(f"agent: got {EVIL}", "agent"), JournalError(EVIL)):
+        assert str(error).isprintable()
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_an_evil_agent_reaches_neither_log_nor_terminal_nor_spreadsheet(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    space = SearchSpace({"x": Float(0.0, 1.0), "c": Categorical(["=1+1", "@a", "b"])})
+
+    def objective(config, context):
+        if context.trial == 0:
+            raise ValueError(EVIL)
+        if context.agent == "1":
+            raise RuntimeError(EVIL)  # fails the whole task only if the agent does not catch it
+        return config["x"]
+
+    def forged(content):
+        raise RuntimeError(EVIL)
+
+    faults = {
+        2: Fault("malformed", rounds=[2], change=forged),
+        3: Fault("malformed", rounds=[0], change=evil_name),
+    }
+    grid = Answering(client_app(objective, space, seed=1, disclose="trials"), 4, faults=faults)
+    strategy = RandomSearch(num_agents=3, seed=1, label="=label\x1b[31m", wait_seconds=5.0)
+    study = strategy.start(grid, 3)
+    for record in caplog.records:
+        if record.name == "flwr":
+            first, *traceback = record.getMessage().split("\n")
+            assert first.isprintable(), record.getMessage()
+            assert all(line.startswith("  ") and line.isprintable() for line in traceback)
+    assert any(EVIL.split("\x1b", maxsplit=1)[0] in reason for reason in study.trials["failure"].tolist())
+    study.save(tmp_path)
+    assert Study.load(tmp_path) == study
+    for name in ("trials.csv", "rounds.csv", "study.json", "best.json"):
+        assert all(c == "\n" or c.isprintable() for c in (tmp_path / name).read_text()), name
+    console = Console(width=200, record=True, force_terminal=False)
+    console.print(render_table(summarise(study)))
+    assert "\x1b[31m" not in console.export_text()
+    assert "\x1b" not in to_markdown(summarise(study))
+
+
+class Answering(InProcessGrid):
+    """Turns an exception in a fault into an error message with its text."""
+
+    def _deliver(self, message_id, message, server_round):
+        from flwr.app import Error, Message
+
+        try:
+            super()._deliver(message_id, message, server_round)
+        except RuntimeError as error:
+            self._replies[message_id] = 0.0, Message(Error(code=2, reason=str(error)), reply_to=message)
+
+
+def evil_name(content):
+    for record in content.config_records.values():
+        record["agent"] = EVIL
+    return content
+
+
+def test_ledger_warnings_and_doctor_print_no_control_characters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with AgentJournal(tmp_path / "agent-7.db", "7") as journal:
+        sent = LedgerEntry(EVIL, 1, "train", EVIL, EVIL, "3", "float64", 24, EVIL)
+        journal.enter_registration([EVIL])
+        journal.finish(EVIL, "t", 1, b"", b"", [sent])
+    assert run(["ledger", str(tmp_path), "--rounds"]) == 0
+    with Display(quiet=True):
+        logging.getLogger("flwr").warning("node says %s", EVIL)
+    node = {"node": "[link=http://evil]1[/link]", "agent": EVIL, "heard": 1.0, "sent": 0.0}
+    report = {"server": {"version": "1", "flwr": "1", "python": "3"}, "nodes": [node]}
+    doctor.show(report, [], Console(width=300, force_terminal=False))
+    said = capsys.readouterr()
+    assert "[link=http://evil]" in said.out
+    for text in (said.out, said.err):
+        assert all(c == "\n" or c.isprintable() for c in text)
