@@ -7,7 +7,7 @@
     ├── WireError        a message is malformed, of another version or not for this study
     │   └── ModelError   a received model was refused, or failed in its sandbox
     ├── NumericalError   a matrix or an iteration failed beyond repair
-    ├── ObjectiveError   an evaluation of the user's objective failed
+    ├── ObjectiveError   an evaluation of the user's objective failed, or a study ended without any value
     └── JournalError     a journal is in use, damaged, of another version or of another study
 
 Each message names the object, what was expected and what came, in one line. Messages may quote texts that
@@ -68,7 +68,10 @@ class NumericalError(FBOError, ArithmeticError):
 
 
 class ObjectiveError(FBOError, RuntimeError):
-    """The user's objective raised an exception or returned something other than a finite number."""
+    """The user's objective raised an exception or returned something other than a finite number.
+
+    A strategy raises it at the end of a study if every evaluation failed, or if not one valid reply came.
+    """
 
 
 class JournalError(FBOError, OSError):

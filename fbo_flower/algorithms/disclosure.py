@@ -9,6 +9,9 @@ from __future__ import annotations
 from fbo_flower.algorithms.algorithm_record import ALL_OBSERVATIONS, POINTS, UNKNOWN, VALUES, Meaning
 from fbo_flower.algorithms.registry import lookup
 
+DISCLOSURES = ("none", "incumbent", "trials")  # what an agent may send beside the algorithm's report
+DEFAULT, APP, OPERATOR, SIMULATION = "default", "app author", "operator", "simulation"
+CHOOSERS = (DEFAULT, APP, OPERATOR, SIMULATION)  # who set `disclose`; the default is "none"
 ENVELOPE = "header"  # name under which ledgers list the header of a message
 
 COMMON: dict[str, Meaning] = {
@@ -23,15 +26,15 @@ COMMON: dict[str, Meaning] = {
     "secure.revealed": Meaning(
         "shares of others' masks; of an agent that left, the mask they have in common", "the masks"
     ),
-    "disclosed.points": Meaning("the points of this task, as its operator allowed", "this task", POINTS),
-    "disclosed.values": Meaning("the values of this task, as its operator allowed", "this task", VALUES),
+    "disclosed.points": Meaning("the points of this task", "this task", POINTS),
+    "disclosed.values": Meaning("the values of this task", "this task", VALUES),
     "disclosed.pulls": Meaning("how often each of them was evaluated", "this task"),
     "disclosed.failures": Meaning("why evaluations failed, in words", "this task"),
     "disclosed.incumbent": Meaning(
-        "the best value so far, as its operator allowed", ALL_OBSERVATIONS, VALUES
+        "the best value so far", ALL_OBSERVATIONS, VALUES
     ),
     "disclosed.recommendation": Meaning(
-        "the point it would use, as its operator allowed", ALL_OBSERVATIONS, POINTS
+        "the point it would use", ALL_OBSERVATIONS, POINTS
     ),
 }  # fmt: skip
 

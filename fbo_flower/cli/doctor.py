@@ -97,6 +97,11 @@ def write_examiner(app: Path, directory: Path, settings: Mapping[str, object]) -
     return directory
 
 
+def _disclosure(node: Mapping[str, Any]) -> str:
+    by = f" ({node['disclose_by']})" if "disclose_by" in node else ""
+    return f"{node.get('disclose', '?')}{by}"
+
+
 def find_report(log: str) -> dict[str, Any] | None:
     """Return the doctor's report from a run's log; None if there is none."""
     for line in reversed(log.splitlines()):
@@ -122,7 +127,7 @@ def show(report: Mapping[str, Any], findings: Sequence[Diagnosis], console: Cons
         clock = f"{skew(node):+.0f} s" if "time" in node else "?"
         cells = (
             str(node.get("agent", "?")), str(node["node"]), str(node.get("role") or "-"),
-            str(node.get("digest", "?"))[:12], versions, str(node.get("disclose", "?")),
+            str(node.get("digest", "?"))[:12], versions, _disclosure(node),
             str(node.get("journal", "?")), clock, f"{node['heard'] - node['sent']:.0f} s",
         )  # fmt: skip
         table.add_row(*(Text(printable(cell)) for cell in cells))  # Text, so that brackets are not markup

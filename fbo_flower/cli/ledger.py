@@ -29,7 +29,7 @@ def run_ledger(
     """Print what agents have sent: every array and number, what it is, and what it discloses by design."""
     from fbo_flower.storage.read_ledger import read_ledger
 
-    for path in _files(journals):
+    for path in journal_files(journals):
         ledger = read_ledger(path)
         typer.secho(printable(f"Agent {ledger.agent}"), bold=True, nl=False)
         typer.echo(printable(f", {path}"))
@@ -41,6 +41,8 @@ def describe(ledger: Ledger, rounds: bool = False) -> Iterator[str]:
     """Yield the lines that describe what an agent has sent, study by study."""
     if ledger.roll_call:
         yield f"  At every registration: {', '.join(ledger.roll_call)}."
+    if ledger.disclosure:
+        yield f"  Discloses beyond the algorithm's messages: {ledger.disclosure}."
     if not ledger.rows:
         yield "  has sent nothing."
     for study in dict.fromkeys(row.study for row in ledger.rows):
@@ -69,11 +71,12 @@ def _one_name(name: str, rows: Sequence[LedgerEntry]) -> Iterator[str]:
     yield f"    {name}: {_plural(len(rows), 'time')}{shape}{again}; {amount}{_bytes(rows)}"
     yield f"      what: {what.text}"
     if name != "header":
-        span = (
-            rows[0].source if rows[0].source == rows[-1].source else f"{rows[0].source} .. {rows[-1].source}"
-        )
-        yield f"      made from: {what.source}; {span}"
+        first, last = rows[0].made_from, rows[-1].made_from
+        yield f"      made from: {what.source}; {first if first == last else f'{first} .. {last}'}"
         yield f"      discloses by design: {what.discloses}"
+        chosen = ", ".join(dict.fromkeys(row.chosen_by for row in rows if row.chosen_by))
+        if name.startswith("disclosed."):
+            yield f"      chosen by: {chosen or 'not recorded'}"
 
 
 def _by_round(rows: Sequence[LedgerEntry]) -> Iterator[str]:
@@ -100,7 +103,8 @@ def _by_design(rows: Sequence[LedgerEntry]) -> Iterator[str]:
     yield f"    What can be inferred: {inference(rows[-1].algorithm)}"
 
 
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
+def journal_files(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the journals of agents: the files in `paths`, and those in its directories."""
     for path in paths:
         if path.is_dir():
             found = sorted(path.rglob("agent*.db"), key=lambda p: (p.parent, len(p.name), p.name))

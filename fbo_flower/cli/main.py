@@ -24,6 +24,8 @@ from fbo_flower.cli.algorithms import EXAMPLE as ALGORITHMS_EXAMPLE
 from fbo_flower.cli.algorithms import option_lines, run_algorithms
 from fbo_flower.cli.attack import EXAMPLE as ATTACK_EXAMPLE
 from fbo_flower.cli.attack import run_attack
+from fbo_flower.cli.best import EXAMPLE as BEST_EXAMPLE
+from fbo_flower.cli.best import run_best
 from fbo_flower.cli.doctor import EXAMPLE as DOCTOR_EXAMPLE
 from fbo_flower.cli.doctor import run_doctor
 from fbo_flower.cli.key import EXAMPLE as KEY_EXAMPLE
@@ -59,6 +61,7 @@ app.command("doctor", epilog=DOCTOR_EXAMPLE)(run_doctor)
 app.command("algorithms", epilog=ALGORITHMS_EXAMPLE)(run_algorithms)
 app.command("attack", epilog=ATTACK_EXAMPLE)(run_attack)
 app.command("ledger", epilog=LEDGER_EXAMPLE)(run_ledger)
+app.command("best", epilog=BEST_EXAMPLE)(run_best)
 app.command("key", epilog=KEY_EXAMPLE)(run_key)
 app.add_typer(data_app, name="data")
 

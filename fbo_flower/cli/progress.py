@@ -40,7 +40,7 @@ class Display:
             disable=quiet,
         )
         self._task: TaskID | None = None
-        self._replies = self._failures = 0
+        self._replies = self._lost = self._failed = 0
         self._log = _FlowerLog(self._console, debug)
 
     def __enter__(self) -> Self:
@@ -58,19 +58,23 @@ class Display:
         """Start the bar of the next algorithm."""
         if self._task is not None:
             self._progress.stop_task(self._task)
-        self._replies = self._failures = 0
+        self._replies = self._lost = self._failed = 0
         self._task = self._progress.add_task(printable(label), total=num_rounds, done="starting")
 
     def advance(self, progress: RoundProgress) -> None:
         """Advance the bar by one finished round."""
         assert self._task is not None
         self._replies += progress.replies
-        self._failures += progress.failures + progress.refused + progress.failed_trials
+        self._lost += progress.failures + progress.refused
+        self._failed += progress.failed_trials
+        counts = f"{self._replies} replies"
+        counts += f" {self._lost} lost or refused" if self._lost else ""
+        counts += f" {self._failed} evaluations failed" if self._failed else ""
         self._progress.update(
             self._task,
             completed=progress.server_round,
             done=f"{progress.server_round}/{progress.num_rounds or '?'} best {_score(progress.best)} "
-            f"mean {_score(progress.mean)} {self._replies} replies {self._failures} failures",
+            f"mean {_score(progress.mean)} {counts}",
         )
 
 

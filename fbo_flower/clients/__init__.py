@@ -6,6 +6,7 @@
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import add_tuning, client_app
 from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.own_answer import OwnAnswer
 from fbo_flower.clients.site import Bag, SiteData, SiteObjective
 from fbo_flower.clients.site_agent import SiteAgent
 from fbo_flower.clients.site_app import site_app
@@ -13,6 +14,7 @@ from fbo_flower.clients.site_app import site_app
 __all__ = [
     "Bag",
     "ObjectiveContext",
+    "OwnAnswer",
     "SiteAgent",
     "SiteData",
     "SiteObjective",

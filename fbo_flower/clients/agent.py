@@ -30,6 +30,7 @@ from fbo_flower.algorithms.capabilities import (
     incumbent,
     unwrapped,
 )
+from fbo_flower.algorithms.disclosure import APP
 from fbo_flower.algorithms.outcomes import seen_by
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Phase, Scalar, Task
 from fbo_flower.algorithms.run_task import TaskResult, run_task
@@ -54,6 +55,7 @@ from fbo_flower.clients.node_info import node_info
 from fbo_flower.clients.objective import Objective
 from fbo_flower.clients.objective_evaluator import ObjectiveEvaluator
 from fbo_flower.clients.operator import Operator
+from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
 from fbo_flower.clients.privacy_budget import spend
 from fbo_flower.clients.secagg_keys import identity, own_card
 from fbo_flower.clients.task_context import Evaluator, TaskContext
@@ -96,10 +98,15 @@ class TuningAgent(NumPyClient):
     seed : seed of the agent's random numbers. None, for devices: drawn on the device, so that the server
         does not know it. Simulations pass the study's seed, so that runs can be repeated
     disclose : what the agent sends in addition to the algorithm's report: "none", "incumbent" (its best
-        value so far) or "trials" (all points and values). `disclose` in `node_config` overrides it
+        value so far) or "trials" (all points and values). None: "none". `disclose` in `node_config`
+        overrides it. Leave the choice to the operators unless nobody owns the data
     prior : agent -> `(points (n, D), values (n,))` observed before this study
     journals : directory for the journals of agents without `journal` in `node_config`; None: their memory is
         in Flower's `state`
+    on_finish : `on_finish(answer, context)` is called once at the agent when the study has ended, with the
+        agent's `OwnAnswer` and Flower's context of the node, for instance to retrain and save a model. It is
+        not called if no evaluation succeeded. An exception in it is logged and changes nothing else
+    chosen_by : who set `disclose`, for ledgers and reports
 
     Raises
     ------
@@ -115,25 +122,35 @@ class TuningAgent(NumPyClient):
         context: Context,
         *,
         seed: int | None = None,
-        disclose: str = "none",
+        disclose: str | None = None,
         prior: Prior | None = None,
         journals: str | os.PathLike[str] | None = None,
+        on_finish: OnFinish | None = None,
+        chosen_by: str = APP,
     ) -> None:
         self._objective = objective
         self._space = space
         self._context = context
         self._seed = seed
         self._prior = prior or {}
-        self._operator = Operator.read(context.node_config, disclose)
+        self._operator = Operator.read(context.node_config, disclose, chosen_by)
         self._agent = agent_id(context)
         self._journals = journals
+        self._on_finish = on_finish
         if self._operator.limits:
             check_journal(self._durable, ", ".join(self._operator.limits))
 
     # -- Flower's interface --------------------------------------------------------------------
 
     def get_properties(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return this agent's registration: its id, search space and versions."""
+        """Return this agent's registration: its id, search space and versions.
+
+        A config with the entry `end`, the id of a study, says that this study has ended: the agent logs its
+        own answer, calls `on_finish`, and returns nothing.
+        """
+        if isinstance(study := config.get("end"), str):
+            self._end_study(study)
+            return {}
         properties: dict[str, Any] = {
             "schema": wire.SCHEMA_VERSION,
             "agent": self._agent,
@@ -141,13 +158,17 @@ class TuningAgent(NumPyClient):
             "digest": self._space.digest,
             "role": str(self._context.node_config.get("role", "")),
             "disclose": self._operator.disclose,
+            "disclose_by": self._operator.chosen_by,
             **node_info(self._context),
         }
+        if self._wants_end:
+            properties["end"] = True  # asks the server to say when the study has ended
         with closing(self._open_memory()) as memory:
             if config.get("key") is True:
                 check_journal(self._durable, "secure sums")
                 properties["key"] = own_card(memory).hex()
-            memory.enter_registration(["incarnation", *properties])
+            chosen = f"{self._operator.disclose} (chosen by: {self._operator.chosen_by})"
+            memory.enter_registration(["incarnation", *properties], chosen)
             return {"incarnation": memory.incarnation, **properties}
 
     def fit(
@@ -214,7 +235,9 @@ class TuningAgent(NumPyClient):
         if stored is None:
             return None
         reply = wire.readdress(packed_from_bytes(stored), request.task)
-        memory.enter_sent(ledger.entries(*reply, request.algorithm.name, "the same answer", again=True))
+        memory.enter_sent(
+            ledger.entries(*reply, request.algorithm.name, "the same answer", True, self._operator.chosen_by)
+        )
         return reply
 
     def _run_new_task(self, memory: Memory, request: Request) -> wire.Packed:
@@ -237,7 +260,8 @@ class TuningAgent(NumPyClient):
         budget, delta = float(self._operator.max_epsilon), float(self._operator.delta)
         spend(memory, budget, delta, f"{study} {request.key}", algorithm, task, self._space)
         # only the first call for a study has an effect
-        memory.begin(study, entropy, agent_state_to_bytes(agent_state), pinned(algorithm, request.envelope))
+        pin, space = pinned(algorithm, request.envelope), self._space.to_json()
+        memory.begin(study, entropy, agent_state_to_bytes(agent_state), pin, space)
         context = TaskContext(
             self._agent,
             study,
@@ -254,7 +278,9 @@ class TuningAgent(NumPyClient):
         noise = context.private_integers("noise", task.trial, task.num_trials)
         result = run_task(algorithm, task, accepted_state, evaluate, context.draws, evaluate.arrays, noise)
         reply = self._reply(request, result)
-        sent = ledger.entries(*reply, algorithm.name, seen_by(result.agent_state))
+        sent = ledger.entries(
+            *reply, algorithm.name, seen_by(result.agent_state), False, self._operator.chosen_by
+        )
         state_and_report = agent_state_to_bytes(result.agent_state), packed_to_bytes(reply)
         answered = work.name, work.key
         memory.finish(study, self._report_key(request), task.round, *state_and_report, sent, answered)
@@ -311,6 +337,19 @@ class TuningAgent(NumPyClient):
         all_trials = self._operator.disclose == "trials" and int(np.sum(outcome.pulls)) == task.num_trials > 0
         point = algorithm.recommend(result.agent_state) if algorithm.finishes else None
         return wire.Disclosure(outcome if all_trials else None, best, point)
+
+    # -- the end of a study --------------------------------------------------------------------
+
+    @property
+    def _wants_end(self) -> bool:
+        """Whether the server should say when the study has ended; a simulated agent logs nothing then."""
+        return self._seed is None or self._on_finish is not None
+
+    def _end_study(self, study: str) -> None:
+        with closing(self._open_memory()) as memory:
+            answer = answer_at_end(memory, self._agent, study, self._space)
+        if answer is not None:  # the journal is closed: `on_finish` may read it, and may take long
+            announce(answer, self._on_finish, self._context)
 
     # -- memory --------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from flwr.clientapp import ClientApp
 
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.objective import Objective
+from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.errors import WireError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.wire.flower_records import from_records, to_records
@@ -21,8 +22,9 @@ def client_app(
     space: SearchSpace,
     *,
     seed: int | None = None,
-    disclose: str = "none",
+    disclose: str | None = None,
     prior: Prior | None = None,
+    on_finish: OnFinish | None = None,
 ) -> ClientApp:
     """Return a ClientApp that tunes `objective` over `space`.
 
@@ -34,9 +36,9 @@ def client_app(
     objective : `objective(config, context) -> float`, larger is better; `context` is an
         `ObjectiveContext`
     space : the search space; the server compares its digest with the other agents' at registration
-    seed, disclose, prior : see `TuningAgent`
+    seed, disclose, prior, on_finish : see `TuningAgent`
     """
-    return agent_app(_agent_factory(objective, space, seed, disclose, prior))
+    return agent_app(_agent_factory(objective, space, seed, disclose, prior, on_finish))
 
 
 def add_tuning(
@@ -46,15 +48,16 @@ def add_tuning(
     *,
     action: str = "tune",
     seed: int | None = None,
-    disclose: str = "none",
+    disclose: str | None = None,
     prior: Prior | None = None,
+    on_finish: OnFinish | None = None,
 ) -> None:
     """Add tuning to an existing ClientApp; its own functions do not change.
 
     Parameters
     ----------
     app : a decorated ClientApp
-    objective, space, seed, disclose, prior : see `client_app`
+    objective, space, seed, disclose, prior, on_finish : see `client_app`
     action : name of the tuning messages; pass the same `action` to the strategy
 
     Raises
@@ -62,7 +65,7 @@ def add_tuning(
     ValueError
         If the app already has functions for this action, or was made with `client_fn`.
     """
-    route(app, _agent_factory(objective, space, seed, disclose, prior), action)
+    route(app, _agent_factory(objective, space, seed, disclose, prior, on_finish), action)
 
 
 def agent_app(agent: Callable[[Context], TuningAgent]) -> ClientApp:
@@ -95,9 +98,16 @@ def route(app: ClientApp, agent: Callable[[Context], TuningAgent], action: str =
 
 
 def _agent_factory(
-    objective: Objective, space: SearchSpace, seed: int | None, disclose: str, prior: Prior | None
+    objective: Objective,
+    space: SearchSpace,
+    seed: int | None,
+    disclose: str | None,
+    prior: Prior | None,
+    on_finish: OnFinish | None,
 ) -> Callable[[Context], TuningAgent]:
     def agent(context: Context) -> TuningAgent:
-        return TuningAgent(objective, space, context, seed=seed, disclose=disclose, prior=prior)
+        return TuningAgent(
+            objective, space, context, seed=seed, disclose=disclose, prior=prior, on_finish=on_finish
+        )
 
     return agent

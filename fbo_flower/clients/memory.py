@@ -44,10 +44,13 @@ class Memory(Protocol):
     def algorithm(self, study: str) -> str | None:
         """Return the text that `begin` stored with a study; None for a new study, or if there is none."""
 
-    def begin(self, study: str, entropy: int, agent_state: bytes, algorithm: str = "") -> None:
+    def begin(
+        self, study: str, entropy: int, agent_state: bytes, algorithm: str = "", space: str = ""
+    ) -> None:
         """Store a new study and the agent's first state, before the first evaluation.
 
-        `algorithm` is a text that names the study's algorithm and its options.
+        `algorithm` is a text that names the study's algorithm and its options, `space` the search space as
+        JSON. Only a journal stores the search space.
         """
 
     def answered(self, study: str, work: str) -> str | None:
@@ -80,8 +83,8 @@ class Memory(Protocol):
     def enter_sent(self, sent: Sequence[LedgerEntry]) -> None:
         """Add arrays and scalars that are sent a second time to the ledger."""
 
-    def enter_registration(self, names: Sequence[str]) -> None:
-        """Add the names of the fields that the agent sends at registration to the ledger."""
+    def enter_registration(self, names: Sequence[str], disclosure: str = "") -> None:
+        """Add the fields that the agent sends at registration to the ledger, and what it discloses."""
 
     def note(self, name: str) -> Mapping[str, object]:
         """Return the values last stored under a name; notes are shared by all studies."""
@@ -163,7 +166,9 @@ class StateMemory:
         values = self._read("memory")
         return str(values.get("algorithm", "")) or None if values.get("study") == study else None
 
-    def begin(self, study: str, entropy: int, agent_state: bytes, algorithm: str = "") -> None:
+    def begin(
+        self, study: str, entropy: int, agent_state: bytes, algorithm: str = "", space: str = ""
+    ) -> None:
         former = self._read("memory").get("study")
         if former != study:
             if former is not None:
@@ -214,7 +219,7 @@ class StateMemory:
     def enter_sent(self, sent: Sequence[LedgerEntry]) -> None:
         return  # only a journal has a ledger
 
-    def enter_registration(self, names: Sequence[str]) -> None:
+    def enter_registration(self, names: Sequence[str], disclosure: str = "") -> None:
         return
 
     def note(self, name: str) -> Mapping[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from logging import WARNING
 from typing import Any
@@ -15,6 +15,7 @@ from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Query
 from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.clients.objective import Objective, can_repeat, evaluate, evaluate_repeatedly
 from fbo_flower.clients.task_context import TaskContext
+from fbo_flower.clients.tracebacks import new_traceback
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import Evaluation
@@ -29,12 +30,14 @@ class ObjectiveEvaluator:
     objective, space : of the agent
     context : the task
     cache : known values, for an objective declared deterministic; None: evaluate every trial
+    tracebacks : first trial of a row -> the traceback of its first error, until it is logged
     """
 
     objective: Objective
     space: SearchSpace
     context: TaskContext
     cache: EvaluationCache | None = None
+    tracebacks: dict[int, str] = field(default_factory=dict)
 
     def __call__(self, query: Query, first_trial: int) -> Outcome:
         """Return the values at the query points; evaluations in the journal are not repeated."""
@@ -53,7 +56,10 @@ class ObjectiveEvaluator:
                 self.cache.recall(point, row.value)
             if row.failure:
                 failures[trial] = row.failure
-                log(WARNING, "agent %s, trial %d failed: %s", self.context.agent, trial, row.failure)
+                log(
+                    WARNING, "agent %s, trial %d failed: %s%s",
+                    self.context.agent, trial, row.failure, self.tracebacks.pop(trial, ""),
+                )  # fmt: skip
             values[i], counts[i], squares[i] = row.value, row.count, row.square
         if query.repeats is None:
             return Outcome(points, values, trials, failures)
@@ -86,5 +92,7 @@ class ObjectiveEvaluator:
                     return evaluate_repeatedly(self.objective, config, context, span), ""
                 observed.append(evaluate(self.objective, config, context))
             except ObjectiveError as error:
+                if not reason:
+                    self.tracebacks[trial] = new_traceback(self.context.memory, error.__cause__)
                 reason = reason or str(error)
         return np.array(observed, dtype=np.float64), reason

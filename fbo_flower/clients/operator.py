@@ -10,12 +10,13 @@ from typing import Any
 
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.capabilities import NeedsTrials, Summable, roles, unwrapped
+from fbo_flower.algorithms.disclosure import APP, DEFAULT, DISCLOSURES, OPERATOR
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import Task
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, WireError
 
-DISCLOSURES = ("none", "incumbent", "trials")
+_NUMBERS = ("max_trials", "max_studies", "max_epsilon", "delta", "secure_sums")
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Operator:
     delta : `delta` of this epsilon. The server's `delta` has no effect on the agent's budget
     secure_sums : smallest number of agents in a secure sum; the agent refuses algorithms that could use
         secure sums, but use smaller ones or none; 0: the server may see single reports
+    chosen_by : who set `disclose`: "default" (nobody), "app author", "operator" or "simulation"
     secure_peers : public identity keys of the agents that may be in a sum with this one, in hexadecimal
         digits; empty: all agents that the server names
     """
@@ -41,25 +43,30 @@ class Operator:
     max_epsilon: float = 0.0
     delta: float = 1e-5
     secure_sums: int = 0
+    chosen_by: str = DEFAULT
     secure_peers: frozenset[str] = frozenset()
 
     @staticmethod
-    def read(node_config: Mapping[str, Any], disclose: str) -> Operator:
+    def read(node_config: Mapping[str, Any], disclose: str | None, chosen_by: str = APP) -> Operator:
         """Return the settings in `node_config`.
 
         Parameters
         ----------
-        disclose : used if `node_config` does not set it
+        disclose : used if `node_config` does not set it; None: "none"
+        chosen_by : who set the argument `disclose`
 
         Raises
         ------
         ConfigError
             If a setting is out of bounds, or two settings contradict each other.
         """
-        disclose = str(node_config.get("disclose", disclose))
+        if "disclose" in node_config:
+            disclose, chosen_by = str(node_config["disclose"]), OPERATOR
+        elif disclose is None:
+            disclose, chosen_by = "none", DEFAULT
         if disclose not in DISCLOSURES:
             raise ConfigError(f"disclose: expected one of {', '.join(DISCLOSURES)}, got {disclose!r}")
-        numbers = {f.name: node_config.get(f.name, f.default) for f in fields(Operator)[1:-1]}
+        numbers = {f.name: node_config.get(f.name, f.default) for f in fields(Operator) if f.name in _NUMBERS}
         for name, value in numbers.items():
             if name == "delta":
                 check_number(name, value, 1e-15, 0.5)
@@ -75,7 +82,7 @@ class Operator:
                 "secure_sums: expected at least 2 together with secure_peers, got 0; without it the server "
                 "may ask for reports outside of secure sums"
             )
-        return Operator(disclose, secure_peers=peers, **numbers)
+        return Operator(disclose, secure_peers=peers, chosen_by=chosen_by, **numbers)
 
     @property
     def limits(self) -> tuple[str, ...]:

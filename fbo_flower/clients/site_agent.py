@@ -20,6 +20,7 @@ from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.capabilities import roles
+from fbo_flower.algorithms.disclosure import APP
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Outcome, Phase, Query, Task
 from fbo_flower.algorithms.rfms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
 from fbo_flower.algorithms.rfms.site import digest
@@ -88,7 +89,7 @@ class SiteAgent(TuningAgent):
     ----------
     site : trains and judges models on the site's rows
     options : what the operator allows
-    space, context, seed, disclose, journals : see `TuningAgent`
+    space, context, seed, disclose, journals, chosen_by : see `TuningAgent`
     role : "openbox", "curator" or "lockbox"; `role` in `node_config` overrides it
 
     Raises
@@ -106,10 +107,14 @@ class SiteAgent(TuningAgent):
         *,
         role: str = "",
         seed: int | None = None,
-        disclose: str = "none",
+        disclose: str | None = None,
         journals: str | os.PathLike[str] | None = None,
+        chosen_by: str = APP,
     ) -> None:
-        super().__init__(_no_objective, space, context, seed=seed, disclose=disclose, journals=journals)
+        super().__init__(
+            _no_objective, space, context,
+            seed=seed, disclose=disclose, journals=journals, chosen_by=chosen_by,
+        )  # fmt: skip
         self._site = site
         self._role = str(context.node_config.get("role", role))
         if self._role not in ROLES:
@@ -127,6 +132,10 @@ class SiteAgent(TuningAgent):
             check_journal(self._durable, "the models that a lockbox has judged")
         elif self._role == CURATOR and options.query_budget:
             check_journal(self._durable, f"query_budget={options.query_budget}")
+
+    @property
+    def _wants_end(self) -> bool:
+        return False  # what a site trained or judged is chosen by the server; it has no answer of its own
 
     def get_properties(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return this site's registration, with its role."""

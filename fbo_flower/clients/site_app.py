@@ -9,6 +9,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.clientapp import ClientApp
 
+from fbo_flower.algorithms.disclosure import APP
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.model_site import ModelSite
 from fbo_flower.clients.objective import ObjectiveContext
@@ -28,7 +29,7 @@ def site_app(
     format: str = "skops",
     export: Export | None = None,
     seed: int | None = None,
-    disclose: str = "none",
+    disclose: str | None = None,
 ) -> ClientApp:
     """Return a ClientApp for an openbox, a curator or a lockbox.
 
@@ -57,9 +58,10 @@ def site_agent(
     *,
     role: str = "",
     seed: int | None = None,
-    disclose: str = "none",
+    disclose: str | None = None,
     defaults: Mapping[str, Any] | None = None,
     journals: str | os.PathLike[str] | None = None,
+    chosen_by: str = APP,
 ) -> SiteAgent:
     """Return the agent of a site.
 
@@ -70,5 +72,6 @@ def site_agent(
     options = SiteOptions.read(context.node_config, defaults or {})
     site = ModelSite(objective, options)
     return SiteAgent(
-        site, options, space, context, role=role, seed=seed, disclose=disclose, journals=journals
-    )
+        site, options, space, context,
+        role=role, seed=seed, disclose=disclose, journals=journals, chosen_by=chosen_by,
+    )  # fmt: skip

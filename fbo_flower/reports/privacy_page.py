@@ -11,7 +11,7 @@ import numpy as np
 from fbo_flower.algorithms.algorithm_record import NOTHING
 from fbo_flower.algorithms.disclosure import inference, meanings
 from fbo_flower.algorithms.registry import lookup
-from fbo_flower.reports.summary import format_bytes
+from fbo_flower.reports.summary import disclosures_text, format_bytes
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.study.study import Study
 
@@ -55,10 +55,13 @@ def _section(study: Study, label: str) -> Iterator[str]:
     trials = len(study.trials.where(algorithm=label))
     if trials:
         yield (
-            f'| by the operators\' choice, `disclose = "trials"`: {trials:,} rows of points and values | '
+            f"| disclosed beside the algorithm's messages: {trials:,} rows of points and values | "
             "the tasks | points and values |"
         )
     yield ""
+    if chosen := disclosures_text(run):
+        yield f"What agents disclose beside the algorithm's messages, and who chose it: {chosen}."
+        yield ""
     record = lookup(algorithm)
     attack = "secure-sums" if least else None if record is None else record.attack_name
     measured = f" Measured by `fbo-flower attack {attack}`." if attack else ""

@@ -73,9 +73,13 @@ class SummaryRow:
     floats_per_agent: float  # floats to and from an agent in the whole run; NaN: not counted
     seconds: float
     failed_evaluations: int
+    num_with_value: int | None  # agents that disclosed a value; None: values not disclosed
+    replies: int
     evaluations_made: int | None  # by all agents, if they reuse the first value of a point; None: otherwise
-    failed_replies: int
-    reasons: Mapping[str, int]  # reason in one word -> failures
+    lost_replies: int
+    refused_replies: int
+    reasons: Mapping[str, int]  # reason in one word -> lost and refused replies
+    disclosures: str  # what agents disclose, and who chose it; "": unknown
 
 
 def summarise(
@@ -264,11 +268,46 @@ def _row(
         if num_agents and len(rounds)
         else math.nan,
         seconds=float(run.get("seconds") or rounds["seconds"].sum()),
-        failed_evaluations=int((~np.isfinite(trials["value"])).sum()),
+        failed_evaluations=int((~np.isfinite(trials["value"])).sum())
+        if len(trials)
+        else int(rounds["failed_trials"].sum()),
+        num_with_value=_num_with_value(run, rounds, own, num_agents),
+        replies=int(rounds["replies"].sum()),
         evaluations_made=sum(run["evaluations"].values()) if "evaluations" in run else None,
-        failed_replies=int(rounds["failures"].sum() + rounds["refused"].sum()),
+        lost_replies=int(rounds["failures"].sum()),
+        refused_replies=int(rounds["refused"].sum()),
         reasons=_reasons(rounds),
+        disclosures=disclosures_text(run),
     )
+
+
+def disclosures_text(run: Mapping[str, object]) -> str:
+    """Return what the agents of a run disclose and who chose it; "" if that is not known.
+
+    >>> disclosures_text({"disclosures": {"trials, operator": 3}})
+    'trials (operator)'
+    >>> disclosures_text({"disclosures": {"none, default": 2, "trials, operator": 1}})
+    'none (default): 2, trials (operator): 1'
+    """
+    chosen = run.get("disclosures")
+    if not isinstance(chosen, dict):
+        return ""
+    texts = {"{} ({})".format(*str(said).split(", ", 1)): number for said, number in chosen.items()}
+    if len(texts) == 1:
+        return next(iter(texts))
+    return ", ".join(f"{text}: {number}" for text, number in texts.items())
+
+
+def _num_with_value(run: Mapping[str, object], rounds: Table, curves: Array, num_agents: int) -> int | None:
+    """Return how many agents disclosed a value; None if none disclosed values."""
+    if curves.size:
+        return int(np.isfinite(_final(curves)).sum())
+    if not len(rounds):
+        return 0
+    number = run.get("num_with_value")
+    if isinstance(number, int) or "num_with_value" in run:
+        return number if isinstance(number, int) else None
+    return num_agents if np.isfinite(rounds["mean_incumbent"]).any() else None  # an earlier version's study
 
 
 def _reasons(rounds: Table) -> dict[str, int]:
@@ -311,11 +350,19 @@ def _cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
             row.algorithm + (f" ({row.status})" if row.status not in {"", "finished"} else "") for row in rows
         ],
         "agents": [str(row.num_agents) for row in rows],
-        "evaluations": ["-".join(map(str, sorted(set(row.num_evaluations)))) for row in rows],
     }
+    if any(row.replies and row.num_with_value != row.num_agents for row in rows):
+        number = [row.num_with_value for row in rows]
+        cells["agents with a value"] = ["not disclosed" if k is None else str(k) for k in number]
+    cells["evaluations"] = [
+        "not disclosed"
+        if row.num_with_value is None
+        else "-".join(map(str, sorted(set(row.num_evaluations))))
+        for row in rows
+    ]
     for k in rows[0].checkpoints if rows else ():
         cells[f"best at {k}"] = [str(row.checkpoints[k]) for row in rows]
-    cells["best at end"] = [str(row.final) for row in rows]
+    cells["best at end"] = ["not disclosed" if row.num_with_value is None else str(row.final) for row in rows]
     if reference is not None:
         for k in rows[0].differences:
             cells[f"gain on {reference} at {k}"] = [_signed(row.differences[k]) for row in rows]
@@ -336,8 +383,13 @@ def _cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
         cells["evaluations really made"] = ["all" if number is None else str(number) for number in made]
     if any(row.failed_evaluations for row in rows):
         cells["failed evaluations"] = [str(row.failed_evaluations) for row in rows]
-    if any(row.failed_replies for row in rows):
-        cells["failed replies"] = [str(row.failed_replies) for row in rows]
+    if any(row.num_with_value is None for row in rows):
+        cells["replies"] = [str(row.replies) for row in rows]
+        cells["disclosed"] = [row.disclosures or "unknown" for row in rows]
+    if any(row.lost_replies for row in rows):
+        cells["lost replies"] = [str(row.lost_replies) for row in rows]
+    if any(row.refused_replies for row in rows):
+        cells["refused replies"] = [str(row.refused_replies) for row in rows]
     for reason in sorted({reason for row in rows for reason in row.reasons}):
         cells[f"  {reason}"] = [str(row.reasons.get(reason, 0)) for row in rows]
     return cells

@@ -11,6 +11,7 @@ from flwr.clientapp import ClientApp
 
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.capabilities import roles
+from fbo_flower.algorithms.disclosure import SIMULATION
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.site_app import site_agent
@@ -84,8 +85,9 @@ def problem_agent(
     """
     if not roles(algorithm):
         return TuningAgent(
-            problem, problem.space, context, seed=seed, disclose="trials", prior=prior, journals=journals
-        )
+            problem, problem.space, context,
+            seed=seed, disclose="trials", prior=prior, journals=journals, chosen_by=SIMULATION,
+        )  # fmt: skip
     check_roles(problem, algorithm, {**(site_options or {}), "allow_models_with_data": True})
     assert isinstance(problem, SitesProblem)
     return site_agent(
@@ -97,4 +99,5 @@ def problem_agent(
         disclose="trials",
         defaults={"in_process": True, "query_budget": 0, **(site_options or {})},
         journals=journals,
+        chosen_by=SIMULATION,
     )

@@ -137,8 +137,8 @@ class AgentJournal:
 
     # -- studies -------------------------------------------------------------------------------
 
-    def begin(self, study: str, entropy: int, memory: bytes, algorithm: str = "") -> None:
-        """Record a new study with its entropy, its initial memory, and its algorithm with options as text.
+    def begin(self, study: str, entropy: int, memory: bytes, algorithm: str = "", space: str = "") -> None:
+        """Record a new study: entropy, initial memory, algorithm with options, and search space as JSON.
 
         What is known already is left as it is.
         """
@@ -148,6 +148,7 @@ class AgentJournal:
             if self.study(study) is None:
                 self._store.put("studies", (study, str(entropy), memory))
             self._store.put_meta(f"algorithm.{study}", algorithm)
+            self._store.put_meta(f"space.{study}", space)
 
     def algorithm(self, study: str) -> str | None:
         """Return the algorithm and options of a study as text; None if an older version began it."""
@@ -220,10 +221,11 @@ class AgentJournal:
         with self._store.transaction():
             self._store.append("sent", map(ledger.as_row, sent))
 
-    def enter_registration(self, names: Sequence[str]) -> None:
-        """Store the names of the fields that the agent sends at registration, if they changed."""
-        if self.note("roll-call") != {"names": list(names)}:
-            self.put_note("roll-call", {"names": list(names)})
+    def enter_registration(self, names: Sequence[str], disclosure: str = "") -> None:
+        """Store the fields that the agent sends at registration and what it discloses, if they changed."""
+        values = {"names": list(names), "disclosure": disclosure}
+        if self.note("roll-call") != values:
+            self.put_note("roll-call", values)
 
     # -- evaluations ---------------------------------------------------------------------------
 

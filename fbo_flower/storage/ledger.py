@@ -29,6 +29,7 @@ CREATE TABLE sent (
 COLUMNS = ("study", "round", "phase", "algorithm", "name", "shape", "dtype", "bytes", "source", "again")
 _NAMED = ("num-failed", "disclosed.failures", "disclosed.incumbent")
 BEFORE = "sent before ledgers were kept"
+_CHOSEN_BY = "; chosen by: "  # separates the two texts of the column `source`
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class LedgerEntry:
     name : name of the array or number
     shape, dtype : e.g. "30" or "12 x 3"; shape is "" for a single number or text
     num_bytes : size of the content
-    source : description of the data it was computed from
+    source : description of the data it was computed from, and who chose to disclose it
     again : True if the same message had been sent before
     """
 
@@ -63,6 +64,16 @@ class LedgerEntry:
             return 0
         return math.prod(int(side) for side in self.shape.split(" x ")) if self.shape else 1
 
+    @property
+    def made_from(self) -> str:
+        """The data that it was computed from."""
+        return self.source.partition(_CHOSEN_BY)[0]
+
+    @property
+    def chosen_by(self) -> str:
+        """Who chose that it is disclosed; "" for what the algorithm sends, and if it was not recorded."""
+        return self.source.partition(_CHOSEN_BY)[2]
+
 
 @dataclass(frozen=True)
 class Ledger:
@@ -73,11 +84,13 @@ class Ledger:
     agent : the agent's id
     rows : in the order in which they were sent
     roll_call : names of the fields that the agent sends at every registration
+    disclosure : the agent's setting `disclose` at its last registration, and who chose it; "" if unknown
     """
 
     agent: str
     rows: Sequence[LedgerEntry]
     roll_call: Sequence[str] = ()
+    disclosure: str = ""
 
 
 def entries(
@@ -86,14 +99,22 @@ def entries(
     algorithm: str,
     source: str,
     again: bool = False,
+    chosen_by: str = "",
 ) -> list[LedgerEntry]:
-    """Return the ledger rows of one packed report (see `wire.encode_report`)."""
+    """Return the ledger rows of one packed report (see `wire.encode_report`).
+
+    Parameters
+    ----------
+    chosen_by : who chose what the agent discloses in addition to the algorithm's report; "": unknown
+    """
     study, phase = str(config.get("study", "")), str(config.get("phase", ""))
     server_round = int(str(config.get("round", 0)))
 
     def row(name: str, shape: str, dtype: str, num_bytes: int) -> LedgerEntry:
+        chosen = f"{_CHOSEN_BY}{chosen_by}" if chosen_by and name.startswith("disclosed.") else ""
+        made_from = source + chosen
         return LedgerEntry(
-            study, server_round, phase, algorithm, name, shape, dtype, num_bytes, source, again
+            study, server_round, phase, algorithm, name, shape, dtype, num_bytes, made_from, again
         )
 
     rows = [

@@ -26,16 +26,28 @@ def read_ledger(path: Path) -> Ledger:
     JournalError
         If the file does not exist, is damaged, or is not an agent's journal.
     """
+    with opened(path, "the ledger") as (connection, version):
+        return _read(connection, version)
+
+
+@contextmanager
+def opened(path: Path, what: str) -> Iterator[tuple[sqlite3.Connection, int]]:
+    """Open an agent's journal read-only and check it; yields the connection and the journal's version.
+
+    Parameters
+    ----------
+    what : what is read, for the errors
+    """
     import sqlite3  # imported here: agents without a journal do not need it
 
     if not path.is_file():
         raise JournalError(
             f"journal: expected the file of an agent's journal, got {path}; pass the path of one"
         )
-    with journal_errors(path, KIND), decoding(path, KIND, "the ledger"):
+    with journal_errors(path, KIND), decoding(path, KIND, what):
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
         with closing(connection), _snapshot(connection):
-            return _read(path, connection)
+            yield connection, _checked_version(path, connection)
 
 
 @contextmanager
@@ -46,7 +58,7 @@ def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def _read(path: Path, connection: sqlite3.Connection) -> Ledger:
+def _checked_version(path: Path, connection: sqlite3.Connection) -> int:
     application, version = identify(connection)
     if application != KIND.application or version > KIND.version:
         raise JournalError(
@@ -54,22 +66,32 @@ def _read(path: Path, connection: sqlite3.Connection) -> Ledger:
             f"{version}; pass the path of an agent's journal"
         )
     check_pages(connection)
-    meta = {str(key): str(value) for key, value in _rows(connection, "meta", ("key", "value"))}
     if version == KIND.version:
         check_tables(connection, layout_of(KIND.tables))
+    return version
+
+
+def read_meta(connection: sqlite3.Connection) -> dict[str, str]:
+    """Return the texts in a journal, by key."""
+    return {str(key): str(value) for key, value in read_rows(connection, "meta", ("key", "value"))}
+
+
+def _read(connection: sqlite3.Connection, version: int) -> Ledger:
+    meta = read_meta(connection)
     said = dict(json.loads(meta.get("note.roll-call", "{}")))
     names = tuple(str(name) for name in said.get("names", ()))
     if version == 1:
         return Ledger(meta["agent"], from_reports(connection), names)
+    disclosure = str(said.get("disclosure", ""))
     rows = []
-    for row in _rows(connection, "sent", ("id", *COLUMNS), "ORDER BY id"):
+    for row in read_rows(connection, "sent", ("id", *COLUMNS), "ORDER BY id"):
         entry = LedgerEntry(*row[1:-1], *(bool(value) for value in row[-1:]))
         assert entry.num_numbers >= 0  # raises ValueError if the shape is damaged
         rows.append(entry)
-    return Ledger(meta["agent"], rows, names)
+    return Ledger(meta["agent"], rows, names, disclosure)
 
 
-def _rows(
+def read_rows(
     connection: sqlite3.Connection, table: str, columns: tuple[str, ...], order: str = ""
 ) -> Iterator[tuple[Any, ...]]:
     """Yield rows of a table; those of earlier versions have no checksums."""

@@ -47,6 +47,7 @@ from fbo_flower.strategies.replies import NO_REPLY, read_reply
 from fbo_flower.strategies.round_loop import RoundLoop
 from fbo_flower.strategies.send_and_receive import Stopped
 from fbo_flower.strategies.settings import StrategySettings, fixed_settings, study_settings
+from fbo_flower.strategies.study_end import end_study
 from fbo_flower.strategies.study_run import StudyRun
 from fbo_flower.strategies.study_start import StudyStart
 from fbo_flower.study.study import Study
@@ -158,6 +159,8 @@ class TuningStrategy(Strategy):
         JournalError
             If another process uses the journal, or it holds a study with other settings; the error lists the
             differences.
+        ObjectiveError
+            If every evaluation failed, or not one valid reply came. `strategy.study` holds the study.
         """
         if num_rounds is not None:
             check_number("num_rounds", num_rounds, 1, integer=True)
@@ -175,6 +178,7 @@ class TuningStrategy(Strategy):
                     self._run = self._begin(grid, opened, resume, messages)
                     self.summary()
                     self._loop().run_rounds(grid, num_rounds)
+                end_study(grid, self._run, self._settings, self._stop)
                 status = "finished"
             except (KeyboardInterrupt, Stopped):
                 status = "interrupted"

@@ -24,7 +24,8 @@ SETTINGS = "fbo-flower-doctor"  # key of the run config
 MAX_TEXT = 300
 _STEADY_SECONDS = 5.0
 _KEYS = (
-    "agent", "digest", "schema", "role", "disclose", "version", "flwr", "python", "time", "journal"
+    "agent", "digest", "schema", "role", "disclose", "disclose_by", "version", "flwr", "python",
+    "time", "journal",
 )  # fmt: skip
 
 app = ServerApp()

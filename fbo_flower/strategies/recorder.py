@@ -7,7 +7,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
@@ -55,10 +55,13 @@ class RoundProgress:
     num_rounds : number of rounds of the study; None: until the algorithm is finished
     best, mean : maximum and mean of the agents' best values so far; NaN if no agent disclosed one
     replies : number of valid replies
-    failures : number of tasks without a reply
-    refused : number of malformed replies
-    failed_trials : number of evaluations without a value, at agents whose replies are valid
+    failures : number of lost replies: nothing came in time, or an error of the agent
+    refused : number of refused replies: something came that cannot be used
+    failed_trials : number of failed evaluations, at agents whose replies are valid
     seconds : duration of the round
+    evaluations : number of evaluations, failed ones included
+    reason : why the first failed evaluation failed; "" if none failed or no agent disclosed it
+    disclosed : whether an agent has disclosed values, in this round or before
     """
 
     server_round: int
@@ -70,6 +73,50 @@ class RoundProgress:
     refused: int
     failed_trials: int
     seconds: float
+    evaluations: int = 0
+    reason: str = ""
+    disclosed: bool = True
+
+    def __str__(self) -> str:
+        if math.isnan(self.best):
+            values = "no value yet" if self.disclosed or not self.replies else "values not disclosed"
+        else:
+            values = f"best {self.best:.4f}, mean {self.mean:.4f}"
+        text = f"{values}, {self.replies} replies, {self.failures} lost, {self.refused} refused"
+        return text + failures_text(self.failed_trials, self.evaluations, self.reason)
+
+
+def failures_text(num_failed: int, num_evaluations: int, reason: str) -> str:
+    """Return the end of a line that says how many evaluations failed, and why; "" if none did.
+
+    >>> failures_text(12, 20, "ImportError: no torch"), failures_text(1, 1, ""), failures_text(0, 20, "")
+    ('; 12 of 20 evaluations failed, the first with: ImportError: no torch', '; 1 of 1 evaluations failed, \
+the reason is in the log of the agent', '')
+    """
+    if not num_failed:
+        return ""
+    why = f"the first with: {reason}" if reason else "the reason is in the log of the agent"
+    return f"; {num_failed} of {num_evaluations} evaluations failed, {why}"
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The numbers of a whole run, with its final exchanges.
+
+    Parameters
+    ----------
+    tasks, replies, lost, refused : number of tasks and of valid, lost and refused replies
+    evaluations, failed : number of evaluations, and of those that failed
+    reason : why the first evaluation failed; "" if none failed or no agent disclosed it
+    """
+
+    tasks: int = 0
+    replies: int = 0
+    lost: int = 0
+    refused: int = 0
+    evaluations: int = 0
+    failed: int = 0
+    reason: str = ""
 
 
 @dataclass
@@ -83,20 +130,28 @@ class Recorder:
     incumbents: dict[str, float] = field(default_factory=dict)
     evaluations: dict[str, int] = field(default_factory=dict)  # made by each agent, if agents reuse values
     recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
+    totals: Totals = field(default_factory=Totals)
+    disclosed: bool = False  # whether an agent has disclosed values
     _counts: dict[str, int | float] = field(default_factory=dict)
     _reasons: Counter[str] = field(default_factory=Counter)
     _started: float = 0.0
+    _evaluations: int = 0  # of the open round
+    _reason: str = ""
     _open: bool = False
 
     def open_round(self) -> None:
         """Set the counts of a new round to 0."""
         self._counts = dict.fromkeys(_COUNTS, 0) | {"floats_down": 0.0, "floats_up": 0.0}
         self._reasons = Counter()
+        self._evaluations, self._reason = 0, ""
         self._started = time.perf_counter()
         self._open = True
 
     def count(self, **increments: int | float) -> None:
         """Add to the counts of the open round; after the last round, to the traffic in its row."""
+        for name in {"tasks", "replies"} & set(increments):
+            total = getattr(self.totals, name) + int(increments[name])
+            self.totals = replace(self.totals, **{name: total})
         for name, increment in increments.items():
             if self._open:
                 self._counts[name] += increment
@@ -104,7 +159,7 @@ class Recorder:
                 self.rounds[-1][name] += increment
 
     def count_unused(self, column: str, reason: str) -> None:
-        """Count a task without a reply (column "failures") or a malformed reply ("refused").
+        """Count a lost reply (column "failures") or a refused one (column "refused").
 
         Tasks of the final exchanges count in the row of the last round.
 
@@ -113,14 +168,29 @@ class Recorder:
         reason : one word
         """
         self._reasons[reason] += 1
+        name = "lost" if column == "failures" else "refused"
+        self.totals = replace(self.totals, **{name: getattr(self.totals, name) + 1})
         if self._open:
             self._counts[column] += 1
         elif self.rounds:
             self.rounds[-1][column] += 1
             self.rounds[-1]["reasons"] = tally(self._reasons)
 
+    def count_evaluations(self, number: int, num_failed: int, reason: str) -> None:
+        """Count the evaluations in a valid reply, and keep the first reason of a failure."""
+        self._evaluations += number
+        self._reason = self._reason or reason
+        totals = self.totals
+        self.totals = replace(
+            totals,
+            evaluations=totals.evaluations + number,
+            failed=totals.failed + num_failed,
+            reason=totals.reason or reason,
+        )
+
     def disclose(self, agent: str, server_round: int, disclosure: Disclosure) -> None:
         """Record what an agent disclosed in addition to its report."""
+        self.disclosed = self.disclosed or disclosure.incumbent is not None or disclosure.trials is not None
         if disclosure.incumbent is not None and not math.isnan(disclosure.incumbent):
             self.incumbents[agent] = disclosure.incumbent
         if disclosure.recommendation is not None:
@@ -172,8 +242,9 @@ class Recorder:
             int(self._counts[name]) for name in ("replies", "failures", "refused", "failed_trials")
         )
         return RoundProgress(
-            server_round, num_rounds, top, mean, replies, failures, refused, failed_trials, seconds
-        )
+            server_round, num_rounds, top, mean, replies, failures, refused, failed_trials, seconds,
+            self._evaluations, self._reason, self.disclosed,
+        )  # fmt: skip
 
     def study(self, run: Mapping[str, Any], results: ServerResults | None = None) -> Study:
         """Return the rows so far as a study.

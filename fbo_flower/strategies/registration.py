@@ -22,6 +22,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fbo_flower import wire
+from fbo_flower.algorithms.disclosure import CHOOSERS, DISCLOSURES
 from fbo_flower.algorithms.records import natural_key
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.space.space import SearchSpace
@@ -29,11 +30,18 @@ from fbo_flower.strategies.send_and_receive import Stopped, send_and_receive
 
 _STEADY_SECONDS = 2.0  # the number of connected nodes must not change for this time
 _MAX_SKIPPED_ROUNDS = 8
+_END_SECONDS = 60.0  # to wait for the replies to the message that ends a study
 
 
 @dataclass(frozen=True)
 class Registration:
-    """What one node reports about its agent."""
+    """What one node reports about its agent.
+
+    Parameters
+    ----------
+    disclosure : what the agent discloses and who chose it, such as "none, default"; "" if it did not say
+    wants_end : whether it asks for a message when the study has ended
+    """
 
     node: int
     agent: str
@@ -42,6 +50,8 @@ class Registration:
     role: str
     incarnation: str
     key: str
+    disclosure: str = ""
+    wants_end: bool = False
 
 
 @dataclass
@@ -58,6 +68,8 @@ class AgentRegistry:
     incarnations : agent -> token of its memory; "" for an agent that sent none
     own_names : agent -> the id that it reports; the second incarnation of "3" is "3~2" here
     keys : agent -> its signed public keys in hexadecimal digits, for agents that sent them
+    disclosures : agent -> what it discloses and who chose it, for agents that said so
+    want_end : agents that ask for a message when the study has ended
     suspects : nodes whose agents failed; they must register again
     refused : node id -> why it does not take part
     backoff : connected node that is not registered -> how many requests it left without a valid answer, and
@@ -72,6 +84,8 @@ class AgentRegistry:
     incarnations: dict[str, str] = field(default_factory=dict)
     own_names: dict[str, str] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
+    disclosures: dict[str, str] = field(default_factory=dict)
+    want_end: set[str] = field(default_factory=set)
     suspects: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     backoff: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -147,6 +161,32 @@ class AgentRegistry:
                 requests = self.backoff.get(node, (0, 0))[0] + 1
                 self.backoff[node] = requests, min(2 ** min(requests - 1, 10), _MAX_SKIPPED_ROUNDS)
 
+    def tell_end(self, grid: Grid, study: str, stop: threading.Event, seconds: float) -> None:
+        """Tell the agents that asked for it that the study has ended; nothing is evaluated.
+
+        The agents log their own answers. If a message is lost, its agent keeps the answer in its journal.
+
+        Parameters
+        ----------
+        seconds : how long to wait for the agents at most
+        """
+        agents = [agent for agent in self.present(grid.get_node_ids()) if agent in self.want_end]
+        kind = MessageType.QUERY + self.message_suffix
+        messages = [
+            Message(
+                RecordDict({"config": ConfigRecord({"end": study})}), self.nodes[agent], kind, group_id="0"
+            )
+            for agent in agents
+        ]
+        replies = send_and_receive(grid, messages, min(seconds, _END_SECONDS), stop)
+        told = sum(not reply.has_error() for reply in replies.values())
+        if told < len(agents):
+            log(
+                WARNING,
+                "%d of %d agents did not confirm the end of the study; what they know is in their journals",
+                len(agents) - told, len(agents),
+            )  # fmt: skip
+
     def _digest(self) -> str:
         return self.space.digest if self.space is not None else ""
 
@@ -220,6 +260,10 @@ class AgentRegistry:
         self.incarnations[agent], self.own_names[agent] = registration.incarnation, registration.agent
         if registration.key:
             self.keys[agent] = registration.key
+        if registration.disclosure:
+            self.disclosures[agent] = registration.disclosure
+        if registration.wants_end:
+            self.want_end.add(agent)
         self.refused.pop(registration.node, None)
         self.backoff.pop(registration.node, None)
         if registration.role:
@@ -287,7 +331,10 @@ def _read_registration(node: int, content: RecordDict) -> Registration:
             "registration: key: expected signed public keys of 145 bytes in hexadecimal digits; install the "
             "same version of fbo-flower on server and agents"
         )
-    registration = Registration(node, *map(str, texts.values()))
+    named = {name: str(text) for name, text in texts.items()}
+    registration = Registration(
+        node, **named, disclosure=_disclosure(config), wants_end=config.get("end") is True
+    )
     if not 0 < len(registration.agent) <= 100 or not registration.agent.isprintable():
         shown = registration.agent[:100]
         raise ConfigError(f"agent: expected 1 to 100 printable characters, got {shown!r}")
@@ -298,6 +345,12 @@ def _read_registration(node: int, content: RecordDict) -> Registration:
             f"got {registration.digest[:64]}"
         )
     return registration
+
+
+def _disclosure(config: Mapping[str, Any]) -> str:
+    """Return what the agent discloses and who chose it; "" if it is an earlier version, or says nonsense."""
+    said = config.get("disclose"), config.get("disclose_by")
+    return f"{said[0]}, {said[1]}" if said[0] in DISCLOSURES and said[1] in CHOOSERS else ""
 
 
 def _too_few(

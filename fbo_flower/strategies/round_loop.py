@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from logging import INFO
+from logging import INFO, WARNING
 
 import numpy as np
 from flwr.app import Message
@@ -87,11 +87,8 @@ class RoundLoop:
         for phase in run.algorithm.phases:
             self._run_half_round(grid, phase, server_round)
         progress = run.end_round(server_round, num_rounds)
-        log(
-            INFO, "[round %d/%s] best %.4f, mean %.4f, %d replies, %d failures, %d refused",
-            server_round, num_rounds or "?", progress.best, progress.mean,
-            progress.replies, progress.failures, progress.refused,
-        )  # fmt: skip
+        level = WARNING if progress.failed_trials else INFO
+        log(level, "[round %d/%s] %s", server_round, num_rounds or "?", progress)
         return progress
 
     def _wait_for_work(self, last_work: float) -> float:

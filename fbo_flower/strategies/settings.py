@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -103,6 +104,7 @@ def study_settings(
     algorithm, recorder = run.algorithm, run.recorder
     core = unwrapped(algorithm)
     targets = core.targets if isinstance(core, HasTargets) else "all"
+    disclosures = dict(sorted(Counter(run.registry.disclosures.values()).items()))
     description = {}
     if isinstance(core, DescribesProgress):
         description = {"found": core.description(unwrapped_state(algorithm, run.state))}
@@ -119,6 +121,8 @@ def study_settings(
         "study": run.study,
         "space": recorder.space.to_json(),
         **({"evaluations": dict(recorder.evaluations)} if recorder.evaluations else {}),
+        **({"disclosures": disclosures} if disclosures else {}),
+        "num_with_value": len(recorder.incumbents) if recorder.disclosed else None,
         "status": status,
         "seconds": run.seconds_before + seconds,
         **description,

@@ -28,7 +28,7 @@ from fbo_flower.algorithms.capabilities import (
 )
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Federation, Phase, Report, Task, natural_key
-from fbo_flower.errors import JournalError, WireError
+from fbo_flower.errors import JournalError, WireError, printable
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
@@ -39,6 +39,7 @@ from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.replies import NO_REPLY, Reply, from_event, tasks_digest, to_event
 from fbo_flower.wire.flower_records import count_bytes, to_records
 
+MAX_REASON = 300  # characters of a reason in the log
 _MESSAGE_TYPES = {
     Phase.TRAIN: MessageType.TRAIN,
     Phase.EVALUATE: MessageType.EVALUATE,
@@ -300,6 +301,9 @@ class StudyRun:
         report, disclosure = checked
         floats = count_floats(report.arrays)
         self.recorder.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
+        failures = {} if disclosure.trials is None else disclosure.trials.failures
+        reason = printable(failures[min(failures)])[:MAX_REASON] if failures else ""
+        self.recorder.count_evaluations(report.num_trials, report.num_failed, reason)
         self.recorder.disclose(sent.agent, server_round, disclosure)
         if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
             self.recorder.evaluations[sent.agent] = num_evaluations

@@ -30,10 +30,13 @@ def apps(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ModuleType, ModuleTy
         del sys.modules[name]
 
 
-def run_in_process(apps: tuple[ModuleType, ModuleType], num_nodes: int, **changes: Any) -> None:
+def run_in_process(
+    apps: tuple[ModuleType, ModuleType], num_nodes: int, disclose: str = "trials", **changes: Any
+) -> None:
     client, server = apps
     config = {**PYPROJECT["tool"]["flwr"]["app"]["config"], **changes}
-    grid = InProcessGrid(client.app, num_nodes, run_config=config)
+    own = {node: {"disclose": disclose} for node in range(num_nodes)} if disclose else {}
+    grid = InProcessGrid(client.app, num_nodes, run_config=config, node_configs=own)
     server.app(grid, Context(1, 0, {}, RecordDict(), config))
 
 
@@ -56,6 +59,16 @@ def test_the_app_tunes_and_saves_a_study(
         assert f"agent {agent}: {best['value']:.3f}" in out
 
 
+def test_nothing_is_disclosed_unless_the_operator_says_so(
+    apps: tuple[ModuleType, ModuleType], tmp_path: Path
+) -> None:
+    run_in_process(apps, 2, "", **{"num-rounds": 2, "out": str(tmp_path)})
+    study = Study.load(tmp_path)
+    assert len(study.trials) == 0
+    assert study.best == {}
+    assert study.settings["runs"][0]["disclosures"] == {"none, default": 2}
+
+
 def test_the_objective_scores_each_nodes_own_data(
     apps: tuple[ModuleType, ModuleType], tmp_path: Path
 ) -> None:
@@ -72,5 +85,5 @@ def test_the_objective_scores_each_nodes_own_data(
 def test_the_app_runs_on_flowers_runtime(flwr_run: FlwrRun, tmp_path: Path) -> None:
     run = flwr_run(EXAMPLE, 2, f"num-rounds=3 out='{tmp_path}'")
     assert run.status == "finished:completed", run.log
-    assert "agent 1: 0." in run.log
-    assert len(Study.load(tmp_path).trials) == 2 * 5
+    assert "values not disclosed" in run.log
+    assert Study.load(tmp_path).rounds["replies"].tolist() == [2, 2, 2]

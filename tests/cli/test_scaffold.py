@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import io
+import json
 import sys
 import tomllib
 import zipfile
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
@@ -23,6 +25,8 @@ from fbo_flower.cli.scaffold import new_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.study import Study
+
+TRIALS = {"disclose": "trials"}
 
 
 @pytest.fixture
@@ -37,11 +41,17 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def run_app(directory: Path, node_configs: dict[int, dict[str, Any]] | None = None, **changes: Any) -> None:
+def run_app(
+    directory: Path,
+    node_configs: dict[int, dict[str, Any]] | None = None,
+    disclosed: dict[str, Any] | None = TRIALS,
+    **changes: Any,
+) -> None:
     client, server = (importlib.import_module(f"clinic_tuning.{side}_app") for side in ("client", "server"))
     pyproject = tomllib.loads((directory / "pyproject.toml").read_text())
     config = {**pyproject["tool"]["flwr"]["app"]["config"], "num-agents": 3, "num-rounds": 2, **changes}
-    grid = InProcessGrid(client.app, 3, run_config=config, node_configs=node_configs)
+    own = {node: {**(disclosed or {}), **(node_configs or {}).get(node, {})} for node in range(3)}
+    grid = InProcessGrid(client.app, 3, run_config=config, node_configs=own)
     server.app(grid, Context(1, 0, {}, RecordDict(), config))
 
 
@@ -49,6 +59,40 @@ def test_a_new_app_tunes_at_once(app: Path, tmp_path: Path, capsys: pytest.Captu
     run_app(app, out=str(tmp_path / "study"))
     assert len(Study.load(tmp_path / "study").trials) == 3 * 4
     assert "agent 2: 0." in capsys.readouterr().out
+
+
+def test_a_new_app_discloses_nothing_and_each_node_trains_its_own_model(
+    app: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = {
+        node: {"journal": str(tmp_path / f"agent-{node}.db"), "model": str(tmp_path / f"{node}.joblib")}
+        for node in range(3)
+    }
+    run_app(app, own, None, out=str(tmp_path / "study"))
+    assert "agent 2: 0." not in capsys.readouterr().out
+    assert Study.load(tmp_path / "study").best == {}
+    assert run(["ledger", own[1]["journal"]]) == 0
+    ledger = capsys.readouterr().out
+    assert "Discloses beyond the algorithm's messages: none (chosen by: default)." in ledger
+    assert "Values: not sent by design" in ledger
+    assert run(["best", own[1]["journal"], "--json"]) == 0
+    (best,) = json.loads(capsys.readouterr().out)
+    assert (best["evaluations"], set(best["config"])) == (4, {"C", "gamma"})
+    model = joblib.load(own[1]["model"])
+    assert best["config"]["C"] == model.steps[-1][1].C
+    assert best["value"] > 0.8
+
+
+def test_a_new_app_says_in_its_ledger_that_the_operator_chose(
+    app: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = {node: {"journal": str(tmp_path / f"agent-{node}.db")} for node in range(3)}
+    run_app(app, own)
+    capsys.readouterr()
+    assert run(["ledger", own[1]["journal"]]) == 0
+    ledger = capsys.readouterr().out
+    assert "trials (chosen by: operator)" in ledger
+    assert ledger.count("      chosen by: operator") == 4
 
 
 def test_a_new_app_tunes_on_the_csv_file_of_each_node(app: Path, tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def test_registration_says_who_and_what():
         "digest": SPACE.digest,
         "role": "lead",
         "disclose": "incumbent",
+        "disclose_by": "operator",
     }
 
 

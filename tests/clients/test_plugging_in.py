@@ -54,11 +54,17 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], tuple[Modu
         del sys.modules[name]
 
 
-def run_example(apps: tuple[ModuleType, ModuleType, dict[str, Any]], num_nodes: int, **changes: Any) -> None:
+def run_example(
+    apps: tuple[ModuleType, ModuleType, dict[str, Any]],
+    num_nodes: int,
+    node_configs: dict[int, dict[str, Any]] | None = None,
+    **changes: Any,
+) -> InProcessGrid:
     client, server, defaults = apps
     config = {**defaults, **{key.replace("_", "-"): value for key, value in changes.items()}}
-    grid = InProcessGrid(client.app, num_nodes, run_config=config)
+    grid = InProcessGrid(client.app, num_nodes, run_config=config, node_configs=node_configs)
     server.app(grid, Context(1, 0, {}, RecordDict(), config))
+    return grid
 
 
 # the Message API
@@ -68,11 +74,12 @@ def test_fedavg_trains_with_tuned_values_and_does_better(load: Any, capsys: Any)
     apps = load("tune-then-train")
     scores = []
     for rounds in (0, 8):
-        run_example(apps, 3, num_agents=3, tuning_rounds=rounds)
+        grid = run_example(apps, 3, num_agents=3, tuning_rounds=rounds)
         out = capsys.readouterr().out
         scores.append([float(score) for score in re.findall(r"accuracy ([0-9.]+)", out)])
         assert len(scores[-1]) == 5
-    assert "'learning-rate': 0.01" not in out
+        tuned = [context.state.get("tuned") for context in grid.contexts.values()]
+        assert [values is not None for values in tuned] == [rounds > 0] * 3
     assert scores[1][0] > scores[0][0] + 0.02
     assert scores[1][-1] > scores[0][-1]
 
@@ -217,6 +224,9 @@ def test_a_legacy_server_without_clients_says_so() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_legacy_example_tunes_and_saves_a_study(load: Any, tmp_path: Any, capsys: Any) -> None:
-    run_example(load("legacy-app"), 3, num_agents=3, num_rounds=3, out=str(tmp_path))
-    assert len(Study.load(tmp_path).trials) == 3 * 5
+    trials = {node: {"disclose": "trials"} for node in range(3)}
+    run_example(load("legacy-app"), 3, trials, num_agents=3, num_rounds=3, out=str(tmp_path / "trials"))
+    assert len(Study.load(tmp_path / "trials").trials) == 3 * 5
     assert "agent 2: 0." in capsys.readouterr().out
+    run_example(load("legacy-app"), 3, num_agents=3, num_rounds=3, out=str(tmp_path / "none"))
+    assert len(Study.load(tmp_path / "none").trials) == 0

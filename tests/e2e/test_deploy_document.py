@@ -15,6 +15,7 @@ from deployment import SCRIPTS, Deployment, free_ports
 from flower_runtime import ROOT
 from waiting import LIMIT
 
+from fbo_flower.clients.own_answer import read_answers
 from fbo_flower.study import Study
 
 DOCUMENT = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
@@ -137,12 +138,18 @@ def test_the_commands_make_the_federation(deployment: Deployment) -> None:
         outputs += shell(block.text)
 
     study = Study.load(root / "study")
-    assert set(study.best) == {"north", "south", "east"}
-    for agent in study.best:
-        own = study.trials["trial"][study.trials["agent"] == agent].tolist()
-        assert own == list(range(6)), "three initial trials and one for each of three rounds"
-        assert (root / f"{agent}.db").exists()
-        assert f"agent {agent}, round 2: sends weights (100,), its trials" in deployment.log(agent)
+    assert study.best == {}, "the operators disclose nothing"
+    assert study.settings["runs"][0]["disclosures"] == {"none, default": 3}
+    assert "values not disclosed" in outputs
+    assert "best value: 0." in outputs, "the operator of north reads it from the journal"
+    for agent in ("north", "south", "east"):
+        (stored,) = read_answers(root / f"{agent}.db")
+        assert stored.answer.num_evaluations == 6, "three initial trials and one for each of three rounds"
+        assert f"agent {agent}, round 2: sends weights (100,)\n" in deployment.log(agent)
+        ends = deployment.log(agent).count(
+            f"agent {agent}: study {stored.answer.study} has ended: best value"
+        )
+        assert ends == 2, "after three rounds, and after one more"
     assert outputs.count("nothing is wrong") == 2
     assert "finished:completed" in outputs
     assert (root / "north-backup.db").exists()

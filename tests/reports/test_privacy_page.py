@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,7 @@ def test_amounts_are_per_agent_and_round() -> None:
     assert "`weights`" in text
     assert "no epsilon bounds what is learned" in text
     assert "18 rows of points and values" in text
+    assert "and who chose it: trials (simulation)." in text
 
 
 def test_epsilon_is_what_the_releases_cost_and_its_limits_are_said() -> None:
@@ -47,13 +50,16 @@ def test_epsilon_is_what_the_releases_cost_and_its_limits_are_said() -> None:
 
 
 @pytest.mark.parametrize(("noise", "source"), [("central", "system"), ("local", "agents")])
-def test_noise_of_a_simulation_protects_nobody_and_the_page_says_so(noise: str, source: str) -> None:
+def test_noise_of_a_simulation_protects_nobody_and_the_page_says_so(
+    noise: str, source: str, tmp_path: Path
+) -> None:
     sentence = "Simulated: the noise is drawn from the study's seed and protects nobody."
     study = run("dp-fts", noise=noise, **SMALL)
     assert study.settings["runs"][0]["privacy"]["noise_from"] == "seed"
     assert sentence in privacy_page(study)
     problem = make_problem("gp-samples", 2, 0, {})
-    grid = InProcessGrid(client_app(problem, problem.space), 2)
+    journals = {node: {"journal": str(tmp_path / f"agent-{node}.db")} for node in range(2)}
+    grid = InProcessGrid(client_app(problem, problem.space), 2, node_configs=journals)
     deployed = DPFTS(num_agents=2, noise=noise, **SMALL).start(grid, 3)  # neither side has a seed
     assert deployed.settings["runs"][0]["privacy"]["noise_from"] == source
     assert sentence not in privacy_page(deployed)

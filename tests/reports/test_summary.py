@@ -167,7 +167,7 @@ def test_traffic_is_per_agent_and_round() -> None:
     (row,) = summarise(a_study({"fts": {"1": [1.0], "2": [1.0], "3": [1.0]}}))
     assert (row.bytes_down, row.bytes_up) == (200.0, 20.0)  # 2 rounds of 600 and 60 bytes, 3 agents
     assert row.floats_per_agent == 22.0  # 2 rounds of 30 and 3, 3 agents
-    assert (row.seconds, row.failed_replies) == (3.0, 2)
+    assert (row.seconds, row.lost_replies, row.refused_replies) == (3.0, 2, 0)
 
 
 def test_tuning_alone_is_the_reference_if_the_study_has_it() -> None:
@@ -182,6 +182,27 @@ def test_a_study_without_disclosed_trials_shows_what_the_strategy_saw() -> None:
     (row,) = summarise(a_study({"fts": {}}, num_rounds=3))
     assert row.final.mean == 2.5
     assert row.num_agents == 3
+
+
+def test_a_study_that_discloses_nothing_says_so_and_shows_what_the_server_knows() -> None:
+    study = a_study({"fts": {}}, num_with_value=None, disclosures={"none, default": 2, "none, operator": 1})
+    (row,) = summarise(study)
+    assert (row.num_with_value, row.replies, row.lost_replies) == (None, 6, 2)
+    cells = dict(
+        zip(*(line.strip("| ").split(" | ") for line in to_markdown([row]).splitlines()[::2]), strict=True)
+    )
+    assert cells["best at end"] == cells["evaluations"] == cells["agents with a value"] == "not disclosed"
+    assert cells["disclosed"] == "none (default): 2, none (operator): 1"
+    assert (cells["replies"], cells["lost replies"], cells["up per agent-round"]) == ("6", "2", "20 B")
+    assert "nan" not in to_markdown([row])
+
+
+def test_the_table_says_how_many_agents_have_a_value() -> None:
+    (row,) = summarise(a_study({"fts": {"1": [1.0, 2.0], "2": [NAN, 3.0], "3": [NAN, NAN]}}))
+    assert row.num_with_value == 2
+    assert "| fts | 3 | 2 | 2 |" in to_markdown([row])
+    (row,) = summarise(a_study({"fts": {"1": [1.0], "2": [3.0], "3": [2.0]}}))
+    assert "agents with a value" not in to_markdown([row])
 
 
 def test_a_study_without_anything_has_rows_of_dashes() -> None:

@@ -19,6 +19,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.clients import client_app
+from fbo_flower.errors import ObjectiveError
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import AgentJournal
@@ -184,7 +185,10 @@ def test_data_communication_asks_only_agents_that_disclose_their_trials(tmp_path
     )
     objective = Objective()
     grid = InProcessGrid(client_app(objective, SPACE, seed=3), NUM_AGENTS)
-    study = strategy.start(grid, 2)
+    with pytest.raises(ObjectiveError, match="expected a valid reply"):
+        strategy.start(grid, 2)
+    study = strategy.study
+    assert study is not None
     assert not objective.values, "nothing was evaluated"
     assert study.rounds["reasons"].tolist() == ["error:3", "error:3"]
 

@@ -6,6 +6,7 @@ from hostile import mutate
 from waiting import LATE
 
 from fbo_flower.clients import client_app
+from fbo_flower.errors import ObjectiveError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import FTS, RandomSearch, ThompsonSampling
@@ -156,11 +157,18 @@ def test_late_joiner_starts_with_its_initial_design():
     assert study.rounds["tasks"].tolist() == [3, 3, 3, 4, 4, 4, 4]
 
 
-def test_run_without_a_single_answer_ends():
+def test_run_without_a_single_answer_ends_as_failed():
     faults = {i: Fault("raising", rounds=range(1, 99)) for i in range(NUM_AGENTS)}
-    study, calls = run(FTS, faults, num_features=24)
+    strategy, objective = FTS(num_agents=NUM_AGENTS, seed=3, num_features=24), Objective()
+    grid = InProcessGrid(client_app(objective, SPACE, seed=3), NUM_AGENTS, faults=faults)
+    with pytest.raises(
+        ObjectiveError, match=r"expected a valid reply to one of 28 tasks, got none \(error:28"
+    ):
+        strategy.start(grid, NUM_ROUNDS)
+    study = strategy.study
+    assert study.settings["runs"][0]["status"] == "failed"
     assert len(study.trials) == 0
-    assert not calls
+    assert not objective.calls
     assert study.rounds["failures"].tolist() == [4] * NUM_ROUNDS
     assert np.isnan(study.rounds["best"]).all()
 

@@ -12,7 +12,7 @@ from waiting import LATE
 
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.site_app import site_agent, site_app
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.models import pack, unpack
 from fbo_flower.reports.selection import selection_cells, selections
 from fbo_flower.simulation import PriorKnowledge, make_problem, simulate
@@ -188,7 +188,11 @@ def test_no_row_stands_in_any_message_or_in_the_servers_files(name, tmp_path):
 
 def test_support_vectors_are_rows_of_the_openbox_which_is_why_they_are_refused():
     made = problem("svm")
-    study, grid, _ = run(made, grid=Recording, num_trials=3)
+    strategy = RFMS(num_agents=5, seed=3, **{**SMALL, "num_trials": 3})
+    grid = Recording(problem_app(made, strategy.algorithm, 3), 5)
+    with pytest.raises(ObjectiveError, match="all of 3 evaluations failed"):
+        strategy.start(grid, None)
+    study = strategy.study
     assert rows_in(everything_sent(grid.contents), secret_rows(made, [OPENBOX])) == 0
     assert all("support_vectors_" in reason for reason in study.models["failure"])
     assert not any("model" in content.get("arrays", {}) for content in grid.contents)

@@ -126,7 +126,9 @@ def test_an_evil_agent_reaches_neither_log_nor_terminal_nor_spreadsheet(
     study = strategy.start(grid, 3)
     for record in caplog.records:
         if record.name == "flwr":
-            assert record.getMessage().isprintable(), record.getMessage()
+            first, *traceback = record.getMessage().split("\n")
+            assert first.isprintable(), record.getMessage()
+            assert all(line.startswith("  ") and line.isprintable() for line in traceback)
     assert any(EVIL.split("\x1b", maxsplit=1)[0] in reason for reason in study.trials["failure"].tolist())
     study.save(tmp_path)
     assert Study.load(tmp_path) == study

@@ -21,7 +21,7 @@ def objective(config: dict, context) -> float:
 
 
 def client_fn(context: Context) -> Client:
-    return TuningAgent(objective, space, context, disclose="trials").to_client()
+    return TuningAgent(objective, space, context).to_client()
 
 
 app = ClientApp(client_fn=client_fn)

@@ -12,7 +12,7 @@ def server_fn(context: Context) -> ServerAppComponents:
     config = context.run_config
 
     def then(study):
-        for agent, best in study.best.items():
+        for agent, best in study.best.items():  # of agents whose operators disclose their values
             print(f"agent {agent}: {best['value']:.3f} with {best['config']}")
         if config["out"]:
             study.save(config["out"])

@@ -16,4 +16,4 @@ def objective(config: dict, context) -> float:
 
 
 space = SearchSpace({"max_depth": Int(1, 8), "min_samples_leaf": Float(0.01, 0.3, log=True)})
-app = client_app(objective, space, disclose="trials")  # the default, "none", sends no values
+app = client_app(objective, space)  # values stay here, unless `disclose` in node_config allows more

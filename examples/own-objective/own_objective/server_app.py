@@ -13,7 +13,7 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     strategy = FTS(num_agents=config["num-agents"], seed=0)
     study = strategy.start(grid, num_rounds=config["num-rounds"])
-    for agent, best in study.best.items():
+    for agent, best in study.best.items():  # of agents whose operators disclose their values
         print(f"agent {agent}: {best['value']:.3f} with {best['config']}")
     if config["out"]:
         study.save(config["out"])

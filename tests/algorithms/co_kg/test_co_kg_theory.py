@@ -16,7 +16,7 @@ from fbo_flower.algorithms.co_kg.central import central_barycenter, central_prod
 from fbo_flower.algorithms.co_kg.state import SharedPrior, pack_lower, unpack_lower
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients import client_app
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.simulation import make_problem, simulate
@@ -158,8 +158,9 @@ def test_data_communication_asks_only_agents_that_disclose_their_trials():
     problem = make_problem("f1", 3, 0, {})
     app = client_app(problem, problem.space, seed=0, disclose="none")
     server = Strategy(num_agents=3, seed=0, framework="data-communication", num_points=49)
-    study = server.start(InProcessGrid(app, 3), 2)
-    assert study.rounds["failures"].tolist() == [3, 3]
+    with pytest.raises(ObjectiveError, match="expected a valid reply"):
+        server.start(InProcessGrid(app, 3), 2)
+    assert server.study.rounds["failures"].tolist() == [3, 3]
     agreed = Strategy(num_agents=3, seed=0, framework="data-communication", num_points=49)
     app = client_app(problem, problem.space, seed=0, disclose="trials")
     assert agreed.start(InProcessGrid(app, 3), 2).rounds["failures"].tolist() == [0, 0]

@@ -1,0 +1,159 @@
+"""An agent's own answer: the best configuration that it has evaluated in a study.
+
+The answer stays at the agent. The agent logs it when the study has ended and passes it to the app's
+`on_finish`. An operator reads it from the journal with `fbo-flower best JOURNAL`, at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from logging import ERROR, INFO, WARNING
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Context
+from flwr.common.logger import log
+
+from fbo_flower.algorithms import Algorithm, make_algorithm
+from fbo_flower.algorithms.capabilities import EstimatesIncumbent, unwrapped
+from fbo_flower.algorithms.records import AgentState, Array
+from fbo_flower.clients.agent_state_io import agent_state_from_bytes
+from fbo_flower.clients.memory import Memory
+from fbo_flower.errors import ConfigError, JournalError, printable
+from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage.answers import StoredStudy, read_studies
+
+
+@dataclass(frozen=True)
+class OwnAnswer:
+    """The best configuration that an agent has evaluated in a study.
+
+    Parameters
+    ----------
+    agent, study : ids of the agent and of the study
+    algorithm : name of the study's algorithm
+    config : the best configuration; None: no evaluation has succeeded
+    value : its value, larger is better; NaN without a configuration. A bandit's value is a mean
+    num_evaluations : evaluations that the agent has made in the study, failed ones included
+    """
+
+    agent: str
+    study: str
+    algorithm: str
+    config: dict[str, Any] | None
+    value: float
+    num_evaluations: int
+
+    def __str__(self) -> str:
+        evaluations = f"{self.num_evaluations} evaluation{'' if self.num_evaluations == 1 else 's'}"
+        if self.config is None:
+            return f"no value after {evaluations}"
+        return f"best value {self.value:.6g} after {evaluations}, with {json.dumps(self.config)}"
+
+
+OnFinish = Callable[[OwnAnswer, Context], object]
+
+
+def own_answer(agent: str, study: str, algorithm: Algorithm[Any], agent_state: AgentState) -> OwnAnswer:
+    """Return the agent's own answer; observations from before the study do not count."""
+    point, value = _best(algorithm, agent_state)
+    config = None if point is None else agent_state.space.decode(point)
+    return OwnAnswer(agent, study, algorithm.name, config, value, agent_state.next_trial)
+
+
+def answer_at_end(memory: Memory, agent: str, study: str, space: SearchSpace) -> OwnAnswer | None:
+    """Return the agent's own answer, and remember that the study has ended.
+
+    Returns
+    -------
+    None, if the agent has evaluated nothing in this study, or nothing since it was told the same before.
+    """
+    stored, text = memory.study(study), memory.algorithm(study)
+    if stored is None or not text:
+        return None
+    answer = own_answer(agent, study, algorithm_of(text), agent_state_from_bytes(stored[1], space))
+    ended = {"evaluations": answer.num_evaluations}
+    if not answer.num_evaluations or memory.note(f"ended.{study}") == ended:
+        return None
+    memory.put_note(f"ended.{study}", ended)
+    return answer
+
+
+def announce(answer: OwnAnswer, on_finish: OnFinish | None, context: Context) -> None:
+    """Log the agent's own answer and pass it to the app; an exception of the app is logged only."""
+    level = WARNING if answer.config is None else INFO
+    log(level, "agent %s: study %s has ended: %s", answer.agent, printable(answer.study), answer)
+    if on_finish is None or answer.config is None:
+        return
+    try:
+        on_finish(answer, context)
+    except Exception:  # the app's code may raise anything; the study has ended and its answer is kept
+        log(ERROR, "agent %s: on_finish raised an exception", answer.agent, exc_info=True)
+
+
+def algorithm_of(text: str) -> Algorithm[Any]:
+    """Return the algorithm that `clients.answered.pinned` has written as text."""
+    name, _, options = text.partition(" ")
+    return make_algorithm(name, json.loads(options))
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """An agent's own answer, read from its journal.
+
+    Parameters
+    ----------
+    answer : after the agent's last finished task
+    num_failed : evaluations that failed
+    failure : why the first of them failed; "" if none failed
+    unreadable : why the answer cannot be read; "" if it can
+    """
+
+    answer: OwnAnswer
+    num_failed: int
+    failure: str
+    unreadable: str = ""
+
+
+def read_answers(path: Path) -> list[StoredAnswer]:
+    """Return an agent's own answer in each study of its journal, the latest study last.
+
+    Raises
+    ------
+    JournalError
+        If the file is not an agent's journal.
+    """
+    agent, studies = read_studies(path)
+    return [_read(agent, stored) for stored in studies]
+
+
+def _read(agent: str, stored: StoredStudy) -> StoredAnswer:
+    try:
+        if not stored.algorithm or not stored.space:
+            raise JournalError("an earlier version began it, which stored no search space")
+        algorithm = algorithm_of(stored.algorithm)
+        state = agent_state_from_bytes(stored.memory, SearchSpace.from_json(stored.space))
+        return StoredAnswer(
+            own_answer(agent, stored.study, algorithm, state), stored.num_failed, stored.failure
+        )
+    except (ConfigError, JournalError, ValueError) as error:  # e.g. the algorithm is not installed here
+        name = stored.algorithm.partition(" ")[0]
+        nothing = OwnAnswer(agent, stored.study, name, None, math.nan, 0)
+        return StoredAnswer(nothing, stored.num_failed, stored.failure, unreadable=str(error))
+
+
+def _best(algorithm: Algorithm[Any], agent_state: AgentState) -> tuple[Array | None, float]:
+    """Return the best point and its value."""
+    core = unwrapped(algorithm)
+    if isinstance(core, EstimatesIncumbent):
+        return core.recommend(agent_state), core.incumbent(agent_state)
+    history = agent_state.history
+    values = np.where(history.trials >= 0, history.values, np.nan)
+    if not np.isfinite(values).any():
+        return None, math.nan
+    row = int(np.nanargmax(values))
+    return history.points[row], float(values[row])
