@@ -91,7 +91,7 @@ def draw_bytes(ax: Axes, traffic: dict[str, tuple[float, float]], styles: Mappin
 
 def privacy_cells(study: Study) -> tuple[list[str], list[list[str]]]:
     """Return head and rows of the table that says what left each agent, a row per algorithm."""
-    head = ["algorithm", "numbers sent", "bytes sent", "trials disclosed", "privacy noise"]
+    head = ["algorithm", "numbers sent", "bytes sent", "trials disclosed", "differential privacy"]
     rows = []
     for algorithm in study.algorithms:
         run, rounds = study.run(algorithm), study.rounds.where(algorithm=algorithm)
@@ -99,12 +99,14 @@ def privacy_cells(study: Study) -> tuple[list[str], list[list[str]]]:
         num_agents = int(run.get("num_agents") or len(set(trials["agent"].tolist())) or 1)
         floats, sent = (float(rounds[f"{what}_up"].sum()) / num_agents for what in ("floats", "bytes"))
         counted = "not counted" if np.isnan(floats) else f"{floats:,.0f}"
-        shown = f"{len(trials) / num_agents:,.0f}" if len(trials) else "none"
-        rows.append([algorithm, counted, format_bytes(sent), shown, _noise(run.get("privacy"))])
+        shown = f"{len(trials) / num_agents:.3g}" if len(trials) else "none"
+        rows.append([algorithm, counted, format_bytes(sent), shown, _epsilon(study, algorithm)])
     return head, rows
 
 
-def _noise(privacy: object) -> str:
-    if not isinstance(privacy, Mapping) or privacy.get("epsilon") is None:
-        return "none"
-    return f"epsilon {privacy['epsilon']:.3g}"
+def _epsilon(study: Study, algorithm: str) -> str:
+    privacy = study.run(algorithm).get("privacy")
+    spent = privacy.get("epsilon") if isinstance(privacy, Mapping) else None
+    if spent is None:  # the noise of sites that judge models
+        spent = float(np.max(study.judgements.where(algorithm=algorithm)["epsilon"], initial=0.0))
+    return f"epsilon {spent:.3g}" if spent else "none"
