@@ -25,7 +25,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "wire": ("errors algorithms", "numpy flwr"),
     "storage": ("errors algorithms", "numpy"),
     "study": ("errors storage", "numpy"),
-    "reports": ("errors numerics algorithms storage study", "numpy moocore matplotlib rich"),
+    "reports": ("errors space numerics algorithms storage study", "numpy moocore matplotlib rich"),
     "strategies": ("__init__ errors space numerics algorithms wire storage study", "numpy flwr"),
     "clients": ("__init__ errors space numerics secure models algorithms wire storage", "numpy flwr"),
     "simulation": (

@@ -144,13 +144,14 @@ def report(
     debug: Debug = False,
     quiet: Quiet = False,
 ) -> None:
-    """Print the result table of one or several studies and draw their picture.
+    """Print the result table of one or several studies and draw their pictures.
 
-    Also writes a page that lists what the server learned about the agents.
+    report.png shows best values, values against parameters and the best configurations. traffic.png
+    shows what was sent. privacy.md lists what the server learned about the agents.
     """
     from fbo_flower.cli.simulate import print_selections, print_table
     from fbo_flower.reports.privacy_page import PAGE, write_privacy_page
-    from fbo_flower.reports.report import PICTURE, draw
+    from fbo_flower.reports.report import PICTURE, draw, traffic_path
     from fbo_flower.reports.summary import summarise, to_markdown
     from fbo_flower.study.study import Study
 
@@ -169,7 +170,9 @@ def report(
     if no_picture and out is not None:
         raise ConfigError(no_picture)
     if not quiet and not markdown:
-        typer.echo(f"No picture: {no_picture}" if no_picture else f"Picture: {path}")
+        pictures = [path, *(other for other in [traffic_path(path)] if other.exists())]
+        shown = f"Picture{'s' if len(pictures) > 1 else ''}: {', '.join(map(str, pictures))}"
+        typer.echo(f"No picture: {no_picture}" if no_picture else shown)
         typer.echo(f"What the server learned: {page}")
 
 

@@ -127,7 +127,7 @@ def run_simulate(
 ) -> None:
     """Run algorithms on a bundled problem with simulated agents.
 
-    Prints a table and writes study.json, trials.csv, rounds.csv, best.json and report.png.
+    Prints a table and writes study.json, trials.csv, rounds.csv, best.json, report.png and traffic.png.
 
     After Ctrl-C these files hold the finished rounds.
     """

@@ -115,6 +115,8 @@ def draw(
     hidden: Sequence[str] = (),
 ) -> None:
     """Draw paired differences to the baseline against iterations, one panel per setting, bands ± 1 s.e."""
+    from matplotlib.ticker import MaxNLocator
+
     figure, axes = grid(len(panels), 2 if len(panels) == 4 else 3, 6.2, 4.4)
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
     palette = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C564B", "#999999"]
@@ -136,6 +138,7 @@ def draw(
             axis.plot(t, mean, style, color=colours[name], label=label, linewidth=1.8)
             axis.fill_between(t, mean - stderr, mean + stderr, color=colours[name], alpha=0.15, linewidth=0)
         axis.set_title(title, loc="left", fontsize=11)
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
         axis.set_xlabel("iterations after the starting points")
         axis.set_ylabel(ylabel)
         axis.margins(x=0)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fbo_flower.algorithms import PlotStyle
 from fbo_flower.experiments import compare
-from fbo_flower.experiments.panels import panels as grid
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.reports.pictures import save_figure
+from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.reports.styles import algorithm_style
 from fbo_flower.simulation.jobs import has_result, load_job
 from fbo_flower.storage.files import atomic_file
@@ -35,13 +35,16 @@ LEARNS = {
     "hct": "nothing",
     "rfms": "configurations, models, one loss per model and site",
 }
-# variants have the colour of their algorithm, or nearly
+# no two lines of a panel look alike, also where bands hide the dashes
 _VARIANTS = {
-    "fts portfolio": PlotStyle("#0072B2", "--"),
-    "co-kg product": PlotStyle("#009E73", ":"),
-    "no collaboration": PlotStyle("#88BB88", "--"),
-    "pf-pne racing": PlotStyle("#009E73", "--"),
+    "fts portfolio": PlotStyle("#56B4E9", "--"),
+    "co-kg product": PlotStyle("#E69F00", "-."),
+    "no collaboration": PlotStyle("#8a8a8a", "--"),
+    "pf-pne racing": PlotStyle("#D55E00", "--"),
 }
+_COLUMNS = ("algorithms with a surrogate", "random search and bandits")
+_WITHOUT_SURROGATE = ("random", "pf-pne", "pf-pne racing", "fed-pne", "local-pne", "hct")
+_FIRST_DRAWN = 5  # the evaluation from which on everything fits between the picture's edges
 
 
 def style(label: str) -> PlotStyle:
@@ -134,19 +137,69 @@ def _reached(curves: Array, level: float) -> str:
 
 
 def draw(panels: dict[str, dict[str, Array]], path: Path) -> None:
-    """Draw the best value so far, mean over agents and seeds, one axis per problem."""
-    figure, axes = grid(len(panels), 3, 4.6, 3.8)
-    for axis, (problem, panel) in zip(axes, panels.items(), strict=True):
-        for label, curves in panel.items():
-            mean = curves.mean(axis=0)
-            colour, line = style(label)
-            x = 1 + np.arange(len(mean))
-            axis.plot(x, mean, linestyle=line, color=colour, label=label, linewidth=1.5)
-        low = panel["random"][:, min(4, curves.shape[1] - 1)].mean()
-        high = max(curves[:, -1].mean() for curves in panel.values())
-        axis.set_ylim(low - 0.3 * (high - low), high + 0.03 * (high - low))
-        axis.set_title(problem, loc="left", fontsize=11)
+    """Draw gains over tuning alone, a row per problem: algorithms with a surrogate left, all others right.
+
+    Lines are means over agents and seeds, bands one standard error over seeds to either side, both of
+    differences paired by seed. Algorithms that are identical on all problems share one line.
+    """
+    figure: Any = new_figure(9.4, 2.7 * len(panels) + 1.0)
+    axes: Any = figure.subplots(len(panels), 2, squeeze=False, sharex=True)
+    names = merged(panels)
+    for row, (problem, panel) in zip(axes, panels.items(), strict=True):
+        for axis, is_right, title in zip(row, (False, True), _COLUMNS, strict=True):
+            shown = {
+                text: panel[label] - panel[REFERENCE]
+                for label, text in names.items()
+                if label != REFERENCE and (label in _WITHOUT_SURROGATE) == is_right
+            }
+            styles = {text: style(label) for label, text in names.items()}
+            _draw_gains(axis, shown, styles)
+            axis.set_title(f"{problem}: {title}", loc="left", fontsize=10)
+        row[0].set_ylabel(f"gain over {REFERENCE}")
+    for axis in axes[-1]:
         axis.set_xlabel("evaluations per agent")
-    axes[0].set_ylabel("best value so far")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, frameon=False)
+    handles = {h.get_label(): h for axis in axes[0] for h in axis.get_legend_handles_labels()[0]}
+    if handles:
+        figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=4, frameon=False)
     save_figure(figure, path, 120)
+
+
+def merged(panels: dict[str, dict[str, Array]]) -> dict[str, str]:
+    """Return label -> text of the legend; labels with the same curves on all problems are one entry.
+
+    >>> one, two = np.zeros((2, 3)), np.ones((2, 3))
+    >>> merged({"f1": {"ts": one, "pf-pne": two, "fed-pne": two}})
+    {'ts': 'ts', 'pf-pne': 'pf-pne = fed-pne'}
+    """
+    texts: dict[str, str] = {}
+    for label in next(iter(panels.values()), {}):
+        same = (
+            other
+            for other in texts
+            if all(np.array_equal(panel[label], panel[other], equal_nan=True) for panel in panels.values())
+        )
+        twin = next(same, None)
+        if twin is None:
+            texts[label] = label
+        else:
+            texts[twin] += f" = {label}"
+    return texts
+
+
+def _draw_gains(axis: Any, gains: dict[str, Array], styles: dict[str, PlotStyle]) -> None:
+    """Draw paired differences `(seeds, budget)`; the axis leaves out the first evaluations, often awful."""
+    axis.axhline(0.0, color="black", linewidth=1, linestyle="--")
+    edges = [0.0]
+    for text, gain in gains.items():
+        mean = gain.mean(axis=0)
+        stderr = gain.std(axis=0, ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else np.zeros_like(mean)
+        x, (colour, line) = 1 + np.arange(len(mean)), styles[text]
+        axis.plot(x, mean, linestyle=line, color=colour, label=text, linewidth=1.5)
+        axis.fill_between(x, mean - stderr, mean + stderr, color=colour, alpha=0.13, linewidth=0)
+        late = slice(min(_FIRST_DRAWN, len(mean)) - 1, None)
+        edges += [*(mean - stderr)[late].tolist(), *(mean + stderr)[late].tolist()]
+    low, high = min(edges), max(edges)
+    margin = 0.05 * (high - low) or 1e-9
+    axis.set_ylim(low - margin, high + margin)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.margins(x=0)

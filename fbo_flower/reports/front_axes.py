@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_PLACES = ("openbox", "curators", "lockbox")
+_PLACES = ("openbox\n(trains)", "curators\n(judge)", "lockbox\n(held out)")
 
 
 def draw_selections(drawing: Figure, study: Study, styles: Mapping[str, Style]) -> None:
@@ -75,8 +75,8 @@ def _draw_front(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
             shipped[:, 0], shipped[:, 1], s=190, marker="*", color=colour, edgecolors="white", zorder=4
         )
     _zoom(ax, study)
-    ax.set_xlabel("Loss at the openbox, cross-validated")
-    ax.set_ylabel("Loss at the curators")
+    ax.set_xlabel("Cross-validated loss at the openbox, which trains")
+    ax.set_ylabel("Loss at the curators, who judge")
     ax.set_title("Configurations; stars are shipped", fontsize=10, loc="left")
     ax.spines[["top", "right"]].set_visible(False)
     legend = ax.legend(frameon=False, fontsize=8, loc="upper right")

@@ -16,7 +16,7 @@ Line = tuple[Array, Array, Array]  # x, mean, stderr, each `(num_points,)`
 Style = tuple[str, Any]  # colour, line style as matplotlib takes it
 
 GREY = "#5f5f5f"  # colour of all that is not data
-_LABEL_HEIGHT = 0.06  # height of a line of text, as a fraction of the axes
+_LABEL_HEIGHT = 0.075  # height of a line of text, as a fraction of the axes
 
 
 def draw_lines(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style]) -> None:

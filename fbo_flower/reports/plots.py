@@ -1,17 +1,20 @@
-"""Draw a study as one figure: best values against evaluations, and the traffic that they cost.
+"""Draw a study as two pictures: `figure` shows what was found, `traffic_figure` what it cost.
 
-A panel with the floats exchanged is added if an algorithm exchanges any.
+The first has the best values so far, values against the parameters that matter most, and the agents' best
+configurations. With one algorithm there is a faint line per agent and their mean. With several, there is one
+line per algorithm, the mean over agents, with a band of one standard error to either side. If the optimum is
+known, the figure shows simple regret (logarithmic) and cumulative regret instead of best values; otherwise
+the axis starts near the end of the initial design, whose values are often very low. What agents did not
+disclose is missing, and the picture says so.
 
-Lines are means over agents, bands are one standard error to either side. If the optimum is known, the figure
-shows simple regret (logarithmic) and cumulative regret, otherwise the best values so far; the axis then
-starts near the end of the initial design, whose values are often very low.
+The second has the floats exchanged by round, bytes per agent and round, and what left the agents.
 """
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,187 +22,174 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.curve_axes import HOW_TO_DISCLOSE, draw_incumbents, draw_regret
 from fbo_flower.reports.front_axes import draw_selections
-from fbo_flower.reports.line_axes import (
-    Line,
-    Style,
-    draw_lines,
-    explain_bands,
-    label_ends,
-    mark_initial_design,
-    use_logarithm,
-    zoom,
-)
+from fbo_flower.reports.line_axes import GREY, Style
 from fbo_flower.reports.pictures import require_matplotlib
+from fbo_flower.reports.slice_axes import draw_best, draw_message, draw_slice, draw_table, value_limits
+from fbo_flower.reports.slices import Slice, most_important, study_slices
 from fbo_flower.reports.styles import study_styles
-from fbo_flower.reports.summary import agent_curves, mean_and_stderr, summarise, target_rows
-from fbo_flower.reports.traffic_axes import draw_bytes, draw_communication, floats_by_round
+from fbo_flower.reports.summary import summarise
+from fbo_flower.reports.titles import metric_of, study_title, traffic_title
+from fbo_flower.reports.traffic_axes import (
+    draw_bytes,
+    draw_communication,
+    floats_by_round,
+    privacy_cells,
+)
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.study.study import Study
-from fbo_flower.study.table import Table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
-_MAX_POINTS = 1000  # points of a line; bandits make 10^5 evaluations
-_FORMATS = (".pdf", ".png", ".svg")
+WIDTH = 10.0  # inches of a picture, so that its text is readable on a page
+_MAX_SLICES = 6
+_MAX_BEST = 5  # rows of the table of best configurations
+_LINE_HEIGHT = 0.18  # inches of a table's row
+FORMATS = (".pdf", ".png", ".svg")
 
 
 def plot_study(study: Study, path: str | os.PathLike[str], *, title: str | None = None) -> None:
-    """Draw a study and write the picture; an error leaves no partial file.
+    """Draw what a study found and write the picture; an error leaves no partial file.
 
     Parameters
     ----------
-    study : with trials, regret or mean incumbents to show
+    study : with at least one run
     path : ends in .png, .pdf or .svg
-    title : None: the problem and the number of agents
+    title : None: the problem, the metric and the number of agents
 
     Raises
     ------
     ConfigError
-        If there is nothing to show, matplotlib is not installed, or the file cannot be written.
+        If matplotlib is not installed or the file cannot be written.
     """
-    suffix = Path(path).suffix.lower()
-    if suffix not in _FORMATS:
-        raise ConfigError(f"{path}: expected a name that ends in {', '.join(_FORMATS)}, got {suffix!r}")
-    picture = io.BytesIO()
-    figure(study, title=title).savefig(picture, format=suffix[1:], dpi=200)
-    with atomic_file(path) as file:
-        file.write(picture.getvalue())
+    _write(path, lambda: figure(study, title=title))
+
+
+def plot_traffic(study: Study, path: str | os.PathLike[str], *, title: str | None = None) -> None:
+    """Draw what a study sent and write the picture; parameters and errors are those of `plot_study`."""
+    _write(path, lambda: traffic_figure(study, title=title))
+
+
+def has_traffic(study: Study) -> bool:
+    """Return whether any bytes were counted."""
+    return bool((study.rounds["bytes_down"] + study.rounds["bytes_up"]).sum() > 0)
 
 
 def figure(study: Study, *, title: str | None = None) -> Figure:
-    """Draw a study and return the figure, which the caller may change.
+    """Draw what a study found and return the figure, which the caller may change.
 
     Raises
     ------
     ConfigError
-        If there is nothing to show or matplotlib is not installed.
+        If matplotlib is not installed, or models were exchanged and none was judged.
     """
     require_matplotlib()
     from matplotlib.figure import Figure
 
     styles = study_styles(study)
+    title = study_title(study) if title is None else title
     if len(study.models):
         drawing = Figure(layout="constrained", facecolor="white")
         draw_selections(drawing, study, styles)
-        _write_title(drawing, _title(study) if title is None else title)
+        _write_title(drawing, title)
         return drawing
-    traffic = {row.algorithm: (row.bytes_down, row.bytes_up) for row in summarise(study)}
-    has_traffic = any(down + up > 0 for down, up in traffic.values())
-    has_regret = len(study.regret) > 0
-    has_floats = any(total[-1] > 0 for _, total, _ in floats_by_round(study).values())
 
-    num_lines = (2 if has_regret else 1) + has_floats
-    widths = [4.3 if has_regret or has_floats else 5.2] * num_lines + [2.2] * has_traffic
-    rows = 2 if len(widths) > 3 else 1  # four panels form a square
-    widths = widths[:2] if rows == 2 else widths
-    size = (sum(widths) + 0.8 * min(num_lines, len(widths)), 3.9 * rows)
-    drawing = Figure(figsize=size, facecolor="white")
-    drawing.set_layout_engine("constrained", h_pad=0.1 if rows == 2 else 0.04)
-    axes = list(drawing.subplots(rows, len(widths), width_ratios=widths, squeeze=False).ravel())
-    if has_regret:
-        _draw_regret(axes.pop(0), axes.pop(0), study, styles)
+    slices = study_slices(study) if len(study.recommendations) else []
+    chosen = most_important(study, slices, _MAX_SLICES)
+    num_rows = -(-len(chosen) // 3)
+    num_best = min(len(study.best), _MAX_BEST)
+    heights = [3.5, 2.5 * num_rows if chosen else 0.7]
+    heights += [0.55 + _LINE_HEIGHT * (num_best + 1)] if num_best else []
+    if not any(np.isfinite(values).any() for values in _values(study)):
+        heights = [1.4]  # a message instead of all the rest
+    drawing = Figure(figsize=(WIDTH, sum(heights)), layout="constrained", facecolor="white")
+    parts = drawing.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()
+    if len(study.regret):
+        simple, cumulative = parts[0].subplots(1, 2)
+        draw_regret(simple, cumulative, study, styles)
     else:
-        _draw_incumbents(axes.pop(0), study, styles)
-    if has_floats:
-        draw_communication(axes.pop(0), study, styles)
-    if has_traffic:
-        draw_bytes(axes.pop(0), traffic, styles)
-    _write_title(drawing, _title(study) if title is None else title)
+        draw_incumbents(parts[0].subplots(), study, styles)
+    if len(heights) == 1:
+        pass  # the curves' axes have said why there is nothing to draw
+    elif chosen:
+        _draw_slices(parts[1], study, chosen, len(slices), styles)
+    else:
+        draw_message(parts[1].subplots(), f"No configurations were disclosed; to see them, {HOW_TO_DISCLOSE}")
+    if num_best:
+        draw_best(parts[2].subplots(), study, chosen, _MAX_BEST)
+    _write_title(parts[0], title)
     return drawing
 
 
-def _write_title(drawing: Figure, title: str) -> None:
-    drawing.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", parse_math=False)
+def _values(study: Study) -> tuple[Array, ...]:
+    known = study.rounds["mean_incumbent"], study.recommendations["value"], study.regret["simple"]
+    return study.trials["value"], *known
 
 
-def _draw_incumbents(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None:
-    lines: dict[str, Line] = {}
-    for algorithm in study.algorithms:
-        _, curves = agent_curves(study, algorithm)
-        x = np.arange(1.0, curves.shape[1] + 1)
-        lines[algorithm] = (x, *mean_and_stderr(curves))
-    unit = "Evaluations per agent"
-    if not any(
-        len(x) for x, _, _ in lines.values()
-    ):  # agents disclosed no trials: use the means that the strategy saw
-        unit = "Round"
-        for algorithm in study.algorithms:
-            rounds = study.rounds.where(algorithm=algorithm)
-            mean = rounds["mean_incumbent"]
-            lines[algorithm] = (rounds["round"].astype(float), mean, np.full(len(mean), np.nan))
-    lines = {name: line for name, line in lines.items() if np.isfinite(line[1]).any()}
-    if not lines:
-        raise ConfigError("figure: expected a study with successful trials or mean incumbents, got none")
-    draw_lines(ax, lines, styles)
-    metrics = {str(run["metric"]) for run in study.settings["runs"] if run.get("metric")}
-    name = metrics.pop() if len(metrics) == 1 else "value"
-    ax.set_ylabel(f"Best {name} so far", parse_math=False)
-    ax.set_xlabel(unit)
-    num_initial = _num_initial(study) if unit != "Round" else 0
-    zoom(ax, lines, num_initial)
-    explain_bands(ax, lines, at_top=False)
-    mark_initial_design(ax, num_initial)
-    label_ends(ax, lines, styles)
+def traffic_figure(study: Study, *, title: str | None = None) -> Figure:
+    """Draw what a study sent and return the figure, which the caller may change.
 
-
-def _draw_regret(simple: Axes, cumulative: Axes, study: Study, styles: Mapping[str, Style]) -> None:
-    for ax, column, name in (
-        (simple, "simple", "Simple regret"),
-        (cumulative, "cumulative", "Cumulative regret"),
-    ):
-        lines: dict[str, Line] = {}
-        for algorithm in study.algorithms:
-            rows = target_rows(study, study.regret, algorithm)
-            if np.isfinite(rows[column]).any():
-                x, curves = _steps(rows, column)
-                lines[algorithm] = (x, *mean_and_stderr(curves))
-        if not lines:
-            raise ConfigError(f"figure: expected known values of {name.lower()}, got only NaN")
-        if column == "simple":
-            lines = use_logarithm(ax, lines)
-        draw_lines(ax, lines, styles)
-        explain_bands(ax, lines, at_top=column == "simple")
-        ax.set_xlabel("Evaluations per agent")
-        ax.set_ylabel(name)
-        mark_initial_design(ax, _num_initial(study))
-        label_ends(ax, lines, styles)
-
-
-def _steps(rows: Table, column: str) -> tuple[Array, Array]:
-    """Return all agents' curves on one grid of evaluations; a value holds until the agent's next row.
-
-    Returns
-    -------
-    x : `(num_points,)`
-    curves : `(n, num_points)`; NaN before an agent's first and after its last row
+    Raises
+    ------
+    ConfigError
+        If no bytes were counted or matplotlib is not installed.
     """
-    grid = np.unique(rows["evaluations"])
-    if len(grid) > _MAX_POINTS:
-        grid = grid[np.linspace(0, len(grid) - 1, _MAX_POINTS).round().astype(int)]
-    agents, agent = np.unique(rows["agent"].astype(str), return_inverse=True)
-    curves = np.full((len(agents), len(grid)), np.nan)
-    order, ends = np.argsort(agent, kind="stable"), np.cumsum(np.bincount(agent, minlength=len(agents)))
-    for i, own in enumerate(np.split(order, ends[:-1])):
-        evaluations, values = rows["evaluations"][own], rows[column][own]
-        last = np.searchsorted(evaluations, grid, side="right") - 1
-        curves[i] = np.where((last >= 0) & (grid <= evaluations[-1]), values[last], np.nan)
-    return grid.astype(np.float64), curves
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    if not has_traffic(study):
+        raise ConfigError("traffic: expected a study with counted bytes, got none")
+    styles = study_styles(study)
+    head, rows = privacy_cells(study)
+    traffic = {row.algorithm: (row.bytes_down, row.bytes_up) for row in summarise(study)}
+    heights = [max(3.4, 0.6 * len(traffic) + 1.0), 0.55 + _LINE_HEIGHT * (len(rows) + 1)]
+    drawing = Figure(figsize=(WIDTH, sum(heights)), layout="constrained", facecolor="white")
+    above, below = drawing.subfigures(2, 1, height_ratios=heights, squeeze=False).ravel()
+    if any(total[-1] > 0 for _, total, _ in floats_by_round(study).values()):
+        left, right = above.subplots(1, 2, width_ratios=[1.6, 1.0])
+        draw_communication(left, study, styles)
+    else:
+        right = above.subplots()
+    draw_bytes(right, traffic, styles)
+    draw_table(below.subplots(), head, rows, "What left each agent")
+    _write_title(above, traffic_title(study) if title is None else title)
+    return drawing
 
 
-def _num_initial(study: Study) -> int:
-    """Return the size of the initial design if it is the same in all runs, else 0."""
-    sizes = {int(run.get("num_initial") or 0) for run in study.settings["runs"]}
-    return sizes.pop() if len(sizes) == 1 else 0
+def _draw_slices(
+    part: SubFigure, study: Study, chosen: list[Slice], num_parameters: int, styles: Mapping[str, Style]
+) -> None:
+    columns = min(len(chosen), 3) if len(chosen) != 4 else 2
+    axes = part.subplots(-(-len(chosen) // columns), columns, squeeze=False, sharey=True).ravel()
+    disclosed = np.concatenate([study.trials["value"], study.recommendations["value"]])
+    low, high, _ = value_limits(disclosed)
+    below = int((study.trials["value"] < low).sum())
+    for place, (ax, slice_) in enumerate(zip(axes, chosen, strict=False)):
+        draw_slice(ax, study, slice_, styles)
+        ax.set_ylim(low, high)
+        if place % columns == 0:
+            ax.set_ylabel((metric_of(study) or "value").capitalize(), parse_math=False)
+    for ax in axes[len(chosen) :]:
+        ax.set_visible(False)
+    what = "Value against each parameter"
+    if len(chosen) < num_parameters:
+        what = f"Value against the {len(chosen)} parameters of {num_parameters} that explain most of it"
+    axes[0].set_title(what, fontsize=10, loc="left")
+    notes = ["ringed: best of each agent"] + ([f"{below} lower values not shown"] if below else [])
+    axes[columns - 1].set_title("; ".join(notes), fontsize=8, color=GREY, loc="right")
 
 
-def _title(study: Study) -> str:
-    runs = study.settings["runs"]
-    problems = dict.fromkeys(str(run["problem"]) for run in runs if run.get("problem"))
-    agents = dict.fromkeys(str(run["num_agents"]) for run in runs if run.get("num_agents"))
-    name = ", ".join(problems) or str(study.settings.get("name", ""))
-    if not agents:
-        return name
-    return f"{name}, {' or '.join(agents)} agent{'' if list(agents) == ['1'] else 's'}"
+def _write(path: str | os.PathLike[str], make: Callable[[], Figure]) -> None:
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise ConfigError(f"{path}: expected a name that ends in {', '.join(FORMATS)}, got {suffix!r}")
+    picture = io.BytesIO()
+    make().savefig(picture, format=suffix[1:], dpi=200)
+    with atomic_file(path) as file:
+        file.write(picture.getvalue())
+
+
+def _write_title(drawing: Figure | SubFigure, title: str) -> None:
+    drawing.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", parse_math=False)

@@ -1,4 +1,4 @@
-"""Draw what a study sent: floats against rounds as lines, bytes per agent and round as bars."""
+"""Draw what a study sent: floats by round as lines, bytes as bars, and a table of what left each agent."""
 
 from __future__ import annotations
 
@@ -87,3 +87,26 @@ def draw_bytes(ax: Axes, traffic: dict[str, tuple[float, float]], styles: Mappin
     ax.set_xticks([])
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
+
+
+def privacy_cells(study: Study) -> tuple[list[str], list[list[str]]]:
+    """Return head and rows of the table that says what left each agent, a row per algorithm."""
+    head = ["algorithm", "numbers sent", "bytes sent", "trials disclosed", "differential privacy"]
+    rows = []
+    for algorithm in study.algorithms:
+        run, rounds = study.run(algorithm), study.rounds.where(algorithm=algorithm)
+        trials = study.trials.where(algorithm=algorithm)
+        num_agents = int(run.get("num_agents") or len(set(trials["agent"].tolist())) or 1)
+        floats, sent = (float(rounds[f"{what}_up"].sum()) / num_agents for what in ("floats", "bytes"))
+        counted = "not counted" if np.isnan(floats) else f"{floats:,.0f}"
+        shown = f"{len(trials) / num_agents:.3g}" if len(trials) else "none"
+        rows.append([algorithm, counted, format_bytes(sent), shown, _epsilon(study, algorithm)])
+    return head, rows
+
+
+def _epsilon(study: Study, algorithm: str) -> str:
+    privacy = study.run(algorithm).get("privacy")
+    spent = privacy.get("epsilon") if isinstance(privacy, Mapping) else None
+    if spent is None:  # the noise of sites that judge models
+        spent = float(np.max(study.judgements.where(algorithm=algorithm)["epsilon"], initial=0.0))
+    return f"epsilon {spent:.3g}" if spent else "none"

@@ -13,7 +13,8 @@ directory of plain files::
     judgements.csv    one row per model and site that judged it
 
 Equal studies are saved as the same bytes. Values are maximised; a failed trial has the value NaN, and its
-column `failure` has the reason.
+column `failure` has the reason. Agents do not report when they evaluated a trial; `rounds.csv` has the
+duration of each round. `Study.to_dataframe` returns the trials as a pandas DataFrame.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.study.dataframe import trials_frame
 from fbo_flower.study.files import read_study, write_study
 from fbo_flower.study.ranking import best_rows, natural_order, sorted_rows
 from fbo_flower.study.schema import (
@@ -175,6 +177,16 @@ class Study:
             settings["name"] = name
         tables = zip(*(study._tables for study in studies), strict=True)
         return Study(settings, *map(Table.concatenate, tables))
+
+    def to_dataframe(self) -> Any:  # pandas is optional and has no types of its own
+        """Return all trials as a `pandas.DataFrame`, one row per trial; see `study.dataframe.trials_frame`.
+
+        Raises
+        ------
+        ConfigError
+            If pandas is not installed.
+        """
+        return trials_frame(self.trials)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the study's files into `directory`, which is created if it does not exist.

@@ -6,13 +6,13 @@ the kinds and `Table.read_csv` needs them to restore the table exactly.
 
 Kinds of columns: `text` (str, object dtype), `integer` (int64), `real` (float64; NaN is an empty cell),
 `boolean`, and `config` (one dict of parameter values per row, object dtype). `csv_cells` defines how each
-kind is written.
+kind is written. `Table.to_pandas` copies a table into a pandas DataFrame; for trials with one column per
+parameter there is `Study.to_dataframe`.
 """
 
 from __future__ import annotations
 
 import csv
-import importlib
 import itertools
 import os
 import sys
@@ -35,6 +35,7 @@ from fbo_flower.study.csv_cells import (
     unguard,
     write_rows,
 )
+from fbo_flower.study.dataframe import require_pandas
 
 Kind = Literal["text", "integer", "real", "boolean", "config"]
 Column = npt.NDArray[Any]
@@ -160,11 +161,11 @@ class Table:
         return self.take(mask)
 
     def to_pandas(self) -> Any:  # a DataFrame; pandas is optional and has no types of its own
-        """Return a copy of the table as a `pandas.DataFrame`; needs pandas."""
-        try:
-            pandas = importlib.import_module("pandas")
-        except ImportError as error:
-            raise ConfigError("to_pandas: pandas is not installed; try `pip install pandas`") from error
+        """Return a copy of the table as a `pandas.DataFrame`, with configurations as dicts; needs pandas.
+
+        `Study.to_dataframe` returns the trials with one column per parameter.
+        """
+        pandas = require_pandas("to_pandas")
         return pandas.DataFrame({name: column.copy() for name, column in self._columns.items()})
 
     def write_csv(self, path: str | os.PathLike[str]) -> Layout:

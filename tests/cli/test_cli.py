@@ -30,7 +30,7 @@ from fbo_flower.study import Study
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["simulate", "--engine", "inline", "--agents", "3", "--rounds", "3", "--seed", "5"]
-FILES = ["best.json", "messages", "report.png", "rounds.csv", "study.json", "trials.csv"]
+FILES = ["best.json", "messages", "report.png", "rounds.csv", "study.json", "traffic.png", "trials.csv"]
 
 
 def files(directory: Path) -> list[str]:
@@ -109,7 +109,7 @@ def test_without_a_picture_simulate_still_succeeds(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert run([*SMALL, "--out", "x"]) == 0
     assert "matplotlib is not installed" in capsys.readouterr().out
-    assert files(Path("x")) == [name for name in FILES if name != "report.png"]
+    assert files(Path("x")) == [name for name in FILES if not name.endswith(".png")]
 
 
 def test_without_matplotlib_an_experiment_says_what_to_install_before_it_begins(
@@ -349,7 +349,7 @@ def test_report_prints_the_table_and_draws_again(
     assert run(["report", "a"]) == 0
     out = capsys.readouterr().out
     assert "best at end" in out
-    assert "a/report.png" in out
+    assert "Pictures: a/report.png, a/traffic.png\n" in out
     assert Path("a/report.png").read_bytes().startswith(b"\x89PNG")
 
 

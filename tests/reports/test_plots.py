@@ -14,13 +14,17 @@ import pytest
 from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.line_axes import _spread
-from fbo_flower.reports.plots import figure, plot_study
+from fbo_flower.reports.plots import figure, plot_study, traffic_figure
+from fbo_flower.reports.slices import importance, most_important, study_slices
 from fbo_flower.reports.styles import algorithm_style
+from fbo_flower.reports.titles import study_title
+from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.study import Study
 from fbo_flower.study.schema import REGRET, ROUNDS, TRIALS
 from fbo_flower.study.table import Table
 
 pytest.importorskip("matplotlib")
+from figure_text import clipped, overlapping, texts  # needs matplotlib
 
 
 def a_study(
@@ -138,11 +142,21 @@ def test_regret_of_zero_does_not_break_the_logarithm(tmp_path: Path) -> None:
     assert np.asarray(ax.lines[0].get_ydata()).min() == ax.get_ylim()[0] > 0
 
 
-def test_traffic_is_shown_if_there_is_any() -> None:
-    assert len(figure(a_study()).axes) == 3
-    assert len(figure(a_study(floats=0.0)).axes) == 2
-    assert len(figure(a_study(num_bytes=0, floats=0.0)).axes) == 1
-    assert len(figure(a_study(with_regret=True)).axes) == 4
+def test_traffic_is_a_picture_of_its_own_if_there_is_any() -> None:
+    lines, bars, table = traffic_figure(a_study()).axes
+    assert (lines.get_ylabel(), bars.get_title(loc="left")) == (
+        "Floats exchanged, all agents",
+        "Bytes per agent and round",
+    )
+    assert [text.get_text() for text in table.texts][5:10] == ["ts", "20", "500 B", "12", "none"]
+    assert len(traffic_figure(a_study(floats=0.0)).axes) == 2
+    with pytest.raises(ConfigError, match="expected a study with counted bytes"):
+        traffic_figure(a_study(num_bytes=0, floats=0.0))
+
+
+def test_the_epsilon_of_a_run_is_in_the_picture_of_its_traffic() -> None:
+    study = a_study(("dp-fts",), privacy={"epsilon": 3.14159, "delta": 1e-5})
+    assert traffic_figure(study).axes[-1].texts[-1].get_text() == "epsilon 3.14"
 
 
 def with_floats(study: Study, floats: dict[str, list[float]]) -> Study:
@@ -156,7 +170,7 @@ def with_floats(study: Study, floats: dict[str, list[float]]) -> Study:
 
 def test_floats_are_added_up_by_round_over_all_agents_and_both_ways() -> None:
     study = with_floats(a_study(), {"ts": [0.0, 0.0], "fts": [20.0, 30.0], "rgpe": [6.0, 0.0]})
-    ax = figure(study).axes[1]
+    ax = traffic_figure(study).axes[0]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("Round", "Floats exchanged, all agents")
     assert [line.get_label() for line in ax.lines] == ["fts", "rgpe"]
     assert [np.asarray(line.get_ydata()).tolist() for line in ax.lines] == [[20.0, 50.0], [6.0, 6.0]]
@@ -166,20 +180,20 @@ def test_floats_are_added_up_by_round_over_all_agents_and_both_ways() -> None:
 
 def test_algorithms_without_floats_are_named_in_a_note() -> None:
     known = {"ts": [0.0, 0.0], "fts": [20.0, 30.0], "rgpe": [math.nan, math.nan]}
-    texts = [text.get_text() for text in figure(with_floats(a_study(), known)).axes[1].texts]
+    texts = [text.get_text() for text in traffic_figure(with_floats(a_study(), known)).axes[0].texts]
     assert "nothing exchanged: ts\nnot counted: rgpe" in texts
 
 
 def test_floats_that_are_far_apart_are_shown_on_a_logarithmic_axis() -> None:
     study = with_floats(a_study(), {"ts": [0.0, 0.0], "fts": [2e5, 3e5], "rgpe": [0.0, 8.0]})
-    ax = figure(study).axes[1]
+    ax = traffic_figure(study).axes[0]
     assert ax.get_yscale() == "log"
     np.testing.assert_array_equal(np.asarray(ax.lines[1].get_ydata()), [math.nan, 8.0])
 
 
 def test_without_any_count_of_floats_there_is_no_such_picture() -> None:
     unknown = {name: [math.nan, math.nan] for name in ("ts", "fts", "rgpe")}
-    assert len(figure(with_floats(a_study(), unknown)).axes) == 2
+    assert len(traffic_figure(with_floats(a_study(), unknown)).axes) == 2  # bars and table
 
 
 def test_a_single_agent_has_a_line_without_a_band() -> None:
@@ -194,10 +208,172 @@ def test_agents_that_keep_their_trials_are_shown_by_round() -> None:
     assert len(ax.lines) == 1
 
 
-def test_nothing_to_show_is_said() -> None:
+def said(study: Study) -> str:
+    return "\n".join(text.get_text() for text in texts(figure(study)))
+
+
+def test_a_study_without_disclosed_values_says_how_to_disclose_them() -> None:
     study = a_study(("fts",))
-    with pytest.raises(ConfigError, match="expected a study with successful trials"):
-        figure(Study(study.settings, Table.from_rows([], TRIALS), Table.from_rows([], ROUNDS)))
+    rounds = Table.from_rows([{**row, "mean_incumbent": math.nan} for row in study.rounds], ROUNDS)
+    text = said(Study(study.settings, Table.from_rows([], TRIALS), rounds))
+    assert "4 agents, no value disclosed" in text
+    assert "The agents disclosed no values" in text
+    assert 'disclose = "incumbent" or "trials" in the node_config' in text
+
+
+def test_a_study_whose_evaluations_all_failed_names_the_reason() -> None:
+    study = a_study(("fts",))
+    rows = [{**row, "value": math.nan, "failure": "out of memory"} for row in study.trials]
+    rounds = Table.from_rows([{**row, "mean_incumbent": math.nan} for row in study.rounds], ROUNDS)
+    text = said(Study(study.settings, Table.from_rows(rows, TRIALS), rounds))
+    assert "All 48 disclosed evaluations failed. Most common reason: out of memory" in " ".join(text.split())
+
+
+def test_the_title_counts_the_agents_with_a_value() -> None:
+    study = a_study(("ts", "fts"))
+    assert study_title(study) == "digits: accuracy, 4 agents, all with a value"
+    some = study.trials.take(study.trials["agent"] != "3")
+    assert study_title(Study(study.settings, some, study.rounds)).endswith("4 agents, 3 with a value")
+    assert study_title(a_study(("ts",), num_agents=1, metric=None)) == "digits, 1 agent"
+
+
+def test_one_algorithm_has_a_faint_line_per_agent_and_a_mean() -> None:
+    ax = figure(a_study(("fts",))).axes[0]
+    mean, *agents = ax.lines
+    assert (mean.get_label(), len(agents), len(ax.collections)) == ("fts", 4, 0)
+    assert all(line.get_linewidth() < mean.get_linewidth() / 2 for line in agents)
+    np.testing.assert_allclose(
+        np.asarray(mean.get_ydata()), np.mean([np.asarray(line.get_ydata()) for line in agents], axis=0)
+    )
+
+
+SPACE = SearchSpace(
+    {
+        "rate": Float(1e-6, 1.0, log=True),
+        "layers": Int(1, 64),
+        "kernel": Categorical(["rbf", "polynomial of some degree", True, 1.5, None]),
+        "gamma": Float(1e-3, 1e3, log=True, active_when={"kernel": "rbf"}),
+        "depth": Ordinal([1, 2, 4]),
+        **{f"parameter_with_a_long_name_{k}": Float(0, 1) for k in range(4)},
+    }
+)
+
+
+def tuned(
+    algorithms: tuple[str, ...] = ("ts", "fts portfolio"), *, space: SearchSpace = SPACE, **run: Any
+) -> Study:
+    """Return a study with configurations, whose values depend on the rate, the kernel and the depth."""
+    study = a_study(algorithms, space=space.to_json(), **run)
+    rng = np.random.default_rng(1)
+    rows = []
+    for row in study.trials:
+        config = space.decode(rng.random(space.dimension))
+        value = 0.01 * float(space.encode(config)[0]) - abs(
+            math.log10(float(str(config.get("rate", 1e-3)))) + 3
+        )
+        value += 2 * (config.get("kernel") == "rbf") + 0.1 * float(str(config.get("depth", 0)))
+        rows.append({**row, "config": config, "value": value})
+    return Study(study.settings, Table.from_rows(rows, TRIALS), study.rounds)
+
+
+def test_a_slice_has_the_scale_and_the_condition_of_its_parameter() -> None:
+    chosen = {slice_.name: slice_ for slice_ in study_slices(tuned())}
+    assert chosen["rate"].log
+    assert chosen["gamma"].condition == "kernel = rbf"
+    assert chosen["depth"].choices == (1, 2, 4)
+    axes = {ax.get_xlabel(): ax for ax in figure(tuned()).axes}
+    assert axes["rate"].get_xscale() == "log"
+    assert axes["gamma  (if kernel = rbf)"].get_xscale() == "log"
+    assert axes["layers"].get_xscale() == "linear"
+    labels = [label.get_text() for label in axes["kernel"].get_xticklabels()]
+    assert labels == ["rbf", "polynomial …", "True", "1.5", "None"]
+
+
+def test_a_slice_shows_every_trial_where_its_parameter_is_active_and_rings_the_best() -> None:
+    study = tuned(("fts",), space=SearchSpace({"rate": Float(1e-6, 1.0, log=True)}))
+    dots, rings = figure(study).axes[1].collections
+    found = np.asarray(dots.get_offsets())
+    np.testing.assert_allclose(found[:, 0], [config["rate"] for config in study.trials["config"]])
+    np.testing.assert_allclose(found[:, 1], study.trials["value"])
+    assert sorted(np.asarray(rings.get_offsets())[:, 1]) == sorted(b["value"] for b in study.best.values())
+
+
+def test_choices_that_python_calls_equal_have_places_of_their_own() -> None:
+    (slice_,) = [slice_ for slice_ in study_slices(tuned()) if slice_.name == "kernel"]
+    configs: list[dict[str, Any]] = [{"kernel": True}, {"kernel": 1}, {"kernel": None}, {}]
+    np.testing.assert_array_equal(slice_.positions(configs), [2.0, math.nan, 4.0, math.nan])
+
+
+def test_at_most_six_parameters_are_drawn_those_that_explain_most() -> None:
+    study = tuned()
+    names = [slice_.name for slice_ in most_important(study, study_slices(study), 3)]
+    assert {"rate", "kernel"} <= set(names)
+    drawing = figure(study)
+    assert len(drawing.axes) == 1 + 6 + 1
+    assert "Value against the 6 parameters of 9" in drawing.axes[1].get_title(loc="left")
+
+
+def test_importance_is_zero_for_chance_and_high_for_a_cause() -> None:
+    rng = np.random.default_rng(0)
+    x, noise = rng.random(300), rng.random(300)
+    assert importance(x, x, discrete=False) > 0.9
+    assert importance(x, noise, discrete=False) < 0.1
+    assert importance(x, np.zeros(300), discrete=True) == 0.0
+    assert importance(np.empty(0), np.empty(0), discrete=False) == 0.0
+
+
+def test_without_a_space_parameters_are_guessed_from_configurations() -> None:
+    study = tuned(("fts",))
+    settings = {**study.settings, "runs": [{"algorithm": "fts"}]}
+    guessed = {slice_.name: slice_ for slice_ in study_slices(Study(settings, study.trials, study.rounds))}
+    assert guessed["rate"].choices is None
+    assert guessed["kernel"].choices is not None
+
+
+def test_the_best_configurations_are_a_table() -> None:
+    study = tuned(("ts", "fts"), num_agents=7)
+    drawn = [text.get_text() for text in figure(study).axes[-1].texts]
+    assert drawn[:3] == ["agent", "value", "algorithm"]
+    best = max(study.best.items(), key=lambda item: item[1]["value"])
+    assert drawn[9:12] == [best[0], f"{best[1]['value']:.4g}", best[1]["algorithm"]]
+    assert "the other 2 are in best.json" in figure(study).axes[-1].get_title(loc="left")
+
+
+def test_disclosed_incumbents_alone_show_where_the_best_configurations_are() -> None:
+    study = tuned(("fts",))
+    recommended = Study(
+        study.settings, Table.from_rows([], TRIALS), study.rounds, None, study.recommendations
+    )
+    drawing = figure(recommended)
+    assert drawing.axes[0].get_xlabel() == "Round"
+    nothing = Study(study.settings, Table.from_rows([], TRIALS), study.rounds)
+    assert "No configurations were disclosed" in said(nothing)
+    assert [len(ax.collections) for ax in drawing.axes[1:7]] == [1] * 6
+    assert "all with a value" in said(recommended)
+
+
+STUDIES = {
+    "one algorithm": lambda: a_study(("fts",)),
+    "three algorithms": a_study,
+    "regret": lambda: a_study(with_regret=True),
+    "one agent": lambda: a_study(num_agents=1),
+    "long names": lambda: a_study(("a label that is rather long, seed 1", "fts"), problem="p" * 60),
+    "many agents": lambda: a_study(("fts",), num_agents=30),
+    "nine parameters": tuned,
+    "two parameters": lambda: tuned(space=SearchSpace({"C": Float(1e-3, 1e3, log=True), "n": Int(1, 9)})),
+    "four parameters": lambda: tuned(space=SearchSpace({f"x{k}": Float(-1e5, 1e5) for k in range(4)})),
+    "no trials": lambda: Study(a_study().settings, Table.from_rows([], TRIALS), a_study().rounds),
+    "no rounds": lambda: Study(a_study().settings, Table.from_rows([], TRIALS), Table.from_rows([], ROUNDS)),
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_no_text_is_clipped_or_covered(name: str) -> None:
+    study = STUDIES[name]()
+    drawings = [figure(study)] + ([traffic_figure(study)] if len(study.rounds) else [])
+    for drawing in drawings:
+        assert clipped(drawing) == []
+        assert overlapping(drawing) == []
 
 
 def test_the_picture_has_the_size_of_the_figure(tmp_path: Path) -> None:

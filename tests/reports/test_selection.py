@@ -3,6 +3,7 @@
 import moocore
 import numpy as np
 import pytest
+from figure_text import clipped
 
 from fbo_flower.cli.main import run
 from fbo_flower.reports.plots import figure, plot_study
@@ -111,6 +112,7 @@ def test_figure_has_a_front_the_kept_back_losses_and_win_matrices_for_several(tm
     drawn = figure(several)
     assert len(drawn.axes) == 4
     assert [t.get_text() for t in drawn.axes[2].texts] == ["1.00", "0.00"]
+    assert clipped(drawn) == []
     plot_study(several, tmp_path / "front.png")
     assert (tmp_path / "front.png").stat().st_size > 10_000
 

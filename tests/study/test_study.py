@@ -165,7 +165,7 @@ def test_pandas_sees_the_same_columns_or_says_how_to_get_it(monkeypatch: pytest.
         raise ImportError
 
     monkeypatch.setattr("importlib.import_module", missing)
-    with pytest.raises(ConfigError, match="pip install pandas"):
+    with pytest.raises(ConfigError, match=r"pip install 'fbo-flower\[pandas\]'"):
         Table({"a": [1]}).to_pandas()
     monkeypatch.undo()
     pytest.importorskip("pandas")

@@ -57,10 +57,8 @@ def report(directory: Path, size: Size) -> list[Path]:
         for p in work.networks()
     }
     pictures = [directory / "functions.png", directory / "networks.png"]
-    cokg_draw.draw({s: tables.metrics_of(runs[s]) for s in DRAWN if runs[s]}, pictures[0], logarithmic=True)
-    cokg_draw.draw(
-        {p: tables.metrics_of(r) for p, r in networks.items() if r}, pictures[1], logarithmic=False
-    )
+    cokg_draw.draw({s: tables.metrics_of(runs[s]) for s in DRAWN if runs[s]}, pictures[0], paired=False)
+    cokg_draw.draw({p: tables.metrics_of(r) for p, r in networks.items() if r}, pictures[1], paired=True)
     swept = {
         s: _load(directory, (work.swept_name(s, i) for i in range(size.num_swept_seeds))) for s in work.SWEPT
     }

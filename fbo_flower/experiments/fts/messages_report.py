@@ -206,7 +206,7 @@ def draw_messages(
     left.set_xscale("log")
     left.set_xlabel("numbers from each agent")
     left.set_ylabel("best AUC after the last iteration")
-    left.set_title("Fig. 2; hollow: published", loc="left", fontsize=11)
+    left.set_title("Fig. 2: size of messages; hollow: published", loc="left", fontsize=11)
     for variant, (seconds, curves) in against.items():
         style = "--" if variant == "ts" else "-"
         x, y = np.median(seconds, axis=(0, 1)), curves.mean(axis=(0, 1))
@@ -214,13 +214,13 @@ def draw_messages(
     middle.set_xscale("log")
     middle.set_xlabel("CPU seconds, including the others' messages")
     middle.set_ylabel("best AUC so far")
-    middle.set_title("Fig. 3a, M = 100", loc="left", fontsize=11)
+    middle.set_title("Fig. 3a: time, with M = 100 random features", loc="left", fontsize=11)
     for variant, (count, taken) in grows.items():
         right.plot(count, taken, "o-", color=COLOURS[variant])
     right.set_xlabel("other agents")
     right.set_ylabel("CPU seconds of a run")
     right.set_ylim(bottom=0)
-    right.set_title("Fig. 3d, M = 100", loc="left", fontsize=11)
+    right.set_title("Fig. 3d: agents, with M = 100 random features", loc="left", fontsize=11)
     _save(figure, left, path)
 
 

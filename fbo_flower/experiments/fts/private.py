@@ -157,11 +157,15 @@ def _epsilon(name: str, epsilon: float) -> str:
 
 def draw(curves: Mapping[str, Array], epsilons: Mapping[str, float], path: Path) -> None:
     """Draw the mean gain over the iterations against epsilon, and lines for FTS and the control."""
-    figure: Any = new_figure(6.4, 4.2)
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    figure: Any = new_figure(8.4, 4.2)
     axis: Any = figure.subplots()
-    for prefix, colour in (
-        ("dp-fts", algorithm_style("dp-fts").color), ("draws", "#D55E00"), ("local", "#009E73"),
-    ):  # fmt: skip
+    for prefix, text, colour in (
+        ("dp-fts", "dp-fts: noise on the sum", algorithm_style("dp-fts").color),
+        ("draws", "draws: noisy draws of the model, summed", "#D55E00"),
+        ("local", "local: every agent adds the noise", "#009E73"),
+    ):
         points = [
             (epsilons[v], _average_gain(curves[v], curves["ts"]))
             for v in curves
@@ -170,14 +174,21 @@ def draw(curves: Mapping[str, Array], epsilons: Mapping[str, float], path: Path)
         x, means, errors = (
             [*column] for column in zip(*((e, g.mean, g.stderr) for e, g in points), strict=True)
         )
-        axis.errorbar(x, means, errors, fmt="o-", color=colour, label=prefix, capsize=3)
-    for name, style in (("fts", "-"), ("dp-fts no noise", "--"), ("dp-fts control", ":")):
+        axis.errorbar(x, means, errors, fmt="o-", color=colour, label=text, capsize=3)
+    for name, text, style in (
+        ("fts", "fts, no privacy", "-"),
+        ("dp-fts no noise", "dp-fts without noise", "--"),
+        ("dp-fts control", "control: nothing but noise", ":"),
+    ):
         gained = _average_gain(curves[name], curves["ts"])
-        axis.axhline(gained.mean, color="#555555", linestyle=style, linewidth=1.2, label=name)
+        axis.axhline(gained.mean, color="#555555", linestyle=style, linewidth=1.2, label=text)
     axis.axhline(0.0, color="black", linewidth=0.8)
     axis.set_xscale("log")
-    axis.set_xlabel("epsilon, at delta = 1e-3")
-    axis.set_ylabel("gain in best AUC over ts, mean over iterations")
+    axis.xaxis.set_major_locator(FixedLocator([m * 10.0**k for k in range(-3, 4) for m in (1, 2, 5)]))
+    axis.xaxis.set_minor_locator(NullLocator())  # its labels would collide
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.set_xlabel("epsilon, at delta = 1e-3 (smaller: more private)")
+    axis.set_ylabel("gain in best AUC over ts,\nmean over iterations")
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=8)
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
     save_figure(figure, path)

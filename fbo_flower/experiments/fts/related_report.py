@@ -114,15 +114,15 @@ def shares(matrices: Array) -> str:
 
 def draw_preferences(functions: Array, fields: Array, path: Path) -> None:
     """Draw `P_N`, a row per target, on the functions (mean over the sets) and on landmine (one run)."""
-    figure: Any = new_figure(11, 4.8)
+    figure: Any = new_figure(11, 5.0)
     axes: Any = figure.subplots(1, 2)
-    titles = ("functions: 0-5 related, 6-11 not", "landmine: fields 0-14 and 15-28 lie on two terrains")
+    titles = ("functions: 0-5 are related, 6-11 not", "landmine: fields 0-14 and 15-28 lie on two terrains")
     for axis, matrix, title in zip(axes, (functions, fields), titles, strict=True):
         image = axis.imshow(matrix, cmap="viridis", vmin=0)
-        axis.set_title(f"learned P_N, {title}", loc="left", fontsize=10)
+        axis.set_title(f"Learned preferences P_N\n{title}", loc="left", fontsize=10)
         axis.set_xlabel("whose message")
         axis.set_ylabel("target")
-        figure.colorbar(image, ax=axis, shrink=0.8)
+        figure.colorbar(image, ax=axis, shrink=0.8, label="probability that the target uses the message")
     axes[0].axhline(NUM_RELATED - 0.5, color="white", linewidth=1)
     axes[0].axvline(NUM_RELATED - 0.5, color="white", linewidth=1)
     if len(fields) > 15:

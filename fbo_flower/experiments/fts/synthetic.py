@@ -102,11 +102,14 @@ def draw_regret(panels: Mapping[float, Mapping[str, Array]], path: Path) -> None
     """Draw mean simple regret against iterations, one panel per comparison of the paper's Fig. 1."""
     near, far = DIFFERENCES
     shown = {
-        f"d = {near:g}, t = {t}": (near, ["ts", *(f"fts t={t} M={m}" for m in NUM_FEATURES), "control t=100"])
+        f"others differ by {near:g} and hold {t} observations": (
+            near,
+            ["ts", *(f"fts t={t} M={m}" for m in NUM_FEATURES), "control t=100"],
+        )
         for t in NUM_OBSERVATIONS
     }
     last = ["ts", "fts t=100 M=100", f"fts t=100 M=100 {FASTER[0]}", "fts t=100 portfolio", "control t=100"]
-    shown[f"d = {far:g}, t = {NUM_OBSERVATIONS[-1]}"] = (far, last)
+    shown[f"others differ by {far:g} and hold {NUM_OBSERVATIONS[-1]} observations"] = (far, last)
     figure: Any = new_figure(5.2 * len(shown), 4.2)
     axes: Any = figure.subplots(1, len(shown), sharey=True)
     colours = ["black", "#0072B2", "#D55E00", "#009E73", "#999999"]
@@ -114,7 +117,9 @@ def draw_regret(panels: Mapping[float, Mapping[str, Array]], path: Path) -> None
         for colour, name in zip(colours, names, strict=True):
             mean = panels[difference][name].mean(axis=(0, 1))
             style = "--" if name == "ts" else ":" if name.startswith("control") else "-"
-            axis.plot(np.arange(len(mean)), np.maximum(mean, 1e-5), style, color=colour, label=name)
+            axis.plot(
+                np.arange(len(mean)), np.maximum(mean, 1e-5), style, color=colour, label=_explained(name)
+            )
         axis.set_yscale("log")
         axis.set_title(title, loc="left", fontsize=11)
         axis.set_xlabel("iterations after the starting point")
@@ -122,6 +127,19 @@ def draw_regret(panels: Mapping[float, Mapping[str, Array]], path: Path) -> None
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("mean simple regret")
     save_figure(figure, path)
+
+
+def _explained(name: str) -> str:
+    """Return the text of the legend for a variant; the number of observations is in the panel's title.
+
+    >>> _explained("fts t=40 M=30"), _explained("fts t=100 M=100 1-1/t"), _explained("control t=100")
+    ('fts, 30 features', 'fts, 100 features, p = 1-1/t', 'control: random advice')
+    """
+    if name.startswith("control"):
+        return "control: random advice"
+    words = [word for word in name.split() if not word.startswith("t=")]
+    texts = [f"{word[2:]} features" if word.startswith("M=") else word for word in words]
+    return ", ".join(f"p = {text}" if text.startswith("1-") else text for text in texts)
 
 
 def jobs(directory: Path, num_functions: int, num_starts: int, num_iterations: int) -> list[list[Job]]:

@@ -31,6 +31,8 @@ Panels = Mapping[str, Sequence[Arrays]]  # title -> results of the jobs of its s
 
 def regret(panels: Panels, path: Path) -> None:
     """Draw mean cumulative regret per client, bands ± 1 standard deviation over seeds, log scale."""
+    from matplotlib.ticker import MaxNLocator
+
     figure, axes = grid(len(panels), 3, 4.6, 3.5)
     for axis, (title, runs) in zip(axes, panels.items(), strict=True):
         for name, colour in COLOURS.items():
@@ -39,6 +41,8 @@ def regret(panels: Panels, path: Path) -> None:
             mean, low, high = band(curves)
             axis.plot(times, mean, color=colour, label=name, linewidth=1.6)
             axis.fill_between(times, low, high, color=colour, alpha=0.15, linewidth=0)
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=5))
+        axis.xaxis.set_major_formatter("{x:,.0f}")
         axis.set_xlabel("evaluations per client")
         axis.set_ylabel("cumulative regret per client")
         _finish(axis, title)

@@ -37,8 +37,13 @@ def wins(path: Path, outcomes: Sequence[Outcomes]) -> Path:
                 axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)
         axis.tick_params(length=0)
         axis.spines[:].set_visible(False)
-    axes[0].set_ylabel("the larger volume has")
-    figure.colorbar(image, ax=list(axes), label="share of replications, ties half", shrink=0.8)
+    axes[0].set_ylabel("method of the row")
+    figure.colorbar(
+        image,
+        ax=list(axes),
+        label="share of replications in which the row\nhas the larger volume, ties count half",
+        shrink=0.8,
+    )
     return save_figure(figure, path)
 
 
@@ -58,22 +63,31 @@ def front(path: Path, setting: ReplaySetting, key: Key, chosen: Indices) -> Path
     for axis, name in zip(axes, EXAMPLES, strict=True):
         taken = chosen[NAMES.index(name)]
         taken = taken[np.isin(taken, known)]
-        _stairs(axis, losses[known], color="#999999", linestyle="--", label="front of the table")
-        axis.scatter(*losses[taken].T, s=16, color="#56B4E9", alpha=0.7, label="configurations evaluated")
+        _stairs(
+            axis,
+            losses[known],
+            color="#999999",
+            linestyle="--",
+            label="front of all tabulated configurations",
+        )
+        axis.scatter(
+            *losses[taken].T, s=16, color="#56B4E9", alpha=0.7, label="configurations evaluated in the run"
+        )
         _stairs(axis, losses[taken], color="#D55E00", label="front of the run")
         best = losses[taken]
         best = best[non_dominated(best)]
         axis.scatter(*best.T, s=26, color="#D55E00", zorder=3)
         axis.set_title(name, loc="left", fontsize=11)
-        axis.set_xlabel("J_l, cross-validated at the openbox")
+        axis.set_xlabel("J_l: cross-validated loss at the\nopenbox, the site that trains")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_xlim(edge[:, 0].min() - 0.1 * span[0], edge[:, 0].max() + 0.4 * span[0])
     axes[0].set_ylim(edge[:, 1].min() - 0.1 * span[1], edge[:, 1].max() + 0.4 * span[1])
-    axes[0].set_ylabel("J_r, curators by rows")
+    axes[0].set_ylabel("J_r: mean loss at the curators,\nthe sites that judge")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     options = ", ".join(str(value) for value in key.options.values())
-    title = f"{key.problem}, {options}, seed {key.seed}: openbox {setting.openbox}, lockbox {setting.lockbox}"
+    sites = f"site {setting.openbox} trains (openbox), site {setting.lockbox} is held out (lockbox)"
+    title = f"{key.problem}, {options}, seed {key.seed}: {sites}"
     figure.suptitle(title, fontsize=11, x=0.01, ha="left")
     return save_figure(figure, path)
 

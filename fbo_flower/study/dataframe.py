@@ -1,0 +1,87 @@
+"""Turn the trials of a study into a pandas DataFrame; pandas is optional and imported late.
+
+::
+
+    study = Study.load("runs/demo")
+    frame = study.to_dataframe()
+    frame.loc[frame["state"] == "succeeded"].groupby("agent")["value"].max()
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from fbo_flower.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fbo_flower.study.table import Table
+
+Column = npt.NDArray[Any]
+
+SUCCEEDED, FAILED = "succeeded", "failed"
+_PARAMETER: Final = "config."
+
+
+def require_pandas(caller: str) -> Any:  # the module, which has no types of its own
+    """Return the module pandas.
+
+    Raises
+    ------
+    ConfigError
+        If pandas is not installed; the message says what to install.
+    """
+    try:
+        return importlib.import_module("pandas")
+    except ImportError as error:
+        raise ConfigError(
+            f"{caller}: pandas is not installed; run pip install 'fbo-flower[pandas]'"
+        ) from error
+
+
+def trials_frame(trials: Table) -> Any:
+    """Return trials as a DataFrame with one row per trial and one column per parameter.
+
+    Parameters
+    ----------
+    trials : columns as in `study.schema.TRIALS`
+
+    Returns
+    -------
+    The columns `algorithm`, `agent`, `round`, `trial`, `value`, `state` ("succeeded" or "failed"), one
+    `config.NAME` for each parameter in order of appearance, then `pulls`, `regret` and `failure`. The names
+    are those of `trials.csv`, so a parameter may be called "value".
+
+    Numeric parameters have a numeric column, others a column of Python objects. A parameter that is inactive
+    in a trial is NaN or None there; integers with a gap become floats.
+
+    Raises
+    ------
+    ConfigError
+        If pandas is not installed.
+    """
+    pandas = require_pandas("to_dataframe")
+    configs = trials["config"].tolist()
+    columns: dict[str, Column] = {
+        name: trials[name].copy() for name in ("algorithm", "agent", "round", "trial", "value")
+    }
+    columns["state"] = np.where(np.isfinite(trials["value"]), SUCCEEDED, FAILED).astype(object)
+    for name in dict.fromkeys(name for config in configs for name in config):
+        columns[_PARAMETER + name] = _parameter_column([config.get(name) for config in configs])
+    columns |= {name: trials[name].copy() for name in ("pulls", "regret", "failure")}
+    return pandas.DataFrame(columns)
+
+
+def _parameter_column(values: Sequence[Any]) -> Column:
+    types = {type(value) for value in values}
+    if types == {bool}:
+        return np.array(values, dtype=np.bool_)
+    if types == {int} and all(abs(value) < 2**63 for value in values):
+        return np.array(values, dtype=np.int64)
+    if types <= {int, float, type(None)} and types & {int, float}:
+        return np.array(values, dtype=np.float64)  # None -> NaN
+    return np.fromiter(values, dtype=object, count=len(values))

@@ -1,0 +1,55 @@
+"""What is written in a figure, and whether it can be read."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_TOLERANCE = 1.0  # pixels
+
+
+def texts(figure: Figure) -> list[Text]:
+    """Return the texts that are drawn: no empty ones, and no labels of ticks beyond an axis's limits."""
+    FigureCanvasAgg(figure).draw()  # lays the figure out
+    shown = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    hidden: set[int] = set()
+    for ax in figure.axes:
+        for axis, (low, high) in ((ax.xaxis, sorted(ax.get_xlim())), (ax.yaxis, sorted(ax.get_ylim()))):
+            drawn = ax.get_visible() and ax.axison and axis.get_visible()
+            for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
+                inside = low <= tick.get_loc() <= high
+                labels = (tick.label1, tick.label2)
+                hidden |= {id(label) for label in labels if not (drawn and inside and label.get_visible())}
+        if not ax.get_visible() or not ax.axison:
+            hidden |= {id(text) for text in (ax.xaxis.label, ax.yaxis.label)}
+    return [text for text in shown if id(text) not in hidden]
+
+
+def clipped(figure: Figure) -> list[str]:
+    """Return the texts that leave the figure's bounds."""
+    width, height = figure.bbox.width, figure.bbox.height
+    bounds = Bbox.from_extents(-_TOLERANCE, -_TOLERANCE, width + _TOLERANCE, height + _TOLERANCE)
+    boxes = [(text.get_text(), Text.get_window_extent(text)) for text in texts(figure)]  # no arrows
+    return [
+        text
+        for text, box in boxes
+        if box.x0 < bounds.x0 or box.y0 < bounds.y0 or box.x1 > bounds.x1 or box.y1 > bounds.y1
+    ]
+
+
+def overlapping(figure: Figure) -> list[tuple[str, str]]:
+    """Return the pairs of upright texts that cover each other; the boxes of slanted ones are too large."""
+    upright = [text for text in texts(figure) if text.get_rotation() % 90 == 0]
+    boxes = [(text.get_text(), Text.get_window_extent(text)) for text in upright]
+    return [
+        (one, other)
+        for (one, a), (other, b) in combinations(boxes, 2)
+        if min(a.x1, b.x1) - max(a.x0, b.x0) > _TOLERANCE and min(a.y1, b.y1) - max(a.y0, b.y0) > _TOLERANCE
+    ]

@@ -1,0 +1,85 @@
+"""A study as a pandas DataFrame."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.study import Study
+from fbo_flower.study.schema import ROUNDS, TRIALS
+from fbo_flower.study.table import Table
+
+
+def a_study(*configs: dict[str, Any]) -> Study:
+    """Return a study with one trial per configuration; the last trial failed."""
+    rows = [
+        {
+            "algorithm": "ts",
+            "agent": "007",
+            "round": number + 1,
+            "trial": number,
+            "pulls": 1,
+            "config": config,
+            "value": math.nan if number == len(configs) - 1 else 0.5,
+            "failure": "diverged" if number == len(configs) - 1 else "",
+            "regret": math.nan,
+        }
+        for number, config in enumerate(configs)
+    ]
+    settings = {"schema": 2, "runs": [{"algorithm": "ts"}]}
+    return Study(settings, Table.from_rows(rows, TRIALS), Table.from_rows([], ROUNDS))
+
+
+def test_a_missing_pandas_names_the_extra_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: str) -> None:
+        raise ImportError
+
+    monkeypatch.setattr("importlib.import_module", missing)
+    with pytest.raises(ConfigError, match=r"pip install 'fbo-flower\[pandas\]'") as caught:
+        a_study({"C": 1.0}).to_dataframe()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_trial_is_a_row_and_a_parameter_is_a_column() -> None:
+    pytest.importorskip("pandas")
+    frame = a_study({"C": 1.0, "value": 3}, {"C": 10.0, "value": 4}).to_dataframe()
+    assert list(frame.columns) == [
+        *("algorithm", "agent", "round", "trial", "value", "state", "config.C", "config.value"),
+        *("pulls", "regret", "failure"),
+    ]
+    assert frame["agent"].tolist() == ["007", "007"]
+    assert frame["config.C"].tolist() == [1.0, 10.0]
+    assert frame["config.value"].dtype == np.int64
+    assert frame["state"].tolist() == ["succeeded", "failed"]
+    assert frame["failure"].tolist() == ["", "diverged"]
+
+
+def test_an_inactive_parameter_is_missing() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = a_study({"kernel": "rbf", "gamma": 0.1}, {"kernel": "poly", "degree": 3}).to_dataframe()
+    assert frame["config.gamma"].dtype == frame["config.degree"].dtype == np.float64
+    assert frame["config.gamma"].isna().tolist() == [False, True]
+    assert frame["config.kernel"].tolist() == ["rbf", "poly"]
+    assert pandas.isna(frame.loc[0, "config.degree"])
+
+
+def test_mixed_choices_keep_their_types() -> None:
+    pytest.importorskip("pandas")
+    frame = a_study({"depth": 1, "fit": True}, {"depth": "deep", "fit": False}).to_dataframe()
+    assert [type(value) for value in frame["config.depth"]] == [int, str]
+    assert frame["config.fit"].dtype == np.bool_
+
+
+def test_a_frame_is_a_copy_and_a_study_without_trials_an_empty_frame() -> None:
+    pytest.importorskip("pandas")
+    study = a_study({"C": 1.0}, {"C": 2.0})
+    frame = study.to_dataframe()
+    frame.loc[0, "value"] = 7.0
+    assert study.trials["value"][0] == 0.5
+    nothing = Study(study.settings, Table.from_rows([], TRIALS), study.rounds).to_dataframe()
+    assert len(nothing) == 0
+    assert "state" in nothing.columns
