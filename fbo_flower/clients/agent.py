@@ -49,6 +49,7 @@ from fbo_flower.clients.answered import (
 )
 from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.clients.evaluation_replay import EvaluationReplay
+from fbo_flower.clients.known_configs import KnownConfigs
 from fbo_flower.clients.memory import Memory, check_journal, journal_path, open_memory
 from fbo_flower.clients.node_info import node_info
 from fbo_flower.clients.objective import Objective
@@ -98,6 +99,8 @@ class TuningAgent(NumPyClient):
     disclose : what the agent sends in addition to the algorithm's report: "none", "incumbent" (its best
         value so far) or "trials" (all points and values). `disclose` in `node_config` overrides it
     prior : agent -> `(points (n, D), values (n,))` observed before this study
+    initial : `(k, D)`, points that are evaluated as the agent's first k trials of a study, in place of those
+        that the algorithm asks for. None: none
     journals : directory for the journals of agents without `journal` in `node_config`; None: their memory is
         in Flower's `state`
 
@@ -117,6 +120,7 @@ class TuningAgent(NumPyClient):
         seed: int | None = None,
         disclose: str = "none",
         prior: Prior | None = None,
+        initial: Array | None = None,
         journals: str | os.PathLike[str] | None = None,
     ) -> None:
         self._objective = objective
@@ -124,6 +128,7 @@ class TuningAgent(NumPyClient):
         self._context = context
         self._seed = seed
         self._prior = prior or {}
+        self._initial = initial
         self._operator = Operator.read(context.node_config, disclose)
         self._agent = agent_id(context)
         self._journals = journals
@@ -288,7 +293,8 @@ class TuningAgent(NumPyClient):
         core = unwrapped(algorithm)
         reuses = isinstance(core, ReusesValues) and core.reuses_values()
         cache = EvaluationCache.read(agent_state.arrays) if reuses else None
-        return ObjectiveEvaluator(self._objective, self._space, context, cache)
+        evaluator = ObjectiveEvaluator(self._objective, self._space, context, cache)
+        return evaluator if self._initial is None else KnownConfigs(evaluator, self._initial)
 
     def _reply(self, request: Request, result: TaskResult) -> wire.Packed:
         """Return the message that leaves this agent, and log the names of its contents."""

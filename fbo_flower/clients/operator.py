@@ -16,6 +16,12 @@ from fbo_flower.errors import ConfigError, WireError
 DISCLOSURES = ("none", "incumbent", "trials")
 
 
+def check_disclose(disclose: object) -> None:
+    """Raise ConfigError if there is no such setting of `disclose`."""
+    if disclose not in DISCLOSURES:
+        raise ConfigError(f"disclose: expected one of {', '.join(DISCLOSURES)}, got {disclose!r}")
+
+
 @dataclass(frozen=True)
 class Operator:
     """The operator's settings.
@@ -52,8 +58,7 @@ class Operator:
             If a setting is out of bounds, or two settings contradict each other.
         """
         disclose = str(node_config.get("disclose", disclose))
-        if disclose not in DISCLOSURES:
-            raise ConfigError(f"disclose: expected one of {', '.join(DISCLOSURES)}, got {disclose!r}")
+        check_disclose(disclose)
         numbers = {f.name: node_config.get(f.name, f.default) for f in fields(Operator)[1:]}
         for name, value in numbers.items():
             if name == "delta":

@@ -139,8 +139,9 @@ def _draw_incumbents(ax: Axes, study: Study, styles: Mapping[str, Style]) -> Non
     ax.set_ylabel(f"Best {name} so far", parse_math=False)
     ax.set_xlabel(unit)
     num_initial = _num_initial(study) if unit != "Round" else 0
-    zoom(ax, lines, num_initial)
-    explain_bands(ax, lines, at_top=False)
+    minimize = any(study.minimizes(algorithm) for algorithm in lines)
+    zoom(ax, lines, num_initial, minimize=minimize)
+    explain_bands(ax, lines, at_top=minimize)
     mark_initial_design(ax, num_initial)
     label_ends(ax, lines, styles)
 

@@ -44,6 +44,7 @@ class StrategySettings:
     space: SearchSpace | None
     message_suffix: str
     label: str
+    minimize: bool
     on_round: Callable[[RoundProgress], None] | None
 
     def __post_init__(self) -> None:
@@ -118,6 +119,7 @@ def study_settings(
         "seed": run.seed,
         "study": run.study,
         "space": recorder.space.to_json(),
+        **({"minimize": True} if settings.minimize else {}),
         **({"evaluations": dict(recorder.evaluations)} if recorder.evaluations else {}),
         "status": status,
         "seconds": run.seconds_before + seconds,
