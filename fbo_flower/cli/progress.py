@@ -23,22 +23,23 @@ class Display:
     ----------
     quiet : show no bar
     debug : show Flower's whole log instead of one line per warning
+    console : where to show it; None: stderr
     """
 
-    def __init__(self, *, quiet: bool = False, debug: bool = False) -> None:
-        self._console = Console(stderr=True, highlight=False)
+    def __init__(self, *, quiet: bool = False, debug: bool = False, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
         if not self._console.is_terminal:
             self._console.width = max(self._console.width, 120)
         self._progress = Progress(
+            TimeElapsedColumn(),  # first, because a narrow terminal cuts what comes last
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=8),
+            BarColumn(bar_width=4),
             TextColumn("{task.fields[done]}"),
-            TimeElapsedColumn(),
             console=self._console,
             disable=quiet,
         )
         self._task: TaskID | None = None
-        self._replies = self._failures = 0
+        self._failures = 0
         self._log = _FlowerLog(self._console, debug)
 
     def __enter__(self) -> Self:
@@ -56,19 +57,18 @@ class Display:
         """Start the bar of the next algorithm."""
         if self._task is not None:
             self._progress.stop_task(self._task)
-        self._replies = self._failures = 0
+        self._failures = 0
         self._task = self._progress.add_task(label, total=num_rounds, done="starting")
 
     def advance(self, progress: RoundProgress) -> None:
         """Advance the bar by one finished round."""
         assert self._task is not None
-        self._replies += progress.replies
         self._failures += progress.failures + progress.refused + progress.failed_trials
         self._progress.update(
             self._task,
             completed=progress.server_round,
             done=f"{progress.server_round}/{progress.num_rounds or '?'} best {_score(progress.best)} "
-            f"mean {_score(progress.mean)} {self._replies} replies {self._failures} failures",
+            f"mean {_score(progress.mean)}" + (f" {self._failures} failures" if self._failures else ""),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,14 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from fbo_flower.cli.plan import JOURNALS, Contestant, SimulationPlan, parse_options, slug
+from fbo_flower.cli.plan import (
+    JOURNALS,
+    Contestant,
+    SimulationPlan,
+    parse_options,
+    point_latest_at,
+    slug,
+)
 from fbo_flower.errors import ConfigError, ObjectiveError
 
 if TYPE_CHECKING:
@@ -100,8 +107,15 @@ def run_simulate(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Directory for the results; default: runs/PROBLEM-ALGORITHMS-seedSEED."),
+        typer.Option(
+            help="Directory for the results; default: runs/PROBLEM-ALGORITHMS-seedSEED-TIME, and runs/latest "
+            "points at it."
+        ),
     ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace the study in --out, with all that was made from it."),
+    ] = False,
     warm_start: Annotated[
         Path | None,
         typer.Option(
@@ -151,7 +165,8 @@ def run_simulate(
         plan = SimulationPlan.load(resume)
         if "engine" in _given(context):
             plan = replace(plan, engine=engine)
-    _run(plan, resume or out, address, journal or resume is not None, resume is not None, quiet, debug)
+    journal = journal or resume is not None
+    _run(plan, resume or out, address, journal, resume is not None, overwrite, quiet, debug)
 
 
 def _given(context: typer.Context) -> set[str]:
@@ -166,6 +181,7 @@ def _run(
     address: str | None,
     journal: bool,
     resume: bool,
+    overwrite: bool,
     quiet: bool,
     debug: bool,
 ) -> None:
@@ -173,10 +189,12 @@ def _run(
     from fbo_flower.simulation.ray_grid import ray_running
     from fbo_flower.simulation.runner import prior_study, simulate
     from fbo_flower.simulation.settings import Checkpoint, PriorKnowledge
-    from fbo_flower.storage.files import writable_directory
+    from fbo_flower.study.directory import study_directory
 
     problem, num_rounds = plan.check()  # finds every wrong setting before the first evaluation
-    directory = writable_directory(out or plan.directory())
+    directory = out or plan.directory()
+    created = [path for path in (directory, *directory.parents) if not path.exists()]
+    study_directory(directory, overwrite=overwrite, resume=resume)
     journals = directory / JOURNALS if journal else None
     if journals is not None and not resume:
         if journals.exists():
@@ -185,7 +203,7 @@ def _run(
             )
         plan.save(directory)
 
-    record = _Record(directory, journal)
+    record = _Record(directory, journal, is_default=out is None, created=created)
     with ExitStack() as stack:
         display = stack.enter_context(Display(quiet=quiet, debug=debug))
         try:
@@ -235,9 +253,11 @@ def _run(
 class _Record:
     """The studies of the algorithms that have ended, saved after each of them so that none is lost."""
 
-    def __init__(self, directory: Path, journal: bool) -> None:
+    def __init__(self, directory: Path, journal: bool, is_default: bool, created: Sequence[Path]) -> None:
         self.directory = directory
         self.journal = journal
+        self.is_default = is_default
+        self.created = created
         self.studies: list[Study] = []
 
     @property
@@ -249,6 +269,8 @@ class _Record:
     def add(self, study: Study) -> None:
         self.studies.append(study)
         self.study.save(self.directory)
+        if self.is_default:
+            point_latest_at(self.directory)
 
     def draw(self) -> str:
         from fbo_flower.reports.report import PICTURE, draw
@@ -258,6 +280,9 @@ class _Record:
     def close(self) -> str:
         """Draw the results so far and return a sentence that says where they are."""
         if not self.studies:
+            with suppress(OSError):  # a directory with journals is not empty
+                for path in self.created:
+                    path.rmdir()
             return "nothing was written"
         self.draw()
         parts = [
