@@ -5,6 +5,7 @@
 
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import add_tuning, client_app
+from fbo_flower.clients.data_file import data_file
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.site import Bag, SiteData, SiteObjective
 from fbo_flower.clients.site_agent import SiteAgent
@@ -19,5 +20,6 @@ __all__ = [
     "TuningAgent",
     "add_tuning",
     "client_app",
+    "data_file",
     "site_app",
 ]
