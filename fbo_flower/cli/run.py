@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Annotated
 
@@ -21,6 +22,8 @@ from fbo_flower.errors import ConfigError, FBOError
 
 EXAMPLE = "Example: fbo-flower run my-app deploy -c 'num-agents=3'"
 _PAUSE = 2.0  # seconds between two queries for the status, once the log has ended
+_ERROR = re.compile(r"fbo_flower\.errors\.(\w+Error): (.+)")  # the last line of a traceback
+_MAX_REASON = 500  # characters
 _ATTEMPTS = 3  # queries without an answer, after which the SuperLink counts as lost
 
 
@@ -54,7 +57,8 @@ def run_app(
 ) -> None:
     """Run a Flower app and show its log.
 
-    The exit status is 0 only if the run succeeded.
+    The exit status is 0 only if the run succeeded. It is 2 if a setting cannot be used, and 1 after any other
+    error.
     """
     project = read_app(app)
     target = read_connection(connection)
@@ -88,11 +92,27 @@ def run_app(
             if not missing and any(word in reason.lower() for word in ("dependenc", "uv sync"))
             else ""
         )
-        raise FBOError(f"run {run_id} {status.status}: {reason}{hint}")
+        kind, found = _error_in(flower.log(run_id))
+        raise kind(f"run {run_id} {status.status}: {found or reason}{hint}")
     if not quiet:
         typer.echo(f"Run {run_id} {status.status}", err=True)
         if settings.results is not None:
             typer.echo(f"Results: {settings.results}", err=True)
+
+
+def _error_in(log: str) -> tuple[type[FBOError], str]:
+    r"""Return the kind and the text of the last error of this package in a run's log; "" if there is none.
+
+    An agent's error reaches the server as text, and the status of a run may say only that the run failed.
+
+    >>> _error_in("Traceback ...\\nfbo_flower.errors.ConfigError: space: expected a SearchSpace, got a dict")
+    (<class 'fbo_flower.errors.ConfigError'>, 'space: expected a SearchSpace, got a dict')
+    """
+    found = _ERROR.findall(log)
+    if not found:
+        return FBOError, ""
+    name, text = found[-1]
+    return (ConfigError if name == "ConfigError" else FBOError), text.strip()[:_MAX_REASON]
 
 
 def _announce(run_id: str, settings: Submission) -> None:

@@ -31,7 +31,7 @@ with (here / "calls").open("a") as file:
 answers = json.loads((here / "answers").read_text())
 command = sys.argv[1]
 if command == "log":
-    print("\x1b[92mround\x1b[0m 1 of 1")
+    print("\x1b[92mround\x1b[0m 1 of 1" + answers["log"])
 elif command == "list" and answers["status"] == "lost":
     print(json.dumps({"success": False, "error-message": "Connection refused"}))
     sys.exit(1)
@@ -55,8 +55,8 @@ class Flower:
         self.home = home
         self.answers(status="finished:completed")
 
-    def answers(self, status: str = "", details: str = "N/A", refusal: str = "") -> None:
-        text = json.dumps({"status": status, "details": details, "refusal": refusal})
+    def answers(self, status: str = "", details: str = "N/A", refusal: str = "", log: str = "") -> None:
+        text = json.dumps({"status": status, "details": details, "refusal": refusal, "log": log})
         (self.home / "answers").write_text(text)
 
     @property
@@ -106,6 +106,18 @@ def test_a_run_that_does_not_succeed_ends_with_1_and_the_reason(
     out, err = capfd.readouterr()
     assert out == ""
     assert err == f"error: run 17 {status}: ConfigError: agents: expected 3\n"
+
+
+@pytest.mark.parametrize(("kind", "code"), [("ConfigError", 2), ("ObjectiveError", 1)])
+def test_an_error_in_the_log_is_the_reason_with_the_same_exit_status_as_elsewhere(
+    kind: str, code: int, flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = f"\nTraceback\nfbo_flower.errors.{kind}: space: expected a SearchSpace, got a dict\n more"
+    flower.answers(status="finished:failed", details="An error was encountered.", log=log)
+    assert run(["run", str(app), "-q"]) == code
+    assert capfd.readouterr().err == (
+        "error: run 17 finished:failed: space: expected a SearchSpace, got a dict\n"
+    )
 
 
 def test_a_refused_submission_is_an_error_with_flowers_reason(

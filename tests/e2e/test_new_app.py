@@ -22,6 +22,6 @@ def test_a_new_app_runs_in_simulation_and_a_run_that_fails_is_a_failure(tmp_path
         assert done.returncode == 0, done.stdout + done.stderr
         assert "agent 1: 0." in done.stdout
         done = deployment.command(*words, "-c", "num-rounds=0")
-        assert done.returncode == 1, done.stdout + done.stderr
+        assert done.returncode == 2, done.stdout + done.stderr
         assert "num_rounds: expected" in done.stdout + done.stderr
         assert "finished:failed" in done.stderr
