@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +24,7 @@ from fbo_flower.errors import ConfigError, ObjectiveError
 
 if TYPE_CHECKING:
     from fbo_flower.reports.summary import SummaryRow
+    from fbo_flower.simulation.problems import Problem
     from fbo_flower.study.study import Study
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Flower's own log.")]
@@ -185,16 +186,33 @@ def _run(
     quiet: bool,
     debug: bool,
 ) -> None:
+    from fbo_flower.study.directory import removed_if_empty, study_directory
+
+    problem, num_rounds = plan.check()  # finds every wrong setting before the first evaluation
+    directory = out or plan.directory()
+    with removed_if_empty(directory):
+        study_directory(directory, overwrite=overwrite, resume=resume)
+        _run_into(directory, plan, problem, num_rounds, address, journal, resume, out is None, quiet, debug)
+
+
+def _run_into(
+    directory: Path,
+    plan: SimulationPlan,
+    problem: Problem,
+    num_rounds: dict[str, int | None],
+    address: str | None,
+    journal: bool,
+    resume: bool,
+    is_default: bool,
+    quiet: bool,
+    debug: bool,
+) -> None:
+    """Run the algorithms of a plan, and write their studies into a directory."""
     from fbo_flower.cli.progress import Display
     from fbo_flower.simulation.ray_grid import ray_running
     from fbo_flower.simulation.runner import prior_study, simulate
     from fbo_flower.simulation.settings import Checkpoint, PriorKnowledge
-    from fbo_flower.study.directory import study_directory
 
-    problem, num_rounds = plan.check()  # finds every wrong setting before the first evaluation
-    directory = out or plan.directory()
-    created = [path for path in (directory, *directory.parents) if not path.exists()]
-    study_directory(directory, overwrite=overwrite, resume=resume)
     journals = directory / JOURNALS if journal else None
     if journals is not None and not resume:
         if journals.exists():
@@ -203,7 +221,7 @@ def _run(
             )
         plan.save(directory)
 
-    record = _Record(directory, journal, is_default=out is None, created=created)
+    record = _Record(directory, journal, is_default)
     with ExitStack() as stack:
         display = stack.enter_context(Display(quiet=quiet, debug=debug))
         try:
@@ -253,11 +271,10 @@ def _run(
 class _Record:
     """The studies of the algorithms that have ended, saved after each of them so that none is lost."""
 
-    def __init__(self, directory: Path, journal: bool, is_default: bool, created: Sequence[Path]) -> None:
+    def __init__(self, directory: Path, journal: bool, is_default: bool) -> None:
         self.directory = directory
         self.journal = journal
         self.is_default = is_default
-        self.created = created
         self.studies: list[Study] = []
 
     @property
@@ -280,9 +297,6 @@ class _Record:
     def close(self) -> str:
         """Draw the results so far and return a sentence that says where they are."""
         if not self.studies:
-            with suppress(OSError):  # a directory with journals is not empty
-                for path in self.created:
-                    path.rmdir()
             return "nothing was written"
         self.draw()
         parts = [

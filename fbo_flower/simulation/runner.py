@@ -7,6 +7,7 @@ The strategy and the ClientApp are the same as on devices; only the grid between
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ from fbo_flower.simulation.settings import Checkpoint, Directory, PriorKnowledge
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import STRATEGIES, RoundProgress, TuningStrategy
-from fbo_flower.study.directory import study_directory
+from fbo_flower.study.directory import removed_if_empty, study_directory
 from fbo_flower.study.study import Study
 
 OnRound = Callable[[RoundProgress], None]
@@ -140,12 +141,8 @@ def simulate(
         raise ConfigError(
             "minimize, initial: expected them with an objective, got a bundled problem; leave them out"
         )
-    elif not isinstance(problem, Problem):
-        problem = make_problem(problem or "digits-svm", number_of_agents(agents), seed, problem_options or {})
-    elif agents is not None or problem_options:
-        raise ConfigError(
-            "agents, problem_options: expected None, because the problem is an instance that has its own"
-        )
+    else:
+        problem = _bundled(problem, agents, seed, problem_options)
     problem.check_data()
     algorithm, settings = _chosen(algorithm, options or {}, problem)
     made = make_algorithm(algorithm, settings)
@@ -163,33 +160,53 @@ def simulate(
         on_round=on_round,
         **settings,
     )
-    directory = None if out is None else study_directory(out, overwrite=overwrite, resume=checkpoint.resume)
-    held = _held_before(prior, made, problem, seed, engine, checkpoint)
-    if roles(made) and directory is not None:
-        site_options = {"models": str(directory / "models"), **(site_options or {})}
-    journals = None if checkpoint.journals is None else writable_directory(checkpoint.journals)
-    app = problem_app(
-        problem, made, seed, held, site_options, None if journals is None else journals / "agents"
-    )
-    prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
-    try:
-        start = partial(
-            strategy.start,
-            num_rounds=num_rounds,
-            journal=None if journals is None else journals / "study.db",
-            resume=checkpoint.resume,
-            warm_start=prior.warm_start,
+    with ExitStack() as stack:
+        directory = None if out is None else Path(out)
+        if directory is not None:
+            stack.enter_context(removed_if_empty(directory))
+            study_directory(directory, overwrite=overwrite, resume=checkpoint.resume)
+        held = _held_before(prior, made, problem, seed, engine, checkpoint)
+        if roles(made) and directory is not None:
+            site_options = {"models": str(directory / "models"), **(site_options or {})}
+        journals = None if checkpoint.journals is None else writable_directory(checkpoint.journals)
+        app = problem_app(
+            problem, made, seed, held, site_options, None if journals is None else journals / "agents"
         )
-        run_on_engine(engine, strategy, start, app, problem.num_agents)
-    finally:
-        if strategy.study is not None:
-            study = annotate(strategy.study, problem, engine=name, prior_trials=prior_trials)
-            if directory is not None:
-                study.save(directory)
-            _save_messages(strategy, checkpoint.messages or directory, label or algorithm)
-            if on_study is not None:
-                on_study(study)
+        prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
+        try:
+            start = partial(
+                strategy.start,
+                num_rounds=num_rounds,
+                journal=None if journals is None else journals / "study.db",
+                resume=checkpoint.resume,
+                warm_start=prior.warm_start,
+            )
+            run_on_engine(engine, strategy, start, app, problem.num_agents)
+        finally:
+            if strategy.study is not None:
+                study = annotate(strategy.study, problem, engine=name, prior_trials=prior_trials)
+                if directory is not None:
+                    study.save(directory)
+                _save_messages(strategy, checkpoint.messages or directory, label or algorithm)
+                if on_study is not None:
+                    on_study(study)
     return study
+
+
+def _bundled(
+    problem: str | Problem | None,
+    agents: Agents | None,
+    seed: int,
+    problem_options: Mapping[str, object] | None,
+) -> Problem:
+    """Return a bundled problem by name, or the instance that was passed."""
+    if not isinstance(problem, Problem):
+        return make_problem(problem or "digits-svm", number_of_agents(agents), seed, problem_options or {})
+    if agents is not None or problem_options:
+        raise ConfigError(
+            "agents, problem_options: expected None, because the problem is an instance that has its own"
+        )
+    return problem
 
 
 def _chosen(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fbo_flower.errors import ConfigError
@@ -45,6 +47,18 @@ def study_directory(
         )
     _remove(path, (MARK, *_TABLES, *DERIVED, *_OF_THE_RUN))
     return path
+
+
+@contextmanager
+def removed_if_empty(directory: Path) -> Iterator[None]:
+    """Remove a directory at the end if the block created it, with its parents, and wrote nothing into it."""
+    created = [path for path in (directory, *directory.parents) if not path.exists()]
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # not empty
+            for path in created:
+                path.rmdir()
 
 
 def remove_derived(directory: Path) -> None:

@@ -248,3 +248,9 @@ def test_a_study_is_not_overwritten_unless_asked_for(tmp_path: Path) -> None:
     assert Study.load(tmp_path) == second
     assert not (tmp_path / "privacy.md").exists()
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_run_that_fails_before_its_first_round_leaves_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="warm_start"):
+        tune(out=tmp_path / "deep" / "er", prior=PriorKnowledge(warm_start=tmp_path / "nowhere"))
+    assert list(tmp_path.iterdir()) == []
