@@ -18,7 +18,7 @@ help:  ## show this list
 
 demo: $(VENV)/.installed  ## tune an SVM with 20 simulated agents, federated and alone; table and picture
 	@$(BIN)/fbo-flower simulate --problem digits-svm --agents 20 --rounds 25 --algorithm fts \
-	  --compare "fts advice=portfolio label='fts portfolio'" --compare ts --compare random --out runs/demo
+	  --compare "fts advice=portfolio label='fts portfolio'" --compare ts --compare random --out runs/demo --overwrite
 
 install: $(VENV)/.installed-dev  ## make .venv with everything that development needs
 

@@ -16,6 +16,8 @@ came over the wire, so control characters in them are written as escapes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def printable(text: str) -> str:
     r"""Return a text in which control characters are escapes, so that it cannot control a terminal.
@@ -76,3 +78,31 @@ class ObjectiveError(FBOError, RuntimeError):
 
 class JournalError(FBOError, OSError):
     """A journal file is in use by another process, damaged, or belongs to something else."""
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return "; did you mean X" for the known name that is most like `name`; "" if none is like it.
+
+    >>> did_you_mean("advise", ["advice", "schedule"])
+    '; did you mean advice?'
+    """
+    from difflib import get_close_matches  # seldom needed
+
+    close = get_close_matches(str(name), list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def kind_of(value: object) -> str:
+    """Return what a value is, for a message that says what was got instead of something else.
+
+    >>> kind_of({"x": 1}), kind_of(None), kind_of(3), kind_of([])
+    ('a dict', 'None', '3', 'a list')
+    """
+    if value is None or isinstance(value, bool | int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return f"the text {value[:40]!r}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -32,7 +32,7 @@ ROOMS: dict[str, tuple[str, str]] = {
         "errors space numerics algorithms storage study reports strategies clients",
         "numpy scipy flwr sklearn ray",
     ),
-    "app": ("errors algorithms strategies clients simulation reports storage", "flwr"),
+    "app": ("errors algorithms strategies clients simulation reports storage study", "flwr"),
     "attacks": (
         "errors space numerics secure models algorithms wire storage strategies clients simulation",
         "numpy scipy flwr sklearn",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.space.space import SearchSpace
 
 
@@ -39,7 +39,10 @@ class Configurable:
         for name in options:
             if name not in known:
                 listing = ", ".join(f"{k}={v!r}" for k, v in known.items())
-                raise ConfigError(f"options: {cls.name} has no option {name!r}; it has {listing}")
+                raise ConfigError(
+                    f"options: {cls.name} has no option {name!r}"
+                    f"{did_you_mean(name, known) or f'; it has {listing}'}"
+                )
         return {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
 
 
@@ -55,7 +58,8 @@ def canonical_json(value: object) -> str:
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Raise ConfigError unless `value` is one of `choices`."""
     if value not in choices:
-        raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+        close = did_you_mean(value, choices)
+        raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {value!r}{close}")
 
 
 def check_number(

@@ -26,7 +26,7 @@ from fbo_flower.algorithms.pne import record as pne
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.rfms import record as rfms
 from fbo_flower.algorithms.transfer import record as transfer
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -56,8 +56,12 @@ def find(name: str) -> AlgorithmRecord:
         return _plugin(name)
     names = ", ".join([*BUILT_IN, *_entries()])
     raise ConfigError(
-        f"algorithm: expected one of {names}, got {name!r}; if it is an algorithm of another package, "
-        "install that package here too: the server and every agent need it"
+        f"algorithm: expected one of {names}, got {name!r}"
+        + (
+            did_you_mean(name, [*BUILT_IN, *_entries()])
+            or "; if it is an algorithm of another package, install that package here too: the server and "
+            "every agent need it"
+        )
     )
 
 

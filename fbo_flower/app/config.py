@@ -35,6 +35,7 @@ class AppConfig:
     quorum: float
     label: str | None
     out: Path | None
+    overwrite: bool
     journal: Path | None
     resume: bool
 
@@ -65,6 +66,7 @@ class AppConfig:
             quorum=_number(run_config, "quorum", 1e-9, 1.0),
             label=_text(run_config, "label") or None,
             out=_path(run_config, "out", "directory"),
+            overwrite=_flag(run_config, "overwrite"),
             journal=journal,
             resume=resume,
         )

@@ -21,8 +21,8 @@ from fbo_flower.reports.report import save_with_picture
 from fbo_flower.simulation.agents import check_roles
 from fbo_flower.simulation.annotate import annotate
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import STRATEGIES
+from fbo_flower.study.directory import removed_if_empty, study_directory
 
 app = ServerApp()
 
@@ -35,9 +35,11 @@ def main(grid: Grid, context: Context) -> None:
         algorithm = make_algorithm(config.algorithm, config.options)
         problem = make_problem(config.problem, config.num_agents, config.seed, config.problem_options)
         check_roles(problem, algorithm, {"allow_models_with_data": True} if roles(algorithm) else None)
-        directory = writable_directory(config.directory(context.run_id))
-        log(INFO, "Results will be written to %s", directory)
-        tune(grid, config, directory)
+        directory = config.directory(context.run_id)
+        with removed_if_empty(directory):
+            study_directory(directory, overwrite=config.overwrite, resume=config.resume)
+            log(INFO, "Results will be written to %s", directory)
+            tune(grid, config, directory)
         log(INFO, "Results are in %s", directory)
     except FBOError as error:
         log(ERROR, "%s", error)

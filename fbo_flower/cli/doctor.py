@@ -13,14 +13,12 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from fbo_flower import __version__
 from fbo_flower.cli.diagnosis import Diagnosis, diagnose, skew
 from fbo_flower.cli.flower_cli import FlowerCLI, missing_dependencies, read_app
 from fbo_flower.cli.simulate import Debug
-from fbo_flower.errors import ConfigError, printable
+from fbo_flower.errors import ConfigError, FBOError, printable
 
 EXAMPLE = "Example: fbo-flower doctor deploy --app my-app"
 MODULE, MARK, SETTINGS = "fbo_flower_doctor", "fbo-flower doctor: ", "fbo-flower-doctor"
@@ -40,7 +38,7 @@ def run_doctor(
     ] = 0,
     wait: Annotated[
         float, typer.Option(help="Seconds to wait for nodes to connect, and again for their answers.")
-    ] = 30.0,
+    ] = 90.0,
     action: Annotated[
         str | None,
         typer.Option(
@@ -62,12 +60,12 @@ def run_doctor(
         status = flower.wait(run_id, _START_SECONDS + 2 * wait)
     if not status.is_over:
         flower.stop(run_id)
-        raise ConfigError(
+        raise FBOError(
             f"doctor: expected run {run_id} to end within {_START_SECONDS + 2 * wait:g} s; raise --wait"
         )
     report = find_report(flower.log(run_id))
     if report is None:
-        raise ConfigError(
+        raise FBOError(
             f"doctor: run {run_id} {status.status}: {status.details or 'see flwr log for the reason'}"
         )
     findings = diagnose(report, known, __version__)
@@ -112,29 +110,33 @@ def find_report(log: str) -> dict[str, Any] | None:
 
 
 def show(report: Mapping[str, Any], findings: Sequence[Diagnosis], console: Console) -> None:
-    """Print a table of the nodes and the findings."""
+    """Print a block of lines for each node, none wider than 80 columns, and then the findings."""
     server = report["server"]
-    console.print(
-        f"server: fbo-flower {server['version']}, flwr {server['flwr']}, Python {server['python']}",
-        highlight=False,
-    )
-    table = Table("agent", "node", "role", "space", "versions", "discloses", "journal", "clock", "answer")
+    text = f"server: fbo-flower {server['version']}, flwr {server['flwr']}, Python {server['python']}"
+    console.print(text, highlight=False, soft_wrap=True)
     for node in report["nodes"]:
-        if "error" in node:
-            table.add_row("?", Text(printable(str(node["node"]))), *[""] * 6, "none")
-            continue
-        versions = f"{node.get('version', '?')}, {node.get('flwr', '?')}, {node.get('python', '?')}"
-        clock = f"{skew(node):+.0f} s" if "time" in node else "?"
-        cells = (
-            str(node.get("agent", "?")), str(node["node"]), str(node.get("role") or "-"),
-            str(node.get("digest", "?"))[:12], versions, _disclosure(node),
-            str(node.get("journal", "?")), clock, f"{node['heard'] - node['sent']:.0f} s",
-        )  # fmt: skip
-        table.add_row(*(Text(printable(cell)) for cell in cells))  # Text, so that brackets are not markup
-    console.print(table)
+        for line in _block(node):
+            console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
     for finding in findings:
         style, word = ("red", "wrong") if finding.is_wrong else ("yellow", "note")
         console.print(f"[{style}]{word}[/{style}] ", end="")
-        console.print(printable(f"{finding.subject}: {finding.text}"), highlight=False, markup=False)
+        text = printable(f"{finding.subject}: {finding.text}")
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
     if not any(finding.is_wrong for finding in findings):
         console.print("[green]nothing is wrong[/green]")
+
+
+def _block(node: Mapping[str, Any]) -> list[str]:
+    """Return the lines that describe one node."""
+    title = f"agent {str(node.get('agent', '?'))[:40]}  (node {node['node']})"
+    if "error" in node:
+        return [title, "  no answer"]
+    clock = f"{skew(node):+.0f} s" if "time" in node else "?"
+    journal, disclose = node.get("journal", "?"), _disclosure(node)
+    return [
+        title,
+        f"  fbo-flower {node.get('version', '?')}, flwr {node.get('flwr', '?')}, "
+        f"Python {node.get('python', '?')}",
+        f"  space {str(node.get('digest', '?'))[:12]}, role {node.get('role') or '-'}, discloses {disclose}",
+        f"  journal {journal}, clock {clock}, answered in {node['heard'] - node['sent']:.0f} s",
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from fbo_flower import __version__
 from fbo_flower.errors import ConfigError
 
 NO_INSTALLATION = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # ANSI codes
 _CODE = "import sys; from flwr.cli.app import app; sys.argv[0] = 'flwr'; app()"
 
 
@@ -73,15 +75,22 @@ class FlowerCLI:
         return str(self._json(*words)["run-id"])
 
     def stream(self, run_id: str) -> None:
-        """Print the run's log in this terminal until the run ends or the connection is lost."""
-        subprocess.run(
-            self._command("log", run_id, *self._connection, "--stream"), env=self._environment, check=False
-        )
+        """Print the run's log until the run ends or the connection is lost; colours only in a terminal."""
+        command = self._command("log", run_id, *self._connection, "--stream")
+        if sys.stdout.isatty():
+            subprocess.run(command, env=self._environment, check=False)
+            return
+        with subprocess.Popen(
+            command, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                print(_COLOURS.sub("", line), end="", flush=True)
 
     def log(self, run_id: str) -> str:
         """Return the run's log so far."""
         done = self._run("log", run_id, *self._connection, "--show")
-        return done.stdout
+        return _COLOURS.sub("", done.stdout)
 
     def status(self, run_id: str) -> RunStatus:
         """Return the status of a run."""

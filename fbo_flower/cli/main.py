@@ -124,7 +124,7 @@ def _root(
 
 
 @app.command(
-    epilog="Example: fbo-flower report runs/digits-svm-fts-ts-random-seed0",
+    epilog="Example: fbo-flower report runs/latest",
 )
 def report(
     directories: Annotated[

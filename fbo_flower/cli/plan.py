@@ -6,18 +6,22 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.storage.files import atomic_file
 
 if TYPE_CHECKING:
     from fbo_flower.simulation.problems import Problem
 
 PLAN = "simulate.json"
+RUNS, LATEST = Path("runs"), "latest"
 JOURNALS = "journals"
 
 
@@ -97,7 +101,10 @@ class SimulationPlan:
         check_number("prior_rounds", self.prior_rounds, 0, integer=True)
         check_number("fraction", self.fraction, 1e-9, 1.0)
         if self.engine not in ENGINES:
-            raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {self.engine!r}")
+            raise ConfigError(
+                f"engine: expected one of {', '.join(ENGINES)}, got {self.engine!r}"
+                f"{did_you_mean(self.engine, ENGINES)}"
+            )
         make_algorithm(self.prior_algorithm, {})
         problem = make_problem(self.problem, self.agents, self.seed, self.problem_options)
         problem.check_data()
@@ -114,8 +121,8 @@ class SimulationPlan:
         return self.warm_start if known else None
 
     def directory(self) -> Path:
-        """Return the default directory of the results, `runs/PROBLEM-ALGORITHMS-seedSEED`."""
-        return default_directory(self.problem, self.contestants, self.seed)
+        """Return the default directory of the results, which no earlier run has."""
+        return default_directory(self.problem, self.contestants, self.seed, datetime.now())
 
     def save(self, directory: Path) -> None:
         """Write the plan into `directory`, where `load` finds it."""
@@ -171,10 +178,22 @@ def parse_options(pairs: Iterable[str], source: str) -> dict[str, Any]:
     return options
 
 
-def default_directory(problem: str, contestants: Sequence[Contestant], seed: int) -> Path:
-    """Return `runs/PROBLEM-ALGORITHMS-seedSEED`."""
+def default_directory(problem: str, contestants: Sequence[Contestant], seed: int, now: datetime) -> Path:
+    """Return `runs/PROBLEM-ALGORITHMS-seedSEED-DATE-TIME`, with a number if that is taken."""
     names = "-".join(contestant.label for contestant in contestants)
-    return Path("runs") / f"{slug(f'{problem}-{names}')[:100]}-seed{seed}"
+    path = RUNS / f"{slug(f'{problem}-{names}')[:100]}-seed{seed}-{now:%Y%m%d-%H%M%S}"
+    numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(candidate for candidate in chain([path], numbered) if not candidate.exists())
+
+
+def point_latest_at(directory: Path) -> None:
+    """Let `latest`, beside a default directory, point at it; without effect where links are not allowed."""
+    link, temporary = directory.with_name(LATEST), directory.with_name(f".{directory.name}.link")
+    if link.exists() and not link.is_symlink():
+        return  # somebody's own directory
+    with suppress(OSError):
+        temporary.symlink_to(directory.name, target_is_directory=True)
+        temporary.replace(link)
 
 
 def slug(text: str) -> str:

@@ -25,17 +25,18 @@ class Display:
     ----------
     quiet : show no bar
     debug : show Flower's whole log instead of one line per warning
+    console : where to show it; None: stderr
     """
 
-    def __init__(self, *, quiet: bool = False, debug: bool = False) -> None:
-        self._console = Console(stderr=True, highlight=False)
+    def __init__(self, *, quiet: bool = False, debug: bool = False, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
         if not self._console.is_terminal:
             self._console.width = max(self._console.width, 120)
         self._progress = Progress(
+            TimeElapsedColumn(),  # first, because a narrow terminal cuts what comes last
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=8),
+            BarColumn(bar_width=4),
             TextColumn("{task.fields[done]}"),
-            TimeElapsedColumn(),
             console=self._console,
             disable=quiet,
         )

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Annotated
 
 import typer
 
-from fbo_flower.cli.flower_cli import NO_INSTALLATION, FlowerCLI, missing_dependencies, read_app
+from fbo_flower.cli.connection import check_simulation, read_connection
+from fbo_flower.cli.flower_cli import (
+    NO_INSTALLATION,
+    FlowerCLI,
+    RunStatus,
+    missing_dependencies,
+    read_app,
+)
 from fbo_flower.cli.simulate import Debug, Interrupted, Quiet
-from fbo_flower.errors import FBOError
+from fbo_flower.cli.submission import Submission, prepare
+from fbo_flower.errors import ConfigError, FBOError
 
 EXAMPLE = "Example: fbo-flower run my-app deploy -c 'num-agents=3'"
 _PAUSE = 2.0  # seconds between two queries for the status, once the log has ended
+_ERROR = re.compile(r"fbo_flower\.errors\.(\w+Error): (.+)")  # the last line of a traceback
+_MAX_REASON = 500  # characters
+_ATTEMPTS = 3  # queries without an answer, after which the SuperLink counts as lost
 
 
 def run_app(
@@ -33,14 +45,25 @@ def run_app(
         list[str] | None,
         typer.Option(help="Settings of the simulation, passed to flwr: 'num-supernodes=4'; repeatable."),
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Files of the simulated nodes, one each, in natural order: 'dir/*.csv'. They decide the "
+            "number of nodes."
+        ),
+    ] = None,
     debug: Debug = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a Flower app and show its log.
 
-    The exit status is 0 only if the run succeeded.
+    The exit status is 0 only if the run succeeded. It is 2 if a setting cannot be used, and 1 after any other
+    error.
     """
     project = read_app(app)
+    target = read_connection(connection)
+    settings = prepare(project, target, run_config or (), federation_config or (), data)
+    check_simulation(target)
     missing = [] if project is None else missing_dependencies(project)
     flower = FlowerCLI(connection, install_dependencies=bool(missing))
     if missing and not quiet:
@@ -48,13 +71,13 @@ def run_app(
             f"Not installed here, Flower needs an index for them: {', '.join(missing)}",
             err=True,
         )
-    run_id = flower.submit(app, run_config or (), federation_config or ())
+    run_id = flower.submit(app, settings.run_config, settings.federation_config)
     if not quiet:
-        typer.echo(f"Run {run_id}", err=True)
+        _announce(run_id, settings)
     try:
         if not quiet:
             flower.stream(run_id)
-        while not (status := flower.status(run_id)).is_over:
+        while not (status := _status(flower, run_id, settings.journal)).is_over:
             time.sleep(_PAUSE)
             if not quiet:
                 flower.stream(run_id)
@@ -69,6 +92,50 @@ def run_app(
             if not missing and any(word in reason.lower() for word in ("dependenc", "uv sync"))
             else ""
         )
-        raise FBOError(f"run {run_id} {status.status}: {reason}{hint}")
+        kind, found = _error_in(flower.log(run_id))
+        raise kind(f"run {run_id} {status.status}: {found or reason}{hint}")
     if not quiet:
         typer.echo(f"Run {run_id} {status.status}", err=True)
+        if settings.results is not None:
+            typer.echo(f"Results: {settings.results}", err=True)
+
+
+def _error_in(log: str) -> tuple[type[FBOError], str]:
+    r"""Return the kind and the text of the last error of this package in a run's log; "" if there is none.
+
+    An agent's error reaches the server as text, and the status of a run may say only that the run failed.
+
+    >>> _error_in("Traceback ...\\nfbo_flower.errors.ConfigError: space: expected a SearchSpace, got a dict")
+    (<class 'fbo_flower.errors.ConfigError'>, 'space: expected a SearchSpace, got a dict')
+    """
+    found = _ERROR.findall(log)
+    if not found:
+        return FBOError, ""
+    name, text = found[-1]
+    return (ConfigError if name == "ConfigError" else FBOError), text.strip()[:_MAX_REASON]
+
+
+def _announce(run_id: str, settings: Submission) -> None:
+    """Print the run's number, where its results will be, and which file each simulated node has."""
+    typer.echo(f"Run {run_id}", err=True)
+    if settings.results is not None:
+        typer.echo(f"Results will be in {settings.results}", err=True)
+    for number, path in enumerate(settings.files):
+        typer.echo(f"Agent {number}: {path}", err=True)
+
+
+def _status(flower: FlowerCLI, run_id: str, journal: bool) -> RunStatus:
+    """Return the status of a run; FBOError if the SuperLink cannot be reached any more."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            return flower.status(run_id)
+        except ConfigError as error:
+            reason = error
+            if attempt < _ATTEMPTS - 1:
+                time.sleep(_PAUSE)
+    remedy = (
+        "run the same command again to resume"
+        if journal
+        else "run the same command again; with journal='FILE' in --run-config it would resume"
+    )
+    raise FBOError(f"run {run_id}: the SuperLink cannot be reached any more; {remedy} ({reason})") from reason

@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from fbo_flower.cli.plan import JOURNALS, Contestant, SimulationPlan, parse_options, slug
+from fbo_flower.cli.plan import (
+    JOURNALS,
+    Contestant,
+    SimulationPlan,
+    parse_options,
+    point_latest_at,
+    slug,
+)
 from fbo_flower.errors import ConfigError
 
 if TYPE_CHECKING:
     from fbo_flower.reports.summary import SummaryRow
+    from fbo_flower.simulation.problems import Problem
     from fbo_flower.study.study import Study
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Flower's own log.")]
@@ -99,8 +107,15 @@ def run_simulate(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Directory for the results; default: runs/PROBLEM-ALGORITHMS-seedSEED."),
+        typer.Option(
+            help="Directory for the results; default: runs/PROBLEM-ALGORITHMS-seedSEED-TIME, and runs/latest "
+            "points at it."
+        ),
     ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace the study in --out, with all that was made from it."),
+    ] = False,
     warm_start: Annotated[
         Path | None,
         typer.Option(
@@ -150,7 +165,8 @@ def run_simulate(
         plan = SimulationPlan.load(resume)
         if "engine" in _given(context):
             plan = replace(plan, engine=engine)
-    _run(plan, resume or out, address, journal or resume is not None, resume is not None, quiet, debug)
+    journal = journal or resume is not None
+    _run(plan, resume or out, address, journal, resume is not None, overwrite, quiet, debug)
 
 
 def _given(context: typer.Context) -> set[str]:
@@ -165,17 +181,37 @@ def _run(
     address: str | None,
     journal: bool,
     resume: bool,
+    overwrite: bool,
     quiet: bool,
     debug: bool,
 ) -> None:
+    from fbo_flower.study.directory import removed_if_empty, study_directory
+
+    problem, num_rounds = plan.check()  # finds every wrong setting before the first evaluation
+    directory = out or plan.directory()
+    with removed_if_empty(directory):
+        study_directory(directory, overwrite=overwrite, resume=resume)
+        _run_into(directory, plan, problem, num_rounds, address, journal, resume, out is None, quiet, debug)
+
+
+def _run_into(
+    directory: Path,
+    plan: SimulationPlan,
+    problem: Problem,
+    num_rounds: dict[str, int | None],
+    address: str | None,
+    journal: bool,
+    resume: bool,
+    is_default: bool,
+    quiet: bool,
+    debug: bool,
+) -> None:
+    """Run the algorithms of a plan, and write their studies into a directory."""
     from fbo_flower.cli.progress import Display
     from fbo_flower.simulation.ray_grid import ray_running
     from fbo_flower.simulation.runner import prior_study, simulate
     from fbo_flower.simulation.settings import Checkpoint, PriorKnowledge
-    from fbo_flower.storage.files import writable_directory
 
-    problem, num_rounds = plan.check()  # finds every wrong setting before the first evaluation
-    directory = writable_directory(out or plan.directory())
     journals = directory / JOURNALS if journal else None
     if journals is not None and not resume:
         if journals.exists():
@@ -184,7 +220,7 @@ def _run(
             )
         plan.save(directory)
 
-    record = _Record(directory, journal)
+    record = _Record(directory, journal, is_default)
     with ExitStack() as stack:
         display = stack.enter_context(Display(quiet=quiet, debug=debug))
         try:
@@ -236,9 +272,10 @@ def _run(
 class _Record:
     """The studies of the algorithms that have ended, saved after each of them so that none is lost."""
 
-    def __init__(self, directory: Path, journal: bool) -> None:
+    def __init__(self, directory: Path, journal: bool, is_default: bool) -> None:
         self.directory = directory
         self.journal = journal
+        self.is_default = is_default
         self.studies: list[Study] = []
 
     @property
@@ -250,6 +287,8 @@ class _Record:
     def add(self, study: Study) -> None:
         self.studies.append(study)
         self.study.save(self.directory)
+        if self.is_default:
+            point_latest_at(self.directory)
 
     def draw(self) -> str:
         from fbo_flower.reports.report import PICTURE, draw

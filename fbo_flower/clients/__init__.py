@@ -5,6 +5,7 @@
 
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import add_tuning, client_app
+from fbo_flower.clients.data_file import data_file
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.own_answer import OwnAnswer
 from fbo_flower.clients.site import Bag, SiteData, SiteObjective
@@ -21,5 +22,6 @@ __all__ = [
     "TuningAgent",
     "add_tuning",
     "client_app",
+    "data_file",
     "site_app",
 ]

@@ -50,6 +50,7 @@ from fbo_flower.clients.answered import (
 )
 from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.clients.evaluation_replay import EvaluationReplay
+from fbo_flower.clients.known_configs import KnownConfigs
 from fbo_flower.clients.memory import Memory, check_journal, journal_path, open_memory
 from fbo_flower.clients.node_info import node_info
 from fbo_flower.clients.objective import Objective
@@ -101,6 +102,8 @@ class TuningAgent(NumPyClient):
         value so far) or "trials" (all points and values). None: "none". `disclose` in `node_config`
         overrides it. Leave the choice to the operators unless nobody owns the data
     prior : agent -> `(points (n, D), values (n,))` observed before this study
+    initial : `(k, D)`, points that are evaluated as the agent's first k trials of a study, in place of those
+        that the algorithm asks for. None: none
     journals : directory for the journals of agents without `journal` in `node_config`; None: their memory is
         in Flower's `state`
     on_finish : `on_finish(answer, context)` is called once at the agent when the study has ended, with the
@@ -124,6 +127,7 @@ class TuningAgent(NumPyClient):
         seed: int | None = None,
         disclose: str | None = None,
         prior: Prior | None = None,
+        initial: Array | None = None,
         journals: str | os.PathLike[str] | None = None,
         on_finish: OnFinish | None = None,
         chosen_by: str = APP,
@@ -133,6 +137,7 @@ class TuningAgent(NumPyClient):
         self._context = context
         self._seed = seed
         self._prior = prior or {}
+        self._initial = initial
         self._operator = Operator.read(context.node_config, disclose, chosen_by)
         self._agent = agent_id(context)
         self._journals = journals
@@ -315,7 +320,8 @@ class TuningAgent(NumPyClient):
         core = unwrapped(algorithm)
         reuses = isinstance(core, ReusesValues) and core.reuses_values()
         cache = EvaluationCache.read(agent_state.arrays) if reuses else None
-        return ObjectiveEvaluator(self._objective, self._space, context, cache)
+        evaluator = ObjectiveEvaluator(self._objective, self._space, context, cache)
+        return evaluator if self._initial is None else KnownConfigs(evaluator, self._initial)
 
     def _reply(self, request: Request, result: TaskResult) -> wire.Packed:
         """Return the message that leaves this agent, and log the names of its contents."""

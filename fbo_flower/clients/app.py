@@ -7,10 +7,12 @@ from collections.abc import Callable
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fbo_flower.algorithms.options import check_number
 from fbo_flower.clients.agent import Prior, TuningAgent
-from fbo_flower.clients.objective import Objective
+from fbo_flower.clients.objective import Objective, check_objective
+from fbo_flower.clients.operator import check_disclose
 from fbo_flower.clients.own_answer import OnFinish
-from fbo_flower.errors import WireError
+from fbo_flower.errors import ConfigError, WireError, kind_of
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.wire.flower_records import from_records, to_records
 
@@ -37,6 +39,11 @@ def client_app(
         `ObjectiveContext`
     space : the search space; the server compares its digest with the other agents' at registration
     seed, disclose, prior, on_finish : see `TuningAgent`
+
+    Raises
+    ------
+    ConfigError
+        If an argument has the wrong type, or the objective does not take two arguments.
     """
     return agent_app(_agent_factory(objective, space, seed, disclose, prior, on_finish))
 
@@ -62,9 +69,15 @@ def add_tuning(
 
     Raises
     ------
+    ConfigError
+        If an argument has the wrong type.
     ValueError
         If the app already has functions for this action, or was made with `client_fn`.
     """
+    if not isinstance(app, ClientApp):
+        raise ConfigError(
+            f"app: expected a ClientApp, got {kind_of(app)}; call add_tuning(app, objective, space)"
+        )
     route(app, _agent_factory(objective, space, seed, disclose, prior, on_finish), action)
 
 
@@ -105,6 +118,12 @@ def _agent_factory(
     prior: Prior | None,
     on_finish: OnFinish | None,
 ) -> Callable[[Context], TuningAgent]:
+    check_objective(objective, space, "context")
+    if disclose is not None:
+        check_disclose(disclose)
+    if seed is not None:
+        check_number("seed", seed, 0, integer=True)
+
     def agent(context: Context) -> TuningAgent:
         return TuningAgent(
             objective, space, context, seed=seed, disclose=disclose, prior=prior, on_finish=on_finish

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 from collections.abc import Callable, Mapping
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fbo_flower.errors import ObjectiveError
+from fbo_flower.errors import ConfigError, ObjectiveError, kind_of
+from fbo_flower.space.space import SearchSpace
 
 MAX_REASON = 300  # characters
 
@@ -41,6 +43,40 @@ class ObjectiveContext:
 
 
 Objective = Callable[[dict[str, Any], ObjectiveContext], float]
+
+
+def check_objective(objective: object, space: object, second: str) -> None:
+    """Raise ConfigError unless `objective` is a function of two arguments and `space` is a `SearchSpace`.
+
+    Parameters
+    ----------
+    second : name of the objective's second argument, for the message
+    """
+    if isinstance(objective, SearchSpace) and callable(space):
+        raise ConfigError(
+            "objective, space: expected the objective first, got them in the other order; swap them"
+        )
+    if not callable(objective):
+        raise ConfigError(
+            f"objective: expected a function f(config, {second}) that returns a number, "
+            f"got {kind_of(objective)}"
+        )
+    try:
+        signature = inspect.signature(objective)
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        signature = None
+    if signature is not None:
+        try:
+            signature.bind({}, None)
+        except TypeError:
+            name = getattr(objective, "__name__", "f")
+            raise ConfigError(
+                f"objective: expected a function of two arguments, f(config, {second}), got "
+                f"{name}{signature}; give it exactly these two"
+            ) from None
+    if not isinstance(space, SearchSpace):
+        hint = "; wrap it: SearchSpace({...})" if isinstance(space, Mapping) else ""
+        raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}{hint}")
 
 
 def evaluate(objective: Objective, config: dict[str, Any], context: ObjectiveContext) -> float:

@@ -19,6 +19,12 @@ from fbo_flower.errors import ConfigError, WireError
 _NUMBERS = ("max_trials", "max_studies", "max_epsilon", "delta", "secure_sums")
 
 
+def check_disclose(disclose: object) -> None:
+    """Raise ConfigError if there is no such setting of `disclose`."""
+    if disclose not in DISCLOSURES:
+        raise ConfigError(f"disclose: expected one of {', '.join(DISCLOSURES)}, got {disclose!r}")
+
+
 @dataclass(frozen=True)
 class Operator:
     """The operator's settings.
@@ -64,8 +70,7 @@ class Operator:
             disclose, chosen_by = str(node_config["disclose"]), OPERATOR
         elif disclose is None:
             disclose, chosen_by = "none", DEFAULT
-        if disclose not in DISCLOSURES:
-            raise ConfigError(f"disclose: expected one of {', '.join(DISCLOSURES)}, got {disclose!r}")
+        check_disclose(disclose)
         numbers = {f.name: node_config.get(f.name, f.default) for f in fields(Operator) if f.name in _NUMBERS}
         for name, value in numbers.items():
             if name == "delta":

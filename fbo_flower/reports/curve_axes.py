@@ -58,20 +58,24 @@ def draw_incumbents(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None
     if not lines:
         draw_message(ax, nothing_to_draw(study))
         return
+    minimize = study.any_minimizes
     num_initial = initial_design(study) if unit != "Round" else 0
     agents = own[np.isfinite(own).any(axis=1)] if len(study.algorithms) == 1 else own[:0]
     if len(agents) > 1:
         (name, (x, mean, stderr)), *_ = lines.items()
         draw_lines(ax, {name: (x, mean, np.full(len(stderr), np.nan))}, styles)
         _draw_agents(ax, x, agents, styles[name][0])
-        zoom(ax, {str(k): (x, curve, np.full(len(x), np.nan)) for k, curve in enumerate(agents)}, num_initial)
+        nothing = np.full(len(x), np.nan)
+        curves: dict[str, Line] = {str(k): (x, curve, nothing) for k, curve in enumerate(agents)}
+        zoom(ax, curves, num_initial, minimize=minimize)
         shown = f"{_MAX_AGENTS} of {len(agents)} agents" if len(agents) > _MAX_AGENTS else "one agent each"
-        place = {"transform": ax.transAxes, "ha": "right", "va": "bottom"}
-        ax.text(0.99, 0.02, f"bold: mean, faint: {shown}", fontsize=8, color=GREY, **place)  # type: ignore[arg-type]
+        y, align = (0.98, "top") if minimize else (0.02, "bottom")
+        text = f"bold: mean, faint: {shown}"
+        ax.text(0.99, y, text, fontsize=8, color=GREY, transform=ax.transAxes, ha="right", va=align)
     else:
         draw_lines(ax, lines, styles)
-        zoom(ax, lines, num_initial)
-        explain_bands(ax, lines, at_top=False)
+        zoom(ax, lines, num_initial, minimize=minimize)
+        explain_bands(ax, lines, at_top=minimize)
     ax.set_ylabel(f"Best {metric_of(study) or 'value'} so far", parse_math=False)
     ax.set_xlabel(unit)
     ax.yaxis.set_major_formatter("{x:g}")  # no exponent beside the axis, where the next label is

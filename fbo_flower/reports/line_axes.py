@@ -41,8 +41,18 @@ def draw_lines(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style]) ->
     ax.xaxis.set_major_formatter("{x:,.0f}")
 
 
-def zoom(ax: Axes, lines: dict[str, Line], num_initial: int) -> None:
-    """Limit the axis to the values after the initial design, unless the second half would become too flat."""
+def zoom(ax: Axes, lines: dict[str, Line], num_initial: int, *, minimize: bool = False) -> None:
+    """Limit the axis to the values after the initial design, unless the second half would become too flat.
+
+    Parameters
+    ----------
+    minimize : whether smaller values are better
+    """
+    if minimize:
+        zoom(ax, {name: (x, -mean, stderr) for name, (x, mean, stderr) in lines.items()}, num_initial)
+        low, high = ax.get_ylim()
+        ax.set_ylim(-high, -low)
+        return
     high = max(np.nanmax(mean + np.nan_to_num(stderr)) for _, mean, stderr in lines.values())
     longest = max(x[-1] for x, _, _ in lines.values())
     low, low_half = (_lowest(lines, start) for start in (max(num_initial, 1), (1 + longest) / 2))

@@ -164,8 +164,10 @@ def _draw_slices(
     columns = min(len(chosen), 3) if len(chosen) != 4 else 2
     axes = part.subplots(-(-len(chosen) // columns), columns, squeeze=False, sharey=True).ravel()
     disclosed = np.concatenate([study.trials["value"], study.recommendations["value"]])
-    low, high, _ = value_limits(disclosed)
-    below = int((study.trials["value"] < low).sum())
+    minimize = study.any_minimizes
+    low, high, _ = value_limits(disclosed, minimize=minimize)
+    values = study.trials["value"]
+    hidden = int((values > high).sum() if minimize else (values < low).sum())
     for place, (ax, slice_) in enumerate(zip(axes, chosen, strict=False)):
         draw_slice(ax, study, slice_, styles)
         ax.set_ylim(low, high)
@@ -177,7 +179,9 @@ def _draw_slices(
     if len(chosen) < num_parameters:
         what = f"Value against the {len(chosen)} parameters of {num_parameters} that explain most of it"
     axes[0].set_title(what, fontsize=10, loc="left")
-    notes = ["ringed: best of each agent"] + ([f"{below} lower values not shown"] if below else [])
+    notes = ["ringed: best of each agent"] + (
+        [f"{hidden} {'higher' if minimize else 'lower'} values not shown"] if hidden else []
+    )
     axes[columns - 1].set_title("; ".join(notes), fontsize=8, color=GREY, loc="right")
 
 

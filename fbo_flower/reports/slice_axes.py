@@ -61,12 +61,16 @@ def draw_slice(ax: Axes, study: Study, slice_: Slice, styles: Mapping[str, Style
     ax.tick_params(colors=GREY, labelcolor="black", labelsize=9)
 
 
-def value_limits(values: Array) -> tuple[float, float, int]:
-    """Return lower and upper limit of an axis of values, and how many values lie below it.
+def value_limits(values: Array, *, minimize: bool = False) -> tuple[float, float, int]:
+    """Return lower and upper limit of an axis of values, and how many bad values lie outside of it.
 
     The lower limit leaves out awful values that would flatten the rest: those more than three times as far
-    below the upper quarter's edge as the largest value is above the lower quarter's.
+    below the upper quarter's edge as the largest value is above the lower quarter's. With `minimize` the
+    upper limit does, likewise.
     """
+    if minimize:
+        low, high, outside = value_limits(-values)
+        return -high, -low, outside
     values = values[np.isfinite(values)]
     if not len(values):
         return 0.0, 1.0, 0
@@ -78,8 +82,9 @@ def value_limits(values: Array) -> tuple[float, float, int]:
 
 
 def draw_best(ax: Axes, study: Study, slices: Sequence[Slice], limit: int) -> None:
-    """Draw a table of the agents' best configurations, the largest values first."""
-    best = sorted(study.best.items(), key=lambda item: -item[1]["value"])
+    """Draw a table of the agents' best configurations, the best values first."""
+    minimize = study.any_minimizes
+    best = sorted(study.best.items(), key=lambda item: item[1]["value"], reverse=not minimize)
     several = len(study.algorithms) > 1
     head = ["agent", "value", *(["algorithm"] if several else []), *(slice_.name for slice_ in slices)]
     rows = [
@@ -89,7 +94,8 @@ def draw_best(ax: Axes, study: Study, slices: Sequence[Slice], limit: int) -> No
     ]
     hidden = len(best) - len(rows)
     note = f"; the other {hidden} are in best.json" if hidden > 0 else ""
-    draw_table(ax, head, rows, f"Best configuration of each agent, largest values first{note}")
+    order = "smallest" if minimize else "largest"
+    draw_table(ax, head, rows, f"Best configuration of each agent, {order} values first{note}")
 
 
 def draw_table(ax: Axes, head: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:

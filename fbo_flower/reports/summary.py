@@ -121,8 +121,10 @@ def agent_curves(study: Study, algorithm: str) -> tuple[list[str], Array]:
     agents : in natural order
     curves : `(n, max_evaluations)`; NaN before an agent's first success
     """
-    agents, curves = incumbents(target_rows(study, study.trials, algorithm))
-    return agents, np.fmax.accumulate(curves, axis=1)  # fmax ignores NaN where it can
+    minimize = study.minimizes(algorithm)
+    agents, curves = incumbents(target_rows(study, study.trials, algorithm), minimize=minimize)
+    better = np.fmin if minimize else np.fmax  # they ignore NaN where they can
+    return agents, better.accumulate(curves, axis=1)
 
 
 def target_rows(study: Study, table: Table, algorithm: str) -> Table:
@@ -225,6 +227,7 @@ def _row(
     run, rounds = study.run(algorithm), study.rounds.where(algorithm=algorithm)
     trials = target_rows(study, study.trials, algorithm)
     agents, own = curves[algorithm]
+    sign = -1.0 if study.minimizes(algorithm) else 1.0
     counter: Counter[str] = Counter()
     for agent, pulls in zip(trials["agent"].tolist(), trials["pulls"].tolist(), strict=True):
         counter[agent] += pulls
@@ -239,15 +242,15 @@ def _row(
         reference_agents, theirs = curves[reference]
         target = estimate(_final(theirs)).mean
         start = estimate(_after(theirs, int(study.run(reference).get("num_initial") or 1))).mean
-        to_reference = _evaluations_to(own, target)
-        to_most = _evaluations_to(own, start + MOST * (target - start))
+        to_reference = _evaluations_to(sign * own, sign * target)
+        to_most = _evaluations_to(sign * own, sign * (start + MOST * (target - start)))
         if algorithm != reference:
             place = {agent: i for i, agent in enumerate(reference_agents)}
             mine = own[[i for i, agent in enumerate(agents) if agent in place]]
             theirs = theirs[[place[agent] for agent in agents if agent in place]]
             length = min(mine.shape[1], theirs.shape[1])
-            gains = mine[:, :length] - theirs[:, :length]
-            final_gain = _final(mine) - _final(theirs)
+            gains = sign * (mine[:, :length] - theirs[:, :length])
+            final_gain = sign * (_final(mine) - _final(theirs))
             final_gain = final_gain[np.isfinite(final_gain)]
     return SummaryRow(
         algorithm=algorithm,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from flwr.app import Context
@@ -17,7 +18,17 @@ from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.site_app import site_agent
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.own_objective import OwnObjective
 from fbo_flower.simulation.problems import Problem, SitesProblem
+
+
+def check_initial(algorithm: Algorithm[Any]) -> None:
+    """Raise ConfigError if an algorithm cannot begin with known configurations, because it chooses cells."""
+    if "num_initial" not in algorithm.option_defaults():
+        raise ConfigError(
+            "initial: expected an algorithm with an initial design, such as fts or ts, got "
+            f"{algorithm.name}, which evaluates only points of its own; name another algorithm"
+        )
 
 
 def check_roles(
@@ -84,10 +95,22 @@ def problem_agent(
     journals : directory of the agents' journals; None: agents keep their state in Flower's context
     """
     if not roles(algorithm):
+        initial = None
+        if isinstance(problem, OwnObjective):
+            name = problem.agent_name(int(context.node_config["partition-id"]))
+            context = replace(context, node_config={**context.node_config, "agent": name})
+            initial = problem.initial_points()
         return TuningAgent(
-            problem, problem.space, context,
-            seed=seed, disclose="trials", prior=prior, journals=journals, chosen_by=SIMULATION,
-        )  # fmt: skip
+            problem,
+            problem.space,
+            context,
+            seed=seed,
+            disclose="trials",
+            prior=prior,
+            initial=initial,
+            journals=journals,
+            chosen_by=SIMULATION,
+        )
     check_roles(problem, algorithm, {**(site_options or {}), "allow_models_with_data": True})
     assert isinstance(problem, SitesProblem)
     return site_agent(

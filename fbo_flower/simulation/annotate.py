@@ -23,7 +23,7 @@ def annotate(study: Study, problem: Problem, **description: object) -> Study:
     """
     (run,) = study.settings["runs"]
     known: dict[str, Any] = {
-        "problem": problem.name,
+        "problem": problem.title(),
         "problem_options": {name: getattr(problem, name) for name in problem.options()},
         "metric": problem.metric,
     }

@@ -19,8 +19,9 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fbo_flower.errors import ConfigError, FBOError
+from fbo_flower.errors import ConfigError, FBOError, did_you_mean
 from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.simulation.ray_actors import check_picklable
 from fbo_flower.simulation.ray_grid import RayGrid
 from fbo_flower.simulation.settings import RayEngine
 from fbo_flower.strategies import TuningStrategy
@@ -36,7 +37,9 @@ def engine_name(engine: str | RayEngine) -> str:
     if isinstance(engine, RayEngine):
         return "ray"
     if engine not in ENGINES:
-        raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {engine!r}")
+        raise ConfigError(
+            f"engine: expected one of {', '.join(ENGINES)}, got {engine!r}{did_you_mean(engine, ENGINES)}"
+        )
     return engine
 
 
@@ -74,6 +77,7 @@ def _run_flower(strategy: TuningStrategy, start: Start, app: ClientApp, num_agen
         raise ConfigError(
             "engine: flower needs Ray; run pip install 'fbo-flower[simulation]', or use the engine inline"
         ) from error
+    check_picklable(app)
     server = ServerApp()
     failure: list[BaseException] = []
     idle = threading.Event()

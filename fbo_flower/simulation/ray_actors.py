@@ -67,11 +67,12 @@ class RayActors:
     Raises
     ------
     ConfigError
-        If Ray is not installed, the cluster cannot be reached or has too few free CPUs, or an actor cannot
-        load the app.
+        If the app cannot be pickled, Ray is not installed, the cluster cannot be reached or has too few free
+        CPUs, or an actor cannot load the app.
     """
 
     def __init__(self, app: ClientApp, count: int | None, address: str | None) -> None:
+        check_picklable(app)
         self._ray, self._started_ray = _start_ray(address)
         self._app = self._ray.put(app)
         self._class = self._ray.remote(num_cpus=1, max_restarts=0)(_Actor)
@@ -175,6 +176,30 @@ class _Actor:
         results = [(answer(self._app, message, context), context) for message, context in pickle.loads(data)]
         packed = pickle.dumps(results, protocol=pickle.HIGHEST_PROTOCOL)
         return packed, time.perf_counter() - start
+
+
+class _Nowhere:
+    """A file that keeps nothing."""
+
+    def write(self, data: bytes) -> int:
+        return len(data)
+
+
+def check_picklable(app: ClientApp) -> None:
+    """Raise ConfigError if an app cannot be sent to workers; large arrays are not copied for it."""
+    cloudpickle: Any
+    try:
+        from ray import cloudpickle
+    except ImportError:
+        return  # the engine says what to install
+    try:
+        cloudpickle.CloudPickler(_Nowhere(), protocol=5, buffer_callback=lambda _: False).dump(app)
+    except Exception as error:  # pickle raises several kinds, and so may the user's objects
+        raise ConfigError(
+            "objective, agents: expected what can be pickled and sent to worker processes, got "
+            f"{type(error).__name__}: {_last_line(error)}; open such objects inside the objective, or use "
+            "engine='inline'"
+        ) from error
 
 
 @contextlib.contextmanager

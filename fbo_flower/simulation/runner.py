@@ -6,7 +6,9 @@ The strategy and the ClientApp are the same as on devices; only the grid between
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +18,20 @@ import numpy as np
 from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.capabilities import HasTargets, roles, unwrapped
 from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.recommended import RECOMMENDED, RECOMMENDED_OPTIONS
 from fbo_flower.clients.agent import Prior
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.agents import check_roles, problem_app
+from fbo_flower.simulation.agents import check_initial, check_roles, problem_app
 from fbo_flower.simulation.annotate import annotate
+from fbo_flower.simulation.arguments import Arguments, number_of_agents
 from fbo_flower.simulation.engines import engine_name, run_on_engine
-from fbo_flower.simulation.problems import Problem, make_problem
+from fbo_flower.simulation.own_objective import Agents, OwnFunction, OwnObjective, own_objective
+from fbo_flower.simulation.problems import Config, Problem, make_problem
 from fbo_flower.simulation.settings import Checkpoint, Directory, PriorKnowledge, RayEngine
+from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import STRATEGIES, RoundProgress, TuningStrategy
+from fbo_flower.study.directory import removed_if_empty, study_directory
 from fbo_flower.study.study import Study
 
 OnRound = Callable[[RoundProgress], None]
@@ -32,9 +39,9 @@ OnStudy = Callable[[Study], None]
 
 
 def simulate(
-    problem: str | Problem = "digits-svm",
-    algorithm: str = "fts",
-    num_agents: int | None = None,
+    problem: str | Problem | None = None,
+    algorithm: str | None = None,
+    agents: Agents | None = None,
     num_rounds: int | None = None,
     seed: int = 0,
     engine: str | RayEngine = "ray",
@@ -42,6 +49,11 @@ def simulate(
     problem_options: Mapping[str, object] | None = None,
     out: Directory | None = None,
     *,
+    objective: OwnFunction | None = None,
+    space: SearchSpace | None = None,
+    minimize: bool = False,
+    initial: Sequence[Config] = (),
+    overwrite: bool = False,
     label: str | None = None,
     fraction: float = 1.0,
     site_options: Mapping[str, object] | None = None,
@@ -49,21 +61,37 @@ def simulate(
     checkpoint: Checkpoint | None = None,
     on_round: OnRound | None = None,
     on_study: OnStudy | None = None,
+    num_agents: int | None = None,
 ) -> Study:
     """Run a federated optimisation with simulated agents and return its study.
 
+    Tune your own function with `simulate(objective=f, space=space, agents=data)`, or run a bundled problem
+    by name, as in `simulate("digits-svm", "ts", agents=10)`.
+
     Parameters
     ----------
-    problem : a name in `PROBLEMS`, or an instance of `Problem`
-    algorithm : a name that `fbo-flower algorithms` lists
-    num_agents : None: the problem's default
+    problem : a name in `PROBLEMS`, or an instance of `Problem`; None: "digits-svm", unless there is an
+        `objective`
+    algorithm : a name that `fbo-flower algorithms` lists. None: for `objective` the one that
+        `algorithms.recommended` names, with its options; for a problem "fts"
+    agents : for `objective` the agents' data: a dict from each agent's name to its data, or a list with one
+        item per agent; a number stands for the data 0, 1, ... For a problem the number of agents; None: the
+        problem's default
     num_rounds : the first round is the initial design; None: until the algorithm is finished, or 25 rounds if
         it never finishes
     seed : the same seed gives the same trials, bit for bit, on every engine
-    engine : "ray", "inline" or "flower"; `RayEngine(...)` is "ray" with settings
+    engine : "ray", "inline" or "flower"; `RayEngine(...)` is "ray" with settings. On "ray" and "flower" the
+        objective and the data are pickled
     options : options of the algorithm
-    problem_options : options of the problem; None, like num_agents, if `problem` is an instance
+    problem_options : options of the problem; None, like agents, if `problem` is an instance
     out : directory for the study's files, which are written also when the run is interrupted
+    objective : your own function `f(config, data)`, which returns a number. `config` is a dict of `space`,
+        `data` the agent's item of `agents`
+    space : the search space of `objective`
+    minimize : whether smaller values of `objective` are better; the study shows the values as they are
+    initial : known good configurations. Every agent evaluates them as its first trials, before the initial
+        design, whose size stays the same
+    overwrite : replace a study that is in `out`; otherwise a directory with a study is refused
     label : name of this run in tables and pictures
     fraction : share of the agents that get a task in a round
     site_options : options of every site, for an algorithm with roles; on devices the operator sets them in
@@ -72,6 +100,7 @@ def simulate(
     checkpoint : where the run keeps its journals and messages, and whether to resume, see `Checkpoint`
     on_round : called after every round
     on_study : called with the study once the run has ended, also if it was interrupted or failed
+    num_agents : the same as a number in `agents`
 
     Returns
     -------
@@ -81,24 +110,41 @@ def simulate(
     Raises
     ------
     ConfigError
-        If a setting, option, problem, algorithm or engine is unknown or out of bounds.
+        If a setting, option, problem, algorithm or engine is unknown or out of bounds, an argument has the
+        wrong type, or `out` holds a study.
     JournalError
         If the study in the checkpoint's journals had other settings.
     KeyboardInterrupt
         After Ctrl-C, once the files of the finished rounds are written.
+
+    Examples
+    --------
+    >>> from fbo_flower import Float, SearchSpace
+    >>> space = SearchSpace({"x": Float(0, 1)})
+    >>> study = simulate(objective=lambda config, centre: (config["x"] - centre) ** 2, space=space,
+    ...                  agents={"north": 0.2, "south": 0.3}, minimize=True, num_rounds=6, engine="inline")
+    >>> sorted(study.best), study.best["north"]["value"] < 0.1
+    (['north', 'south'], True)
     """
     name = engine_name(engine)
+    given = Arguments(options, problem_options, site_options, prior, checkpoint, out, on_round, on_study)
+    given.check(problem, algorithm)
     prior, checkpoint = prior or PriorKnowledge(), checkpoint or Checkpoint()
     if num_rounds is not None:
         check_number("num_rounds", num_rounds, 1, integer=True)
-    if isinstance(problem, str):
-        problem = make_problem(problem, num_agents, seed, problem_options or {})
-    elif num_agents is not None or problem_options:
+    agents = num_agents if agents is None else agents
+    if objective is not None or space is not None:
+        if problem is not None or problem_options:
+            raise ConfigError("problem: expected either a problem or an objective with its space, got both")
+        problem = own_objective(objective, space, agents, seed, minimize, initial)
+    elif minimize or initial:
         raise ConfigError(
-            "num_agents, problem_options: expected None, because the problem is an instance that has its own"
+            "minimize, initial: expected them with an objective, got a bundled problem; leave them out"
         )
+    else:
+        problem = _bundled(problem, agents, seed, problem_options)
     problem.check_data()
-    settings: dict[str, Any] = dict(options or {})  # the algorithm checks their types
+    algorithm, settings = _chosen(algorithm, options or {}, problem)
     made = make_algorithm(algorithm, settings)
     check_roles(problem, made, site_options)
     if roles(made) and prior.gives_observations:
@@ -110,36 +156,75 @@ def simulate(
         seed=seed,
         fraction=fraction,
         label=label,
+        minimize=isinstance(problem, OwnObjective) and problem.minimize,
         on_round=on_round,
         **settings,
     )
-    directory = None if out is None else writable_directory(out)
-    held = _held_before(prior, made, problem, seed, engine, checkpoint)
-    if roles(made) and directory is not None:
-        site_options = {"models": str(directory / "models"), **(site_options or {})}
-    journals = None if checkpoint.journals is None else writable_directory(checkpoint.journals, private=True)
-    app = problem_app(
-        problem, made, seed, held, site_options, None if journals is None else journals / "agents"
-    )
-    prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
-    try:
-        start = partial(
-            strategy.start,
-            num_rounds=num_rounds,
-            journal=None if journals is None else journals / "study.db",
-            resume=checkpoint.resume,
-            warm_start=prior.warm_start,
+    with ExitStack() as stack:
+        directory = None if out is None else Path(out)
+        if directory is not None:
+            stack.enter_context(removed_if_empty(directory))
+            study_directory(directory, overwrite=overwrite, resume=checkpoint.resume)
+        held = _held_before(prior, made, problem, seed, engine, checkpoint)
+        if roles(made) and directory is not None:
+            site_options = {"models": str(directory / "models"), **(site_options or {})}
+        journals = (
+            None if checkpoint.journals is None else writable_directory(checkpoint.journals, private=True)
         )
-        run_on_engine(engine, strategy, start, app, problem.num_agents)
-    finally:
-        if strategy.study is not None:
-            study = annotate(strategy.study, problem, engine=name, prior_trials=prior_trials)
-            if directory is not None:
-                study.save(directory)
-            _save_messages(strategy, checkpoint.messages or directory, label or algorithm)
-            if on_study is not None:
-                on_study(study)
+        app = problem_app(
+            problem, made, seed, held, site_options, None if journals is None else journals / "agents"
+        )
+        prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
+        try:
+            start = partial(
+                strategy.start,
+                num_rounds=num_rounds,
+                journal=None if journals is None else journals / "study.db",
+                resume=checkpoint.resume,
+                warm_start=prior.warm_start,
+            )
+            run_on_engine(engine, strategy, start, app, problem.num_agents)
+        finally:
+            if strategy.study is not None:
+                study = annotate(strategy.study, problem, engine=name, prior_trials=prior_trials)
+                if directory is not None:
+                    study.save(directory)
+                _save_messages(strategy, checkpoint.messages or directory, label or algorithm)
+                if on_study is not None:
+                    on_study(study)
     return study
+
+
+def _bundled(
+    problem: str | Problem | None,
+    agents: Agents | None,
+    seed: int,
+    problem_options: Mapping[str, object] | None,
+) -> Problem:
+    """Return a bundled problem by name, or the instance that was passed."""
+    if not isinstance(problem, Problem):
+        return make_problem(problem or "digits-svm", number_of_agents(agents), seed, problem_options or {})
+    if agents is not None or problem_options:
+        raise ConfigError(
+            "agents, problem_options: expected None, because the problem is an instance that has its own"
+        )
+    return problem
+
+
+def _chosen(
+    algorithm: str | None, options: Mapping[str, object], problem: Problem
+) -> tuple[str, dict[str, Any]]:
+    """Return the algorithm's name and options; known configurations do not shorten its initial design."""
+    settings: dict[str, Any] = dict(options)  # the algorithm checks their types
+    own = problem if isinstance(problem, OwnObjective) else None
+    if algorithm is None and own is not None:
+        algorithm, settings = RECOMMENDED, {**RECOMMENDED_OPTIONS, **settings}
+    algorithm = algorithm or "fts"
+    if own is not None and own.initial:
+        made = make_algorithm(algorithm, settings)
+        check_initial(made)
+        settings["num_initial"] = int(str(made.options()["num_initial"])) + len(own.initial)
+    return algorithm, settings
 
 
 def prior_study(
@@ -151,23 +236,27 @@ def prior_study(
     checkpoint: Checkpoint | None = None,
 ) -> Study:
     """Run the study in which the agents tune before the study with this seed; it has other random draws."""
+    if isinstance(problem, OwnObjective):
+        problem = replace(problem, initial=())
     own_seed = int(np.random.SeedSequence([seed, 0x70726965]).generate_state(1)[0])
     return simulate(problem, algorithm, None, num_rounds, own_seed, engine, checkpoint=checkpoint)
 
 
 def observations(study: Study, problem: Problem, without: tuple[str, ...] = ()) -> Prior:
-    """Return what each agent observed in `study`, as points `(n, D)` and values `(n,)`.
+    """Return what each agent observed in `study`, as points `(n, D)` and values `(n,)`, larger is better.
 
     Failed trials are left out, and so are the agents in `without`.
     """
     held: dict[str, tuple[Any, Any]] = {}
     trials = study.trials
     succeeded = np.isfinite(trials["value"])
+    signs = {name: -1.0 if study.minimizes(name) else 1.0 for name in study.algorithms}
+    values = trials["value"] * np.array([signs[name] for name in trials["algorithm"].tolist()])
     for agent in dict.fromkeys(trials["agent"].tolist()):
         rows = (trials["agent"] == agent) & succeeded
         if agent not in without and rows.any():
             points = np.array([problem.space.encode(config) for config in trials["config"][rows]])
-            held[agent] = (points, np.asarray(trials["value"][rows], dtype=np.float64))
+            held[agent] = (points, np.asarray(values[rows], dtype=np.float64))
     return held
 
 
@@ -189,6 +278,8 @@ def _held_before(
         core = unwrapped(algorithm)
         targets = core.targets if isinstance(core, HasTargets) else "all"
         return observations(known, problem, without=() if targets == "all" else tuple(targets))
+    if known and isinstance(problem, OwnObjective) and problem.minimize:
+        return {agent: (points, -np.asarray(values)) for agent, (points, values) in known.items()}
     return known or {}
 
 

@@ -29,7 +29,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.space.json import MAX_JSON_LENGTH, read, write
 from fbo_flower.space.parameters import (
     Array,
@@ -91,7 +91,13 @@ class SearchSpace:
     parameters: Mapping[str, Parameter]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.parameters, Mapping) or not self.parameters:
+        if not isinstance(self.parameters, Mapping):
+            raise ConfigError(
+                "search space: expected a dict from names to parameters, as in "
+                'SearchSpace({"x": Float(0, 1)}), '
+                f"got {kind_of(self.parameters)}"
+            )
+        if not self.parameters:
             raise ConfigError(f"search space: expected at least one parameter, got {show(self.parameters)}")
         for name, parameter in self.parameters.items():
             if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_NAME_LENGTH:

@@ -33,7 +33,7 @@ from fbo_flower.algorithms.capabilities import (
     unwrapped,
     unwrapped_state,
 )
-from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.options import canonical_json, check_number
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import ConfigError, printable
@@ -71,6 +71,8 @@ class TuningStrategy(Strategy):
     action : sends messages to `@app.train(action)` and `@app.query(action)`; None: to `@app.train()` and
         `@app.query()`
     label : name of this run in tables and figures; None: the algorithm's name
+    minimize : whether the agents' objective is a loss with its sign changed; logs and the study then show
+        the loss
     on_round : function that is called after every round
     options : options of the algorithm, by name
 
@@ -94,6 +96,7 @@ class TuningStrategy(Strategy):
         space: SearchSpace | None = None,
         action: str | None = None,
         label: str | None = None,
+        minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
         **options: object,
     ) -> None:
@@ -108,6 +111,7 @@ class TuningStrategy(Strategy):
             space=space,
             message_suffix=f".{action}" if action else "",
             label=label or self.algorithm.name,
+            minimize=minimize,
             on_round=on_round,
         )
         self._seed = seed
@@ -302,6 +306,12 @@ class TuningStrategy(Strategy):
         self._tell(phase, server_round)
 
     def summary(self) -> None:
-        """Log the algorithm and its options."""
-        options = ", ".join(f"{name}={value!r}" for name, value in self.algorithm.options().items())
-        log(INFO, "%s", printable(f"{self._settings.label}: {options}"))
+        """Log the algorithm and the options that differ from their defaults; the study holds them all."""
+        defaults = unwrapped(self.algorithm).option_defaults()
+        options = [
+            f"{name}={value!r}"
+            for name, value in self.algorithm.options().items()
+            if name not in defaults or canonical_json(value) != canonical_json(defaults[name])
+        ]
+        text = f"{self._settings.label} with {', '.join(options) or 'its default options'}"
+        log(INFO, "%s", printable(text))

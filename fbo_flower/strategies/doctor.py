@@ -39,7 +39,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def examine(
-    grid: Grid, num_nodes: int = 0, wait_seconds: float = 30.0, action: str | None = None
+    grid: Grid, num_nodes: int = 0, wait_seconds: float = 90.0, action: str | None = None
 ) -> dict[str, Any]:
     """Ask all nodes for their properties and return their replies.
 

@@ -53,7 +53,7 @@ class RoundProgress:
     ----------
     server_round : number of the round, from 1
     num_rounds : number of rounds of the study; None: until the algorithm is finished
-    best, mean : maximum and mean of the agents' best values so far; NaN if no agent disclosed one
+    best, mean : best and mean of the agents' best values so far; NaN if no agent disclosed one
     replies : number of valid replies
     failures : number of lost replies: nothing came in time, or an error of the agent
     refused : number of refused replies: something came that cannot be used
@@ -121,10 +121,16 @@ class Totals:
 
 @dataclass
 class Recorder:
-    """Collects the rows of a running study."""
+    """Collects the rows of a running study.
+
+    Parameters
+    ----------
+    minimize : whether the agents send losses with their sign changed; the rows then hold the losses
+    """
 
     label: str
     space: SearchSpace
+    minimize: bool = False
     trials: list[dict[str, Any]] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     incumbents: dict[str, float] = field(default_factory=dict)
@@ -192,7 +198,7 @@ class Recorder:
         """Record what an agent disclosed in addition to its report."""
         self.disclosed = self.disclosed or disclosure.incumbent is not None or disclosure.trials is not None
         if disclosure.incumbent is not None and not math.isnan(disclosure.incumbent):
-            self.incumbents[agent] = disclosure.incumbent
+            self.incumbents[agent] = self._shown(disclosure.incumbent)
         if disclosure.recommendation is not None:
             self._recommend(agent, disclosure.recommendation, self.incumbents.get(agent, math.nan))
         if disclosure.trials is None:
@@ -208,7 +214,7 @@ class Recorder:
                     "trial": int(trial),
                     "pulls": int(pulls),
                     "config": self.space.decode(point),
-                    "value": float(value),
+                    "value": self._shown(float(value)),
                     "failure": outcome.failures.get(int(trial), ""),
                     "regret": math.nan,
                 }
@@ -226,7 +232,8 @@ class Recorder:
         seconds = time.perf_counter() - self._started if seconds is None else seconds
         self._open = False
         best = list(self.incumbents.values())
-        mean, top = (float(np.mean(best)), max(best)) if best else (math.nan, math.nan)
+        top_of = min if self.minimize else max
+        mean, top = (float(np.mean(best)), top_of(best)) if best else (math.nan, math.nan)
         self.rounds.append(
             {
                 "algorithm": self.label,
@@ -256,7 +263,7 @@ class Recorder:
         """
         results = results or ServerResults()
         for agent, (point, value) in results.recommendations.items():
-            self._recommend(agent, point, value)
+            self._recommend(agent, point, self._shown(value))
         settings = {
             "schema": SCHEMA,
             "name": self.label,
@@ -273,6 +280,10 @@ class Recorder:
             models=self._rows(results.models, MODELS),
             judgements=self._rows(results.judgements, JUDGEMENTS),
         )
+
+    def _shown(self, value: float) -> float:
+        """Return a value as the user measures it: a loss gets its sign back."""
+        return 0.0 - value if self.minimize else value
 
     def _rows(self, rows: Sequence[Mapping[str, object]], columns: Mapping[str, Kind]) -> Table:
         return Table.from_rows([{"algorithm": self.label, **row} for row in rows], columns)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
@@ -31,6 +32,8 @@ from fbo_flower.strategies.send_and_receive import Stopped, send_and_receive
 _STEADY_SECONDS = 2.0  # the number of connected nodes must not change for this time
 _MAX_SKIPPED_ROUNDS = 8
 _END_SECONDS = 60.0  # to wait for the replies to the message that ends a study
+_FIRST_PAUSE, _LAST_PAUSE = 0.5, 8.0  # seconds between two requests to nodes that refused
+_MAX_REASON = 400  # characters
 
 
 @dataclass(frozen=True)
@@ -107,9 +110,11 @@ class AgentRegistry:
         Raises
         ------
         ConfigError
-            If fewer than `num_agents` registered in time, or their search spaces differ.
+            If fewer than `num_agents` registered in time, every node that is connected refused, a simulation
+            has too few nodes, or the agents' search spaces differ.
         """
         deadline = time.monotonic() + wait_seconds
+        pause = _FIRST_PAUSE
         connected = _wait_for_nodes(grid, num_agents, deadline, stop)
         while True:
             unregistered = [node for node in connected if node not in self.nodes.values()]
@@ -121,11 +126,19 @@ class AgentRegistry:
                 log(INFO, "Registered %d agents, search space %s", len(self.nodes), self._digest()[:12])
                 self._back_off(connected)
                 return
+            if is_simulated(grid) and connected and num_agents and len(connected) < num_agents:
+                raise ConfigError(
+                    f"agents: expected {num_agents}, the simulation has {len(connected)} nodes; add "
+                    f"--federation-config num-supernodes={num_agents}"
+                )
+            if connected and len(connected) >= (num_agents or 1) and set(connected) <= set(self.refused):
+                raise ConfigError(_all_refused(self.refused))
             if time.monotonic() >= deadline:
                 raise ConfigError(
                     _too_few(num_agents, len(self.nodes), len(connected), wait_seconds, self.refused)
                 )
-            stop.wait(0.5)
+            stop.wait(min(pause, max(_FIRST_PAUSE / 10, deadline - time.monotonic())))
+            pause = min(2 * pause, _LAST_PAUSE)  # a simulation logs a traceback for every refusal
             connected = _wait_for_nodes(grid, num_agents, deadline, stop)
 
     def register_late(
@@ -205,6 +218,7 @@ class AgentRegistry:
         ]
         replies = send_and_receive(grid, messages, max(1.0, deadline - time.monotonic()), stop)
         registrations = []
+        before = dict(self.refused)
         for position in sorted(replies):
             reply = replies[position]
             try:
@@ -212,7 +226,8 @@ class AgentRegistry:
                     raise ConfigError(f"registration: expected an answer, got an error: {reply.error.reason}")
                 registrations.append(_read_registration(nodes[position], reply.content))
             except FBOError as error:
-                self._refuse(nodes[position], str(error))
+                self.refused[nodes[position]] = " ".join(str(error).split())[:_MAX_REASON]
+        self._log_refusals(before)
         return sorted(registrations, key=lambda r: (natural_key(r.agent), r.node))
 
     def _check_space(self, registrations: list[Registration]) -> None:
@@ -282,9 +297,24 @@ class AgentRegistry:
         return agent
 
     def _refuse(self, node: int, reason: str) -> None:
-        if self.refused.get(node) != reason:  # log a reason once, not at every request
-            log(WARNING, "Node %d does not take part: %s", node, reason)
+        before = dict(self.refused)
         self.refused[node] = reason
+        self._log_refusals(before)
+
+    def _log_refusals(self, before: Mapping[int, str]) -> None:
+        """Log every reason once, with the nodes that it concerns and that did not have it before."""
+        new: dict[str, list[int]] = {}
+        for node, reason in self.refused.items():
+            if before.get(node) != reason:
+                new.setdefault(reason, []).append(node)
+        for reason, nodes in new.items():
+            others = f" and {len(nodes) - 1} more do" if len(nodes) > 1 else " does"
+            log(WARNING, "Node %d%s not take part: %s", nodes[0], others, reason)
+
+
+def is_simulated(grid: Grid) -> bool:
+    """Return whether a grid is that of Flower's simulation, whose nodes are all there from the start."""
+    return type(grid).__name__ == "InMemoryGrid"  # its module differs between versions of Flower
 
 
 def _wait_for_nodes(grid: Grid, num_agents: int | None, deadline: float, stop: threading.Event) -> list[int]:
@@ -297,7 +327,8 @@ def _wait_for_nodes(grid: Grid, num_agents: int | None, deadline: float, stop: t
     while time.monotonic() < deadline:
         if num_agents is not None and len(nodes) >= num_agents:
             return nodes
-        if num_agents is None and nodes and time.monotonic() - steady_since >= _STEADY_SECONDS:
+        is_complete = num_agents is None or is_simulated(grid)
+        if is_complete and nodes and time.monotonic() - steady_since >= _STEADY_SECONDS:
             return nodes
         if stop.wait(0.05):
             raise Stopped
@@ -351,6 +382,15 @@ def _disclosure(config: Mapping[str, Any]) -> str:
     """Return what the agent discloses and who chose it; "" if it is an earlier version, or says nonsense."""
     said = config.get("disclose"), config.get("disclose_by")
     return f"{said[0]}, {said[1]}" if said[0] in DISCLOSURES and said[1] in CHOOSERS else ""
+
+
+def _all_refused(refused: Mapping[int, str]) -> str:
+    """Return the text of the error that no node takes part."""
+    reasons = Counter(refused.values()).most_common()
+    count, others = len(refused), len(reasons) - 1
+    who = "the only node refuses" if count == 1 else f"all {count} nodes refuse"
+    more = f"; {others} other reasons are in the log" if others else ""
+    return f"agents: expected nodes that take part, {who}: {reasons[0][0]}{more}"
 
 
 def _too_few(

@@ -45,6 +45,7 @@ class StrategySettings:
     space: SearchSpace | None
     message_suffix: str
     label: str
+    minimize: bool
     on_round: Callable[[RoundProgress], None] | None
 
     def __post_init__(self) -> None:
@@ -120,6 +121,7 @@ def study_settings(
         "seed": run.seed,
         "study": run.study,
         "space": recorder.space.to_json(),
+        **({"minimize": True} if settings.minimize else {}),
         **({"evaluations": dict(recorder.evaluations)} if recorder.evaluations else {}),
         **({"disclosures": disclosures} if disclosures else {}),
         "num_with_value": len(recorder.incumbents) if recorder.disclosed else None,

@@ -51,7 +51,8 @@ def result_lines(run: StudyRun, results: ServerResults) -> list[str]:
         + failures_text(totals.failed, totals.evaluations, totals.reason)
     ]
     if recorder.incumbents:
-        best = max(recorder.incumbents, key=lambda agent: recorder.incumbents[agent])
+        top_of = min if recorder.minimize else max
+        best = top_of(recorder.incumbents, key=lambda agent: recorder.incumbents[agent])
         lines.append(
             f"Best value {recorder.incumbents[best]:.4f}, of agent {best}; "
             f"{len(recorder.incumbents)} of {len(run.registry.nodes)} agents disclosed a value"

@@ -89,7 +89,7 @@ class StudyStart:
         if self.warm_start is not None:
             self.warm_start.check_space(federation.space.digest)
             state = self._warm_started(state, self.warm_start.arrays)
-        recorder = Recorder(self.settings.label, federation.space)
+        recorder = Recorder(self.settings.label, federation.space, self.settings.minimize)
         seeded = self.settings.seed is not None
         run = StudyRun(self.algorithm, seed, study, registry, recorder, state, journal, seeded)
         if events:

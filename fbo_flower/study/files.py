@@ -13,6 +13,7 @@ from typing import Any
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage.files import atomic_file
+from fbo_flower.study.directory import MARK, holds_study, remove_derived
 from fbo_flower.study.schema import (
     READABLE,
     RECOMMENDATIONS,
@@ -43,6 +44,8 @@ def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[st
     ConfigError
         If a file cannot be written; the message names it.
     """
+    if holds_study(directory) and not _is_same(directory / MARK, settings):
+        remove_derived(directory)  # made from the study that this one replaces
     layouts: dict[str, Any] = {}
     for name in _FILES:
         table, path = tables[name], directory / f"{name}.csv"
@@ -55,9 +58,7 @@ def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[st
         config = dict(sorted(row["config"].items()))
         best.setdefault(row["algorithm"], {})[row["agent"]] = {"value": row["value"], "config": config}
     _write_json(directory / "best.json", best)
-    _write_json(
-        directory / "study.json", {**settings, "tables": layouts}
-    )  # last: marks the directory as complete
+    _write_json(directory / MARK, {**settings, "tables": layouts})  # last: marks the directory as complete
 
 
 def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
@@ -87,6 +88,16 @@ def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
     settings["schema"], tables["rounds"] = SCHEMA, upgraded_rounds(tables["rounds"])
     tables["recommendations"] = _read_best(directory / "best.json")
     return settings, tables
+
+
+def _is_same(path: Path, settings: Mapping[str, Any]) -> bool:
+    """Return whether the study at `path` has these settings; a study's time of creation is one of them."""
+    try:
+        found = dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return False
+    found.pop("tables", None)
+    return as_json(found, sort_keys=True) == as_json(dict(settings), sort_keys=True)
 
 
 def _read_table(path: Path, columns: Mapping[str, Any], num_rows: int) -> Table:

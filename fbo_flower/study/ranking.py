@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -28,7 +28,7 @@ def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
     return [(len(part) if place % 2 else 0, part) for place, part in enumerate(parts)], name
 
 
-def incumbents(trials: Table) -> tuple[list[str], npt.NDArray[np.float64]]:
+def incumbents(trials: Table, *, minimize: bool = False) -> tuple[list[str], npt.NDArray[np.float64]]:
     """Return the best value so far (incumbent) of each agent after each of its evaluations.
 
     Parameters
@@ -36,6 +36,7 @@ def incumbents(trials: Table) -> tuple[list[str], npt.NDArray[np.float64]]:
     trials : rows of one algorithm, columns as in `study.schema.TRIALS`, in any order. An agent's trials count
         in the order of `trial`; a failed one does not change the incumbent. A row with `pulls = k` stands for
         `k` evaluations and holds their mean
+    minimize : whether smaller values are better
 
     Returns
     -------
@@ -55,7 +56,8 @@ def incumbents(trials: Table) -> tuple[list[str], npt.NDArray[np.float64]]:
         )
     agents, agent = _ranks(trials["agent"])
     order = np.lexsort((trials["trial"], agent))
-    agent, value = agent[order], trials["value"][order]
+    sign = -1.0 if minimize else 1.0
+    agent, value = agent[order], sign * trials["value"][order]
     pulls = trials["pulls"][order] if "pulls" in trials.columns else np.ones(len(agent), dtype=np.int64)
     num_evaluations = np.bincount(agent, weights=pulls, minlength=len(agents)).astype(
         np.int64
@@ -66,14 +68,20 @@ def incumbents(trials: Table) -> tuple[list[str], npt.NDArray[np.float64]]:
     curves[agent, evaluation] = np.where(np.isfinite(value), value, -np.inf)
     curves = np.maximum.accumulate(curves, axis=1)
     curves[(np.arange(curves.shape[1]) >= num_evaluations[:, None]) | np.isneginf(curves)] = np.nan
-    return agents, curves
+    return agents, sign * curves
 
 
-def best_rows(table: Table) -> Table:
-    """Return each agent's best row per algorithm, the first of equal ones; only rows with finite values."""
+def best_rows(table: Table, minimized: Collection[str] = ()) -> Table:
+    """Return each agent's best row per algorithm, the first of equal ones; only rows with finite values.
+
+    Parameters
+    ----------
+    minimized : algorithms whose smaller values are better
+    """
     table = table.take(np.isfinite(table["value"]))
     algorithm, agent = _ranks(table["algorithm"])[1], _ranks(table["agent"])[1]
-    order = np.lexsort((-table["value"], agent, algorithm))  # stable
+    losses = np.array([name in minimized for name in table["algorithm"].tolist()], dtype=bool)
+    order = np.lexsort((np.where(losses, 1.0, -1.0) * table["value"], agent, algorithm))  # stable
     key = np.stack([algorithm, agent])[:, order]
     is_first = np.ones(len(table), dtype=bool)
     is_first[1:] = np.any(key[:, 1:] != key[:, :-1], axis=0)

@@ -12,9 +12,10 @@ directory of plain files::
     models.csv    one row per model, if one site trains and others judge: losses, whether on the Pareto front
     judgements.csv    one row per model and site that judged it
 
-Equal studies are saved as the same bytes. Values are maximised; a failed trial has the value NaN, and its
-column `failure` has the reason. Agents do not report when they evaluated a trial; `rounds.csv` has the
-duration of each round. `Study.to_dataframe` returns the trials as a pandas DataFrame.
+Equal studies are saved as the same bytes. Values are maximised, except in a run with the setting `minimize`.
+A failed trial has the value NaN, and its column `failure` has the reason. Agents do not report when they
+evaluated a trial; `rounds.csv` has the duration of each round. `Study.to_dataframe` returns the trials as a
+pandas DataFrame.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Study:
     settings : plain JSON: `schema`, `name`, `created`, `versions` and `runs`, one dict per algorithm:
         `algorithm` (required), `options`, `problem`, `problem_options`, `num_agents`, `num_rounds`, `seed`,
         `engine`, `status`, `seconds`, `num_initial`, `metric`, `target_agents`; `label` if the run's name in
-        the tables is not the algorithm's
+        the tables is not the algorithm's; `minimize` if smaller values are better
     trials : columns as in `study.schema.TRIALS`
     rounds : columns as in `ROUNDS`
     regret : columns as in `REGRET`; None if the optimum is unknown
@@ -107,7 +108,9 @@ class Study:
         self.models: Final = sorted_rows(models, order, "trial")
         self.judgements: Final = sorted_rows(judgements, order, "trial")
         recommendations = self.trials if recommendations is None else recommendations
-        self.recommendations: Final = sorted_rows(best_rows(recommendations), order)
+        self.recommendations: Final = sorted_rows(
+            best_rows(recommendations, {name for name in order if self.minimizes(name)}), order
+        )
 
     @property
     def algorithms(self) -> list[str]:
@@ -121,13 +124,23 @@ class Study:
         best: dict[str, dict[str, Any]] = {}
         for row in self.recommendations:
             agent = row.pop("agent")
-            if agent not in best or row["value"] > best[agent]["value"]:
+            sign = -1.0 if self.minimizes(row["algorithm"]) else 1.0
+            if agent not in best or sign * (row["value"] - best[agent]["value"]) > 0:
                 best[agent] = {name: row[name] for name in ("config", "value", "algorithm")}
         return {agent: best[agent] for agent in sorted(best, key=natural_order)}
 
     def run(self, algorithm: str) -> dict[str, Any]:
         """Return the settings of one algorithm's run; an empty dict if they were not recorded."""
         return next((run for run in self.settings["runs"] if label(run) == algorithm), {})
+
+    def minimizes(self, algorithm: str) -> bool:
+        """Return whether smaller values of one algorithm's run are better."""
+        return bool(self.run(algorithm).get("minimize"))
+
+    @property
+    def any_minimizes(self) -> bool:
+        """Whether smaller values of some run are better; the runs of one study have the same objective."""
+        return any(self.minimizes(algorithm) for algorithm in self.algorithms)
 
     def only(self, algorithm: str) -> Study:
         """Return a study that holds only this algorithm's run."""

@@ -4,9 +4,11 @@ import io
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from fbo_flower.errors import NumericalError
 from fbo_flower.reports.summary import summarise
 from fbo_flower.simulation import PROBLEMS, runner, simulate
 from fbo_flower.simulation.problems import DigitsSVM
+from fbo_flower.strategies import RoundProgress
 from fbo_flower.study import Study
 
 ROOT = Path(__file__).parents[2]
@@ -52,11 +55,12 @@ def test_simulate_writes_a_study_and_prints_a_table_with_every_algorithm(
         [*SMALL, "--compare", "ts", "--compare", "fts advice=portfolio num-features=20 label='fts portfolio'"]
     )
     out, err = capsys.readouterr()
-    directory = Path("runs/digits-svm-fts-ts-fts-portfolio-seed5")
+    directory = Path("runs/latest").resolve()
+    assert re.fullmatch(r"digits-svm-fts-ts-fts-portfolio-seed5-\d{8}-\d{6}", directory.name)
     assert status == 0
     assert files(directory) == FILES
     assert all(name in out for name in ("fts portfolio", "ts", "best at end", "evaluations to match"))
-    assert str(directory) in out
+    assert f"Results: runs/{directory.name}" in out
     assert "3/3" in err
     assert "INFO" not in out + err
     study = Study.load(directory)
@@ -325,7 +329,7 @@ def test_if_every_evaluation_fails_the_command_fails_and_says_why(
 @pytest.mark.parametrize(("width", "parts"), [(80, 2), (200, 1)])
 def test_a_table_wider_than_the_terminal_is_printed_in_parts(width: int, parts: int) -> None:
     assert run([*SMALL, "--compare", "ts", "--compare", "random", "--compare", "ts label=two", "-q"]) == 0
-    (directory,) = Path("runs").iterdir()
+    directory = Path("runs/latest")
     page = io.StringIO()
     print_table(summarise(Study.load(directory)), Console(file=page, force_terminal=True, width=width))
     assert page.getvalue().count("best at end") == parts
@@ -431,11 +435,69 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "error: No such command 'nope'.\n"
 
 
-def test_default_directories_are_plain_names() -> None:
+def test_default_directories_are_plain_names_that_no_earlier_run_has() -> None:
     names = [Contestant.parse(text) for text in ("fts", "fts schedule=1-1/t^2", "ts label='A/../B'")]
-    assert default_directory("digits-svm", names, 3) == Path(
-        "runs/digits-svm-fts-fts-schedule-1-1-t-2-a-..-b-seed3"
-    )
+    now = datetime(2026, 11, 22, 8, 5, 9)
+    name = "runs/digits-svm-fts-fts-schedule-1-1-t-2-a-..-b-seed3-20261122-080509"
+    for expected in (name, f"{name}-2", f"{name}-3"):
+        path = default_directory("digits-svm", names, 3, now)
+        assert path == Path(expected)
+        path.mkdir(parents=True)
+
+
+def test_a_second_run_leaves_the_first_alone_and_latest_points_at_it() -> None:
+    assert run([*SMALL, "-q"]) == 0
+    first = Path("runs/latest").resolve()
+    trials = (first / "trials.csv").read_bytes()
+    assert run([*SMALL, "--rounds", "1", "-q"]) == 0
+    second = Path("runs/latest").resolve()
+    assert first != second
+    assert (first / "trials.csv").read_bytes() == trials
+    assert len(Study.load("runs/latest").trials) == 9
+
+
+def test_a_directory_with_a_study_is_refused_unless_it_is_to_be_overwritten(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run([*SMALL, "--journal", "--out", "x", "-q"]) == 0
+    assert run(["report", "x", "-q"]) == 0
+    (Path("x") / "notes.txt").write_text("mine")
+    assert {"privacy.md", "journals", "simulate.json"} <= set(files(Path("x")))
+    assert run([*SMALL, "--rounds", "1", "--out", "x"]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "error: out: expected a directory without a study, got x, which holds one" in err
+    assert "--overwrite" in err
+    assert len(Study.load("x").trials) == 15
+    assert run([*SMALL, "--rounds", "1", "--out", "x", "--overwrite", "-q"]) == 0
+    assert files(Path("x")) == sorted([*FILES, "notes.txt"]), "what was made from the old study went with it"
+    assert len(Study.load("x").trials) == 9
+
+
+def test_a_run_that_wrote_nothing_leaves_no_directory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runner, "simulate", lambda *_, **__: 1 / 0)
+    assert run([*SMALL, "-q"]) == 1
+    Path("y").mkdir()
+    for out in ("deep/er/x", "y"):
+        assert run([*SMALL, "--out", out, "-q"]) == 1
+        assert "nothing was written" in capsys.readouterr().err
+    assert [path.name for path in Path().iterdir()] == ["y"], "an empty directory from before stays"
+
+
+@pytest.mark.parametrize("num_rounds", [25, None])
+def test_a_bar_fits_80_columns_with_its_elapsed_time(num_rounds: int | None) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=80, color_system=None)
+    display = Display(console=console)
+    with display:
+        display.announce("fts portfolio", num_rounds)
+        display.advance(RoundProgress(25, num_rounds, -123.4567, -234.5678, 500, 300, 100, 5, 1.0))
+    text = stream.getvalue()
+    assert re.search(
+        r"0:00:0\d fts portfolio .* 25/(25|\?) best -123.4567 mean -234.5678 405 failures", text
+    ), text
 
 
 def test_flowers_warnings_become_lines_and_its_handlers_come_back(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 from typing import Any
 
 import pytest
@@ -169,13 +171,19 @@ def test_the_examiner_has_the_agents_of_the_app_and_the_doctors_server(tmp_path:
 
 def test_the_screen_shows_every_agent_and_what_is_wrong() -> None:
     report = report_of(faults={1: Fault("silent")})
-    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     cli_doctor.show(report, diagnose(report, (), __version__), console)
     text = console.export_text()
     assert "wrong node 1002: no reply within 0.2 s" in text
     assert "note agent 0: keeps no journal" in text
     assert f"server: fbo-flower {__version__}" in text
     assert "nothing is wrong" not in text
+    blocks = text.split("agent 0  (node 1001)\n")[1].splitlines()[:5]
+    assert blocks[0] == f"  fbo-flower {__version__}, flwr {version('flwr')}, Python {python_version()}"
+    assert blocks[1] == f"  space {SPACE.digest[:12]}, role -, discloses none"
+    assert blocks[2] == "  journal none, clock +0 s, answered in 0 s"
+    assert blocks[3:] == ["agent ?  (node 1002)", "  no answer"]
+    assert max(map(len, blocks)) <= 80
 
 
 class Federation:
@@ -212,8 +220,8 @@ class Federation:
     [
         ({}, "finished:completed", 0, "nothing is wrong"),
         ({0: Fault("silent")}, "finished:completed", 1, "wrong node 1001: no reply within 0.2 s"),
-        ({}, "finished:failed", 2, "run 17 finished:failed: ImportError: numpy"),
-        ({}, "running", 2, "expected run 17 to end within"),
+        ({}, "finished:failed", 1, "run 17 finished:failed: ImportError: numpy"),
+        ({}, "running", 1, "expected run 17 to end within"),
     ],
 )
 def test_the_command_fails_if_something_is_wrong(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from flwr.common.config import parse_config_args
 
 from fbo_flower.cli import flower_cli
+from fbo_flower.cli.connection import PORT, running_processes
 from fbo_flower.cli.flower_cli import NO_INSTALLATION, FlowerCLI, missing_dependencies, read_app
 from fbo_flower.cli.main import run
 from fbo_flower.cli.scaffold import new_app
@@ -26,7 +31,10 @@ with (here / "calls").open("a") as file:
 answers = json.loads((here / "answers").read_text())
 command = sys.argv[1]
 if command == "log":
-    print("round 1 of 1")
+    print("\x1b[92mround\x1b[0m 1 of 1" + answers["log"])
+elif command == "list" and answers["status"] == "lost":
+    print(json.dumps({"success": False, "error-message": "Connection refused"}))
+    sys.exit(1)
 elif command == "list":
     looks = sum('["list"' in line for line in (here / "calls").read_text().splitlines())
     status = answers["status"] if looks > 2 else "running"
@@ -47,8 +55,8 @@ class Flower:
         self.home = home
         self.answers(status="finished:completed")
 
-    def answers(self, status: str = "", details: str = "N/A", refusal: str = "") -> None:
-        text = json.dumps({"status": status, "details": details, "refusal": refusal})
+    def answers(self, status: str = "", details: str = "N/A", refusal: str = "", log: str = "") -> None:
+        text = json.dumps({"status": status, "details": details, "refusal": refusal, "log": log})
         (self.home / "answers").write_text(text)
 
     @property
@@ -61,6 +69,9 @@ def flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flower:
     monkeypatch.setattr(flower_cli, "_CODE", FAKE)
     monkeypatch.setattr("fbo_flower.cli.run._PAUSE", 0.0)
     monkeypatch.setenv("FAKE_HOME", str(tmp_path))
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
+    monkeypatch.setattr("fbo_flower.cli.connection.running_processes", list)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(NO_INSTALLATION, raising=False)
     return Flower(tmp_path)
 
@@ -95,6 +106,18 @@ def test_a_run_that_does_not_succeed_ends_with_1_and_the_reason(
     out, err = capfd.readouterr()
     assert out == ""
     assert err == f"error: run 17 {status}: ConfigError: agents: expected 3\n"
+
+
+@pytest.mark.parametrize(("kind", "code"), [("ConfigError", 2), ("ObjectiveError", 1)])
+def test_an_error_in_the_log_is_the_reason_with_the_same_exit_status_as_elsewhere(
+    kind: str, code: int, flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = f"\nTraceback\nfbo_flower.errors.{kind}: space: expected a SearchSpace, got a dict\n more"
+    flower.answers(status="finished:failed", details="An error was encountered.", log=log)
+    assert run(["run", str(app), "-q"]) == code
+    assert capfd.readouterr().err == (
+        "error: run 17 finished:failed: space: expected a SearchSpace, got a dict\n"
+    )
 
 
 def test_a_refused_submission_is_an_error_with_flowers_reason(
@@ -162,3 +185,119 @@ def test_ctrl_c_leaves_the_run_alone_and_says_how_to_stop_it(
     monkeypatch.setattr(FlowerCLI, "stream", interrupt)
     assert run(["run", str(app), "deploy"]) == 130
     assert "flwr stop 17 deploy" in capfd.readouterr().err
+
+
+# -- what is checked and completed before Flower gets it
+
+
+def submitted(flower: Flower) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the run config and the federation config that Flower got, as Flower reads them."""
+    words = flower.calls[0][0]
+    given: dict[str, list[str]] = {"--run-config": [], "--federation-config": []}
+    for option, value in pairwise(words):
+        given.get(option, []).append(value)
+    return parse_config_args(given["--run-config"]), parse_config_args(given["--federation-config"])
+
+
+def test_every_file_becomes_a_simulated_node_in_natural_order(
+    flower: Flower, app: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "it's data"
+    folder.mkdir()
+    for name in ("site-10", "site-2", "site-1"):
+        (folder / f"{name}.csv").write_text("a,b\n")
+    assert run(["run", str(app), "--data", "it's data/*.csv", "-c", "num-rounds=2"]) == 0
+    run_config, federation = submitted(flower)
+    expected = [str(folder / f"site-{number}.csv") for number in (1, 2, 10)]
+    assert json.loads(run_config["data"]) == expected
+    assert run_config["num-rounds"] == 2
+    assert federation == {"num-supernodes": 3}
+    assert f"Agent 1: {expected[1]}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_relative_paths_begin_where_the_command_was_typed(
+    as_file: bool, flower: Flower, app: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = "num-rounds=2 out='runs/my first' journal='study.db'"
+    if as_file:
+        (tmp_path / "run.toml").write_text(text.replace(" out", "\nout").replace(" journal", "\njournal"))
+    assert run(["run", str(app), "-c", "run.toml" if as_file else text]) == 0
+    run_config, _ = submitted(flower)
+    results = tmp_path / "runs" / "my first"
+    assert run_config == {"num-rounds": 2, "out": str(results), "journal": str(tmp_path / "study.db")}
+    err = capfd.readouterr().err
+    assert f"Results will be in {results}\n" in err
+    assert err.endswith(f"Results: {results}\n")
+
+
+def test_a_redirected_log_has_no_colours(
+    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run", str(app)]) == 0
+    out, err = capfd.readouterr()
+    assert "round 1 of 1" in out
+    assert "\x1b" not in out + err
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["-c", "journal='study.db'"], "run the same command again to resume"),
+        ([], "run the same command again; with journal='FILE' in --run-config it would resume"),
+    ],
+)
+def test_a_superlink_that_died_is_named_with_what_to_do(
+    words: list[str], remedy: str, flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flower.answers(status="lost")
+    assert run(["run", str(app), "-q", *words]) == 1
+    err = capfd.readouterr().err
+    assert err.startswith(f"error: run 17: the SuperLink cannot be reached any more; {remedy} (")
+    assert err.count("\n") == 1
+
+
+def test_a_superlink_of_another_environment_is_named_with_how_to_end_it(
+    flower: Flower, app: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def superlink(scripts: str | Path, process: int = 7) -> tuple[int, str]:
+        command = f"{scripts}/python {scripts}/flower-superlink --insecure --simulation --port {PORT}"
+        return process, command
+
+    here = Path(sys.executable).parent
+    processes = [superlink(here), (8, "/other/bin/flower-superlink --port 9091"), (9, "vim flower-superlink")]
+    monkeypatch.setattr("fbo_flower.cli.connection.running_processes", lambda: processes)
+    assert run(["run", str(app), "-q"]) == 0
+    processes.append(superlink("/other/bin", 77))
+    assert run(["run", str(app), "-q"]) == 2
+    err = capfd.readouterr().err
+    assert "got process 77 in /other/bin, another environment; end it with: kill 77" in err
+    (flower.home / "flower").mkdir()
+    (flower.home / "flower" / "config.toml").write_text('[superlink.deploy]\naddress = "127.0.0.1:8000"\n')
+    assert run(["run", str(app), "deploy", "-q"]) == 0, "another SuperLink runs this app"
+
+
+def test_without_ray_a_simulation_says_what_to_install(
+    flower: Flower, app: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fbo_flower.cli.connection.find_spec", lambda name: None)
+    assert run(["run", str(app), "-q"]) == 2
+    err = capfd.readouterr().err
+    assert "simulation: expected Ray" in err
+    assert "pip install 'fbo-flower[simulation]'" in err
+    assert not (flower.home / "calls").exists()
+
+
+def test_a_server_elsewhere_needs_absolute_paths(
+    flower: Flower, app: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (flower.home / "flower").mkdir()
+    (flower.home / "flower" / "config.toml").write_text('[superlink.deploy]\naddress = "far.away:8000"\n')
+    assert run(["run", str(app), "deploy", "-q", "-c", "out='runs'"]) == 2
+    assert "out: expected an absolute path, because the server runs on another" in capfd.readouterr().err
+    assert run(["run", str(app), "deploy", "-q", "-c", "out='/srv/runs'"]) == 0
+    assert submitted(flower)[0] == {"out": "/srv/runs"}
+
+
+def test_running_processes_include_this_one() -> None:
+    assert os.getpid() in dict(running_processes())

@@ -11,6 +11,7 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import joblib
@@ -113,6 +114,34 @@ def test_a_new_app_tunes_on_the_csv_file_of_each_node(app: Path, tmp_path: Path)
     assert all(best["value"] > 0.8 for best in study.best.values()), "the label is a sign of the first column"
 
 
+def test_a_new_app_gives_each_simulated_node_its_file_and_the_operators_file_comes_first(
+    app: Path, tmp_path: Path
+) -> None:
+    lengths = (30, 60, 90)
+    for node, length in enumerate(lengths):
+        rows = [f"{i % 7},{i % 2},{'ill' if i % 2 else 'well'}" for i in range(length)]
+        (tmp_path / f"rows-{node}.csv").write_text("\n".join(["age,dose,outcome", *rows]))
+    files = json.dumps([str(tmp_path / f"rows-{node}.csv") for node in range(3)])
+    own = {1: {"data": str(tmp_path / "rows-2.csv")}}
+    client = importlib.import_module("clinic_tuning.client_app")
+
+    class Node(SimpleNamespace):
+        run_config: Any = {"data": files}  # noqa: RUF012
+
+    read = [client.rows(Node(partition=n, node_config=own.get(n, {}))) for n in range(3)]
+    assert [len(y) for _, y in read] == [30, 90, 90]
+    run_app(app, out=str(tmp_path / "study"), data=files)
+    assert not any(Study.load(tmp_path / "study").trials["failure"].tolist())
+    with pytest.raises(ConfigError, match="expected a JSON list with a file for partition 3"):
+        client.rows(Node(partition=3, node_config={}))
+
+
+def test_a_new_app_refuses_a_directory_that_holds_a_study(app: Path, tmp_path: Path) -> None:
+    run_app(app, out=str(tmp_path / "study"))
+    with pytest.raises(ConfigError, match="out: expected a directory without a study"):
+        run_app(app, out=str(tmp_path / "study"))
+
+
 def test_a_new_app_resumes_what_was_cut_off(app: Path, tmp_path: Path) -> None:
     files = {"out": str(tmp_path / "study"), "journal": str(tmp_path / "study.db")}
     own = {node: {"journal": str(tmp_path / f"agent-{node}.db")} for node in range(3)}
@@ -132,7 +161,8 @@ def test_every_setting_of_a_new_app_has_a_comment_and_is_used(app: Path) -> None
     server = (app / "clinic_tuning" / "server_app.py").read_text()
     for line in filter(None, text.split("[tool.flwr.app.config]\n")[1].splitlines()):
         assert "  # " in line
-        assert f'config["{line.split(" = ")[0]}"]' in server
+        key = line.split(" = ")[0]
+        assert f'config["{key}"]' in server or key == "data"  # `data_file` reads it
 
 
 def test_new_writes_nothing_into_a_directory_with_files(tmp_path: Path) -> None:

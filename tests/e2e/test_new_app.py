@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from deployment import Deployment
 
 from fbo_flower.cli.scaffold import new_app
+from fbo_flower.study import Study
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ray]
 
@@ -18,10 +20,24 @@ def test_a_new_app_runs_in_simulation_and_a_run_that_fails_is_a_failure(tmp_path
         deployment.environment |= {"UV_OFFLINE": "1", "PIP_NO_INDEX": "1"}
         deployment.start_superlink("--simulation")
         words = ["python", "-m", "fbo_flower.cli", "run", str(tmp_path / "my-app"), "tests"]
-        done = deployment.command(*words, "-c", "num-agents=2 num-rounds=2")
+        data = deployment.home / "data"
+        data.mkdir(exist_ok=True)
+        for name in ("site-10", "site-9", "site-8"):
+            rows = [f"{i},{i % 2},{'ill' if i % 2 else 'well'}" for i in range(30)]
+            (data / f"{name}.csv").write_text("\n".join(["age,dose,outcome", *rows]))
+        given = ("--data", str(data / "*.csv"), "-c", "num-agents=3 num-rounds=2 out='runs/first'")
+        done = deployment.command(*words, *given)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "values not disclosed" in done.stdout + done.stderr
+        assert f"Agent 0: {data / 'site-8.csv'}" in done.stderr
+        (results,) = re.findall(r"Results: (.*)", done.stderr)
+        study = Study.load(results)
+        assert Path(results).is_absolute()
+        assert study.rounds["replies"].sum() == 6
+        done = deployment.command(*words, *given)
+        assert done.returncode == 2, "the same directory is refused before the run"
+        assert "out: expected a directory without a study" in done.stderr
         done = deployment.command(*words, "-c", "num-rounds=0")
-        assert done.returncode == 1, done.stdout + done.stderr
+        assert done.returncode == 2, done.stdout + done.stderr
         assert "num_rounds: expected" in done.stdout + done.stderr
         assert "finished:failed" in done.stderr

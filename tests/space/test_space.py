@@ -631,7 +631,11 @@ def a_cycle():
             "Int: expected active_when['a'] to be str, int, float, bool or None, got {1}",
         ),
         (lambda: SearchSpace({}), "search space: expected at least one parameter, got {}"),
-        (lambda: SearchSpace([]), "search space: expected at least one parameter, got []"),
+        (
+            lambda: SearchSpace([Float(0, 1)]),
+            "search space: expected a dict from names to parameters, as in "
+            'SearchSpace({"x": Float(0, 1)}), got a list',
+        ),
         (
             lambda: SearchSpace({"": Int(0, 1)}),
             "search space: expected names of 1 to 256 printable characters, got ''",

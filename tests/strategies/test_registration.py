@@ -1,4 +1,5 @@
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -235,3 +236,60 @@ def test_stop_is_heard_while_waiting_for_nodes():
 def test_mixed_spaces_travel():
     space = SearchSpace({"n": Int(1, 9, log=True), "x": Float(1e-3, 1.0, log=True)})
     assert register(grid(2, spaces={0: space, 1: space}), 2).space == space
+
+
+# -- nobody takes part -------------------------------------------------------------------------
+
+
+class Refusing(ClientApp):
+    """Every node answers with an error; `reasons` are taken in turn."""
+
+    def __init__(self, *reasons):
+        super().__init__()
+        self.calls = []
+
+        @self.query()
+        def query(message: Message, context: Context) -> Message:
+            self.calls.append(context.node_id)
+            raise RuntimeError(reasons[context.node_id % len(reasons)])
+
+
+@pytest.mark.parametrize("num_agents", [None, 4])
+def test_if_every_node_refuses_the_run_ends_at_once_with_the_reason(num_agents, caplog):
+    app = Refusing("no disk\n  is left")
+    started = time.monotonic()
+    with pytest.raises(ConfigError) as caught:
+        register(grid(4, app=app), num_agents, wait=LIMIT)
+    assert time.monotonic() - started < LIMIT / 4
+    assert str(caught.value) == (
+        "agents: expected nodes that take part, all 4 nodes refuse: registration: expected an answer, got an "
+        "error: RuntimeError: no disk is left"
+    )
+    assert len(app.calls) == 4, "each node was asked once"
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [
+        "Node 1001 and 3 more do not take part: registration: expected an answer, got an error: "
+        "RuntimeError: no disk is left"
+    ]
+
+
+def test_several_reasons_are_logged_once_each_and_the_commonest_is_the_error(caplog):
+    with pytest.raises(ConfigError, match=r"all 5 nodes refuse: .* two; 1 other reasons are in the log"):
+        register(grid(5, app=Refusing("one", "two")), 5, wait=LIMIT)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [text[-3:] for text in warnings] == ["two", "one"]
+
+
+class InMemoryGrid(InProcessGrid):
+    """Named as the grid of Flower's simulation."""
+
+
+def test_a_simulation_with_too_few_nodes_ends_at_once_and_says_how_many_to_add(monkeypatch):
+    monkeypatch.setattr("fbo_flower.strategies.registration._STEADY_SECONDS", 0.1)
+    started = time.monotonic()
+    with pytest.raises(ConfigError) as caught:
+        register(InMemoryGrid(client_app(objective, SPACE), 2), 5, wait=LIMIT)
+    assert time.monotonic() - started < LIMIT / 4
+    assert str(caught.value) == (
+        "agents: expected 5, the simulation has 2 nodes; add --federation-config num-supernodes=5"
+    )

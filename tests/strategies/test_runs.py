@@ -62,9 +62,11 @@ def test_unusable_settings_are_config_errors(settings, match):
         RandomSearch(**settings)
 
 
-def test_unknown_option_of_fts_lists_its_options():
-    with pytest.raises(ConfigError, match=r"advice='single'.*schedule='1-1/sqrt"):
+def test_unknown_option_of_fts_names_the_nearest_or_lists_its_options():
+    with pytest.raises(ConfigError, match=r"no option 'advise'; did you mean advice\?$"):
         FTS(advise="single")
+    with pytest.raises(ConfigError, match=r"advice='single'.*schedule='1-1/sqrt"):
+        FTS(nope="single")
 
 
 def test_options_that_do_not_fit_the_space_are_found_before_the_first_evaluation():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
 from fbo_flower.simulation.problems.digits_svm import DigitsSVM
 from fbo_flower.simulation.problems.five_sites import (
@@ -98,11 +98,17 @@ def make_problem(
         return table_problem(name.removeprefix(PREFIX), num_agents, seed, options or {})
     problem = PROBLEMS.get(name)
     if problem is None:
-        raise ConfigError(f"problem: expected one of {', '.join(PROBLEMS)}, {PREFIX}FILE, got {name!r}")
+        raise ConfigError(
+            f"problem: expected one of {', '.join(PROBLEMS)}, {PREFIX}FILE, got {name!r}"
+            f"{did_you_mean(name, PROBLEMS)}"
+        )
     known = problem.options()
     chosen: dict[str, Any] = dict(options or {})  # values are checked by Problem.__post_init__
     unknown = [option for option in chosen if option not in known]
     if unknown:
         listing = ", ".join(f"{option}={default!r}" for option, default in known.items())
-        raise ConfigError(f"{name}: expected options among {listing or 'none'}; got {', '.join(unknown)}")
+        raise ConfigError(
+            f"{name}: expected options among {listing or 'none'}; got {', '.join(unknown)}"
+            f"{did_you_mean(unknown[0], known)}"
+        )
     return problem(problem.default_agents if num_agents is None else num_agents, seed, **chosen)

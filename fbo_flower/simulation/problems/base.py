@@ -93,6 +93,14 @@ class Problem(ABC):
         """Raise ConfigError if data files are missing; the error says how to get them."""
         return
 
+    def title(self) -> str:
+        """Return the name of the problem in a study's settings."""
+        return self.name
+
+    def agent_name(self, partition: int) -> str:
+        """Return the id of the agent that holds a partition."""
+        return str(partition)
+
     def role(self, partition: int) -> str:
         """Return the agent's role, for algorithms with roles; "" means none."""
         self.check_partition(partition)

@@ -366,9 +366,8 @@ def report(trial=0, failed=0, model=True, **values):
     return Report(trial, 1, failed, arrays, {"loss": 0.5, "num_rows": 10, **values})
 
 
-TRAIN, EVALUATE = (
-    Task(p, 1, 4, 1, {}, {"owed": "1,3"} if p == "evaluate" else {}) for p in Phase if p != "finish"
-)
+TRAIN = Task(Phase.TRAIN, 1, 4, 1)
+EVALUATE = Task(Phase.EVALUATE, 1, 4, 1, {}, {"owed": "1,3"})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,143 @@
+"""`OwnObjective`: your own Python function as a problem, with one agent per item of your data."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.records import Array
+from fbo_flower.clients.objective import check_objective
+from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
+from fbo_flower.space.space import SearchSpace
+
+OwnFunction = Callable[[dict[str, Any], Any], float]
+Agents = int | Mapping[Any, Any] | Sequence[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class OwnObjective(Problem):
+    """A function `f(config, data)` that every agent evaluates on its own data; `own_objective` builds it.
+
+    Parameters
+    ----------
+    objective : `f(config, data)`
+    search_space : of its configurations
+    names : the agents' ids, by partition
+    data : the agents' data, by partition
+    minimize : whether smaller values are better
+    initial : configurations that every agent evaluates first
+    """
+
+    objective: OwnFunction
+    search_space: SearchSpace
+    names: tuple[str, ...]
+    data: tuple[Any, ...]
+    minimize: bool = False
+    initial: tuple[Config, ...] = ()
+
+    name: ClassVar[str] = "own objective"
+    metric: ClassVar[str] = "value"
+    default_agents: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_number("seed", self.seed, 0, integer=True)
+
+    @classmethod
+    def options(cls) -> dict[str, object]:
+        """Return no options, because functions and data cannot be written into `study.json`."""
+        return {}
+
+    @property
+    def space(self) -> SearchSpace:
+        return self.search_space
+
+    def __call__(self, config: Config, context: EvaluationContext) -> float:
+        value: Any = self.objective(dict(config), self.data[context.partition])
+        is_number = isinstance(value, numbers.Real | np.ndarray) and not isinstance(value, bool | np.bool_)
+        if self.minimize and is_number:
+            value = -value
+        return value  # type: ignore[no-any-return]  # the agent says what is wrong with it
+
+    def true_value(self, config: Config, partition: int) -> float | None:
+        """Return None: whether the function has noise is unknown."""
+        return None
+
+    def title(self) -> str:
+        return str(getattr(self.objective, "__name__", self.name)).strip("<>")
+
+    def agent_name(self, partition: int) -> str:
+        return self.names[partition]
+
+    def initial_points(self) -> Array | None:
+        """Return the points `(k, D)` of the initial configurations; None if there are none.
+
+        Raises
+        ------
+        ConfigError
+            If a configuration is not one of the search space.
+        """
+        points = []
+        for number, config in enumerate(self.initial):
+            if not isinstance(config, Mapping):
+                raise ConfigError(f"initial[{number}]: expected a dict, got {kind_of(config)}")
+            try:
+                points.append(self.search_space.encode(config))
+            except ConfigError as error:
+                raise ConfigError(f"initial[{number}]: {error}") from error
+        return np.array(points) if points else None
+
+
+def own_objective(
+    objective: object, space: object, agents: object, seed: int, minimize: object, initial: object
+) -> OwnObjective:
+    """Return the problem of a user's function; see `simulate` for the arguments.
+
+    Raises
+    ------
+    ConfigError
+        If an argument has the wrong type, or a configuration of `initial` is not in the search space.
+    """
+    check_objective(objective, space, "data")
+    names, data = _named(agents)
+    if not isinstance(minimize, bool):
+        raise ConfigError(f"minimize: expected True or False, got {kind_of(minimize)}")
+    if isinstance(initial, Mapping) or not isinstance(initial, Sequence):
+        raise ConfigError(
+            f"initial: expected a list of configurations, as in [{{'C': 1.0}}], got {kind_of(initial)}"
+        )
+    function: Any = objective  # `check_objective` has checked both
+    search_space: Any = space
+    problem = OwnObjective(len(names), seed, function, search_space, names, data, minimize, tuple(initial))
+    problem.initial_points()
+    return problem
+
+
+def _named(agents: object) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Return the agents' ids and their data."""
+    if isinstance(agents, Mapping):
+        names, data = tuple(str(name) for name in agents), tuple(agents.values())
+    elif isinstance(agents, int) and not isinstance(agents, bool):
+        check_number("agents", agents, 1, integer=True)
+        names, data = tuple(map(str, range(agents))), tuple(range(agents))
+    elif isinstance(agents, Sequence) and not isinstance(agents, str | bytes):
+        names, data = tuple(map(str, range(len(agents)))), tuple(agents)
+    else:
+        raise ConfigError(
+            "agents: expected the agents' data, a dict from names to data or a list with one item per agent, "
+            f"got {kind_of(agents)}"
+        )
+    if not names:
+        raise ConfigError("agents: expected the data of at least one agent, got none")
+    for name in names:
+        if not 0 < len(name) <= 100 or not name.isprintable() or "," in name or names.count(name) > 1:
+            raise ConfigError(
+                "agents: expected different names of 1 to 100 printable characters without a comma, got "
+                f"{name[:40]!r}{' twice' if names.count(name) > 1 else ''}"
+            )
+    return names, data

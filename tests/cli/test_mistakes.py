@@ -1,0 +1,202 @@
+"""Typical mistakes: what the user typed, and the one line that says what is wrong and what to do.
+
+At the command line a setting that cannot be used ends with the exit status 2, any other error with 1. In
+Python it is a `ConfigError`. There is no traceback, and no evaluation has been made.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.clientapp import ClientApp
+
+from fbo_flower import Categorical, Float, Int, SearchSpace
+from fbo_flower.cli.main import run
+from fbo_flower.cli.scaffold import new_app
+from fbo_flower.clients import add_tuning, client_app
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation import Checkpoint, PriorKnowledge, RayEngine, simulate
+from fbo_flower.strategies import FTS
+from fbo_flower.study import Study
+
+SIMULATE = "simulate --engine inline "
+
+COMMANDS = [
+    # what was typed -> what the line says
+    (SIMULATE + "--algorithm ftss", "got 'ftss'; did you mean fts?"),
+    (SIMULATE + "--problem digit-svm", "got 'digit-svm'; did you mean digits-svm?"),
+    ("simulate --engine inlin", "got 'inlin'; did you mean inline?"),
+    (SIMULATE + "--option advise=portfolio", "fts has no option 'advise'; did you mean advice?"),
+    (SIMULATE + "--option advice=portfolo", "got 'portfolo'; did you mean portfolio?"),
+    (SIMULATE + "--option advice", "--option: expected key=value, got 'advice'"),
+    (
+        SIMULATE + "--option num_initial=three",
+        "num_initial: expected an integer between 1 and 10000, got 'three'",
+    ),
+    (SIMULATE + "--problem-option min-sice=3", "got min_sice; did you mean min_size?"),
+    (SIMULATE + "--compare rgep", "got 'rgep'; did you mean rgpe?"),
+    (SIMULATE + "--rounds 0", "rounds: expected an integer >= 1, got 0"),
+    (SIMULATE + "--rounds ten", "'ten' is not a valid integer"),
+    (SIMULATE + "--agents 0", "expected at least 1 agent, got 0"),
+    (SIMULATE + "--seed -1", "seed: expected a non-negative integer, got -1"),
+    (SIMULATE + "--fraction 50", "fraction: expected a number between 1e-09 and 1, got 50"),
+    (SIMULATE + "--round 3", "--round"),
+    (
+        SIMULATE + "--out study",
+        "out: expected a directory without a study, got study, which holds one; choose",
+    ),
+    (SIMULATE + "--resume study", "--resume: expected the directory of a run with --journal, got study"),
+    (SIMULATE + "--resume study --rounds 5", "the settings come from study; leave out --rounds"),
+    (SIMULATE + "--warm-start nowhere", "warm_start: expected a file of exported messages, got"),
+    (SIMULATE + "--problem table:nowhere.npz", "nowhere.npz"),
+    ("report nowhere", "no such file; expected a directory that Study.save wrote"),
+    ("report study --reference tss", "reference: expected one of random, got 'tss'"),
+    ("new study", "directory: expected a new or an empty directory"),
+    ("new My_App", "got 'My_App'; try 'my-app'"),
+    ("run nowhere", "app: expected a Flower app's directory, got nowhere"),
+    ("run study", "app: expected a Flower app's directory, got study"),
+    ("run my-app -c num-agent=3", "num-agent: expected a key of [tool.flwr.app.config]"),
+    ("run my-app -c num-agent=3", "did you mean num-agents?"),
+    ("run my-app -c num_rounds=3", "did you mean num-rounds?"),
+    (
+        "run my-app -c num-rounds",
+        "--run-config: expected key=value pairs as in 'num-rounds=3', got 'num-rounds'",
+    ),
+    ("run my-app -c num-rounds=three", "num-rounds: expected a number, true, false, or a text in quotes"),
+    ("""run my-app -c "num-rounds='3'" """, "num-rounds: expected an integer, got '3'"),
+    ("run my-app -c 'num-rounds = 3'", "--run-config: expected key=value pairs"),
+    ("run my-app -c settings.toml", "--run-config: expected a TOML file, got settings.toml"),
+    ("""run my-app -c "out='study'" """, "out: expected a directory without a study, got"),
+    ("run my-app --federation-config num-supernode=3", "did you mean num-supernodes?"),
+    (
+        "run my-app -c num-agents=5 --federation-config num-supernodes=2",
+        "number of simulated nodes, got 5; add --federation-config num-supernodes=5",
+    ),
+    ("run my-app --data 'nowhere/*.csv'", "--data: expected files, found none at 'nowhere/*.csv'"),
+    ("run my-app --data files", "--data: expected a pattern of files, got a directory; try 'files/*.csv'"),
+    (
+        "run my-app --data 'files/*.csv' --federation-config num-supernodes=3",
+        "--data: expected a file for each of 3 nodes, got 2 files",
+    ),
+    ("run my-app locale", "connection: expected one of local in"),
+    ("doctor --app nowhere", "app: expected a Flower app's directory, got nowhere"),
+    ("algorithms ftss", "did you mean fts?"),
+    ("simulat", "No such command 'simulat'"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: Study) -> None:
+    """Enter a directory with a study, an app and two data files; no command gets as far as Flower."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
+    (tmp_path / "flower").mkdir()
+    (tmp_path / "flower" / "config.toml").write_text(
+        '[superlink]\ndefault = "local"\n[superlink.local]\naddress = ":local:"\n'
+    )
+    own.save("study")
+    new_app("my-app")
+    Path("files").mkdir()
+    for name in ("a", "b"):
+        (Path("files") / f"{name}.csv").write_text("x,y\n")
+
+
+@pytest.fixture(scope="module")
+def own() -> Study:
+    return simulate("double-sine", "random", 2, 1, engine="inline")
+
+
+@pytest.mark.parametrize(("typed", "line"), COMMANDS)
+def test_a_mistake_at_the_command_line_is_one_line(
+    typed: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(Path().rglob("*"))
+    assert run(shlex.split(typed)) == 2
+    out, err = capsys.readouterr()
+    assert line in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in out + err
+    assert sorted(Path().rglob("*")) == before, "nothing was written"
+
+
+SPACE = SearchSpace({"x": Float(0, 1)})
+
+
+def evaluated(config: dict[str, Any], data: Any) -> float:
+    raise AssertionError("no evaluation is made")
+
+
+CALLS = [
+    # what was typed -> what the error says
+    (lambda: simulate(evaluated, SPACE, {"a": 0}), "pass your own function by name: simulate(objective=f"),
+    (
+        lambda: simulate(objective=evaluated, space={"x": Float(0, 1)}, agents=2),
+        "wrap it: SearchSpace({...})",
+    ),
+    (lambda: simulate(objective=lambda config: 1.0, space=SPACE, agents=2), "exactly these two"),
+    (lambda: simulate(objective=None, space=SPACE, agents=2), "got None"),
+    (lambda: simulate(objective=SPACE, space=evaluated, agents=2), "swap them"),
+    (lambda: simulate(objective=evaluated, space=SPACE), "agents: expected the agents' data"),
+    (lambda: simulate(objective=evaluated, agents=2), "space: expected a SearchSpace, got None"),
+    (lambda: simulate(objective=evaluated, space=SPACE, agents="ab"), "agents: expected the agents' data"),
+    (
+        lambda: simulate("digits-svm", options=["advice"]),
+        'options: expected a dict such as {"num_initial": 5}',
+    ),
+    (lambda: simulate("digits-svm", "fts", "20"), "expected the number of agents of a bundled problem"),
+    (lambda: simulate("digits-svm", "fts", 3, 2, prior=3), "prior: expected PriorKnowledge(...), got 3"),
+    (lambda: simulate("digits-svm", minimize=True), "minimize, initial: expected them with an objective"),
+    (lambda: Checkpoint(resume=True), "resume=True needs journals"),
+    (lambda: PriorKnowledge(rounds=-1), "prior rounds: expected an integer >= 0, got -1"),
+    (lambda: RayEngine(num_workers=0), "num_workers: expected an integer >= 1, got 0"),
+    (lambda: client_app(evaluated, {"x": Float(0, 1)}), "space: expected a SearchSpace, got a dict; wrap it"),
+    (lambda: client_app(SPACE, evaluated), "objective, space: expected the objective first"),
+    (
+        lambda: client_app(lambda config: 1.0, SPACE),
+        "expected a function of two arguments, f(config, context)",
+    ),
+    (
+        lambda: client_app(None, SPACE),
+        "objective: expected a function f(config, context) that returns a number",
+    ),
+    (lambda: client_app(evaluated, None), "space: expected a SearchSpace, got None"),
+    (
+        lambda: client_app(evaluated, SPACE, disclose="all"),
+        "expected one of none, incumbent, trials, got 'all'",
+    ),
+    (lambda: client_app(evaluated, SPACE, seed="1"), "seed: expected an integer >= 0, got '1'"),
+    (
+        lambda: add_tuning(evaluated, SPACE, None),
+        "app: expected a ClientApp, got a function; call add_tuning(app",
+    ),
+    (lambda: add_tuning(ClientApp(), SPACE, evaluated), "swap them"),
+    (
+        lambda: add_tuning(ClientApp(), evaluated, SPACE, disclose=True),
+        "expected one of none, incumbent, trials",
+    ),
+    (lambda: SearchSpace([Float(0, 1)]), 'as in SearchSpace({"x": Float(0, 1)}), got a list'),
+    (lambda: SearchSpace({"x": (0, 1)}), "x: expected a Float, Int, Categorical or Ordinal, got (0, 1)"),
+    (lambda: SearchSpace({}), "search space: expected at least one parameter"),
+    (lambda: Float(1, 0), "1"),
+    (lambda: Float(0, 1, log=True), "log"),
+    (lambda: Int(0.5, 3), "0.5"),
+    (lambda: Float(0, math.inf), "inf"),
+    (lambda: Categorical("abc"), "'abc'"),
+    (lambda: FTS(advise="portfolio"), "did you mean advice?"),
+    (lambda: FTS(num_agents="3"), "num_agents: expected an integer >= 1, got '3'"),
+    (lambda: Study.load("nowhere"), "no such file; expected a directory that Study.save wrote"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CALLS)))
+def test_a_mistake_in_python_is_one_line(number: int) -> None:
+    call, line = CALLS[number]
+    with pytest.raises(ConfigError) as caught:
+        call()
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)

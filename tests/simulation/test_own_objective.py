@@ -1,0 +1,256 @@
+"""`simulate(objective=..., space=..., agents=...)`: a function and data of one's own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fbo_flower import Categorical, Float, SearchSpace
+from fbo_flower.algorithms.recommended import RECOMMENDED, RECOMMENDED_OPTIONS
+from fbo_flower.cli.main import run
+from fbo_flower.errors import ConfigError
+from fbo_flower.reports.summary import summarise
+from fbo_flower.simulation import Checkpoint, PriorKnowledge, simulate
+from fbo_flower.study import Study
+
+ROOT = Path(__file__).parents[2]
+SPACE = SearchSpace(
+    {
+        "x": Float(0, 1),
+        "kind": Categorical(["a", "b"]),
+        "z": Float(0, 1, active_when={"kind": "a"}),
+    }
+)
+CENTRES = {"north": 0.2, "south": 0.3, "east": 0.8}
+KNOWN = [{"x": 0.25, "kind": "b"}, {"x": 0.5, "kind": "a", "z": 0.5}]
+
+
+def gain(config: dict[str, Any], centre: float) -> float:
+    return 1.0 - (config["x"] - centre) ** 2
+
+
+def loss(config: dict[str, Any], centre: float) -> float:
+    return 3.0 + (config["x"] - centre) ** 2
+
+
+def tune(objective: Any = gain, **changes: Any) -> Study:
+    settings = {"space": SPACE, "agents": CENTRES, "num_rounds": 4, "engine": "inline"}
+    return simulate(objective=objective, **{**settings, **changes})
+
+
+def test_the_first_example_of_the_readme_tunes_five_hospitals(tmp_path: Path) -> None:
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block is not None
+    assert len(re.findall(r"^\s*\S", block[1], re.MULTILINE)) == 10
+    (tmp_path / "first.py").write_text(block[1] + "assert len(study.best) == 5\n")
+    done = subprocess.run(
+        [sys.executable, "first.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    best = eval(done.stdout)  # what the last line prints
+    assert list(best) == list("ABCDE")
+    assert all(0.5 < row["value"] <= 1 and set(row["config"]) == {"C", "gamma"} for row in best.values())
+
+
+def test_every_agent_has_its_name_and_evaluates_its_own_data() -> None:
+    study = tune()
+    assert list(study.best) == ["east", "north", "south"]
+    for row in study.trials:
+        assert row["value"] == gain(row["config"], CENTRES[row["agent"]])
+    (settings,) = study.settings["runs"]
+    assert settings["problem"] == "gain"
+    assert settings["algorithm"] == RECOMMENDED
+    assert settings["options"].items() >= RECOMMENDED_OPTIONS.items()
+
+
+def test_a_list_numbers_the_agents_and_a_number_stands_for_its_data() -> None:
+    listed, numbered = tune(agents=[0, 1]), tune(agents=2)
+    assert list(listed.best) == ["0", "1"]
+    assert listed.trials == numbered.trials
+
+
+def test_the_same_seed_gives_the_same_trials() -> None:
+    assert tune(seed=4).trials == tune(seed=4).trials
+    assert tune(seed=4).trials != tune(seed=5).trials
+
+
+@pytest.mark.parametrize("algorithm", [None, "ts", "random", "co-kg", "pf-pne", "hct"])
+def test_a_loss_is_minimised_and_shown_as_it_is(algorithm: str | None, tmp_path: Path) -> None:
+    options = {"budget": 20} if algorithm in {"pf-pne", "hct"} else {}
+    rounds = None if options else 5
+    progress: list[Any] = []
+    gains: list[Any] = []
+    settings: dict[str, Any] = {"algorithm": algorithm, "options": options, "num_rounds": rounds}
+    maximised = tune(lambda config, centre: -loss(config, centre), on_round=gains.append, **settings)
+    study = tune(loss, minimize=True, on_round=progress.append, out=tmp_path / "study", **settings)
+    assert study.trials["config"].tolist() == maximised.trials["config"].tolist()
+    np.testing.assert_array_equal(study.trials["value"], -maximised.trials["value"])
+    for agent, best in study.best.items():
+        assert best["config"] == maximised.best[agent]["config"]
+        assert best["value"] == -maximised.best[agent]["value"]
+    assert (progress[-1].best, progress[-1].mean) == (-gains[-1].best, pytest.approx(-gains[-1].mean))
+    assert study.rounds["best"][-1] == progress[-1].best
+    loaded = Study.load(tmp_path / "study")
+    assert loaded == study
+    (row,) = summarise(loaded)
+    assert row.final.mean == pytest.approx(-summarise(maximised)[0].final.mean)
+
+
+def test_a_report_of_a_loss_says_which_algorithm_is_better(tmp_path: Path, capsys: Any) -> None:
+    for name in ("ts", "random"):
+        tune(loss, minimize=True, algorithm=name, num_rounds=12, out=tmp_path / name)
+    assert (
+        run(["report", str(tmp_path / "random"), str(tmp_path / "ts"), "--out", str(tmp_path / "x.png")]) == 0
+    )
+    study = Study.merge([Study.load(tmp_path / name) for name in ("random", "ts")])
+    row = summarise(study)[0]
+    difference = [study.only(name).best for name in ("ts", "random")]
+    gains = [difference[0][agent]["value"] - difference[1][agent]["value"] for agent in CENTRES]
+    assert row.reference == "ts"
+    assert row.final_difference.mean == pytest.approx(np.mean(gains))
+    assert row.final_difference.mean < 0, "random search has larger losses: no gain"
+    assert "best at end" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("algorithm", [None, "ts", "random", "co-kg", "rgpe"])
+def test_known_configurations_come_first_and_the_initial_design_follows(algorithm: str | None) -> None:
+    study = tune(algorithm=algorithm, initial=KNOWN, num_rounds=3)
+    for agent in CENTRES:
+        rows = study.trials.where(agent=agent)
+        assert rows["config"].tolist()[:2] == KNOWN
+        assert rows["trial"].tolist() == list(range(len(rows)))
+    (settings,) = study.settings["runs"]
+    (without,) = tune(algorithm=algorithm, num_rounds=1).settings["runs"]
+    assert settings["num_initial"] == without["num_initial"] + 2
+    assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
+
+
+def test_known_configurations_are_resumed_like_other_trials(tmp_path: Path) -> None:
+    whole = tune(initial=KNOWN, num_rounds=5)
+    tune(initial=KNOWN, num_rounds=2, checkpoint=Checkpoint(tmp_path))
+    resumed = tune(initial=KNOWN, num_rounds=5, checkpoint=Checkpoint(tmp_path, resume=True))
+    assert resumed.trials == whole.trials
+
+
+def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign() -> None:
+    earlier = tune(loss, minimize=True, algorithm="ts", num_rounds=3, seed=9)
+    negated = tune(lambda config, centre: -loss(config, centre), algorithm="ts", num_rounds=3, seed=9)
+    one = tune(loss, minimize=True, prior=PriorKnowledge(observations=earlier))
+    two = tune(lambda config, centre: -loss(config, centre), prior=PriorKnowledge(observations=negated))
+    assert one.trials["config"].tolist() == two.trials["config"].tolist()
+    three = tune(loss, minimize=True, initial=KNOWN, prior=PriorKnowledge(rounds=2))
+    assert three.trials["config"].tolist()[:2] == KNOWN
+
+
+@pytest.mark.ray
+def test_ray_gives_the_same_trials_and_names_what_cannot_be_pickled() -> None:
+    def own(config: dict[str, Any], rows: Any) -> float:
+        return float(-np.mean((rows - config["x"]) ** 2))
+
+    data = {"big": np.linspace(0, 1, 100_000), "small": np.array([0.3])}
+    settings = {"agents": data, "initial": KNOWN, "num_rounds": 3}
+    assert tune(own, engine="ray", **settings).trials == tune(own, **settings).trials
+    lock = threading.Lock()
+    for engine in ("ray", "flower"):
+        with pytest.raises(ConfigError) as caught:
+            tune(lambda config, _: float(lock.locked()) + config["x"], engine=engine)
+        message = str(caught.value)
+        assert "objective, agents: expected what can be pickled" in message
+        assert "lock" in message
+        assert "use engine='inline'" in message
+        assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"objective": lambda config: 1.0},
+            "objective: expected a function of two arguments, f(config, data)",
+        ),
+        ({"objective": 3}, "objective: expected a function f(config, data) that returns a number, got 3"),
+        (
+            {"objective": None},
+            "objective: expected a function f(config, data) that returns a number, got None",
+        ),
+        ({"objective": SPACE, "space": gain}, "objective, space: expected the objective first"),
+        (
+            {"space": {"x": Float(0, 1)}},
+            "space: expected a SearchSpace, got a dict; wrap it: SearchSpace({...})",
+        ),
+        ({"space": None}, "space: expected a SearchSpace, got None"),
+        ({"agents": None}, "agents: expected the agents' data"),
+        ({"agents": {}}, "agents: expected the data of at least one agent, got none"),
+        ({"agents": {1: 0, "1": 0}}, "agents: expected different names"),
+        ({"agents": {"a,b": 0}}, "without a comma, got 'a,b'"),
+        (
+            {"agents": CENTRES.values()},
+            "agents: expected the agents' data, a dict from names to data or a list",
+        ),
+        ({"agents": 0}, "agents: expected an integer >= 1, got 0"),
+        ({"minimize": "yes"}, "minimize: expected True or False, got the text 'yes'"),
+        ({"initial": KNOWN[0]}, "initial: expected a list of configurations"),
+        ({"initial": [3]}, "initial[0]: expected a dict, got 3"),
+        ({"initial": [{"x": 0.5}]}, "initial[0]: kind: expected a value because it is active, got none"),
+        ({"initial": [{**KNOWN[0], "z": 0.1}]}, "initial[0]: z: expected no value because it is inactive"),
+        ({"initial": KNOWN, "algorithm": "pf-pne"}, "initial: expected an algorithm with an initial design"),
+        (
+            {"problem": "digits-svm"},
+            "problem: expected either a problem or an objective with its space, got both",
+        ),
+        ({"options": ["num_initial"]}, 'options: expected a dict such as {"num_initial": 5}, got a list'),
+        ({"options": {"advise": "single"}}, "options: fts has no option 'advise'; did you mean advice?"),
+        ({"algorithm": gain}, "algorithm: expected a name such as 'fts', got a function"),
+        ({"engine": "rey"}, "did you mean ray?"),
+        ({"prior": "ts"}, "prior: expected PriorKnowledge(...), got the text 'ts'"),
+        ({"checkpoint": "here"}, "checkpoint: expected Checkpoint(...), got the text 'here'"),
+        ({"out": 5}, "out: expected the path of a directory, got 5"),
+        ({"on_round": 5}, "on_round: expected a function of one argument, got 5"),
+        ({"seed": -1}, "seed: expected an integer >= 0, got -1"),
+        ({"num_rounds": "3"}, "num_rounds: expected an integer >= 1, got '3'"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_with_the_remedy(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        tune(**changes)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_arguments_in_the_wrong_place_are_named() -> None:
+    with pytest.raises(
+        ConfigError, match=r"problem: .* pass your own function by name: simulate\(objective=f"
+    ):
+        simulate(gain, SPACE, CENTRES)  # type: ignore[arg-type]
+    with pytest.raises(
+        ConfigError, match=r"agents: expected the number of agents of a bundled problem, got a dict"
+    ):
+        simulate("digits-svm", "ts", CENTRES, engine="inline")
+    with pytest.raises(ConfigError, match="minimize, initial: expected them with an objective"):
+        simulate("digits-svm", minimize=True)
+
+
+def test_a_study_is_not_overwritten_unless_asked_for(tmp_path: Path) -> None:
+    first = tune(out=tmp_path)
+    (tmp_path / "privacy.md").write_text("of the first study")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"out: expected a directory without a study.*overwrite=True"):
+        tune(out=tmp_path, num_rounds=2)
+    assert Study.load(tmp_path) == first
+    second = tune(out=tmp_path, num_rounds=2, overwrite=True)
+    assert Study.load(tmp_path) == second
+    assert not (tmp_path / "privacy.md").exists()
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_run_that_fails_before_its_first_round_leaves_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="warm_start"):
+        tune(out=tmp_path / "deep" / "er", prior=PriorKnowledge(warm_start=tmp_path / "nowhere"))
+    assert list(tmp_path.iterdir()) == []
