@@ -41,7 +41,7 @@ class Display:
             disable=quiet,
         )
         self._task: TaskID | None = None
-        self._replies = self._lost = self._failed = 0
+        self._lost = self._failed = 0
         self._log = _FlowerLog(self._console, debug)
 
     def __enter__(self) -> Self:
@@ -59,23 +59,21 @@ class Display:
         """Start the bar of the next algorithm."""
         if self._task is not None:
             self._progress.stop_task(self._task)
-        self._replies = self._lost = self._failed = 0
+        self._lost = self._failed = 0
         self._task = self._progress.add_task(printable(label), total=num_rounds, done="starting")
 
     def advance(self, progress: RoundProgress) -> None:
-        """Advance the bar by one finished round."""
+        """Advance the bar by one finished round; it counts lost or refused replies and failed evaluations."""
         assert self._task is not None
-        self._replies += progress.replies
         self._lost += progress.failures + progress.refused
         self._failed += progress.failed_trials
-        counts = f"{self._replies} replies"
-        counts += f" {self._lost} lost or refused" if self._lost else ""
-        counts += f" {self._failed} evaluations failed" if self._failed else ""
+        counts = f" {self._lost} lost" if self._lost else ""
+        counts += f" {self._failed} failed" if self._failed else ""
         self._progress.update(
             self._task,
             completed=progress.server_round,
             done=f"{progress.server_round}/{progress.num_rounds or '?'} best {_score(progress.best)} "
-            f"mean {_score(progress.mean)} {counts}",
+            f"mean {_score(progress.mean)}{counts}",
         )
 
 

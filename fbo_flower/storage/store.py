@@ -264,7 +264,8 @@ class Store:
         with self.transaction():
             for number in range(version, self.kind.version):
                 if number in self.kind.upgrades:
-                    self.kind.upgrades[number](self.connection)
+                    with decoding(self.path, self.kind, f"what version {number} wrote"):
+                        self.kind.upgrades[number](self.connection)
             self._finish({"version": str(self.kind.version)})
 
     def _finish(self, texts: Mapping[str, str]) -> None:

@@ -223,10 +223,11 @@ class AgentRegistry:
             reply = replies[position]
             try:
                 if reply.has_error():
-                    raise ConfigError(f"registration: expected an answer, got an error: {reply.error.reason}")
+                    reason = " ".join(str(reply.error.reason).split())
+                    raise ConfigError(f"registration: expected an answer, got an error: {reason}")
                 registrations.append(_read_registration(nodes[position], reply.content))
             except FBOError as error:
-                self.refused[nodes[position]] = " ".join(str(error).split())[:_MAX_REASON]
+                self.refused[nodes[position]] = str(error)[:_MAX_REASON]
         self._log_refusals(before)
         return sorted(registrations, key=lambda r: (natural_key(r.agent), r.node))
 

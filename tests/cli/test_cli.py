@@ -496,7 +496,7 @@ def test_a_bar_fits_80_columns_with_its_elapsed_time(num_rounds: int | None) -> 
         display.advance(RoundProgress(25, num_rounds, -123.4567, -234.5678, 500, 300, 100, 5, 1.0))
     text = stream.getvalue()
     assert re.search(
-        r"0:00:0\d fts portfolio .* 25/(25|\?) best -123.4567 mean -234.5678 405 failures", text
+        r"0:00:0\d fts portfolio .* 25/(25|\?) best -123.4567 mean -234.5678 400 lost 5 failed", text
     ), text
 
 

@@ -180,7 +180,7 @@ def test_the_screen_shows_every_agent_and_what_is_wrong() -> None:
     assert "nothing is wrong" not in text
     blocks = text.split("agent 0  (node 1001)\n")[1].splitlines()[:5]
     assert blocks[0] == f"  fbo-flower {__version__}, flwr {version('flwr')}, Python {python_version()}"
-    assert blocks[1] == f"  space {SPACE.digest[:12]}, role -, discloses none"
+    assert blocks[1] == f"  space {SPACE.digest[:12]}, role -, discloses none (default)"
     assert blocks[2] == "  journal none, clock +0 s, answered in 0 s"
     assert blocks[3:] == ["agent ?  (node 1002)", "  no answer"]
     assert max(map(len, blocks)) <= 80

@@ -129,7 +129,7 @@ def write_other_bytes(path: Path, rng: np.random.Generator) -> None:
     table, rowid = _row(path, rng)
     column, value = _column(path, table, rng, "BLOB"), "X'050000007B7D'"
     if not column:
-        column, value = _column(path, table, rng, "TEXT"), "''"
+        column, value = _column(path, table, rng, "TEXT"), "'changed'"  # '' may be what it was
     _sql(path, f"UPDATE {table} SET {column} = {value} WHERE rowid = {rowid}")
 
 
