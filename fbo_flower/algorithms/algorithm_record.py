@@ -1,6 +1,6 @@
 """`AlgorithmRecord`: everything that the rest of the package needs to know about an algorithm.
 
-Listings, strategies, the privacy page, ledgers, plots and the README's tables derive from it. A record names
+Listings, strategies, the privacy page, ledgers, plots and `docs/algorithms.md` derive from it. A record names
 its class as text, so reading all records, which a device does for every message, imports no algorithm.
 """
 
@@ -73,7 +73,7 @@ class AlgorithmRecord:
     name : what users type, in lower case with hyphens: "dp-fts"
     home : the algorithm's class as "package.module:Class"
     summary : one line for listings
-    server_sends, agent_sends : the content of the messages, in words for the README
+    server_sends, agent_sends : the content of the messages, in words for `docs/algorithms.md`
     meanings : name in a report -> its meaning; lists every name in the algorithm's `report_schema`
     inference : what an honest-but-curious server can infer from all reports of a run
     summed : names whose values a server with secure sums sees only as a sum over agents

@@ -1,4 +1,4 @@
-"""`fbo-flower algorithms`: the algorithms with their messages and options, and the README's tables."""
+"""`fbo-flower algorithms`: the algorithms with their messages and options, and the tables of their page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LINK = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")
 def run_algorithms(
     name: Annotated[str | None, typer.Argument(help="Explain this one with its options.")] = None,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the README's tables of the algorithms of this package.")
+        bool, typer.Option("--markdown", help="Print the tables of docs/algorithms.md.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -31,7 +31,7 @@ def run_algorithms(
 
     if markdown:
         chosen = list(BUILT_IN.values()) if name is None else [find(name)]
-        typer.echo("\n".join(readme_blocks(chosen).values()), nl=False)
+        typer.echo("\n".join(page_blocks(chosen).values()), nl=False)
         return
     if name is not None:
         _show(find(name).name, _plain(find(name).summary), _details(find(name)))
@@ -89,16 +89,23 @@ def _show(name: str, summary: str, lines: Iterable[str]) -> None:
         typer.echo(f"    {line}".rstrip())
 
 
-# -- the README's tables -----------------------------------------------------------------------
+# -- the tables of docs/algorithms.md ----------------------------------------------------------
 
 
-def readme_blocks(records: Sequence[AlgorithmRecord]) -> dict[str, str]:
-    """Return the two tables of the README by the name of their place, between its two comments."""
+def page_blocks(records: Sequence[AlgorithmRecord]) -> dict[str, str]:
+    """Return the two tables of `docs/algorithms.md` by the name of their place, between its two comments.
+
+    A record names pages from the root of the repository; the tables link them from `docs/`.
+    """
     tables = {"messages": _message_table(records), "algorithms": _algorithm_table(records)}
     return {
-        place: "\n".join([f"<!-- {place}:begin -->", *lines, f"<!-- {place}:end -->", ""])
+        place: "\n".join([f"<!-- {place}:begin -->", *_from_docs(lines), f"<!-- {place}:end -->", ""])
         for place, lines in tables.items()
     }
+
+
+def _from_docs(lines: Iterable[str]) -> Iterator[str]:
+    return (line.replace("](docs/", "](") for line in lines)
 
 
 def _message_table(records: Sequence[AlgorithmRecord]) -> Iterator[str]:

@@ -238,7 +238,8 @@ def experiment(
         Path | None, typer.Option(help="Directory for tables and pictures; default: runs/experiments/NAME.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Run a small version that takes about a minute.")
+        bool,
+        typer.Option("--quick", help="Run a small version; the list of experiments says how long it takes."),
     ] = False,
     workers: Annotated[
         int | None, typer.Option(help="Number of worker processes; default: one per core.")
@@ -257,7 +258,7 @@ def experiment(
 
     if name is None:
         for key, listed in EXPERIMENTS.items():
-            _show(key, listed.summary, [])
+            _show(key, listed.summary, [f"--quick takes about {listed.quick} on two cores"])
         return
     chosen = find(name)
     if workers is not None:

@@ -25,30 +25,54 @@ class Experiment:
     Parameters
     ----------
     summary : one line for listings
+    quick : how long `--quick` takes on two cores, in words
     run : `run(directory, quick, num_workers, on_job)` returns the files it wrote; `on_job` is called with
         the name of the stage, the number of its finished jobs and the number of all its jobs
     """
 
     summary: str
+    quick: str
     run: Runner
 
 
 EXPERIMENTS: dict[str, Experiment] = {
-    "co-kg": Experiment("Co-KG and its comparators on two functions and two networks", co_kg.run),
-    "dp-fts": Experiment("Differential privacy on landmine: gain at several noise levels", private.run),
-    "families": Experiment("All algorithms on the same problems with the same budget", families.run),
-    "fts-landmine": Experiment("FTS on 29 landmine fields, each in turn the target", landmine.run),
+    "co-kg": Experiment(
+        "Co-KG and its comparators on two functions and two networks", "30 seconds", co_kg.run
+    ),
+    "dp-fts": Experiment(
+        "Differential privacy on landmine: gain at several noise levels", "10 seconds", private.run
+    ),
+    "families": Experiment(
+        "All algorithms on the same problems with the same budget", "10 seconds", families.run
+    ),
+    "fts-landmine": Experiment(
+        "FTS on 29 landmine fields, each in turn the target", "40 seconds", landmine.run
+    ),
     "fts-messages": Experiment(
-        "FTS, RGPE and TAF on landmine: message size, time and growing observations", messages.run
+        "FTS, RGPE and TAF on landmine: message size, time and growing observations",
+        "30 seconds",
+        messages.run,
     ),
-    "fts-related": Experiment("FTS when half of the agents are unrelated, and what P_N learns", related.run),
-    "fts-synthetic": Experiment("FTS on functions drawn from a Gaussian process", synthetic.run),
-    "pne": Experiment("PF-PNE, its racing variant and six comparators: cumulative regret", pne.run),
-    "rfms": Experiment("RFMS: all methods on tabulated sites, their volumes and shipped models", rfms.run),
+    "fts-related": Experiment(
+        "FTS when half of the agents are unrelated, and what P_N learns", "40 seconds", related.run
+    ),
+    "fts-synthetic": Experiment(
+        "FTS on functions drawn from a Gaussian process", "40 seconds", synthetic.run
+    ),
+    "pne": Experiment(
+        "PF-PNE, its racing variant and six comparators: cumulative regret", "50 seconds", pne.run
+    ),
+    "rfms": Experiment(
+        "RFMS: all methods on tabulated sites, their volumes and shipped models", "20 seconds", rfms.run
+    ),
     "robustness": Experiment(
-        "Honest agents among liars: FTS, Co-KG and PF-PNE compared with tuning alone", robustness.run
+        "Honest agents among liars: FTS, Co-KG and PF-PNE compared with tuning alone",
+        "4 minutes",
+        robustness.run,
     ),
-    "warm-start": Experiment("Landmine fields that start from the messages of other fields", warm_start.run),
+    "warm-start": Experiment(
+        "Landmine fields that start from the messages of other fields", "10 seconds", warm_start.run
+    ),
 }
 
 

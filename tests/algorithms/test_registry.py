@@ -23,7 +23,7 @@ from fbo_flower.algorithms.registry import BUILT_IN, PluginWarning, find, lookup
 from fbo_flower.attacks import ATTACKS
 from fbo_flower.attacks import find as find_attack
 from fbo_flower.cli import main as cli
-from fbo_flower.cli.algorithms import readme_blocks
+from fbo_flower.cli.algorithms import page_blocks
 from fbo_flower.clients import TuningAgent
 from fbo_flower.errors import ConfigError
 from fbo_flower.strategies import STRATEGIES, TuningStrategy
@@ -153,11 +153,11 @@ def test_names_that_do_not_exist_are_errors_as_everywhere() -> None:
             module.Nope  # noqa: B018  # asking is the test
 
 
-def test_the_readme_holds_the_tables_of_the_records() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for place, block in readme_blocks(list(BUILT_IN.values())).items():
-        assert block in readme, (
-            f"README.md: the table between <!-- {place}:begin --> and <!-- {place}:end --> is not the one "
+def test_the_page_of_algorithms_holds_the_tables_of_the_records() -> None:
+    page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    for place, block in page_blocks(list(BUILT_IN.values())).items():
+        assert block in page, (
+            f"docs/algorithms.md: the table after <!-- {place}:begin --> is not the one "
             "that `fbo-flower algorithms --markdown` prints; put that there"
         )
 

@@ -1,0 +1,208 @@
+"""The tables of `docs/reference.md`, from the commands, the docstrings and the app's settings.
+
+`python -m fbo_flower.cli.reference docs/reference.md` renews them in place. They stand between comments
+`<!-- PLACE:begin -->` and `<!-- PLACE:end -->`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import typer
+from typer.utils import get_params_from_function
+
+from fbo_flower.clients.operator import Operator
+from fbo_flower.clients.site_options import SiteOptions
+from fbo_flower.errors import ConfigError
+
+# the modules whose names users import
+MODULES = ("", "simulation", "study", "strategies", "clients", "models", "storage", "errors")
+# keys of `node_config` that no class of options holds
+NODE_KEYS = {
+    "agent": ("", "name of the agent, unique in the federation; without it `partition-id` is the name"),
+    "partition-id": ("", "the node's number, for apps that share out a public data set; Flower sets it"),
+    "num-partitions": ("", "number of nodes, for the same apps; Flower sets it"),
+    "journal": ("", "file of the agent's memory; without it the agent forgets when its SuperNode ends"),
+    "data": ("", "file with the node's data, for apps that read it with `data_file(context)`"),
+    "model": ("", "in an app of `fbo-flower new`: file for the model that the node trains at the end"),
+    "role": ("", "`rfms`: openbox, curator or lockbox"),
+}
+_SETTING = re.compile(r"^([\w-]+) = (.+?) *# (.+)$")
+
+
+def reference_blocks(pyproject: Path) -> dict[str, str]:
+    """Return the tables by the name of their place.
+
+    Parameters
+    ----------
+    pyproject : the file that declares the settings of the bundled app
+    """
+    from fbo_flower.cli.main import app
+
+    tables = {
+        "python": _python(),
+        "commands": _commands(typer.main.get_command(app)),
+        "run-config": _run_config(pyproject),
+        "node-config": _node_config(),
+        "site-options": _options_of(SiteOptions),
+    }
+    return {
+        place: "\n".join([f"<!-- {place}:begin -->", *lines, f"<!-- {place}:end -->", ""])
+        for place, lines in tables.items()
+    }
+
+
+def renew(page: Path) -> None:
+    """Replace the tables of a page by the current ones; ConfigError if the page has no place for one."""
+    text = page.read_text(encoding="utf-8")
+    for place, block in reference_blocks(page.resolve().parents[1] / "pyproject.toml").items():
+        pattern = rf"<!-- {place}:begin -->\n.*?<!-- {place}:end -->\n"
+        if not re.search(pattern, text, re.DOTALL):
+            raise ConfigError(f"{page}: expected the comments <!-- {place}:begin --> and :end, found none")
+        text = re.sub(pattern, block.replace("\\", r"\\"), text, flags=re.DOTALL)
+    page.write_text(text, encoding="utf-8")
+
+
+# -- Python ------------------------------------------------------------------------------------
+
+
+def _python() -> Iterator[str]:
+    """Yield the public names of each module with the first line of their docstrings."""
+    for room in MODULES:
+        module = importlib.import_module(f"fbo_flower.{room}".rstrip("."))
+        yield from (f"### `{module.__name__}`", "", "| name | what it is |", "|---|---|")
+        for name in _public(module):
+            value = getattr(module, name)
+            if inspect.isclass(value) or inspect.isfunction(value):
+                yield f"| `{name}` | {_first_paragraph(value)} |"
+        yield ""
+
+
+def _first_paragraph(value: object) -> str:
+    return _cell((inspect.getdoc(value) or "").partition("\n\n")[0])
+
+
+def _public(module: Any) -> list[str]:
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    own = [
+        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    ]
+    return [name for name in own if not name.startswith("_")]
+
+
+# -- commands ----------------------------------------------------------------------------------
+
+
+def _commands(group: Any, prefix: str = "fbo-flower") -> Iterator[str]:
+    """Yield every command with its options, groups of commands included."""
+    for name, command in sorted(group.commands.items()):
+        title = f"{prefix} {name}"
+        if hasattr(command, "commands"):
+            yield from _commands(command, title)
+            continue
+        text = (command.help or "").strip().partition("\n\n")[0]
+        yield from (
+            f"### `{title}`",
+            "",
+            fill(" ".join(text.split()), 100),
+            "",
+            "| argument or option | default | meaning |",
+        )
+        yield "|---|---|---|"
+        declared = get_params_from_function(inspect.unwrap(command.callback))
+        for parameter in command.params:
+            if parameter.name != "help":  # the help of an argument gets lost between typer and newer click
+                yield _parameter(parameter, declared[parameter.name].default.help)
+        yield ""
+
+
+def _parameter(parameter: Any, meaning: str | None) -> str:
+    if parameter.param_type_name == "argument":
+        shown = f"`{parameter.name.upper()}`"
+    else:
+        shown = ", ".join(f"`{option}`" for option in parameter.opts)
+    default = parameter.default
+    if parameter.required:
+        default = "required"
+    elif default is None or isinstance(default, bool) or default in {(), ""} or default == []:
+        default = ""
+    else:
+        default = f"`{default}`"
+    return f"| {shown} | {default} | {_cell(meaning or '')} |"
+
+
+# -- configuration -----------------------------------------------------------------------------
+
+
+def _run_config(pyproject: Path) -> Iterator[str]:
+    """Yield the settings of the bundled app with their defaults and comments."""
+    section = pyproject.read_text(encoding="utf-8").partition("[tool.flwr.app.config]\n")[2]
+    yield from ("| key | default | meaning |", "|---|---|---|")
+    for line in section.partition("\n\n")[0].splitlines():
+        found = _SETTING.match(line)
+        if found is None:
+            raise ConfigError(f"{pyproject}: expected `key = value  # meaning`, got {line!r}")
+        yield f"| `{found[1]}` | `{found[2].strip()}` | {_cell(found[3])} |"
+
+
+def _node_config() -> Iterator[str]:
+    """Yield the keys that every agent reads from `node_config`."""
+    yield from ("| key | default | meaning |", "|---|---|---|")
+    for key, (default, meaning) in NODE_KEYS.items():
+        yield f"| `{key}` | {default} | {_cell(meaning)} |"
+    yield from _rows(Operator, without=("chosen_by",))
+
+
+def _options_of(options: type[Any]) -> Iterator[str]:
+    yield from ("| key | default | meaning |", "|---|---|---|")
+    yield from _rows(options)
+
+
+def _rows(options: type[Any], without: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield a row per field of a dataclass of options; its docstring says what each means."""
+    meanings = _meanings(options)
+    for field in fields(options):
+        if field.name not in without:
+            yield f"| `{field.name}` | {_default(field.default)} | {_cell(meanings[field.name])} |"
+
+
+def _default(value: object) -> str:
+    if value in {"", frozenset()}:
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _meanings(options: type[Any]) -> Mapping[str, str]:
+    """Return field -> meaning, from the section Parameters of a NumPy-style docstring."""
+    section = (inspect.getdoc(options) or "").partition("Parameters\n----------\n")[2].partition("\n\n")[0]
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in section.splitlines():
+        if not line.startswith(" "):
+            head, _, line = line.partition(" : ")  # noqa: PLW2901  # the rest of the line is the meaning
+            names = [name.strip() for name in head.split(",")]
+        for name in names:
+            found[name] = f"{found.get(name, '')} {line.strip()}".strip()
+    return found
+
+
+def _cell(text: str) -> str:
+    r"""Return a text that fits into a cell of a Markdown table.
+
+    >>> _cell("one or\n  two | three")
+    'one or two \\| three'
+    """
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    renew(Path(sys.argv[1]))

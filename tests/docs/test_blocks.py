@@ -1,0 +1,187 @@
+"""Every block of the first pages runs: README, start, choose and troubleshooting.
+
+A block's language may be followed by a tag. `install`: needs a package index and is only compared with
+`pyproject.toml`. `wrong`: ends in the error that the next block quotes. `docs/deploy.md` has a
+test of its own in `tests/e2e`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Context, RecordDict
+
+from fbo_flower.cli.flower_cli import FlowerCLI, RunStatus
+from fbo_flower.cli.main import run
+from fbo_flower.cli.submission import parse
+from fbo_flower.errors import FBOError
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.study import Study
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/start.md", "docs/choose.md", "docs/troubleshooting.md")
+TAGS = {"", "install", "wrong"}
+# a page may show more agents and rounds than a test needs
+SMALLER = {"--agents": "3", "--rounds": "2"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block: its language, its tag, and its text."""
+
+    language: str
+    tag: str
+    text: str
+
+
+def blocks(page: str) -> list[Block]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.findall(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    return [Block(*parts) for parts in found]
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command, without its name."""
+    for line in text.replace("\\\n", " ").splitlines():
+        name, *words = shlex.split(line, comments=True)
+        assert name == "fbo-flower", f"expected a command of fbo-flower, got {line!r}; tag the block install"
+        yield words
+
+
+def smaller(words: list[str]) -> list[str]:
+    """Return a command with at most the agents and rounds that a test needs, in this process."""
+    if words[0] != "simulate":
+        return words
+    words = [SMALLER.get(before, word) for before, word in zip(["", *words], words, strict=False)]
+    return words if "--resume" in words else [*words, "--engine", "inline"]
+
+
+@pytest.fixture
+def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
+    (tmp_path / "flower").mkdir()
+    (tmp_path / "flower" / "config.toml").write_text(
+        '[superlink]\ndefault = "local"\n[superlink.local]\naddress = ":local:"\n'
+        '[superlink.deploy]\naddress = "127.0.0.1:8000"\n'
+    )
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Run what `fbo-flower run` submits in this process; `tests/app` and `tests/e2e` use Flower's runtime."""
+    found: list[str] = []
+
+    def submit(self: FlowerCLI, app: str, run_config: Sequence[str], federation_config: Sequence[str]) -> str:
+        found.append(app)
+        package = Path(app).name.replace("-", "_")
+        defaults = tomllib.loads((Path(app) / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+        config = {**defaults, **parse(run_config, "--run-config")}
+        num_nodes = parse(federation_config, "--federation-config")["num-supernodes"]
+        monkeypatch.syspath_prepend(app)
+        client = importlib.import_module(f"{package}.client_app")
+        server = importlib.import_module(f"{package}.server_app")
+        grid = InProcessGrid(client.app, num_nodes, run_config=config)
+        server.app(grid, Context(1, 0, {}, RecordDict(), config))
+        return "1"
+
+    def status(self: FlowerCLI, run_id: str) -> RunStatus:
+        return RunStatus("finished:completed", "")
+
+    monkeypatch.setattr(FlowerCLI, "submit", submit)
+    monkeypatch.setattr(FlowerCLI, "stream", lambda self, run_id: None)
+    monkeypatch.setattr(FlowerCLI, "status", status)
+    monkeypatch.setattr("fbo_flower.cli.run.check_simulation", lambda connection: None)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.usefixtures("_place")
+def test_the_blocks_of_a_page_run_in_their_order(
+    page: str, submitted: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    names: dict[str, Any] = {"__name__": page}
+    found = blocks(page)
+    for number, block in enumerate(found):
+        if block.tag == "wrong":
+            expected = found[number + 1]
+            assert expected.language == "text", "the error stands behind the mistake"
+            message = error_of(block, names, capsys)
+            assert expected.text.strip() in message, f"{block.text}\n{message}"
+        elif block.language == "python":
+            exec(compile(block.text, f"{page}, block {number}", "exec"), names)
+        elif block.language == "bash" and block.tag != "install":
+            for words in commands(block.text):
+                assert run(smaller(words)) == 0, f"{words}\n{capsys.readouterr()}"
+    assert len(submitted) == sum("fbo-flower run" in block.text for block in found if not block.tag)
+
+
+def error_of(block: Block, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a mistake and return its error, which is one line."""
+    capsys.readouterr()
+    if block.language == "python":
+        with pytest.raises(FBOError) as caught:
+            exec(compile(block.text, "mistake", "exec"), names)
+        return str(caught.value)
+    (words,) = commands(block.text)
+    assert run(words) != 0
+    _, error = capsys.readouterr()
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    return error
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_one_that_is_run_or_compared(page: str) -> None:
+    for block in blocks(page):
+        assert block.tag in TAGS
+        assert block.language in {"python", "bash", "text"}
+        assert block.language != "text" or not block.tag
+
+
+def test_the_page_of_errors_has_at_least_ten_that_are_tried() -> None:
+    assert sum(block.tag == "wrong" for block in blocks("docs/troubleshooting.md")) >= 10
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_installed_exists(page: str) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for block in blocks(page):
+        for names in re.findall(r"\.\[([\w,]+)\]", block.text) if block.tag == "install" else ():
+            assert set(names.split(",")) <= set(extras)
+        assert "pip install fbo-flower" not in block.text, "it is on no package index yet"
+
+
+def test_start_leaves_the_files_that_it_lists(tmp_path: Path) -> None:
+    """The study of the page is that of a fresh process: nothing but the page's own blocks was run before."""
+    text = "\n".join(block.text for block in blocks("docs/start.md")[:3] if block.language == "python")
+    (tmp_path / "first.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "first.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    listed = re.findall(r"`([\w*/.]+)`", "".join(re.findall(r"^\| (`.*?) \|", start(), re.MULTILINE)))
+    for file in (tmp_path / "runs" / "first").iterdir():
+        assert file.name in listed or f"{file.name}/*.npz" in listed, file
+    for line in (
+        "Registered 3 agents, search space a89fd693f19c",
+        "[round 2/5] best 0.",
+        "Best value 0.",
+        "has ended: 5 rounds",
+    ):
+        assert line in done.stderr
+    assert len(Study.load(tmp_path / "runs" / "first").best) == 3
+
+
+def start() -> str:
+    return (ROOT / "docs" / "start.md").read_text(encoding="utf-8")

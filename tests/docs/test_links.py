@@ -1,0 +1,75 @@
+"""Links between the pages lead somewhere: the file exists, and so does the heading."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/README.md")],
+)
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`[^`]*`")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_WIDTH = 100
+WRAPPED = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/README.md", "docs/start.md", "docs/choose.md",
+           "docs/troubleshooting.md", "docs/algorithms.md", "docs/results/demo.md")  # fmt: skip
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    text = _FENCED.sub("", page.read_text(encoding="utf-8"))
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        plain = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading)
+        anchor = re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
+        number = 0
+        while (name := f"{anchor}-{number}" if number else anchor) in found:
+            number += 1
+        found.add(name)
+    return frozenset(found)
+
+
+def links(page: Path) -> list[str]:
+    """Return the links of a page, without what stands in code."""
+    return _LINK.findall(_CODE.sub("", _FENCED.sub("", page.read_text(encoding="utf-8"))))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), f"{link}: no such file"
+        assert target.is_relative_to(ROOT), f"{link}: outside of the repository"
+        if anchor:
+            assert anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_every_page_is_listed() -> None:
+    """A reader who begins at the list of pages, and follows links, reaches every page."""
+    seen, ahead = set(), [ROOT / "docs" / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        for link in links(page):
+            target = (page.parent / link.partition("#")[0]).resolve()
+            if "://" not in link and target.is_file():
+                ahead.append(target)
+    assert set((ROOT / "docs").rglob("*.md")) <= seen
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_prose_is_wrapped(name: str) -> None:
+    text = _FENCED.sub("", (ROOT / name).read_text(encoding="utf-8"))
+    for line in text.splitlines():
+        assert len(line) <= _WIDTH or line.startswith(("|", "![")), line
