@@ -1,14 +1,15 @@
-"""The server's record of each agent's trials, and of the content of its last task."""
+"""The server's record of each agent's trials, of who answers, and of the content of its last task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fbo_flower.algorithms.records import Report
 
 Content = TypeVar("Content")
+MAX_MISSED = 3  # the end of a run is not delayed for an agent that left this many tasks in a row unanswered
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,57 @@ class Progress:
         """Return the progress with the trials of `reports` counted."""
         ends = {agent: report.trial + report.num_trials for agent, report in reports.items()}
         return Progress({**self.next_trial, **{a: max(end, self.of(a)) for a, end in ends.items()}})
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """Which agents answer their tasks.
+
+    An agent that left its last task unanswered is silent. A shared stage does not wait for silent agents, but
+    they still get tasks. The first valid report ends the silence.
+
+    Parameters
+    ----------
+    asked : agents with a task in the open half-round
+    missed : silent agent -> how many tasks in a row it left unanswered
+    """
+
+    asked: tuple[str, ...] = ()
+    missed: Mapping[str, int] = field(default_factory=dict)
+
+    def ask(self, agents: Iterable[str]) -> Attendance:
+        """Return the record with the agents that get a task now."""
+        return Attendance(tuple(agents), self.missed)
+
+    def tell(self, reports: Iterable[str]) -> Attendance:
+        """Return the record after a half-round in which the agents `reports` answered."""
+        answered = set(reports)
+        missed = {agent: number for agent, number in self.missed.items() if agent not in answered}
+        for agent in self.asked:
+            if agent not in answered:
+                missed[agent] = missed.get(agent, 0) + 1
+        return Attendance((), missed)
+
+    def is_silent(self, agent: str) -> bool:
+        """Return whether an agent left its last task unanswered.
+
+        Its next report may be about that earlier task. The server then knows only that it made trials.
+        """
+        return agent in self.missed
+
+    def responsive(self, agents: Iterable[str]) -> list[str]:
+        """Return the agents that are not silent, in the given order."""
+        return [agent for agent in agents if agent not in self.missed]
+
+    def is_over(self, agents: Sequence[str], progress: Progress, budget: int) -> bool:
+        """Return whether all agents have spent their budget, or are silent while the others have.
+
+        If all agents fall silent after the first trial, the run waits for one of them.
+        """
+        spent = [progress.of(agent) >= budget for agent in agents]
+        gone = [self.missed.get(agent, 0) >= MAX_MISSED for agent in agents]
+        begun = any(progress.of(agent) > 0 for agent in agents)
+        return all(s or g for s, g in zip(spent, gone, strict=True)) and (any(spent) or not begun)
 
 
 def once_per_trial(

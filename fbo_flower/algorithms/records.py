@@ -149,7 +149,8 @@ class Outcome:
     failures : id of a row's first trial -> reason, where an evaluation failed
     counts : `(q,)`, successful evaluations of the row; None: every row is one evaluation
     spans : `(q,)`, trials of the row, failed ones included; None: one in every row
-    squares : `(q,)`, sum of the squared values; None if the query had no repeats
+    deviations : `(q,)`, sum of the squared deviations of the values from their mean; None if the query had no
+        repeats
     measures : name -> `(q,)`, other measurements, for instance the number of rows of data
     artifact : `(n,)` uint8, the packed model that was trained; None: no model was trained
     """
@@ -160,7 +161,7 @@ class Outcome:
     failures: Mapping[int, str] = field(default_factory=dict)
     counts: IntArray | None = None
     spans: IntArray | None = None
-    squares: Array | None = None
+    deviations: Array | None = None
     measures: Mapping[str, Array] = field(default_factory=dict)
     artifact: AnyArray | None = None
 

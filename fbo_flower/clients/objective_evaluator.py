@@ -44,7 +44,7 @@ class ObjectiveEvaluator:
         points = self.space.snap(query.points)
         spans = np.ones(len(points), dtype=np.int64) if query.repeats is None else query.repeats
         trials = first_trial + np.cumsum(spans) - spans
-        values, squares = np.full(len(points), np.nan), np.zeros(len(points))
+        values, deviations = np.full(len(points), np.nan), np.zeros(len(points))
         counts, failures = np.zeros(len(points), dtype=np.int64), {}
         replay = self.context.replay
         for i, (point, trial, span) in enumerate(zip(points, trials.tolist(), spans.tolist(), strict=True)):
@@ -60,10 +60,10 @@ class ObjectiveEvaluator:
                     WARNING, "agent %s, trial %d failed: %s%s",
                     self.context.agent, trial, row.failure, self.tracebacks.pop(trial, ""),
                 )  # fmt: skip
-            values[i], counts[i], squares[i] = row.value, row.count, row.square
+            values[i], counts[i], deviations[i] = row.value, row.count, row.square
         if query.repeats is None:
             return Outcome(points, values, trials, failures)
-        return Outcome(points, values, trials, failures, counts, spans, squares)
+        return Outcome(points, values, trials, failures, counts, spans, deviations)
 
     def arrays(self) -> Mapping[str, AnyArray]:
         """Return the cache as arrays; none without a cache."""
@@ -78,7 +78,8 @@ class ObjectiveEvaluator:
         if len(observed) == 0:
             return Evaluation(trial, point, float("nan"), 0, span, 0.0, reason)
         with np.errstate(over="ignore"):  # the square of a huge value is infinite
-            value, square = float(np.mean(observed)) + 0.0, float(np.sum(np.square(observed)))  # no -0.0
+            value = float(np.mean(observed)) + 0.0  # no -0.0
+            square = float(np.sum(np.square(observed - value)))
         return Evaluation(trial, point, value, len(observed), span, square, reason)
 
     def _observe(self, config: dict[str, Any], trial: int, span: int) -> tuple[Array, str]:

@@ -64,7 +64,7 @@ class Evaluation:
     point : `(D,)` in the unit cube
     value : mean over the successful evaluations; NaN if all failed. SQLite does not keep the sign of a zero
     count, span : number of successful evaluations, and number of trials in this row
-    square : sum of the squared values
+    square : sum of the squared deviations of the values from their mean
     failure : error message of the first failure; "" if none failed
     measures : additional metrics by name
     artifact : bytes that the evaluation returned beside its value, e.g. a model

@@ -68,13 +68,18 @@ class RoundLoop:
         self._run_final_exchanges(grid, server_round)
 
     def choose_agents(self, grid: Grid, server_round: int) -> list[str]:
-        """Return the agents of a round: all connected ones, or a fraction of them, drawn anew each round."""
+        """Return the agents of a round: all connected ones, or a fraction of them, drawn anew each round.
+
+        Agents that have not replied for some rounds rest (`StudyRun.due`), unless all agents do, or a quorum
+        ends the rounds early.
+        """
         present, fraction = self.run.registry.present(grid.get_node_ids()), self.settings.fraction
         if fraction < 1.0 and present:
             rng = generator(self.run.seed, "server", "cohort", server_round)
             size = max(1, round(fraction * len(present)))
             present = [present[i] for i in np.sort(rng.choice(len(present), size, replace=False))]
-        return present
+        due = self.run.due(present, server_round) if self.settings.quorum == 1.0 else present
+        return due or present
 
     def _run_round(self, grid: Grid, server_round: int, num_rounds: int | None) -> RoundProgress:
         run = self.run

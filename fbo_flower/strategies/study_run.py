@@ -40,6 +40,8 @@ from fbo_flower.strategies.replies import NO_REPLY, Reply, from_event, tasks_dig
 from fbo_flower.wire.flower_records import count_bytes, to_records
 
 MAX_REASON = 300  # characters of a reason in the log
+_SILENT_ROUNDS = 3  # silent rounds in a row after which an agent is asked less often
+_LONGEST_REST = 8  # rounds between two tasks of a silent agent
 _MESSAGE_TYPES = {
     Phase.TRAIN: MessageType.TRAIN,
     Phase.EVALUATE: MessageType.EVALUATE,
@@ -88,6 +90,7 @@ class StudyRun:
     checked : agent -> the decoded report, or the error in its reply; replies are checked as they arrive,
         while other agents still work
     unanswered : agent and phase -> the last task, if it was not answered with a valid report
+    silence : agent that sent no reply to its last task -> number of such rounds in a row, and the last one
     closed : half-round that has ended -> whether it had tasks
     interrupted : the half-round in which the run was interrupted; None: it was between two
     open_round : number of the open round; 0: no round is open
@@ -108,6 +111,7 @@ class StudyRun:
     replies: dict[str, Reply] = field(default_factory=dict)
     checked: dict[str, CheckedReply | WireError] = field(default_factory=dict)
     unanswered: dict[tuple[str, Phase], Task] = field(default_factory=dict)
+    silence: dict[str, tuple[int, int]] = field(default_factory=dict)
     closed: dict[tuple[Phase, int], bool] = field(default_factory=dict)
     interrupted: tuple[Phase, int] | None = None
     open_round: int = 0
@@ -170,6 +174,7 @@ class StudyRun:
                 reports[sent.agent] = replace(report, arrays={}, values={}) if sent.late else report
                 self.unanswered.pop((sent.agent, phase), None)
         self.state = self.algorithm.tell(self.state, phase, reports)
+        self._note_silence(server_round)
         self.closed[phase, server_round] = True
         self.replies, self.checked, self.interrupted = {}, {}, None
         self._write(Event("tell", server_round, phase, values={"missing": missing.reason}))
@@ -182,6 +187,26 @@ class StudyRun:
         self.open_round = 0
         self._write(Event("round", server_round, values={"seconds": progress.seconds}))
         return progress
+
+    def due(self, agents: Sequence[str], server_round: int) -> list[str]:
+        """Return the agents without those that rest because they have sent no reply for three rounds or more.
+
+        A round waits for silent agents until its timeout. An agent that was silent for three rounds in a row
+        is asked again in the second round after the last one, then in the fourth, then in every eighth.
+        """
+        return [agent for agent in agents if server_round >= self._next_round(agent)]
+
+    def _next_round(self, agent: str) -> int:
+        number, last = self.silence.get(agent, (0, 0))
+        return last + (
+            min(2 ** (number - _SILENT_ROUNDS + 1), _LONGEST_REST) if number >= _SILENT_ROUNDS else 0
+        )
+
+    def _note_silence(self, server_round: int) -> None:
+        for sent in self.sent:
+            number, last = self.silence.pop(sent.agent, (0, 0))
+            if sent.agent not in self.replies:
+                self.silence[sent.agent] = number + (last != server_round), server_round
 
     # -- journal and resume ----------------------------------------------------------------------
 

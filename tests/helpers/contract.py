@@ -114,7 +114,7 @@ class Agent:
         points = self.space.snap(query.points)
         spans = np.ones(len(points), dtype=np.int64) if query.repeats is None else query.repeats
         trials = first + np.cumsum(spans) - spans
-        values, squares, failures = np.full(len(points), np.nan), np.zeros(len(points)), {}
+        values, deviations, failures = np.full(len(points), np.nan), np.zeros(len(points)), {}
         counts = np.zeros(len(points), dtype=np.int64)
         every: list[tuple[np.ndarray, float, int]] = []
         reasons: dict[int, str] = {}
@@ -134,7 +134,8 @@ class Agent:
             counts[i] = len(seen)
             if seen:
                 with np.errstate(over="ignore"):
-                    values[i], squares[i] = np.mean(seen), np.sum(np.square(seen))
+                    values[i] = np.mean(seen)
+                    deviations[i] = np.sum(np.square(seen - values[i]))
         rows = (np.array(column) for column in zip(*every, strict=True))
         if task.num_trials:
             self.log = self.log.extend(Outcome(*rows, reasons))
@@ -144,7 +145,7 @@ class Agent:
             return Outcome(points, values, trials, failures, measures=measures, artifact=model)
         if query.repeats is None:
             return Outcome(points, values, trials, failures)
-        return Outcome(points, values, trials, failures, counts, spans, squares)
+        return Outcome(points, values, trials, failures, counts, spans, deviations)
 
 
 @dataclass

@@ -8,8 +8,9 @@ Messages. To agents: the seed of the arms, the active arms and the pulls wanted 
 with the best merged mean. To the server: a mean and a count per active arm, and how many pulls are still to
 be made.
 
-The mean of an arm leaves out agents that did not pull it. An agent that returns takes part in the current
-phase. A failed pull uses up a trial but does not count as a pull of the arm.
+The mean of an arm leaves out agents that did not pull it. A phase does not wait for agents that left their
+last task unanswered. An agent that returns takes part in the current phase. A failed pull uses up a trial but
+does not count as a pull of the arm.
 
 [Shi2021] Shi, Shen. Federated multi-armed bandits. AAAI 2021.
 """
@@ -26,7 +27,7 @@ from fbo_flower.algorithms.bandits import arms
 from fbo_flower.algorithms.bandits.base import Bandit, check_most, in_order
 from fbo_flower.algorithms.bandits.fed1_agent import session
 from fbo_flower.algorithms.options import check_number
-from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import (
     AgentState,
     Array,
@@ -56,6 +57,7 @@ class Fed1State:
     phase : number of the current phase, from 0
     means, counts : agent -> its statistics of all arms, `(K,)`
     owed : agent -> pulls that it has still to make in this phase
+    attendance : which agents answer their tasks
     """
 
     agents: tuple[str, ...]
@@ -67,6 +69,7 @@ class Fed1State:
     means: Mapping[str, Array] = field(default_factory=dict)
     counts: Mapping[str, IntArray] = field(default_factory=dict)
     owed: Mapping[str, int] = field(default_factory=dict)
+    attendance: Attendance = field(default_factory=Attendance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +125,7 @@ class Fed1UCB(Bandit[Fed1State]):
             most = min(owed, self.budget - trial, self.max_evaluations_per_round)
             if most > 0:  # otherwise the agent waits for the others
                 tasks[agent] = Task(phase, server_round, trial, most, {"arms": state.active}, values)
-        return state, tasks
+        return replace(state, attendance=state.attendance.ask(tasks)), tasks
 
     def tell(self, state: Fed1State, phase: Phase, reports: Mapping[str, Report]) -> Fed1State:
         means, counts, owed = dict(state.means), dict(state.counts), dict(state.owed)
@@ -136,11 +139,12 @@ class Fed1UCB(Bandit[Fed1State]):
                 owed[agent] = int(np.sum(report.arrays["owed"]))
         progress = state.progress.advance(reports)
         return replace(
-            state, progress=progress, means=in_order(means), counts=in_order(counts), owed=in_order(owed)
-        )
+            state, progress=progress, means=in_order(means), counts=in_order(counts), owed=in_order(owed),
+            attendance=state.attendance.tell(reports),
+        )  # fmt: skip
 
     def finished(self, state: Fed1State) -> bool:
-        return all(state.progress.of(agent) >= self.budget for agent in state.agents)
+        return state.attendance.is_over(state.agents, state.progress, self.budget)
 
     def _merged(self, state: Fed1State) -> elimination.Merged:
         """Return the statistics of the active arms over the agents that pulled them."""
@@ -149,10 +153,11 @@ class Fed1UCB(Bandit[Fed1State]):
         return elimination.merge(means, [state.counts[agent][state.active] for agent in agents])
 
     def _close_phase(self, state: Fed1State, waiting: Sequence[str]) -> Fed1State:
-        """Eliminate arms, once all waiting agents have made their pulls [Shi2021, Alg. 1]."""
+        """Eliminate arms, once all waiting agents that answer have made their pulls [Shi2021, Alg. 1]."""
+        waiting = state.attendance.responsive(waiting)
         if not state.owed or len(state.active) == 1 or any(state.owed.get(a, 1) > 0 for a in waiting):
             return state
-        if not waiting:  # the budget ended within this phase
+        if not waiting:  # the budget ended within this phase, or nobody answers now
             return state
         merged = self._merged(state)
         known = merged.num_clients > 0

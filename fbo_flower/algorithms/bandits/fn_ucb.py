@@ -11,7 +11,8 @@ weights. To the server, at an exchange: the agent's own `sum g g^T`, `sum r g`, 
 while it is trained. Matrices are sent as triangles; the server computes the inverses. The last entry of `sum
 r g` is the sum of an agent's rewards, so after one pull it is the value itself.
 
-An agent that drops out stays in the sums with its last report. A failed pull uses up a trial and counts as
+An agent that drops out stays in the sums with its last report. An exchange does not wait for agents that left
+their last task unanswered. A failed pull uses up a trial and counts as
 the agent's worst mean so far.
 
 [Dai2023] Dai, Shu, Verma, Fan, Low, Jaillet. Federated neural bandits. ICLR 2023.
@@ -36,7 +37,7 @@ from fbo_flower.algorithms.bandits.fn_agent import (
     triangle,
 )
 from fbo_flower.algorithms.options import check_number
-from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -69,6 +70,7 @@ class FNState:
     exchanges : number of exchanges so far
     merged : mean inverse (a triangle) and mean weights of the last exchange that had them
     synced : agent -> number of the last exchange whose sums it received
+    attendance : which agents answer their tasks
     """
 
     agents: tuple[str, ...]
@@ -83,6 +85,7 @@ class FNState:
     exchanges: int = 0
     merged: Mapping[str, Array] = field(default_factory=dict)
     synced: Mapping[str, int] = field(default_factory=dict)
+    attendance: Attendance = field(default_factory=Attendance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,18 +153,23 @@ class FNUCB(Bandit[FNState]):
         if phase is not Phase.TRAIN:
             return state, {}
         waiting = [agent for agent in present if state.progress.of(agent) < self.budget]
-        late = [agent for agent in waiting if agent not in state.fresh and state.progress.of(agent) > 0]
+        late = [
+            agent
+            for agent in state.attendance.responsive(waiting)
+            if agent not in state.fresh and state.progress.of(agent) > 0
+        ]
         if state.fresh and late and not state.asked:
             last = max(state.progress.next_trial.values())
             tasks = {}
-            for agent in late:  # an agent whose last report was lost also has a pull to report
+            for agent in late:  # an agent that was absent also has a pull to report
                 task = self._task(state, agent, server_round)
                 pulls = min(1, last - task.trial)
                 tasks[agent] = replace(task, num_trials=pulls, values={**task.values, "send": True})
-            return replace(state, asked=True), tasks
+            return replace(state, asked=True, attendance=state.attendance.ask(tasks)), tasks
         if state.fresh:
             state = self._exchange(state)
-        return state, {agent: self._task(state, agent, server_round) for agent in waiting}
+        tasks = {agent: self._task(state, agent, server_round) for agent in waiting}
+        return replace(state, attendance=state.attendance.ask(tasks)), tasks
 
     def tell(self, state: FNState, phase: Phase, reports: Mapping[str, Report]) -> FNState:
         known = {"gram": dict(state.grams), "response": dict(state.responses), "weights": dict(state.weights)}
@@ -171,18 +179,19 @@ class FNUCB(Bandit[FNState]):
                 known[name][agent] = np.asarray(array, dtype=np.float64)
             if "gram" in report.arrays and "response" in report.arrays:
                 fresh.add(agent)
-            if report.num_trials:
+            # a silent agent may have answered an earlier task, without the sums of the last exchange
+            if report.num_trials and not state.attendance.is_silent(agent):
                 synced[agent] = state.exchanges
         parts = [in_order(known[name]) for name in ("gram", "response", "weights")]
         progress = state.progress.advance(reports)
         order = tuple(sorted(fresh, key=natural_key))
         return replace(
             state, progress=progress, grams=parts[0], responses=parts[1], weights=parts[2], fresh=order,
-            synced=in_order(synced),
+            synced=in_order(synced), attendance=state.attendance.tell(reports),
         )  # fmt: skip
 
     def finished(self, state: FNState) -> bool:
-        return all(state.progress.of(agent) >= self.budget for agent in state.agents)
+        return state.attendance.is_over(state.agents, state.progress, self.budget)
 
     def _task(self, state: FNState, agent: str, server_round: int) -> Task:
         """Return an agent's task of one pull, with the sums of the last exchange if it lacks them."""

@@ -9,14 +9,14 @@ The mathematics is in `numerics.bandits.hct`. An agent chooses the next cell aft
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from fbo_flower.algorithms.bandits.base import XArmedBandit
 from fbo_flower.algorithms.options import check_number
-from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import AgentState, Array, Federation, Phase, Query, Report, Task
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.numerics.bandits import elimination, partition
@@ -26,10 +26,11 @@ from fbo_flower.space.space import SearchSpace
 
 @dataclass(frozen=True)
 class HCTState:
-    """The server's state: the agents of the registration, and every agent's next trial."""
+    """The server's state: the agents of the registration, every agent's next trial, and who answers."""
 
     agents: tuple[str, ...]
     progress: Progress = field(default_factory=Progress)
+    attendance: Attendance = field(default_factory=Attendance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,17 +76,19 @@ class HCT(XArmedBandit[HCTState]):
             return state, {}
         left = {agent: self.budget - state.progress.of(agent) for agent in present}
         most = self.max_evaluations_per_round
-        return state, {
+        tasks = {
             agent: Task(phase, server_round, state.progress.of(agent), min(left[agent], most))
             for agent in present
             if left[agent] > 0
         }
+        return replace(state, attendance=state.attendance.ask(tasks)), tasks
 
     def tell(self, state: HCTState, phase: Phase, reports: Mapping[str, Report]) -> HCTState:
-        return HCTState(state.agents, state.progress.advance(reports))
+        attendance = state.attendance.tell(reports)
+        return HCTState(state.agents, state.progress.advance(reports), attendance)
 
     def finished(self, state: HCTState) -> bool:
-        return all(state.progress.of(agent) >= self.budget for agent in state.agents)
+        return state.attendance.is_over(state.agents, state.progress, self.budget)
 
     # -- the agent's half ----------------------------------------------------------------------
 

@@ -14,6 +14,9 @@ Messages. To agents: the cells of a depth and the pulls wanted; once for each ea
 with the server's means and radii, from which agents compute their recommendation. To the server: in stage 1 a
 mean and a count per cell, in stage 2 only counts of trials.
 
+A depth of stage 1 does not wait for agents that left their last task unanswered: the others make the missing
+pulls. A silent agent is asked again in every round and takes part in the depth that is open when it answers.
+
 [Li2024] Li, Song, Honorio. Personalized federated X-armed bandit. AISTATS 2024 (arXiv 2310.16323).
 """
 
@@ -28,7 +31,7 @@ import numpy as np
 from fbo_flower.algorithms.bandits.base import Bandit, branching, in_order
 from fbo_flower.algorithms.capabilities import Summand
 from fbo_flower.algorithms.pne import phased_agent
-from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -73,6 +76,7 @@ class PNEState:
     failed : agent -> how many of these failed; only with secure sums
     merged : the secure sum of this depth, turned into statistics over all agents; None: there is none yet
     skipped : whether the secure sum of this depth failed, so that none of its cells is eliminated
+    attendance : which agents answer their tasks
     """
 
     dim: int
@@ -90,6 +94,7 @@ class PNEState:
     failed: Mapping[str, int] = field(default_factory=dict)
     merged: elimination.Merged | None = None
     skipped: bool = False
+    attendance: Attendance = field(default_factory=Attendance)
 
 
 class PhasedPNE(Bandit[PNEState]):
@@ -146,7 +151,8 @@ class PhasedPNE(Bandit[PNEState]):
         arrays = {rows: n.to_arrays() if len(n.index) else {} for rows, n in unsent.items()}
         sums_now = phase is Phase.TRAIN and self._can_complete_depth(state, present)
         tasks = {agent: self._task(state, agent, phase, server_round, arrays, sums_now) for agent in present}
-        return state, {agent: task for agent, task in tasks.items() if task is not None}
+        sent = {agent: task for agent, task in tasks.items() if task is not None}
+        return replace(state, attendance=state.attendance.ask(sent)), sent
 
     def tell(self, state: PNEState, phase: Phase, reports: Mapping[str, Report]) -> PNEState:
         means, counts = dict(state.means), dict(state.counts)
@@ -155,14 +161,17 @@ class PhasedPNE(Bandit[PNEState]):
             if "counts" in report.arrays and report.arrays["counts"].shape == state.active.shape:
                 means[agent] = np.asarray(report.arrays["means"], dtype=np.float64)
                 counts[agent] = np.asarray(report.arrays["counts"], dtype=np.int64)
-        synced = {**state.synced, **{agent: len(state.shared.index) for agent in reports}}
+        # a silent agent may have answered an earlier task, about another depth and without the last survivors
+        punctual = state.attendance.responsive(reports)
+        synced = {**state.synced, **{agent: len(state.shared.index) for agent in punctual}}
         progress, spent, failed = state.progress.advance(reports), dict(state.spent), dict(state.failed)
-        for agent, report in reports.items() if not state.stage_two else ():
+        for agent in punctual if not state.stage_two else ():
             spent[agent] = spent.get(agent, 0) + progress.of(agent) - state.progress.of(agent)
             if self.secure_sums:
-                failed[agent] = failed.get(agent, 0) + report.num_failed
+                failed[agent] = failed.get(agent, 0) + reports[agent].num_failed
         state = replace(state, progress=progress, means=means, counts=counts, synced=in_order(synced))
-        return replace(state, spent=in_order(spent), failed=in_order(failed))
+        attendance = state.attendance.tell(reports)
+        return replace(state, spent=in_order(spent), failed=in_order(failed), attendance=attendance)
 
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
         return f"depth {int(task.values['depth'])}"
@@ -182,7 +191,7 @@ class PhasedPNE(Bandit[PNEState]):
         return replace(state, merged=found if fits else None)
 
     def finished(self, state: PNEState) -> bool:
-        return all(state.progress.of(agent) >= self.budget for agent in state.agents)
+        return state.attendance.is_over(state.agents, state.progress, self.budget)
 
     def _task(
         self,
@@ -246,7 +255,7 @@ class PhasedPNE(Bandit[PNEState]):
         return all(
             min(self._missing_pulls(state, a), self.budget - state.progress.of(a))
             <= self.max_evaluations_per_round
-            for a in present
+            for a in state.attendance.responsive(present)
             if not self._is_stuck(state, a)
         )
 
@@ -266,8 +275,9 @@ class PhasedPNE(Bandit[PNEState]):
         return spent >= PATIENCE * int(np.sum(state.wanted)) and self._missing_pulls(state, agent) > 0
 
     def _close_depth(self, state: PNEState, present: Sequence[str]) -> PNEState:
-        """Eliminate cells, once all agents present have made their pulls [Li2024, Alg. 1, lines 6-14]."""
-        waiting = [a for a in present if state.progress.of(a) < self.budget]
+        """Eliminate cells, once all agents that answer have made their pulls [Li2024, Alg. 1, lines 6-14]."""
+        answering = state.attendance.responsive(present)
+        waiting = [a for a in answering if state.progress.of(a) < self.budget]
         constants = self.constants(len(state.agents))
         if self.secure_sums:  # one sum per depth: the difference of two would be a late agent's report
             if state.skipped and not state.stage_two:

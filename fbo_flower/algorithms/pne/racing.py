@@ -7,6 +7,9 @@ Messages. Stage 1, to agents: depths and indices of new cells; to the server: a 
 how many pulls are still to be made. At the end of stage 1, to agents, once: the common tree, and for each
 cell the merged mean, pulls per agent, variance between agents, how many agents took part, and whether this
 agent did. Stage 2, to the server: only the number of evaluations made.
+
+A batch of stage 1 does not wait for agents that left their last task unanswered; they are asked again, and
+take part in the batch that is open when they answer.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import numpy as np
 from fbo_flower.algorithms.bandits.base import branching
 from fbo_flower.algorithms.pne.options import LITERAL_ONLY, PNEOptions
 from fbo_flower.algorithms.pne.racing_agent import Tally, best_cell, session
-from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -61,6 +64,7 @@ class RacingState:
     pulls_requested : pulls of one agent in all batches together
     shared : the result of stage 1; None until its end
     synced : agents that have received `shared`
+    attendance : which agents answer their tasks
     """
 
     agents: tuple[str, ...]
@@ -75,6 +79,7 @@ class RacingState:
     pulls_requested: int = 0
     shared: StageOneResult | None = None
     synced: tuple[str, ...] = ()
+    attendance: Attendance = field(default_factory=Attendance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +131,8 @@ class RacingPNE(PNEOptions[RacingState]):
         waiting = [agent for agent in present if state.progress.of(agent) < self.budget]
         state = self._close_batch(state, waiting)
         tasks = {agent: self._task(state, agent, server_round) for agent in waiting}
-        return state, {agent: task for agent, task in tasks.items() if task is not None}
+        sent = {agent: task for agent, task in tasks.items() if task is not None}
+        return replace(state, attendance=state.attendance.ask(sent)), sent
 
     def tell(self, state: RacingState, phase: Phase, reports: Mapping[str, Report]) -> RacingState:
         means, counts, owed = dict(state.means), dict(state.counts), dict(state.owed)
@@ -136,7 +142,9 @@ class RacingPNE(PNEOptions[RacingState]):
                 means[agent] = np.asarray(report.arrays["means"], dtype=np.float64)
                 counts[agent] = np.asarray(report.arrays["counts"], dtype=np.int64)
                 owed[agent] = int(np.sum(report.arrays["owed"]))
-        synced = state.synced if state.shared is None else {*state.synced, *reports}
+        # a silent agent may have answered an earlier task, without the result of stage 1
+        received = () if state.shared is None else state.attendance.responsive(reports)
+        synced = {*state.synced, *received}
         return replace(
             state,
             progress=state.progress.advance(reports),
@@ -144,10 +152,11 @@ class RacingPNE(PNEOptions[RacingState]):
             counts=counts,
             owed=owed,
             synced=tuple(sorted(synced, key=natural_key)),
+            attendance=state.attendance.tell(reports),
         )
 
     def finished(self, state: RacingState) -> bool:
-        return all(state.progress.of(agent) >= self.budget for agent in state.agents)
+        return state.attendance.is_over(state.agents, state.progress, self.budget)
 
     def _task(self, state: RacingState, agent: str, server_round: int) -> Task | None:
         """Return an agent's task; None if it has to wait for the others."""
@@ -164,8 +173,11 @@ class RacingPNE(PNEOptions[RacingState]):
         return Task(Phase.TRAIN, server_round, trial, most, arrays)
 
     def _close_batch(self, state: RacingState, waiting: Sequence[str]) -> RacingState:
-        """Choose the next batch of cells, once all waiting agents have pulled the present one."""
-        if state.shared is not None or not state.means or any(state.owed.get(a, 1) > 0 for a in waiting):
+        """Choose the next batch of cells, once all waiting agents that answer have pulled the present one."""
+        responsive = state.attendance.responsive(waiting)
+        if waiting and not responsive:
+            return state
+        if state.shared is not None or not state.means or any(state.owed.get(a, 1) > 0 for a in responsive):
             return state
         known = state.rows or state.agents
         rows = (*known, *sorted(set(state.means) - set(known), key=natural_key))

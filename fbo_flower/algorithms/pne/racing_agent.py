@@ -18,22 +18,25 @@ from fbo_flower.numerics.arrays import BoolArray
 from fbo_flower.numerics.bandits import partition
 from fbo_flower.numerics.bandits.racing import StageOneResult
 from fbo_flower.numerics.bandits.racing_cells import RacingOptions, grown_tree
-from fbo_flower.numerics.bandits.racing_search import RacingSearch
+from fbo_flower.numerics.bandits.racing_search import RacingSearch, joint_deviations
 
-_TALLY = ("depth", "index", "count", "failed", "total", "squares")
+_TALLY = ("depth", "index", "count", "failed", "total", "within")
 _SEARCH = "search."
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Pulls in stage 1: cells, pulls with and without a value, sums and sums of squares; each `(n,)`."""
+    """Pulls in stage 1: cells, pulls with and without a value, sums, and sums of squared deviations.
+
+    Each is `(n,)`.
+    """
 
     depth: IntArray
     index: IntArray
     count: IntArray
     failed: IntArray
     total: Array
-    squares: Array
+    within: Array
 
     @staticmethod
     def read(agent_state: AgentState) -> Tally:
@@ -42,8 +45,8 @@ class Tally:
         whole = (np.asarray(arrays.get(f"tally.{n}", np.empty(0)), dtype=np.int64) for n in _TALLY[:4])
         real = (np.asarray(arrays.get(f"tally.{n}", np.empty(0)), dtype=np.float64) for n in _TALLY[4:])
         depth, index, count, failed = whole
-        total, squares = real
-        return Tally(depth, index, count, failed, total, squares)
+        total, within = real
+        return Tally(depth, index, count, failed, total, within)
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return the arrays under their names in an agent's state."""
@@ -66,12 +69,16 @@ class Tally:
 
     def add(self, rows: IntArray, outcome: Outcome) -> Tally:
         """Return the tally with more pulls of the cells in `rows` added."""
-        assert outcome.counts is not None and outcome.squares is not None  # noqa: PT018  # repeats were asked
+        assert outcome.counts is not None and outcome.deviations is not None  # noqa: PT018  # repeats were asked
         sums = {name: getattr(self, name).copy() for name in _TALLY[2:]}
+        with np.errstate(over="ignore", invalid="ignore"):  # huge values
+            before = self.count[rows], self.total[rows], self.within[rows]
+            sums["within"][rows] = joint_deviations(
+                before, (outcome.counts, _sums(outcome), outcome.deviations)
+            )
         sums["count"][rows] += outcome.counts
         sums["failed"][rows] += outcome.pulls - outcome.counts
         sums["total"][rows] += _sums(outcome)
-        sums["squares"][rows] += outcome.squares
         return replace(self, **sums)
 
     def join(self, other: Tally) -> Tally:
@@ -131,16 +138,17 @@ def _race(task: Task, agent_state: AgentState, options: RacingOptions, budget: i
         outcome = yield _query(
             agent_state, options, search.cells.depth[[cell]], search.cells.index[[cell]], np.array([pulls])
         )
-        assert outcome.counts is not None and outcome.squares is not None  # noqa: PT018  # repeats were asked
+        assert outcome.counts is not None and outcome.deviations is not None  # noqa: PT018  # repeats were asked
         spent, next_trial = int(outcome.pulls.sum()), outcome.end
         succeeded |= bool(outcome.counts.any())
-        total, squares = float(_sums(outcome)[0]), float(outcome.squares[0])
-        failed = spent - int(outcome.counts[0])
-        if failed:
-            worst = _worst(search)
-            total, squares = total + failed * worst, squares + failed * worst**2
-        with np.errstate(over="ignore"):
-            search.tell(cell, spent, total, squares)
+        total, within = float(_sums(outcome)[0]), float(outcome.deviations[0])
+        succeeded_pulls = int(outcome.counts[0])
+        with np.errstate(over="ignore", invalid="ignore"):  # huge values
+            if succeeded_pulls < spent:
+                failed = spent - succeeded_pulls
+                search.tell(cell, failed, failed * _worst(search), 0.0)
+            if succeeded_pulls:
+                search.tell(cell, succeeded_pulls, total, within)
         owed -= spent
     kept = {f"{_SEARCH}{name}": array for name, array in search.arrays().items()}
     agent_state = agent_state.write(
@@ -167,11 +175,11 @@ def _start(task: Task, agent_state: AgentState, options: RacingOptions, budget: 
     if not (shared.num_clients > 1).any():  # no other agent took part: use the agent's own means
         pulled = tally.count > 0
         shared = replace(shared, num_clients=pulled.astype(np.int64), mean=tally.means())
-    search = RacingSearch(budget, shared, tally.count, tally.total, tally.squares, pulled)
+    search = RacingSearch(budget, shared, tally.count, tally.total, tally.within, pulled)
     worst = tally.worst()
     for cell in np.flatnonzero(tally.failed):
         failed = int(tally.failed[cell])
-        search.tell(int(cell), failed, failed * worst, failed * worst**2)
+        search.tell(int(cell), failed, failed * worst, 0.0)
     search.left = budget - agent_state.next_trial
     return search
 

@@ -177,8 +177,8 @@ class Client:
         return made, values * made + self.noise_sums(made)
 
     def observe(self, depth: IntArray, index: IntArray, pulls: int) -> tuple[IntArray, Array, Array]:
-        """Pull cells of any depth `pulls` times each, and return pulls, sums and sums of squares `(n,)`."""
-        made, total, squares = (
+        """Pull cells of any depth `pulls` times each; return pulls, sums and squared deviations `(n,)`."""
+        made, total, within = (
             np.zeros(len(depth), dtype=np.int64),
             np.zeros(len(depth)),
             np.zeros(len(depth)),
@@ -190,12 +190,12 @@ class Client:
             value = self.known[h, i]
             noise = self.surface.noise
             y = value + (self.rng.uniform(-noise, noise, n) if noise else np.zeros(n))
-            made[row], total[row], squares[row] = n, y.sum(), (y * y).sum()
+            made[row], total[row], within[row] = n, y.sum(), ((y - y.mean()) ** 2).sum() if n else 0.0
             self.left -= n
             self.pulls_per_depth[h] += n
             self.lengths.append(np.array([n]))
             self.gaps.append(np.array([self.optimum - value]))
-        return made, total, squares
+        return made, total, within
 
     def noise_sums(self, counts: IntArray) -> Array:
         """Return `(n,)` sums, the `j`-th of the next `counts[j]` noise draws."""

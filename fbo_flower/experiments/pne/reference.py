@@ -205,16 +205,16 @@ def racing_pne(
     options = options or RacingOptions(surface.dimension)
     clients = [Client(surface, m, budget, seed, options.arity) for m in range(surface.num_clients)]
     gathering = racing.Gathering(options, budget)
-    count, total, squares = ([np.empty(0) for _ in clients] for _ in range(3))
+    count, total, within = ([np.empty(0) for _ in clients] for _ in range(3))
     exchanged = []
     while True:
         depth, index = gathering.next_cells(budget // 20 - (budget - clients[0].left))
         if len(depth) == 0 or clients[0].left == 0:
             break
         pulls = [client.observe(depth, index, options.first_pulls) for client in clients]
-        for m, (n, y, y2) in enumerate(pulls):
+        for m, (n, y, s) in enumerate(pulls):
             count[m], total[m] = np.concatenate([count[m], n]), np.concatenate([total[m], y])
-            squares[m] = np.concatenate([squares[m], y2])
+            within[m] = np.concatenate([within[m], s])
         counts = np.array([n for n, _, _ in pulls])
         means = np.array([y for _, y, _ in pulls]) / np.maximum(1, counts)
         gathering.hear(means, counts)
@@ -225,10 +225,7 @@ def racing_pne(
     if not share:
         shared = replace(shared, num_clients=np.ones_like(shared.num_clients))
     simple = np.array(
-        [
-            _race(c, budget, shared, n, y, y2)
-            for c, n, y, y2 in zip(clients, count, total, squares, strict=True)
-        ]
+        [_race(c, budget, shared, n, y, s) for c, n, y, s in zip(clients, count, total, within, strict=True)]
     )
     if share:  # the last round of stage 1 also sends its results down
         exchanged[-1] = (exchanged[-1][0], 2 * shared.cells.size * len(clients))
@@ -236,15 +233,15 @@ def racing_pne(
 
 
 def _race(
-    client: Client, budget: int, shared: racing.StageOneResult, count: Array, total: Array, squares: Array
+    client: Client, budget: int, shared: racing.StageOneResult, count: Array, total: Array, within: Array
 ) -> float:
     if not (shared.num_clients > 1).any():  # no cell was shared: the merged means come from others
         shared = replace(shared, num_clients=(count > 0).astype(np.int64), mean=total / np.maximum(1, count))
-    search = RacingSearch(budget, shared, count.astype(np.int64), total, squares)
+    search = RacingSearch(budget, shared, count.astype(np.int64), total, within)
     while search.left > 0:
         cell, depth, index, pulls = search.ask()
-        n, y, y2 = client.observe(np.array([depth]), np.array([index]), pulls)
-        search.tell(cell, int(n[0]), float(y[0]), float(y2[0]))
+        n, y, s = client.observe(np.array([depth]), np.array([index]), pulls)
+        search.tell(cell, int(n[0]), float(y[0]), float(s[0]))
     depth, index = search.recommend()
     return client.optimum - float(client.cell_values(depth, np.array([index]))[0])
 

@@ -15,6 +15,7 @@ from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 from fbo_flower.numerics.bandits import partition
 
 FIRST_CELLS = 15  # least number of initial cells: depths 0 to 3 of the binary tree
+LEAST_GAIN = 1e-8  # smallest mean square of the gains, relative to the variance of the cells' means
 TREE_ARRAYS = ("depth", "index", "parent", "first_child", "anchor")
 
 
@@ -203,7 +204,8 @@ def bonuses(cells: Cells, mean: Array, noise_variance: Array) -> Array:
     shallow = slice(1, 4)
     many = max(1, int(count[shallow].sum()))
     prior_first = float(first[shallow].sum() / many)
-    prior_second = max(float(second[shallow].sum() / many), 1e-8)
+    # relative to the means' variance, so that units do not matter; without variance any floor will do
+    prior_second = max(float(second[shallow].sum() / many), LEAST_GAIN * (float(np.var(mean)) or 1.0))
     shrink, step = options.shrinkage, np.zeros(num_depths)
     sums = zip(
         count.tolist(), first.tolist(), second.tolist(), strict=True

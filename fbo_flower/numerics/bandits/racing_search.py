@@ -1,6 +1,10 @@
 """Stage 2 of racing PF-PNE: one client's search, which starts from the result of stage 1.
 
 The method and the notation are in `fbo_flower.numerics.bandits.racing`.
+
+References
+----------
+[Chan1983] Chan, Golub, LeVeque. Algorithms for computing the sample variance. American Statistician 37, 1983.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 from fbo_flower.numerics.bandits import elimination
@@ -19,9 +24,9 @@ from fbo_flower.numerics.bandits.racing_cells import TREE_ARRAYS, Cells, RacingO
 NEGLIGIBLE = 10.0  # bonuses below this multiple of `bonus(0) / T` are set to 0
 ENOUGH_PULLS = 30  # repeated pulls without variance after which an objective counts as deterministic
 OWN_ARRAYS = (
-    "count", "total", "squares", "prior_mean", "prior_others", "prior_pulls", "prior_spread",
+    "count", "total", "within", "prior_mean", "prior_others", "prior_pulls", "prior_spread",
 )  # fmt: skip
-NO_NOISE = 1e-13  # a smaller variance counts as rounding error
+NO_NOISE = 1e-13  # a smaller variance, relative to that of the cells' means, counts as rounding error
 
 
 @dataclass(frozen=True)
@@ -50,13 +55,12 @@ class RacingSearch:
     ----------
     budget : `T`
     shared : the result of stage 1
-    count, total, squares : `(size,)`, for the shared cells: number of the client's own pulls, their sum and
-        the sum of their squares
+    count, total, within : `(size,)`, for the shared cells: number of the client's own pulls, their sum, and
+        the sum of their squared deviations from the cell's mean
     heard : `(size,)`, whether the merged means include this client's values; None: wherever it has pulled
     """
 
     # caches, recomputed from the other attributes if None
-    _within: Array | None = None  # (size,), sum of squared deviations from the cell's mean
     _regions: _Regions | None = None
     _prior_parts: tuple[BoolArray, Array, Array] | None = None
 
@@ -66,12 +70,12 @@ class RacingSearch:
         shared: StageOneResult,
         count: IntArray,
         total: Array,
-        squares: Array,
+        within: Array,
         heard: BoolArray | None = None,
     ) -> None:
         self.budget, self.options = budget, shared.cells.options
         self.cells = shared.cells.copy()
-        self.count, self.total, self.squares = count.astype(np.float64), total.copy(), squares.copy()
+        self.count, self.total, self.within = count.astype(np.float64), total.copy(), within.copy()
         self.left = budget - int(count.sum())
         self.waiting: list[int] = []
         self._bonus: Array | None = None
@@ -82,15 +86,13 @@ class RacingSearch:
         cell, pulls = self._choose() if self.left > 0 else (0, 0)
         return cell, int(self.cells.depth[cell]), int(self.cells.index[cell]), min(pulls, self.left)
 
-    def tell(self, cell: int, pulls: int, total: float, squares: float) -> None:
-        """Record the sum and the sum of squares of `pulls` pulls of a cell."""
+    def tell(self, cell: int, pulls: int, total: float, within: float) -> None:
+        """Record the sum of `pulls` pulls of a cell, and of their squared deviations from their mean."""
+        before = float(self.count[cell]), float(self.total[cell]), float(self.within[cell])
+        self.within[cell] = joint_deviations(before, (pulls, total, within))
         self.count[cell] += pulls
         self.total[cell] += total
-        self.squares[cell] += squares
         self.left -= pulls
-        if self._within is not None and self.count[cell] > 0:
-            n, y, y2 = (float(sums[cell]) for sums in (self.count, self.total, self.squares))
-            self._within[cell] = max(y2 - y * y / n, 0.0)
 
     def recommend(self) -> tuple[int, int]:
         """Return depth and index of the cell with the largest lower bound."""
@@ -154,10 +156,10 @@ class RacingSearch:
         cell = int(np.argmax(bound))
         if regions.bonus[cell] > 0 and radius[cell] <= regions.bonus[cell]:
             children = cells.split(cell, mean)
-            for name in ("count", "total", "squares"):
+            for name in ("count", "total", "within"):
                 setattr(self, name, np.concatenate([getattr(self, name), np.zeros(options.arity)]))
             self.waiting = list(children)
-            self._bonus = self._regions = self._within = None
+            self._bonus = self._regions = None
             return self.waiting.pop(0), new_pulls
         return cell, max(1, math.ceil(options.batch_growth * self.count[cell]))
 
@@ -174,15 +176,11 @@ class RacingSearch:
         """Return the pooled variance of one pull, enlarged for few degrees of freedom, and their number."""
         seen = self.count > 0
         num_seen = np.count_nonzero(seen)
-        if self._within is None:
-            with np.errstate(invalid="ignore", divide="ignore"):
-                own = self.squares - self.total * self.total / self.count
-            self._within = np.where(seen, np.maximum(own, 0.0), 0.0)
         degrees = float(self.count.sum()) - num_seen
-        squares = float((self._within if num_seen == len(seen) else self._within[seen]).sum())
+        squares = float(self.within.sum())
         if degrees <= 0:
             return 1.0, degrees  # no cell was pulled twice yet
-        if squares <= NO_NOISE * degrees:
+        if squares <= NO_NOISE * degrees * float((self.total[seen] / self.count[seen]).var()):
             return 0.0, degrees
         return squares / degrees * (1 + 2 / math.sqrt(degrees)), degrees
 
@@ -223,3 +221,26 @@ class RacingSearch:
         depth = shared.cells.depth[:size]
         number = np.maximum(1, np.bincount(depth))
         self.prior_spread = (np.bincount(depth, weights=shared.spread) / number)[depth]
+
+
+Sums = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]
+
+
+def joint_deviations(one: Sums, other: Sums) -> Array:
+    """Return the sum of squared deviations from the common mean of two sets of values [Chan1983, Eq. 2.1].
+
+    Unlike the sum of squares minus `total^2 / count`, it loses no digits if the values have a large offset.
+
+    Parameters
+    ----------
+    one, other : number of values (0 or more), their sum, and the sum of squared deviations from their mean
+
+    >>> joint_deviations((2, 2.0, 2.0), (1, 4.0, 0.0))  # of 0, 2 and 4
+    array(8.)
+    """
+    (n, n_total, n_within), (m, m_total, m_within) = (
+        tuple(np.asarray(part, dtype=np.float64) for part in sums) for sums in (one, other)
+    )
+    gap = n_total / np.maximum(1.0, n) - m_total / np.maximum(1.0, m)
+    both = n * m / np.maximum(1.0, n + m)
+    return np.asarray(n_within + m_within + both * gap * gap, dtype=np.float64)

@@ -48,6 +48,26 @@ def test_regrets_without_noise_are_those_of_the_plain_driver(name, limit):
     assert int(np.max(study.trials["pulls"])) <= limit
 
 
+@pytest.mark.parametrize(
+    ("scale", "offset"), [(1e-6, 0.0), (1e-9, 0.0), (1e6, 0.0), (1.0, 1e8), (1e-3, 1e4), (1e3, -1e9)]
+)
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_units_of_the_objective_change_no_proposal(scale, offset, noise):
+    problem = make_problem("garland", 3, 3, {"noise": noise})
+
+    def trials(scale, offset):
+        app = client_app(
+            lambda config, context: scale * problem(config, context) + offset,
+            problem.space, seed=3, disclose="trials",
+        )  # fmt: skip
+        study = strategies.PFPNE(num_agents=3, seed=3, budget=700, **RACING).start(
+            InProcessGrid(app, 3), None
+        )
+        return [list(study.trials[name]) for name in ("agent", "config", "pulls")]
+
+    assert trials(scale, offset) == trials(1.0, 0.0)
+
+
 @pytest.mark.parametrize("budget", [1, 17, 40, 5000])
 def test_budgets_that_end_within_the_first_cells_or_later_agree_with_the_driver(budget):
     problem = make_problem("himmelblau", 3, 1, {"noise": 0.0})

@@ -5,7 +5,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import partition, racing_cells
 from fbo_flower.numerics.bandits.racing import Gathering
 from fbo_flower.numerics.bandits.racing_cells import Cells, RacingOptions
-from fbo_flower.numerics.bandits.racing_search import RacingSearch
+from fbo_flower.numerics.bandits.racing_search import RacingSearch, joint_deviations
 
 
 def cone(points, peak):
@@ -13,10 +13,10 @@ def cone(points, peak):
 
 
 def gather(peaks, options, noise, seed=0, rounds=30, pulls=2):
-    """Run stage 1 with one cone per client; return the server, and counts, sums and squares `(M, n)`."""
+    """Run stage 1 with one cone per client; return the server, counts, sums, squared deviations `(M, n)`."""
     rng = np.random.default_rng(seed)
     server = Gathering(options, 1000)
-    sums, squares = np.empty((len(peaks), 0)), np.empty((len(peaks), 0))
+    sums, within = np.empty((len(peaks), 0)), np.empty((len(peaks), 0))
     for _ in range(rounds):
         depth, index = server.next_cells(1000)
         if len(depth) == 0:
@@ -27,21 +27,22 @@ def gather(peaks, options, noise, seed=0, rounds=30, pulls=2):
         values = np.array([cone(points, peak) for peak in peaks])[:, :, np.newaxis]
         draws = values + rng.uniform(-noise, noise, (len(peaks), len(points), pulls))
         sums = np.concatenate([sums, draws.sum(axis=2)], axis=1)
-        squares = np.concatenate([squares, (draws**2).sum(axis=2)], axis=1)
+        deviations = draws - draws.mean(axis=2, keepdims=True)
+        within = np.concatenate([within, (deviations**2).sum(axis=2)], axis=1)
         server.hear(draws.mean(axis=2), np.full(draws.shape[:2], pulls))
-    return server, np.full(sums.shape, pulls), sums, squares
+    return server, np.full(sums.shape, pulls), sums, within
 
 
 def race(peaks, client, options, noise, budget=4000, seed=0):
-    server, counts, sums, squares = gather(peaks, options, noise, seed)
+    server, counts, sums, within = gather(peaks, options, noise, seed)
     rng = np.random.default_rng([seed, client])
-    search = RacingSearch(budget, server.result(), counts[client], sums[client], squares[client])
+    search = RacingSearch(budget, server.result(), counts[client], sums[client], within[client])
     questions = []
     while search.left > 0:
         cell, depth, index, pulls = search.ask()
         value = cone(partition.centre(depth, [index], options.dim, options.arity), peaks[client])[0]
         draws = value + rng.uniform(-noise, noise, pulls)
-        search.tell(cell, pulls, draws.sum(), (draws**2).sum())
+        search.tell(cell, pulls, draws.sum(), ((draws - draws.mean()) ** 2).sum())
         questions.append((depth, index, pulls, value))
     return search, questions
 
@@ -128,8 +129,8 @@ def plain_choice(search):
     options, cells, size = search.options, search.cells, search.cells.size
     seen = search.count > 0
     degrees = (search.count[seen] - 1).sum()
-    within = np.maximum(search.squares[seen] - search.total[seen] ** 2 / search.count[seen], 0).sum()
-    noiseless = within <= 1e-13 * degrees
+    within = search.within[seen].sum()
+    noiseless = within <= 1e-13 * degrees * np.var(search.total[seen] / search.count[seen])
     variance = 0.0 if noiseless else within / degrees * (1 + 2 / np.sqrt(degrees))
     if not seen.all():
         return variance, None
@@ -156,8 +157,8 @@ def plain_choice(search):
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_what_is_kept_between_questions_gives_the_plain_bounds(noise):
-    server, counts, sums, squares = gather(PEAKS, RacingOptions(2), noise)
-    search = RacingSearch(3000, server.result(), counts[0], sums[0], squares[0])
+    server, counts, sums, within = gather(PEAKS, RacingOptions(2), noise)
+    search = RacingSearch(3000, server.result(), counts[0], sums[0], within[0])
     rng = np.random.default_rng(5)
     compared = 0
     while search.left > 0:
@@ -173,7 +174,7 @@ def test_what_is_kept_between_questions_gives_the_plain_bounds(noise):
             compared += 1
         value = cone(partition.centre(depth, [index], 2), PEAKS[0])[0]
         draws = value + rng.uniform(-noise, noise, pulls)
-        search.tell(cell, pulls, draws.sum(), (draws**2).sum())
+        search.tell(cell, pulls, draws.sum(), ((draws - draws.mean()) ** 2).sum())
     assert compared > 20
 
 
@@ -186,8 +187,8 @@ def test_deterministic_objectives_are_found_out():
 
 
 def test_a_search_kept_as_arrays_goes_on_as_if_never_stopped():
-    server, counts, sums, squares = gather(PEAKS, RacingOptions(2), 0.1)
-    searches = [RacingSearch(3000, server.result(), counts[0], sums[0], squares[0]) for _ in range(2)]
+    server, counts, sums, within = gather(PEAKS, RacingOptions(2), 0.1)
+    searches = [RacingSearch(3000, server.result(), counts[0], sums[0], within[0]) for _ in range(2)]
     rng = np.random.default_rng(3)
     while searches[0].left > 0:
         searches[1] = RacingSearch.from_arrays(RacingOptions(2), searches[1].arrays())
@@ -197,7 +198,7 @@ def test_a_search_kept_as_arrays_goes_on_as_if_never_stopped():
         value = cone(partition.centre(depth, [index], 2), PEAKS[0])[0]
         draws = value + rng.uniform(-0.1, 0.1, pulls)
         for search in searches:
-            search.tell(cell, pulls, draws.sum(), (draws**2).sum())
+            search.tell(cell, pulls, draws.sum(), ((draws - draws.mean()) ** 2).sum())
 
 
 def test_equal_answers_give_equal_questions():
@@ -222,8 +223,8 @@ def test_others_count_as_pulls_only_where_they_agree():
     worth = []
     for stddev in (0.0, 0.3):
         peaks = 0.4 + stddev * rng.standard_normal((10, 2))
-        server, counts, sums, squares = gather(peaks, options, 0.1)
-        search = RacingSearch(1000, server.result(), counts[0], sums[0], squares[0])
+        server, counts, sums, within = gather(peaks, options, 0.1)
+        search = RacingSearch(1000, server.result(), counts[0], sums[0], within[0])
         _, effective, _ = search._posterior(search._noise()[0])
         worth.append((effective - counts[0]).mean())
     assert worth[0] > 5  # of at most 18
@@ -231,8 +232,8 @@ def test_others_count_as_pulls_only_where_they_agree():
 
 
 def test_the_prior_leaves_the_clients_own_pulls_out():
-    server, counts, sums, squares = gather(PEAKS, RacingOptions(2), 0.1)
-    search = RacingSearch(1000, server.result(), counts[0], sums[0], squares[0])
+    server, counts, sums, within = gather(PEAKS, RacingOptions(2), 0.1)
+    search = RacingSearch(1000, server.result(), counts[0], sums[0], within[0])
     others = sums[1:].sum(axis=0) / counts[1:].sum(axis=0)
     np.testing.assert_allclose(search.prior_mean, others)
     assert (search.prior_others == 2).all()
@@ -263,3 +264,13 @@ def test_bad_options_are_refused():
         RacingOptions(1, first_pulls=1)
     with pytest.raises(ConfigError, match="answer"):
         Gathering(RacingOptions(1), 1000).result()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e8])
+def test_deviations_of_parts_give_those_of_the_whole(offset):
+    values = offset + np.random.default_rng(0).standard_normal(50)
+    parts = [(len(p), p.sum(), ((p - p.mean()) ** 2).sum()) for p in np.split(values, [3, 4, 20])]
+    sums = (0, 0.0, 0.0)
+    for part in parts:
+        sums = sums[0] + part[0], sums[1] + part[1], float(joint_deviations(sums, part))
+    np.testing.assert_allclose(sums[2], ((values - values.mean()) ** 2).sum(), rtol=1e-6)
