@@ -1,7 +1,7 @@
 """The racing variant of PF-PNE on the agent: pulls for the server, then a search of its own.
 
-A failed pull uses up a trial. In stage 1 it does not count as a pull of the cell; in stage 2 it counts as the
-agent's worst mean so far, so that the search avoids cells that fail.
+A failed pull uses up a trial and does not count as a pull of the cell. In stage 2, a cell without a success
+counts as the agent's worst mean so far, so that the search avoids cells that fail.
 """
 
 from __future__ import annotations
@@ -62,10 +62,6 @@ class Tally:
     def means(self) -> Array:
         """Return the mean of each cell, 0 for a cell without a successful pull."""
         return np.asarray(self.total / np.maximum(1, self.count), dtype=np.float64)
-
-    def worst(self) -> float:
-        """Return the smallest mean, 0 if there is none."""
-        return float(self.means()[self.count > 0].min(initial=np.inf)) if self.count.any() else 0.0
 
     def add(self, rows: IntArray, outcome: Outcome) -> Tally:
         """Return the tally with more pulls of the cells in `rows` added."""
@@ -144,11 +140,9 @@ def _race(task: Task, agent_state: AgentState, options: RacingOptions, budget: i
         total, within = float(_sums(outcome)[0]), float(outcome.deviations[0])
         succeeded_pulls = int(outcome.counts[0])
         with np.errstate(over="ignore", invalid="ignore"):  # huge values
-            if succeeded_pulls < spent:
-                failed = spent - succeeded_pulls
-                search.tell(cell, failed, failed * _worst(search), 0.0)
             if succeeded_pulls:
                 search.tell(cell, succeeded_pulls, total, within)
+            search.tell_failed(cell, spent - succeeded_pulls)
         owed -= spent
     kept = {f"{_SEARCH}{name}": array for name, array in search.arrays().items()}
     agent_state = agent_state.write(
@@ -168,7 +162,7 @@ def _query(
 
 
 def _start(task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> RacingSearch:
-    """Begin stage 2 with the result of stage 1; the agent's failed pulls now count as its worst mean."""
+    """Begin stage 2 with the result of stage 1, and with the agent's own pulls, failed ones included."""
     shared, pulled = unpacked(task.arrays, options)
     size = shared.cells.size
     tally = Tally.read(agent_state).of(shared.cells.depth[:size], shared.cells.index[:size])
@@ -176,10 +170,8 @@ def _start(task: Task, agent_state: AgentState, options: RacingOptions, budget: 
         pulled = tally.count > 0
         shared = replace(shared, num_clients=pulled.astype(np.int64), mean=tally.means())
     search = RacingSearch(budget, shared, tally.count, tally.total, tally.within, pulled)
-    worst = tally.worst()
     for cell in np.flatnonzero(tally.failed):
-        failed = int(tally.failed[cell])
-        search.tell(int(cell), failed, failed * worst, 0.0)
+        search.tell_failed(int(cell), int(tally.failed[cell]))
     search.left = budget - agent_state.next_trial
     return search
 
@@ -226,11 +218,6 @@ def _search(agent_state: AgentState, options: RacingOptions) -> RacingSearch | N
     arrays = {n.removeprefix(_SEARCH): a for n, a in agent_state.arrays.items() if n.startswith(_SEARCH)}
     kept = {name: np.asarray(array) for name, array in arrays.items()}
     return RacingSearch.from_arrays(options, kept) if kept else None  # type: ignore[arg-type]  # as `arrays` wrote them
-
-
-def _worst(search: RacingSearch) -> float:
-    pulled = search.count > 0
-    return float((search.total[pulled] / search.count[pulled]).min()) if pulled.any() else 0.0
 
 
 def _sums(outcome: Outcome) -> Array:

@@ -24,7 +24,7 @@ from fbo_flower.numerics.bandits.racing_cells import TREE_ARRAYS, Cells, RacingO
 NEGLIGIBLE = 10.0  # bonuses below this multiple of `bonus(0) / T` are set to 0
 ENOUGH_PULLS = 30  # repeated pulls without variance after which an objective counts as deterministic
 OWN_ARRAYS = (
-    "count", "total", "within", "prior_mean", "prior_others", "prior_pulls", "prior_spread",
+    "count", "total", "within", "failed", "prior_mean", "prior_others", "prior_pulls", "prior_spread",
 )  # fmt: skip
 NO_NOISE = 1e-13  # a smaller variance, relative to that of the cells' means, counts as rounding error
 
@@ -58,6 +58,11 @@ class RacingSearch:
     count, total, within : `(size,)`, for the shared cells: number of the client's own pulls, their sum, and
         the sum of their squared deviations from the cell's mean
     heard : `(size,)`, whether the merged means include this client's values; None: wherever it has pulled
+
+    Attributes
+    ----------
+    failed : `(size,)`, failed pulls of the cells without a success, which count as the client's worst mean.
+        In other cells a failed pull is missing: it only uses up budget
     """
 
     # caches, recomputed from the other attributes if None
@@ -76,6 +81,7 @@ class RacingSearch:
         self.budget, self.options = budget, shared.cells.options
         self.cells = shared.cells.copy()
         self.count, self.total, self.within = count.astype(np.float64), total.copy(), within.copy()
+        self.failed = np.zeros(len(self.count))
         self.left = budget - int(count.sum())
         self.waiting: list[int] = []
         self._bonus: Array | None = None
@@ -92,6 +98,12 @@ class RacingSearch:
         self.within[cell] = joint_deviations(before, (pulls, total, within))
         self.count[cell] += pulls
         self.total[cell] += total
+        self.failed[cell] = 0.0
+        self.left -= pulls
+
+    def tell_failed(self, cell: int, pulls: int) -> None:
+        """Record pulls of a cell that gave no value."""
+        self.failed[cell] += pulls if self.count[cell] == 0 else 0
         self.left -= pulls
 
     def recommend(self) -> tuple[int, int]:
@@ -102,7 +114,7 @@ class RacingSearch:
         """Return depth, index and mean of the cell with the largest lower bound."""
         mean, effective, variance = self._posterior(self._noise()[0])
         radius = self._radius(variance, effective)
-        pulled = np.flatnonzero(self.count > 0)
+        pulled = np.flatnonzero(self.count > 0 if self.count.any() else self.failed > 0)
         best = pulled[elimination.recommend(mean[pulled], radius[pulled])]
         return int(self.cells.depth[best]), int(self.cells.index[best]), float(mean[best])
 
@@ -140,8 +152,9 @@ class RacingSearch:
         new_pulls = 1 if variance == 0.0 and known >= ENOUGH_PULLS else options.first_pulls
         if self.waiting:
             return self.waiting.pop(0), new_pulls
-        if np.count_nonzero(self.count) < len(self.count):  # shared cells that this client never pulled
-            return int(np.argmin(self.count)), new_pulls
+        tried = self.count + self.failed
+        if np.count_nonzero(tried) < len(tried):  # shared cells that this client never pulled
+            return int(np.argmin(tried)), new_pulls
         mean, effective, variance = self._posterior(variance)
         cells = self.cells
         if self._bonus is None:
@@ -156,12 +169,12 @@ class RacingSearch:
         cell = int(np.argmax(bound))
         if regions.bonus[cell] > 0 and radius[cell] <= regions.bonus[cell]:
             children = cells.split(cell, mean)
-            for name in ("count", "total", "within"):
+            for name in ("count", "total", "within", "failed"):
                 setattr(self, name, np.concatenate([getattr(self, name), np.zeros(options.arity)]))
             self.waiting = list(children)
             self._bonus = self._regions = None
             return self.waiting.pop(0), new_pulls
-        return cell, max(1, math.ceil(options.batch_growth * self.count[cell]))
+        return cell, max(1, math.ceil(options.batch_growth * tried[cell]))
 
     def _find_regions(self, bonuses_by_depth: Array) -> _Regions:
         cells, size, options = self.cells, self.cells.size, self.options
@@ -192,7 +205,9 @@ class RacingSearch:
             apart = 1 + 1 / np.maximum(1, self.prior_others)
             self._prior_parts = known, apart, np.maximum(1e-300, self.prior_pulls * self.prior_others)
         known, apart, worth = self._prior_parts
-        effective, total = self.count.copy(), self.total.copy()
+        effective, total = self.count + self.failed, self.total.copy()
+        if self.failed.any():
+            total += self.failed * self._worst()
         if variance > 0:
             differ = np.maximum(self.prior_spread - variance / self.prior_pulls, 0.0) * apart
             prior = np.where(known, variance / (differ + variance / worth), 0.0)
@@ -200,6 +215,11 @@ class RacingSearch:
             total[:n] += prior * self.prior_mean
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(total / effective, dtype=np.float64), effective, variance
+
+    def _worst(self) -> float:
+        """Return the client's smallest mean, 0 if it has none."""
+        seen = self.count > 0
+        return float((self.total[seen] / self.count[seen]).min()) if seen.any() else 0.0
 
     def _radius(self, variance: float, effective: Array) -> Array:
         with np.errstate(divide="ignore", invalid="ignore"):  # NaN for cells without pulls and without noise

@@ -68,6 +68,21 @@ def test_units_of_the_objective_change_no_proposal(scale, offset, noise):
     assert trials(scale, offset) == trials(1.0, 0.0)
 
 
+def test_the_reported_value_of_a_point_does_not_contain_its_failures():
+    def objective(config, context):
+        if context.rng.random() < 0.3:
+            raise RuntimeError("no luck")
+        return 1.0 - abs(config["x"] - 0.3) - abs(config["y"] - 0.7)
+
+    app = client_app(objective, SQUARE, seed=3, disclose="trials")
+    strategy = strategies.PFPNE(num_agents=3, seed=3, budget=500, **RACING)
+    study = strategy.start(InProcessGrid(app, 3), None)
+    for best in study.best.values():
+        config = best["config"]
+        assert best["value"] == pytest.approx(1.0 - abs(config["x"] - 0.3) - abs(config["y"] - 0.7))
+        assert best["value"] > 0.95
+
+
 @pytest.mark.parametrize("budget", [1, 17, 40, 5000])
 def test_budgets_that_end_within_the_first_cells_or_later_agree_with_the_driver(budget):
     problem = make_problem("himmelblau", 3, 1, {"noise": 0.0})

@@ -274,3 +274,21 @@ def test_deviations_of_parts_give_those_of_the_whole(offset):
     for part in parts:
         sums = sums[0] + part[0], sums[1] + part[1], float(joint_deviations(sums, part))
     np.testing.assert_allclose(sums[2], ((values - values.mean()) ** 2).sum(), rtol=1e-6)
+
+
+def test_a_failed_pull_is_missing_in_a_cell_with_a_success_and_the_worst_mean_in_another():
+    server, counts, sums, within = gather(PEAKS, RacingOptions(2), 0.1)
+    search = RacingSearch(1000, server.result(), counts[0], sums[0], within[0])
+    cell, before, left = 3, search._posterior(0.0)[0], search.left
+    search.tell_failed(cell, 5)
+    np.testing.assert_array_equal(search._posterior(0.0)[0], before)
+    assert search.left == left - 5
+    search.count[cell] = search.total[cell] = search.within[cell] = 0  # as if it had never been pulled
+    noise = search._noise()
+    search.tell_failed(cell, 5)
+    seen = search.count > 0
+    assert search._posterior(0.0)[0][cell] == pytest.approx((search.total[seen] / search.count[seen]).min())
+    assert search._noise() == noise, "failures say nothing about the noise"
+    search.tell(cell, 1, 0.9, 0.0)
+    assert search._posterior(0.0)[0][cell] == 0.9
+    assert search.left == left - 11
