@@ -423,6 +423,11 @@ def test_the_landmine_file_is_made_from_the_users_own_copy(
     assert "no such file" in capsys.readouterr().err
 
 
+def test_help_says_what_the_arguments_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["best", "--help"]) == 0
+    assert "Journals of agents" in capsys.readouterr().out
+
+
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"fbo-flower {__version__}\n"
