@@ -24,7 +24,7 @@ _CARD, _STATEMENT = b"fbo-flower card\0", b"fbo-flower statement\0"
 def threshold(size: int, least: int) -> int:
     """Return `t`, the number of members that must sign the same statement.
 
-    More than two thirds of the group, at least `least`, and so many that up to `least - 2` members that work
+    It is more than two thirds of the group and at least `least`. Up to `least - 2` members that work
     for the server are fewer than `2 t - n`. With `least - 1` of them, a sum of `least` hides nothing anyway.
 
     Parameters

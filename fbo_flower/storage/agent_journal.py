@@ -132,7 +132,7 @@ class AgentJournal:
         """Commit pending evaluations and close the SQLite connection."""
         try:
             self.commit()
-        finally:  # a lock that stays would keep the agent out for ever
+        finally:  # otherwise the agent could never open its journal again
             self._store.close()
 
     # -- studies -------------------------------------------------------------------------------

@@ -249,7 +249,7 @@ def test_several_liars_in_other_half_rounds_at_once_do_not_stop_a_study(members_
 def test_an_agent_that_is_silent_from_the_first_round_on_costs_at_most_one_sum(case):
     study = run(case, faults={1: Fault("raising", rounds=range(1, 99))})
     assert study.settings["runs"][0]["status"] == "finished"
-    # in fed-pne the others are asked in vain at the end, when they have spent their budgets
+    # at the end of fed-pne the others are asked too, although their budgets are spent
     in_vain = PATIENCE if case == "fed-pne" else 1
     assert 1 <= privacy(study)["sums_made"] >= privacy(study)["sums_asked_for"] - in_vain
 

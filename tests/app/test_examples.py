@@ -43,7 +43,7 @@ def run_in_process(
 def test_the_files_are_as_short_as_promised() -> None:
     for name in ("client_app.py", "server_app.py"):
         assert len((EXAMPLE / "own_objective" / name).read_text().splitlines()) <= 20
-    assert len((EXAMPLE / "README.md").read_text().splitlines()) == 5
+    assert len((EXAMPLE / "README.md").read_text().split()) < 120
 
 
 def test_the_app_tunes_and_saves_a_study(

@@ -111,6 +111,13 @@ def test_the_agent_still_answers_after_its_process_was_restarted(algorithm, tmp_
     np.testing.assert_array_equal(same.arrays["weights"], reply.arrays["weights"])
 
 
+def test_a_change_of_disclose_does_not_draw_the_noise_again(tmp_path):
+    node, asked = {"journal": str(tmp_path / "a.db")}, message(LOCAL, 0, 3, features(0))
+    first = device(**node).answer(asked)
+    again = device(**node, disclose="incumbent").answer(asked)
+    np.testing.assert_array_equal(again.arrays["weights"], first.arrays["weights"])
+
+
 def test_reports_without_trials_are_one_of_a_kind(tmp_path):
     """A server that keeps asking for messages about the same observations gets the same one."""
     agent = device(journal=str(tmp_path / "a.db"))

@@ -1,4 +1,4 @@
-"""`simulate(objective=..., space=..., agents=...)`: a function and data of one's own."""
+"""`simulate(objective=..., space=..., agents=...)`: the user's own function and data."""
 
 from __future__ import annotations
 

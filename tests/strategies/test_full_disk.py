@@ -28,7 +28,7 @@ def _messages_of_flower(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def limit_pages(monkeypatch: pytest.MonkeyPatch, name: str, pages: int) -> None:
-    """Let files with this name have no more than so many pages, as on a small disk."""
+    """Limit the number of pages of files with this name, as a small disk does."""
     original = store._connect
 
     def connect(path: Path, wait_seconds: float) -> sqlite3.Connection:
