@@ -51,8 +51,8 @@ def work_of(algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> W
     if isinstance(algorithm, SecureRounds) and task.phase not in {Phase.TRAIN, Phase.FINISH}:
         return Work("", key)  # an exchange within a secure sum, which has rules of its own
     kind = report_kind(algorithm, task)
-    # named by the agent's own count: the server may put any trial in a task without trials
-    return Work("" if kind is None else f"{task.phase} report {kind} after {agent_state.next_trial}", key)
+    # named by the agent's own count: the server may put any trial and any phase in a task without trials
+    return Work("" if kind is None else f"report {kind} after {agent_state.next_trial}", key)
 
 
 def check_new(memory: Memory, study: str, work: Work) -> None:

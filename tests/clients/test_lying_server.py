@@ -124,6 +124,8 @@ def test_reports_without_trials_are_one_of_a_kind(tmp_path):
     agent.answer(message(PLAIN, 0, 3))
     asked = [message(PLAIN, trial, 0, features(i)) for i, trial in enumerate((3, 3, 2, 1, 0))]
     assert len(weights(agent, *asked)) == 1
+    phases = [message(PLAIN, 3, 0, features(i), phase=phase) for i, phase in enumerate(Phase, start=20)]
+    assert len(weights(agent, asked[0], *phases)) == 1, "whatever phase the task names"
     agent.answer(message(PLAIN, 3, 1))
     after = weights(agent, message(PLAIN, 4, 0, features(9)), *asked)
     assert len(after) == 2, "one about the new observation, and the first answer again"
