@@ -60,13 +60,3 @@ class Arguments:
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise ConfigError(f"{name}: expected a function of one argument, got {kind_of(value)}")
-
-
-def number_of_agents(agents: object) -> int | None:
-    """Return the number of agents of a bundled problem; ConfigError if data were passed instead."""
-    if agents is None or (isinstance(agents, int) and not isinstance(agents, bool)):
-        return agents
-    raise ConfigError(
-        f"agents: expected the number of agents of a bundled problem, got {kind_of(agents)}; for your own "
-        "data pass objective and space too"
-    )

@@ -17,7 +17,7 @@ from fbo_flower.simulation.problems.base import Config, EvaluationContext, Probl
 from fbo_flower.space.space import SearchSpace
 
 OwnFunction = Callable[[dict[str, Any], Any], float]
-Agents = int | Mapping[Any, Any] | Sequence[Any]
+AgentData = Mapping[Any, Any] | Sequence[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +93,22 @@ class OwnObjective(Problem):
         return np.array(points) if points else None
 
 
+def agent_data(agents: AgentData | None, num_agents: int | None) -> AgentData | None:
+    """Return the agents' data: `agents`, or the numbers below `num_agents` if it is None.
+
+    Raises
+    ------
+    ConfigError
+        If both are given, or `num_agents` is not a positive integer.
+    """
+    if num_agents is None:
+        return agents
+    if agents is not None:
+        raise ConfigError("num_agents: expected None beside agents, which has one item per agent")
+    check_number("num_agents", num_agents, 1, integer=True)
+    return range(num_agents)
+
+
 def own_objective(
     objective: object, space: object, agents: object, seed: int, minimize: object, initial: object
 ) -> OwnObjective:
@@ -122,15 +138,12 @@ def _named(agents: object) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     """Return the agents' ids and their data."""
     if isinstance(agents, Mapping):
         names, data = tuple(str(name) for name in agents), tuple(agents.values())
-    elif isinstance(agents, int) and not isinstance(agents, bool):
-        check_number("agents", agents, 1, integer=True)
-        names, data = tuple(map(str, range(agents))), tuple(range(agents))
     elif isinstance(agents, Sequence) and not isinstance(agents, str | bytes):
         names, data = tuple(map(str, range(len(agents)))), tuple(agents)
     else:
         raise ConfigError(
             "agents: expected the agents' data, a dict from names to data or a list with one item per agent, "
-            f"got {kind_of(agents)}"
+            f"got {kind_of(agents)}; for agents without data pass their number as num_agents"
         )
     if not names:
         raise ConfigError("agents: expected the data of at least one agent, got none")

@@ -20,12 +20,18 @@ from fbo_flower.algorithms.capabilities import HasTargets, roles, unwrapped
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.recommended import RECOMMENDED, RECOMMENDED_OPTIONS
 from fbo_flower.clients.agent import Prior
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.simulation.agents import check_initial, check_roles, problem_app
 from fbo_flower.simulation.annotate import annotate
-from fbo_flower.simulation.arguments import Arguments, number_of_agents
+from fbo_flower.simulation.arguments import Arguments
 from fbo_flower.simulation.engines import engine_name, run_on_engine
-from fbo_flower.simulation.own_objective import Agents, OwnFunction, OwnObjective, own_objective
+from fbo_flower.simulation.own_objective import (
+    AgentData,
+    OwnFunction,
+    OwnObjective,
+    agent_data,
+    own_objective,
+)
 from fbo_flower.simulation.problems import Config, Problem, make_problem
 from fbo_flower.simulation.settings import Checkpoint, Directory, PriorKnowledge, RayEngine
 from fbo_flower.space.space import SearchSpace
@@ -41,7 +47,7 @@ OnStudy = Callable[[Study], None]
 def simulate(
     problem: str | Problem | None = None,
     algorithm: str | None = None,
-    agents: Agents | None = None,
+    num_agents: int | None = None,
     num_rounds: int | None = None,
     seed: int = 0,
     engine: str | RayEngine = "ray",
@@ -51,6 +57,7 @@ def simulate(
     *,
     objective: OwnFunction | None = None,
     space: SearchSpace | None = None,
+    agents: AgentData | None = None,
     minimize: bool = False,
     initial: Sequence[Config] = (),
     overwrite: bool = False,
@@ -61,12 +68,11 @@ def simulate(
     checkpoint: Checkpoint | None = None,
     on_round: OnRound | None = None,
     on_study: OnStudy | None = None,
-    num_agents: int | None = None,
 ) -> Study:
     """Run a federated optimisation with simulated agents and return its study.
 
     Tune your own function with `simulate(objective=f, space=space, agents=data)`, or run a bundled problem
-    by name, as in `simulate("digits-svm", "ts", agents=10)`.
+    by name, as in `simulate("digits-svm", "ts", num_agents=10)`.
 
     Parameters
     ----------
@@ -74,20 +80,20 @@ def simulate(
         `objective`
     algorithm : a name that `fbo-flower algorithms` lists. None: for `objective` the one that
         `algorithms.recommended` names, with its options; for a problem "fts"
-    agents : for `objective` the agents' data: a dict from each agent's name to its data, or a list with one
-        item per agent; a number stands for the data 0, 1, ... For a problem the number of agents; None: the
-        problem's default
+    num_agents : number of agents; None: the problem's default, or one per item of `agents`
     num_rounds : the first round is the initial design; None: until the algorithm is finished, or 25 rounds if
         it never finishes
     seed : the same seed gives the same trials, bit for bit, on every engine
     engine : "ray", "inline" or "flower"; `RayEngine(...)` is "ray" with settings. On "ray" and "flower" the
         objective and the data are pickled
     options : options of the algorithm
-    problem_options : options of the problem; None, like agents, if `problem` is an instance
+    problem_options : options of the problem; None, like num_agents, if `problem` is an instance
     out : directory for the study's files, which are written also when the run is interrupted
     objective : your own function `f(config, data)`, which returns a number. `config` is a dict of `space`,
         `data` the agent's item of `agents`
     space : the search space of `objective`
+    agents : the agents' data, for `objective`: a dict from each agent's name to its data, or a list with one
+        item per agent. None: the data of agent i is the number i, for i below `num_agents`
     minimize : whether smaller values of `objective` are better; the study shows the values as they are
     initial : known good configurations. Every agent evaluates them as its first trials, before the initial
         design, whose size stays the same
@@ -100,7 +106,6 @@ def simulate(
     checkpoint : where the run keeps its journals and messages, and whether to resume, see `Checkpoint`
     on_round : called after every round
     on_study : called with the study once the run has ended, also if it was interrupted or failed
-    num_agents : the same as a number in `agents`
 
     Returns
     -------
@@ -132,17 +137,18 @@ def simulate(
     prior, checkpoint = prior or PriorKnowledge(), checkpoint or Checkpoint()
     if num_rounds is not None:
         check_number("num_rounds", num_rounds, 1, integer=True)
-    agents = num_agents if agents is None else agents
     if objective is not None or space is not None:
         if problem is not None or problem_options:
             raise ConfigError("problem: expected either a problem or an objective with its space, got both")
-        problem = own_objective(objective, space, agents, seed, minimize, initial)
-    elif minimize or initial:
+        data = agent_data(agents, num_agents)
+        problem = own_objective(objective, space, data, seed, minimize, initial)
+    elif agents is not None or minimize or initial:
         raise ConfigError(
-            "minimize, initial: expected them with an objective, got a bundled problem; leave them out"
+            "agents, minimize, initial: expected them with objective and space, got a bundled problem; "
+            "leave them out, and pass the number of its agents as num_agents"
         )
     else:
-        problem = _bundled(problem, agents, seed, problem_options)
+        problem = _bundled(problem, num_agents, seed, problem_options)
     problem.check_data()
     algorithm, settings = _chosen(algorithm, options or {}, problem)
     made = make_algorithm(algorithm, settings)
@@ -197,16 +203,21 @@ def simulate(
 
 def _bundled(
     problem: str | Problem | None,
-    agents: Agents | None,
+    num_agents: int | None,
     seed: int,
     problem_options: Mapping[str, object] | None,
 ) -> Problem:
     """Return a bundled problem by name, or the instance that was passed."""
-    if not isinstance(problem, Problem):
-        return make_problem(problem or "digits-svm", number_of_agents(agents), seed, problem_options or {})
-    if agents is not None or problem_options:
+    if num_agents is not None and (not isinstance(num_agents, int) or isinstance(num_agents, bool)):
         raise ConfigError(
-            "agents, problem_options: expected None, because the problem is an instance that has its own"
+            f"num_agents: expected the number of agents, got {kind_of(num_agents)}; for your own data pass "
+            "agents=data, with objective and space"
+        )
+    if not isinstance(problem, Problem):
+        return make_problem(problem or "digits-svm", num_agents, seed, problem_options or {})
+    if num_agents is not None or problem_options:
+        raise ConfigError(
+            "num_agents, problem_options: expected None, because the problem is an instance that has its own"
         )
     return problem
 

@@ -71,7 +71,7 @@ def test_every_agent_has_its_name_and_evaluates_its_own_data() -> None:
 
 
 def test_a_list_numbers_the_agents_and_a_number_stands_for_its_data() -> None:
-    listed, numbered = tune(agents=[0, 1]), tune(agents=2)
+    listed, numbered = tune(agents=[0, 1]), tune(agents=None, num_agents=2)
     assert list(listed.best) == ["0", "1"]
     assert listed.trials == numbered.trials
 
@@ -194,7 +194,9 @@ def test_ray_gives_the_same_trials_and_names_what_cannot_be_pickled() -> None:
             {"agents": CENTRES.values()},
             "agents: expected the agents' data, a dict from names to data or a list",
         ),
-        ({"agents": 0}, "agents: expected an integer >= 1, got 0"),
+        ({"agents": 2}, "got 2; for agents without data pass their number as num_agents"),
+        ({"agents": None, "num_agents": 0}, "num_agents: expected an integer >= 1, got 0"),
+        ({"num_agents": 3}, "num_agents: expected None beside agents"),
         ({"minimize": "yes"}, "minimize: expected True or False, got the text 'yes'"),
         ({"initial": KNOWN[0]}, "initial: expected a list of configurations"),
         ({"initial": [3]}, "initial[0]: expected a dict, got 3"),
@@ -230,10 +232,12 @@ def test_arguments_in_the_wrong_place_are_named() -> None:
     ):
         simulate(gain, SPACE, CENTRES)  # type: ignore[arg-type]
     with pytest.raises(
-        ConfigError, match=r"agents: expected the number of agents of a bundled problem, got a dict"
+        ConfigError, match=r"num_agents: expected the number of agents, got a dict; .* pass agents=data"
     ):
-        simulate("digits-svm", "ts", CENTRES, engine="inline")
-    with pytest.raises(ConfigError, match="minimize, initial: expected them with an objective"):
+        simulate("digits-svm", "ts", CENTRES, engine="inline")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="expected them with objective and space"):
+        simulate("digits-svm", agents=CENTRES)
+    with pytest.raises(ConfigError, match="expected them with objective and space"):
         simulate("digits-svm", minimize=True)
 
 
