@@ -1,7 +1,7 @@
 # `make demo` needs Python >= 3.11 with venv, make and a package index; nothing else.
 PYTHON ?= python3
 VENV := .venv
-JOBS ?= 2
+JOBS ?= 3
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 export FLWR_TELEMETRY_ENABLED ?= 0
@@ -22,7 +22,7 @@ demo: $(VENV)/.installed  ## tune an SVM with 20 simulated agents, federated and
 
 install: $(VENV)/.installed-dev  ## make .venv with everything that development needs
 
-test: $(VENV)/.installed-dev  ## test every behaviour, in JOBS processes (2)
+test: $(VENV)/.installed-dev  ## test every behaviour, in JOBS processes (3; some tests wait)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 test-all: $(VENV)/.installed-dev  ## the same with the slow tests: more examples, seeds and variants

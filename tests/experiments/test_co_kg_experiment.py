@@ -19,7 +19,7 @@ from fbo_flower.experiments.co_kg.runs import differences
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.jobs import load_job, open_directory
 
-SMALL = replace(cokg_cells.QUICK, num_rounds=2, num_network_rounds=2)
+SMALL = replace(cokg_cells.QUICK, num_rounds=2, num_network_rounds=1)
 
 
 def compute(directory, size) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from amounts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer
@@ -49,7 +50,7 @@ def test_random_sites_are_a_partition_into_equal_shares_of_both_classes(
 
 
 @given(seed=st.integers(0, 999), share=st.floats(0, 0.2), variance=st.sampled_from([0.1, 0.5]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15, 5), deadline=None)
 def test_clustered_sites_are_a_partition_with_a_least_size(seed: int, share: float, variance: float) -> None:
     parts = clustered(FEATURES, LABELS, 5, variance, generator(seed), share)
     assert is_partition(parts, len(LABELS))

@@ -6,6 +6,7 @@ import tracemalloc
 from collections import Counter
 
 import numpy as np
+from amounts import examples
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hostile import JUNK, npy
@@ -18,7 +19,7 @@ from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.errors import WireError
 from fbo_flower.wire.flower_records import MAX_BYTES, count_bytes, from_records, to_records
 
-NUM_CASES = 10_200
+NUM_CASES = examples(10_200, 6_800)
 PREFIXES = 3  # messages made of one example
 SCHEMA = Schema(
     {"weights": ArraySpec((4,), low=-100.0, high=100.0), "cells": ArraySpec((None,), "int64", 0, 99, 6)},
@@ -156,7 +157,7 @@ def test_any_message_fits_or_is_a_wire_error_and_allocates_little() -> None:
                 outcomes[decoded(kind, content)] += 1
 
     fuzzed()
-    assert outcomes.total() >= 10_000
+    assert outcomes.total() >= 0.98 * NUM_CASES
     expected = {
         "schema",
         "names",

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from amounts import examples
 from scipy import stats
 
 from fbo_flower.errors import ConfigError
@@ -11,7 +12,7 @@ POINTS = np.stack(np.meshgrid(AXIS, AXIS, indexing="ij"), axis=-1).reshape(-1, 2
 H = gp.Hyperparameters("rbf", np.full(2, 0.4), 1.0, 0.02)
 CHOSEN = pivots.choose_pivots(POINTS, H, 1e-6)
 AT = POINTS[CHOSEN.index]
-RUNS = 200
+RUNS = examples(200, 80)
 
 
 def increments(seed, *, odd=None, num_agents=4, observations=10, scale=1.0):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from amounts import examples
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.linalg import cholesky
@@ -61,9 +62,10 @@ def test_a_climb_ends_where_the_gradient_is_nothing_or_points_out_of_the_bounds(
 
 @NAMES
 def test_most_modes_are_those_found_one_by_one_and_the_others_are_no_worse_on_the_whole(name):
-    x, y = data(60, 25)
+    number = examples(60, 24)
+    x, y = data(number, 25)
     modes = gp_many.fit(x, y, name)
-    plain = np.array([gp.fit(x[b], y[b], name, rng()).value for b in range(60)])
+    plain = np.array([gp.fit(x[b], y[b], name, rng()).value for b in range(number)])
     gain = modes.values - plain
     assert np.mean(np.abs(gain) < 1e-3) > 0.8
     assert gain.mean() > -0.15
