@@ -4,6 +4,8 @@
 
 Four agents with 6 to 34 observations each of a two-dimensional function, RBF kernel of lengthscale .2, on
 meshes of 10, 20 and 30 points per axis; the central model is the mean of the agents' means and covariances.
+Then 4 to 64 such agents on 20 x 20: time and value of the joint search beside the full one, which moves
+agents until no move helps. Full searches are left out beyond 16 agents (32 s at 64) unless `--full` is given.
 Then one Gaussian process on all data, 20 x 20: the batch of four that maximises q-KG by our search (beta 0,
 64 draws, from covariance to batch) and by BoTorch's `optimize_acqf` of `qKnowledgeGradient` (q = 4, 64
 fantasies, the same data, kernel and noise, the continuous square). Both batches are valued by one Monte Carlo
@@ -13,11 +15,13 @@ optional.
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 
 import numpy as np
 
+from fbo_flower.numerics.acquisition import batch as batch_search
 from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient, maximise_jointly
 from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
 from fbo_flower.numerics.acquisition.normal import centred_draws
@@ -70,6 +74,56 @@ def milliseconds(function: Callable[[], object], repeats: int = 7) -> float:
     return 1e3 * float(np.median(times))
 
 
+def agents(
+    points: Array, prior: Array, num_agents: int, count: int, rng: np.random.Generator
+) -> tuple[list[tuple[Array, Array]], list[Array], Array, Array]:
+    """Return the agents' posteriors, their factors `(S, r)`, and mean and factor of the central model."""
+    beliefs = []
+    for _ in range(num_agents):
+        index = rng.integers(len(points), size=count)
+        noise = np.sqrt(NOISE_VARIANCE) * rng.standard_normal(count)
+        beliefs.append(posterior(prior, prior[index], objective(points[index]) + noise))
+    factors = [prior @ np.linalg.cholesky(covariance) for _, covariance in beliefs]
+    mean = np.mean([prior @ m for m, _ in beliefs], axis=0)
+    return beliefs, factors, mean, prior @ np.linalg.cholesky(np.mean([c for _, c in beliefs], axis=0))
+
+
+def many_agents(full: bool) -> None:
+    """Print time and value of the joint search by the number of agents, beside the full search."""
+    print("\njoint search on 20 x 20, CPU s; values by 2048 other draws, share of the full search's value")
+    print(f"{'agents':>6} {'data':>5} {'beta':>5} {'s':>7} {'full s':>7} {'value':>9} {'share':>6}")
+    points = mesh(20)
+    prior, few = basis(points), batch_search.FEW
+    for num_agents in (4, 16, 64):
+        for count, beta in ((6, 2.0), (20, 2.0), (6, 0.0), (20, 0.0)):
+            rng = np.random.default_rng([num_agents, count])
+            beliefs, factors, mean, factor = agents(points, prior, num_agents, count, rng)
+            own = np.array(
+                [
+                    knowledge_gradient_from_factor(prior @ m, f, NOISE_VARIANCE)
+                    for (m, _), f in zip(beliefs, factors, strict=True)
+                ]
+            )
+            draws = centred_draws(NUM_DRAWS, num_agents, rng)
+            judge = BatchKnowledgeGradient(
+                mean, factor, NOISE_VARIANCE, centred_draws(2048, num_agents, np.random.default_rng(7))
+            )
+            times, values = [], []
+            for limit in (few, num_agents) if full or num_agents <= 16 else (few,):
+                batch_search.FEW = limit
+                begin = time.process_time()
+                found = maximise_jointly(mean, factor, NOISE_VARIANCE, own, beta, draws, 1, rng).index
+                times.append(time.process_time() - begin)
+                central = judge.values(found, num_agents - 1, found[-1:])[0]
+                values.append(central + beta * own[np.arange(num_agents), found].sum())
+            batch_search.FEW = few
+            spent, share = (f"{times[1]:.3f}", f"{values[0] / values[1]:.3f}") if times[1:] else ("-", "-")
+            print(
+                f"{num_agents:>6} {count:>5} {beta:>5} {times[0]:>7.3f} {spent:>7} "
+                f"{values[0]:>9.4f} {share:>6}"
+            )
+
+
 def ours() -> None:
     """Print the table of our own times."""
     print(
@@ -82,14 +136,7 @@ def ours() -> None:
         rows = []
         for count in OBSERVATIONS:
             rng = np.random.default_rng(count)
-            beliefs = []
-            for _ in range(NUM_AGENTS):
-                index = rng.integers(len(points), size=count)
-                noise = np.sqrt(NOISE_VARIANCE) * rng.standard_normal(count)
-                beliefs.append(posterior(prior, prior[index], objective(points[index]) + noise))
-            factors = [prior @ np.linalg.cholesky(covariance) for _, covariance in beliefs]
-            mean = np.mean([prior @ m for m, _ in beliefs], axis=0)
-            factor = prior @ np.linalg.cholesky(np.mean([c for _, c in beliefs], axis=0))
+            beliefs, factors, mean, factor = agents(points, prior, NUM_AGENTS, count, rng)
             draws = centred_draws(NUM_DRAWS, NUM_AGENTS, rng)
 
             def local(
@@ -205,6 +252,10 @@ def beside_botorch(seeds: int = 3) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Measure the knowledge gradient and the joint search.")
+    parser.add_argument("--full", action="store_true", help="also the full search of 64 agents")
+    asked = parser.parse_args()
     with single_thread():
         ours()
+        many_agents(asked.full)
         beside_botorch()

@@ -40,7 +40,7 @@ def sizes(algorithm: str) -> list[tuple[int, int, int]]:
     found = [(history, 2, 4) for history in HISTORIES]
     if QUICK:
         return found
-    counts = (4, 8, 16) if algorithm == "co-kg" else (4, 16, 64) if algorithm in FEW else (4, 16, 64, 256)
+    counts = (4, 16, 64) if algorithm in FEW else (4, 16, 64, 256)
     found += [(20, dimension, 4) for dimension in DIMENSIONS]
     found += [(10, 2, agents) for agents in counts]
     return sorted(set(found))

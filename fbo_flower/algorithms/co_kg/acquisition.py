@@ -8,7 +8,7 @@ import numpy as np
 
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
 from fbo_flower.algorithms.records import Array, IntArray
-from fbo_flower.numerics.acquisition.batch import BatchAcquisition, maximise_batch
+from fbo_flower.numerics.acquisition.batch import FEW, BatchAcquisition, maximise_batch
 from fbo_flower.numerics.acquisition.entropy_search import (
     BatchMaxValueEntropy,
     max_value_entropy,
@@ -76,5 +76,5 @@ def joint_design(
             acquisition = BatchExpectedImprovement(mean, factor, float(mean.max()), draws)
         else:
             acquisition = BatchKnowledgeGradient(mean, factor, noise_variance, draws)  # Eqs. 7 and 9
-    num_starts = options.num_starts or (1 if beta >= 1.0 else 3)
+    num_starts = options.num_starts or (1 if beta >= 1.0 or len(own) > FEW else 3)
     return maximise_batch(acquisition, own, beta, num_starts, rng).index

@@ -74,7 +74,7 @@ class CoKGOptions(Algorithm[State]):
     mean_noise_stddev : standard deviation of the noise that an agent adds to the mean in every report: a draw
         from the prior multiplied by this number
     num_draws : `M` of Eq. 9, normal draws per evaluation of the central acquisition
-    num_starts : starts of its maximisation; None: 1 if `beta_t >= 1`, else 3
+    num_starts : starts of its maximisation; None: 1 if `beta_t >= 1` or with more than 8 agents, else 3
     rank_cut : share of the prior variance at a point that the pivots may leave unexplained
     tolerance : relative residual at which the barycenter's fixed-point iteration (Eq. 8) stops
     secure_sums : smallest number of agents in a secure sum of the warm-up's moments and hyperparameters: the

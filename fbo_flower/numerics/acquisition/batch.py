@@ -6,6 +6,11 @@ the best point given the others', until no move improves the value. Then pairs o
 points. On small sets, where every step evaluates all points, two agents may also move together. Every step
 increases one fixed function of the batch, so the search ends.
 
+With more than `FEW` agents a move changes little of the value, and what the last moves gain is fitted to the
+draws of the acquisition. So each step evaluates fewer points, the search ends after `MOST_SWEEPS` sweeps over
+all agents, or one that gains less than `SMALL_GAIN`, and agents do not exchange points. Judged by 2048 other
+draws, the value is on average that of the full search to 1 % (`benchmarks/knowledge_gradient.py`).
+
 A central acquisition has two methods: `guess` estimates the value of every point for one agent cheaply, and
 `values` computes the values of a few points. The search evaluates the points with the best guesses; on small
 sets these are all points.
@@ -28,6 +33,10 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
 
 SHORTLIST = 32  # points evaluated per step
+FEW = 8  # agents up to which the search is exhaustive in its moves
+FEWEST = 4  # points evaluated per step with very many agents
+SMALL_GAIN = 1e-3  # least relative gain of a sweep over more agents
+MOST_SWEEPS = 3  # of more agents
 TOLERANCE = 1e-12  # least relative improvement of a move
 PIVOT = 1e-12  # smaller relative pivots are rounding errors
 
@@ -115,6 +124,7 @@ class _Search:
 
     def __init__(self, acquisition: BatchAcquisition, own: Array) -> None:
         self.acquisition, self.own = acquisition, own
+        self.length = max(SHORTLIST * FEW // max(len(own), FEW), FEWEST)  # of a shortlist
         self.updates = 0
 
     def run(self, fixed: IntArray) -> tuple[IntArray, float]:
@@ -124,6 +134,8 @@ class _Search:
             design, value = self.best(np.append(design, 0), agent, -np.inf)
         if len(fixed) == len(self.own):
             value = self.value(design)
+        if len(self.own) > FEW:
+            return self.sweep(design, value)
         design, value = self.ascend(design, value, resting=int(len(fixed) < len(self.own)))
         while True:
             moved, better = self.swap(design, value)
@@ -142,11 +154,11 @@ class _Search:
         """Return the points with the best guesses for an agent, best value first, and their values."""
         self.updates += 1
         num_points, own = self.own.shape[1], self.own[agent]
-        if num_points <= SHORTLIST:
+        if num_points <= self.length:
             points = np.arange(num_points)
         else:
             guess = self.acquisition.guess(design, agent) + own
-            points = np.argpartition(-guess, SHORTLIST)[:SHORTLIST]
+            points = np.argpartition(-guess, self.length)[: self.length]
         others = np.delete(np.arange(len(design)), agent)
         rest = self.own[others, design[others]].sum()
         values = self.acquisition.values(design, agent, points) + own[points] + rest
@@ -170,6 +182,16 @@ class _Search:
             resting = resting + 1 if moved is design else 1
             design, value = moved, better
             agent = (agent + 1) % len(design)
+        return design, value
+
+    def sweep(self, design: IntArray, value: float) -> tuple[IntArray, float]:
+        """Move all agents in turn, a few times, until such a sweep gains little."""
+        for _ in range(MOST_SWEEPS):
+            before = value
+            for agent in range(len(design)):
+                design, value = self.best(design, agent, value)
+            if not value - before > SMALL_GAIN * abs(value):
+                break
         return design, value
 
     def swap(self, design: IntArray, value: float) -> tuple[IntArray, float]:

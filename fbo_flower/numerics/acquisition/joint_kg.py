@@ -26,6 +26,7 @@ from fbo_flower.numerics.arrays import Array, IntArray
 
 BLOCK = 2**16  # values of fantasies processed at a time, so that they stay in the processor's cache
 GUESSED = 256  # points per block in `guess`, for the same reason
+LATER = 8  # agents after the one that moves, up to which the columns are updated one by one
 SHARED = 6  # most frequent maximisers that `guess` tries for all fantasies
 
 
@@ -129,6 +130,10 @@ class BatchKnowledgeGradient:
 
     def values(self, design: IntArray, agent: int, candidates: IntArray) -> Array:
         """Return q-KG of the batch with entry `agent` replaced by each candidate, `(C,)`."""
+        if len(design) - agent > LATER:
+            found = self._values_of_many(self._inside[design], agent, self._inside[candidates])
+            if found is not None:
+                return found
         stacked = self._stacked(self._inside[design], agent, self._inside[candidates])
         with_one = self._with_one[:, : stacked.shape[1]]
         value = np.empty(len(candidates))
@@ -138,6 +143,28 @@ class BatchKnowledgeGradient:
             part = stacked[start : start + width, :, : self._num_tops]
             out = np.matmul(with_one, part, out=fantasies[: len(part)])
             value[start : start + width] = out.max(axis=2).mean(axis=1)
+        return value
+
+    def _values_of_many(self, design: IntArray, agent: int, candidates: IntArray) -> Array | None:
+        """Return `values` from one Cholesky factor per candidate, None if `K(x, x) + sigma^2 I` is singular.
+
+        The fantasies are `mu(z) + K(z, x) D^-T xi`, so no column has to be computed.
+        """
+        top, size = slice(self._num_tops), len(design)
+        rows = self._covariance(design)
+        cross, inner = rows[:, top], rows[:, design]
+        inner.flat[:: size + 1] += self._noise_variance
+        draws = self._draws[:, :size].T
+        value = np.empty(len(candidates))
+        for i, row in enumerate(self._covariance(candidates)):
+            cross[agent] = row[top]
+            inner[agent] = inner[:, agent] = row[design]
+            inner[agent, agent] = self._variance[candidates[i]] + self._noise_variance
+            try:
+                lower = np.linalg.cholesky(inner)  # D
+            except np.linalg.LinAlgError:
+                return None
+            value[i] = (self._mean[top] + np.linalg.solve(lower.T, draws).T @ cross).max(axis=1).mean()
         return value
 
     def _stacked(self, design: IntArray, agent: int, candidates: IntArray) -> Array:

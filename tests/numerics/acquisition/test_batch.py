@@ -105,6 +105,25 @@ def test_few_starts_reach_what_twenty_do_on_a_mesh(kind, beta, num_starts):
         assert few.value >= 0.98 * many.value
 
 
+@pytest.mark.parametrize(("beta", "seed"), [(0.0, 0), (0.0, 1), (1.5, 2), (1.5, 3)])
+def test_the_short_search_of_many_agents_reaches_the_value_of_the_full_one(monkeypatch, beta, seed):
+    """Judged by 2048 other draws: what the full search gains beyond 1 % is fitted to its own draws."""
+    rng = np.random.default_rng(seed)
+    mean, factor = gaussian_process(mesh(12), 0.2, 12, 0.02, rng)
+    local = [local_values("kg", mean + 0.2 * rng.standard_normal(144), factor, 0.02, rng) for _ in range(16)]
+    acquisition = central("kg", mean, factor, 0.02, 16, rng)
+    judge = BatchKnowledgeGradient(mean, factor, 0.02, centred_draws(2048, 16, np.random.default_rng(9)))
+
+    def search():
+        found = batch.maximise_batch(acquisition, np.array(local), beta, 1, np.random.default_rng(0))
+        own = np.array(local)[np.arange(16), found.index].sum()
+        return judge.values(found.index, 15, found.index[15:])[0] + beta * own
+
+    short = search()
+    monkeypatch.setattr(batch, "FEW", 16)
+    assert short >= 0.99 * search()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_reported_values_are_those_of_the_batch(kind):
     acquisition, local, beta = problem(kind, 1, 50, 3)

@@ -27,6 +27,34 @@ def test_values_are_those_of_the_formula_for_one_batch_at_a_time(seed):
                 assert values[candidate] == pytest.approx(exact, rel=1e-7, abs=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_values_of_long_batches_are_those_of_the_formula(seed):
+    rng = np.random.default_rng(seed)
+    mean, factor, noise_variance = random_belief(seed, 30)
+    num_agents = joint_kg.LATER + 4
+    draws = centred_draws(32, num_agents, rng)
+    acquisition = BatchKnowledgeGradient(mean, factor, noise_variance, draws)
+    design = rng.integers(30, size=num_agents)
+    for agent in (0, 2, num_agents - 1):
+        values = acquisition.values(design, agent, np.arange(30))
+        for candidate in (0, 29, int(design[1])):
+            batch = design.copy()
+            batch[agent] = candidate
+            means = fantasies(mean, factor @ factor.T, noise_variance, batch, draws)
+            exact = means.max(axis=1).mean() - mean.max()
+            assert values[candidate] == pytest.approx(exact, rel=1e-7, abs=1e-12)
+
+
+def test_a_long_batch_without_noise_may_repeat_a_point():
+    mean, factor, _ = random_belief(1, 10)
+    num_agents = joint_kg.LATER + 2
+    acquisition = BatchKnowledgeGradient(
+        mean, factor, 0.0, centred_draws(64, num_agents, np.random.default_rng(0))
+    )
+    values = acquisition.values(np.full(num_agents, 4), 0, np.array([4]))
+    np.testing.assert_allclose(values, acquisition.values(np.array([4]), 0, np.array([4])), rtol=1e-6)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_points_left_out_of_the_maximum_never_were_maximisers(seed):
     """Late beliefs, where many are left out: the formula has no such shortcut."""
