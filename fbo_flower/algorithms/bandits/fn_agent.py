@@ -3,6 +3,9 @@
 `G (K, P)` are the network's gradients at the initial weights, the same for all agents. With `n (K,)` own
 pulls and `s (K,)` their sums of values, the agent's matrices are `lam I + G^T diag(n) G` and `G^T s`. The
 other agents' matrices arrive as sums and do not change until the next exchange.
+
+A failed pull of an arm without a success counts as 0, the worst reward of the paper, or as the agent's worst
+mean if that is lower; once the arm has a success, its failed pulls are missing.
 """
 
 from __future__ import annotations
@@ -35,6 +38,17 @@ def symmetric(upper: AnyArray, size: int) -> Array:
     return np.asarray(matrix + np.triu(matrix, 1).T, dtype=np.float64)
 
 
+def with_failures(agent_state: AgentState) -> arms.ArmStatistics:
+    """Return the pulls that the bandit counts: all with a value, and the failed ones of arms without one."""
+    statistics = arms.ArmStatistics.read(agent_state)
+    failed = np.asarray(agent_state.arrays.get("arms.failed", 0), dtype=np.int64)
+    if not failed.any():
+        return statistics
+    worst = float(statistics.means().min())  # 0 for arms without a success
+    with np.errstate(over="ignore"):
+        return arms.ArmStatistics(statistics.count + failed, statistics.total + failed * worst)
+
+
 def sums(gradients: Array, statistics: arms.ArmStatistics) -> tuple[Array, Array]:
     """Return `G^T diag(n) G (P, P)` and `G^T s (P,)` of the agent's own pulls."""
     return gradients.T @ (statistics.count[:, np.newaxis] * gradients), gradients.T @ statistics.total
@@ -56,7 +70,6 @@ class NeuralAgent:
         seed, dim = arms.task_seed(task), agent_state.space.dimension
         self._points = arms.points(seed, dim)
         self._state = ucb.neural_start(self._points, 1, options, np.random.default_rng([seed, 4]))
-        self._statistics = arms.ArmStatistics.read(agent_state)
         self._size = num_weights(options, dim)
         self._eye = options.regulariser * np.eye(self._size)
         self._agent_state = agent_state.write(seed=np.array([seed], dtype=np.int64))
@@ -81,18 +94,15 @@ class NeuralAgent:
 
     def learn(self, outcome: Outcome) -> None:
         """Add a pull to the statistics; decide whether the matrix has grown enough for an exchange."""
-        assert outcome.counts is not None
-        value, succeeded = float(outcome.values[0]), bool(outcome.counts[0])
-        if not succeeded:  # a failed pull counts as the worst mean so far
-            seen = self._statistics.count > 0
-            value = float(self._statistics.means()[seen].min()) if seen.any() else 0.0
-        count, total = self._statistics.count.copy(), self._statistics.total.copy()
-        count[self._arm] += 1
+        statistics = arms.ArmStatistics.read(self._agent_state)
+        failed = np.zeros(len(self._points), dtype=np.int64)
+        failed += np.asarray(self._agent_state.arrays.get("arms.failed", 0), dtype=np.int64)
         with np.errstate(over="ignore"):
-            total[self._arm] += value
-        self._statistics = arms.ArmStatistics(count, total)
-        flag = np.array([succeeded or bool(self._whole("succeeded", 0))], dtype=np.int64)
-        self._agent_state = self._agent_state.passed_to(outcome.end).write(succeeded=flag)
+            statistics = statistics.add(np.array([self._arm]), outcome)
+        failed[self._arm] = 0 if statistics.count[self._arm] else failed[self._arm] + 1
+        self._agent_state = statistics.write(self._agent_state.passed_to(outcome.end)).write(
+            **{"arms.failed": failed}
+        )
         pull, last = outcome.end - 1, self._whole("last", -1)
         growth = _log_det(self._matrices()[0]) - float(self._read("log_det", _log_det(self._eye)))
         asked = bool(self._task.values.get("send", False))
@@ -100,7 +110,7 @@ class NeuralAgent:
 
     def state_to_keep(self) -> AgentState:
         """Return the agent's state to store after the task, with a trained network if an exchange is due."""
-        agent_state = self._statistics.write(self._agent_state)
+        agent_state = self._agent_state
         if self._send and self._whole("trained.at", -1) != agent_state.next_trial:
             agent_state = agent_state.write(**self._train(agent_state.next_trial))
         return agent_state.write(send=np.array([self._send], dtype=np.int64))
@@ -128,7 +138,7 @@ class NeuralAgent:
         """Return `V` and `sum r g` over the agent's own pulls and the sums of the other agents."""
         arrays = self._agent_state.arrays
         with np.errstate(over="ignore", invalid="ignore"):
-            gram, response = sums(self._state.gradients, self._statistics)
+            gram, response = sums(self._state.gradients, with_failures(self._agent_state))
             if "others.gram" in arrays:
                 gram = gram + symmetric(arrays["others.gram"], self._size)
                 response = response + np.asarray(arrays["others.response"], dtype=np.float64)
@@ -143,10 +153,8 @@ class NeuralAgent:
         if options.alpha(next_trial) <= 0 or next_trial > options.train_until:
             return {}
         before = np.asarray(self._agent_state.arrays.get("trained", self._state.trained[0]), dtype=np.float64)
-        count, total = (
-            self._statistics.count[np.newaxis].astype(np.float64),
-            self._statistics.total[np.newaxis],
-        )
+        pulls = with_failures(self._agent_state)
+        count, total = pulls.count[np.newaxis].astype(np.float64), pulls.total[np.newaxis]
         with np.errstate(over="ignore", invalid="ignore"):
             state = replace(self._state, trained=before[np.newaxis], counts=count, totals=total)
             trained = ucb.neural_train(state)[0]
@@ -171,7 +179,7 @@ def sums_to_send(agent_state: AgentState, options: ucb.NeuralOptions) -> dict[st
     rng = np.random.default_rng([seed, 4])
     state = ucb.neural_start(arms.points(seed, agent_state.space.dimension), 1, options, rng)
     with np.errstate(over="ignore", invalid="ignore"):
-        gram, response = sums(state.gradients, arms.ArmStatistics.read(agent_state))
+        gram, response = sums(state.gradients, with_failures(agent_state))
     sent: dict[str, AnyArray] = {"gram": triangle(gram), "response": response}
     if "trained" in agent_state.arrays:
         sent["weights"] = agent_state.arrays["trained"]
@@ -179,11 +187,9 @@ def sums_to_send(agent_state: AgentState, options: ucb.NeuralOptions) -> dict[st
 
 
 def best_arm(agent_state: AgentState) -> int | None:
-    """Return the arm that was pulled most often; None before the first success."""
-    if not np.any(agent_state.arrays.get("succeeded", 0)):
-        return None
+    """Return the arm with the most successful pulls; None before the first success."""
     count: IntArray = arms.ArmStatistics.read(agent_state).count
-    return int(np.argmax(count))
+    return int(np.argmax(count)) if count.any() else None
 
 
 def _log_det(matrix: Array) -> float:

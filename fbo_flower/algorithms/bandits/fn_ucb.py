@@ -12,8 +12,8 @@ while it is trained. Matrices are sent as triangles; the server computes the inv
 r g` is the sum of an agent's rewards, so after one pull it is the value itself.
 
 An agent that drops out stays in the sums with its last report. An exchange does not wait for agents that left
-their last task unanswered. A failed pull uses up a trial and counts as
-the agent's worst mean so far.
+their last task unanswered. A failed pull uses up a trial; for an arm without a success it counts as 0, or as
+the agent's worst mean if that is lower.
 
 [Dai2023] Dai, Shu, Verma, Fan, Low, Jaillet. Federated neural bandits. ICLR 2023.
 """

@@ -95,45 +95,44 @@ class HCT(XArmedBandit[HCTState]):
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         """Pull one cell after another, as many as the task asks for."""
         tree, next_trial = self._tree(agent_state), agent_state.next_trial
-        succeeded = int(np.sum(agent_state.arrays.get("succeeded", np.zeros(1))))
         while next_trial < task.end:
             cell = tree.select()
             index = np.array([tree.index[cell]])
             centre = partition.centre(tree.depth[cell], index, tree.options.dim, tree.options.arity)
             outcome = yield Query(centre, np.ones(1, dtype=np.int64))
             next_trial, value = outcome.end, float(outcome.values[0])
-            succeeded += int(np.isfinite(value))
-            if not np.isfinite(value):  # a failed pull counts as the worst mean so far
-                value = min((t / n for t, n in zip(tree.total, tree.count, strict=True) if n), default=0.0)
-            tree.learn(cell, value)
+            if np.isfinite(value):
+                tree.learn(cell, value)
+            else:
+                tree.learn_failed(cell)
         arrays = {f"tree.{name}": np.asarray(array) for name, array in tree.arrays().items()}
-        counted = np.array([succeeded], dtype=np.int64)
-        return agent_state.write(**arrays, succeeded=counted).passed_to(next_trial)
+        return agent_state.write(**arrays).passed_to(next_trial)
 
     def recommend(self, agent_state: AgentState) -> Array | None:
-        if not np.any(agent_state.arrays.get("succeeded", 0)):
-            return None
         tree = self._tree(agent_state)
         best = self._best(tree)
+        if best is None:
+            return None
         index = np.array([tree.index[best]])
         options = tree.options
         point: Array = partition.centre(tree.depth[best], index, options.dim, options.arity)[0]
         return point
 
     def incumbent(self, agent_state: AgentState) -> float:
-        if not np.any(agent_state.arrays.get("succeeded", 0)):
-            return float("nan")
         tree = self._tree(agent_state)
-        return float(tree.means()[self._best(tree)])
+        best = self._best(tree)
+        return float("nan") if best is None else float(tree.means()[best])
 
     def _tree(self, agent_state: AgentState) -> Tree:
         options = self.tree_options(agent_state.space)
         kept = {n.removeprefix("tree."): a for n, a in agent_state.arrays.items() if n.startswith("tree.")}
         return Tree.from_arrays(options, cast(Any, kept)) if kept else Tree(options)
 
-    def _best(self, tree: Tree) -> int:
-        """Return the pulled cell with the best lower bound; at least one cell must have been pulled."""
+    def _best(self, tree: Tree) -> int | None:
+        """Return the cell with the best lower bound; None before the first success."""
         count = np.array(tree.count)
-        pulled = np.flatnonzero(count > 0)
+        pulled = np.flatnonzero(tree.succeeded())
+        if len(pulled) == 0:
+            return None
         radius = self.c * np.sqrt(tree.options.log_term(power_above(max(1, tree.t - 1))) / count[pulled])
         return int(pulled[elimination.recommend(tree.means()[pulled], radius)])

@@ -13,9 +13,11 @@ import numpy as np
 
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, IntArray, Query, Task
 from fbo_flower.algorithms.session import Session
+from fbo_flower.numerics.arrays import BoolArray
 from fbo_flower.numerics.bandits import elimination, partition
 
 _NONE = np.empty(0, dtype=np.int64)
+PATIENCE, LEAST_FAILURES = 2, 8  # a cell is left after max(2 tau_h, 8) failed pulls
 
 
 @dataclass(frozen=True)
@@ -76,36 +78,58 @@ class Survivors:
 
 @dataclass(frozen=True)
 class CellStatistics:
-    """The cells that the agent pulled, by depth and index: pulls and sum of values; all arrays `(n,)`."""
+    """The cells that the agent pulled, by depth and index; all arrays `(n,)`.
+
+    Parameters
+    ----------
+    count, total : number of pulls that gave a value, and their sum
+    failed : number of pulls without a value
+    """
 
     depth: IntArray
     index: IntArray
     count: IntArray
     total: Array
+    failed: IntArray
 
     @staticmethod
     def read(agent_state: AgentState) -> CellStatistics:
         """Return the statistics in the agent's state."""
         if "cells.depth" not in agent_state.arrays:
-            return CellStatistics(_NONE, _NONE, _NONE, np.empty(0))
-        names = ("depth", "index", "count")
-        depth, index, count = (np.asarray(agent_state.arrays[f"cells.{n}"], dtype=np.int64) for n in names)
-        return CellStatistics(
-            depth, index, count, np.asarray(agent_state.arrays["cells.total"], dtype=np.float64)
+            return CellStatistics(_NONE, _NONE, _NONE, np.empty(0), _NONE)
+        names = ("depth", "index", "count", "failed")
+        depth, index, count, failed = (
+            np.asarray(agent_state.arrays[f"cells.{n}"], dtype=np.int64) for n in names
         )
+        total = np.asarray(agent_state.arrays["cells.total"], dtype=np.float64)
+        return CellStatistics(depth, index, count, total, failed)
 
     def of(self, depth: int, index: IntArray) -> tuple[IntArray, Array]:
         """Return pulls and sums of values of cells `(n,)` of one depth; 0 for cells without pulls."""
-        rows = np.flatnonzero(self.depth == depth)
-        known = elimination.contains(self.index[rows], index)
-        place = rows[elimination.positions(self.index[rows], index[known])]
+        known, place = self._places(depth, index)
         count, total = np.zeros(len(index), dtype=np.int64), np.zeros(len(index))
         count[known], total[known] = self.count[place], self.total[place]
         return count, total
 
-    def add(self, depth: int, index: IntArray, count: IntArray, total: Array) -> CellStatistics:
+    def failures(self, depth: int, index: IntArray) -> IntArray:
+        """Return the failed pulls of cells `(n,)` of one depth; 0 for cells without pulls."""
+        known, place = self._places(depth, index)
+        failed = np.zeros(len(index), dtype=np.int64)
+        failed[known] = self.failed[place]
+        return failed
+
+    def _places(self, depth: int, index: IntArray) -> tuple[BoolArray, IntArray]:
+        """Return which cells of one depth have pulls, and the rows of these."""
+        rows = np.flatnonzero(self.depth == depth)
+        known = elimination.contains(self.index[rows], index)
+        return known, rows[elimination.positions(self.index[rows], index[known])]
+
+    def add(
+        self, depth: int, index: IntArray, count: IntArray, total: Array, failed: IntArray
+    ) -> CellStatistics:
         """Return the statistics with more pulls of cells of one depth added."""
         before, sums = self.of(depth, index)
+        failures = self.failures(depth, index)
         rest = ~((self.depth == depth) & elimination.contains(np.sort(index), self.index))
         depths = np.concatenate([self.depth[rest], np.full(len(index), depth, dtype=np.int64)])
         indices = np.concatenate([self.index[rest], index])
@@ -115,6 +139,7 @@ class CellStatistics:
             indices[order],
             np.concatenate([self.count[rest], before + count])[order],
             np.concatenate([self.total[rest], sums + total])[order],
+            np.concatenate([self.failed[rest], failures + failed])[order],
         )
 
 
@@ -155,7 +180,9 @@ def session(task: Task, agent_state: AgentState, constants: elimination.Constant
         outcome = yield Query(space.snap(centres), work.pulls)
         assert outcome.counts is not None
         sums = np.where(outcome.counts > 0, outcome.values * outcome.counts, 0.0)
-        statistics = CellStatistics.read(agent_state).add(work.depth, work.index, outcome.counts, sums)
+        statistics = CellStatistics.read(agent_state).add(
+            work.depth, work.index, outcome.counts, sums, outcome.pulls - outcome.counts
+        )
         agent_state = write(agent_state.passed_to(outcome.end), statistics, search)
     return agent_state
 
@@ -172,7 +199,7 @@ class Work:
 
 def write(agent_state: AgentState, statistics: CellStatistics, search: PhasedSearch) -> AgentState:
     """Return the agent's state with these statistics and this search stored."""
-    cells = {f"cells.{n}": getattr(statistics, n) for n in ("depth", "index", "count", "total")}
+    cells = {f"cells.{n}": getattr(statistics, n) for n in ("depth", "index", "count", "total", "failed")}
     return agent_state.write(
         **cells,
         **search.shared.to_arrays(),
@@ -197,7 +224,8 @@ def alone(
 ) -> Work:
     """Return the pulls that stage 2 makes next [Li2024, Alg. 3].
 
-    At every depth without missing pulls, cells are eliminated and the search moves to the next depth.
+    At every depth without missing pulls, cells are eliminated and the search moves to the next depth. A cell
+    whose pulls fail too often keeps the successes that it has; without any it is dropped.
     """
     statistics = CellStatistics.read(agent_state)
     depth, active = search.depth, search.active
@@ -207,13 +235,18 @@ def alone(
         protected = elimination.contains(survivors, active)
         own = active[~protected]  # K_m^h \ K^h
         count, total = statistics.of(depth, own)
-        missing = np.maximum(0, constants.pulls(depth) - count)  # line 4: T_m,h,i < tau_h
+        pulls, failed = constants.pulls(depth), statistics.failures(depth, own)
+        missing = np.maximum(0, pulls - count)  # line 4: T_m,h,i < tau_h
+        missing[failed >= max(PATIENCE * pulls, LEAST_FAILURES)] = 0
         if np.any(missing) or depth >= deepest:
             return _fit(
                 depth, own, missing, left, PhasedSearch(search.num_agents, depth, active, search.shared)
             )
         mean, radius = np.empty(len(active)), np.empty(len(active))
-        mean[~protected], radius[~protected] = total / count, constants.radius(count)  # line 7
+        mean[~protected], radius[~protected] = total / np.maximum(1, count), constants.radius(count)  # line 7
+        fails = np.zeros(len(active), dtype=np.bool_)
+        fails[~protected] = count == 0
+        mean[fails], radius[fails] = -np.inf, 0.0
         place = elimination.positions(survivors, active[protected])
         mean[protected], radius[protected] = mean_of[place], radius_of[place]  # Alg. 2, line 11
         out = elimination.eliminated(mean, radius, constants.variation(depth), protected)  # lines 8-9

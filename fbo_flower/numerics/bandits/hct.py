@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 from fbo_flower.numerics.bandits import partition
 
 INFINITY = math.inf
@@ -100,8 +100,10 @@ class Tree:
     depth, index : depth and index of each cell, in order of creation
     parent : position of the parent, -1 for the root
     first_child : position of the first of `arity` children, -1 for a leaf
-    count, total : number of pulls of each cell, and the sum of their values
+    count, total : number of pulls of each cell that count, and the sum of their values
     u, b : the bounds `U` and `B` of each cell
+    failed : whether all pulls of the cell failed. These count as the worst mean of any cell, so that the
+        search avoids the cell. In a cell with a success, a failed pull is missing: nothing changes
     """
 
     options: HCTOptions
@@ -114,6 +116,7 @@ class Tree:
     total: list[float] = field(default_factory=lambda: [0.0])
     u: list[float] = field(default_factory=lambda: [INFINITY])
     b: list[float] = field(default_factory=lambda: [INFINITY])
+    failed: list[bool] = field(default_factory=lambda: [False])
 
     def __post_init__(self) -> None:
         if self.first_child[0] < 0:
@@ -128,27 +131,44 @@ class Tree:
 
     def learn(self, cell: int, value: float) -> None:
         """Record the value of one pull of the cell that `select` returned."""
+        if self.failed[cell]:  # the failed pulls no longer count
+            self.failed[cell], self.count[cell] = False, 0
+        first = True in self.failed and not self.succeeded().any()
         self.count[cell] += 1
         self.total[cell] += value
+        if first:  # only now the worst mean, the value of the cells that failed, is known
+            self._renew(self.options.log_term(power_above(self.t), cap=1.0))
         self._settle(cell)
 
+    def learn_failed(self, cell: int) -> None:
+        """Record that a pull of the cell that `select` returned gave no value."""
+        if self.count[cell] == 0 or self.failed[cell]:
+            self.failed[cell] = True
+            self.count[cell] += 1
+            self._settle(cell)
+
+    def succeeded(self) -> BoolArray:
+        """Return which cells have a pull with a value, `(n,)`."""
+        return np.asarray((np.array(self.count) > 0) & ~np.array(self.failed), dtype=np.bool_)
+
     def means(self) -> Array:
-        """Return the mean of each cell, NaN for cells that were not pulled."""
-        count = np.array(self.count, dtype=np.float64)
+        """Return the mean of each cell, NaN for cells without a success."""
+        count = np.where(self.failed, 0.0, self.count)
         with np.errstate(invalid="ignore"):
             return np.asarray(np.array(self.total) / count, dtype=np.float64)
 
-    def arrays(self) -> dict[str, Array | IntArray]:
+    def arrays(self) -> dict[str, Array | IntArray | BoolArray]:
         """Return the complete state as arrays, for `from_arrays`."""
         integers = {
             name: np.array(getattr(self, name), dtype=np.int64)
             for name in ("depth", "index", "parent", "first_child", "count")
         }
         numbers = {name: np.array(getattr(self, name), dtype=np.float64) for name in ("total", "u", "b")}
-        return {"t": np.array(self.t, dtype=np.int64), **integers, **numbers}
+        failed = np.array(self.failed, dtype=np.bool_)
+        return {"t": np.array(self.t, dtype=np.int64), **integers, **numbers, "failed": failed}
 
     @staticmethod
-    def from_arrays(options: HCTOptions, arrays: dict[str, Array | IntArray]) -> Tree:
+    def from_arrays(options: HCTOptions, arrays: dict[str, Array | IntArray | BoolArray]) -> Tree:
         """Return the tree whose `arrays()` these are."""
         lists = {name: array.tolist() for name, array in arrays.items()}
         return Tree(options, **lists)
@@ -189,7 +209,7 @@ class Tree:
         if t == t_plus:
             # Recompute all bounds without this pull, then the pulled cell's with it.
             self._renew(options.log_term(t_plus, cap=1.0))
-        self._bound(cell, options.log_term(t_plus, cap=1.0))
+        self._bound(cell, options.log_term(t_plus, cap=1.0), self._worst() if self.failed[cell] else 0.0)
         self._back_up(cell)
         due = options.pulls(self.depth[cell], options.log_term(t_plus))
         if self.count[cell] >= due and self.first_child[cell] < 0 and self.depth[cell] < options.max_depth:
@@ -197,19 +217,26 @@ class Tree:
         self.t = t + 1
 
     def _renew(self, log_term: float) -> None:
+        worst = self._worst() if True in self.failed else 0.0
         for cell in range(len(self)):
-            self._bound(cell, log_term)
+            self._bound(cell, log_term, worst)
         arity = self.options.arity
         for cell in range(len(self) - 1, 0, -1):  # children come after their parents
             first = self.first_child[cell]
             inner = max(self.b[first : first + arity]) if first >= 0 else INFINITY
             self.b[cell] = min(self.u[cell], inner)
 
-    def _bound(self, cell: int, log_term: float) -> None:
+    def _bound(self, cell: int, log_term: float, worst: float) -> None:
         n = self.count[cell]
         if n:
+            mean = worst if self.failed[cell] else self.total[cell] / n
             bonus = self.options.nu * self.options.rho ** self.depth[cell]
-            self.u[cell] = self.total[cell] / n + bonus + math.sqrt(self.options.c**2 * log_term / n)
+            self.u[cell] = mean + bonus + math.sqrt(self.options.c**2 * log_term / n)
+
+    def _worst(self) -> float:
+        """Return the smallest mean of any cell with a success, 0 if there is none."""
+        means = self.means()[self.succeeded()]
+        return float(means.min()) if len(means) else 0.0
 
     def _back_up(self, cell: int) -> None:
         u, b, first_child, parent, arity = self.u, self.b, self.first_child, self.parent, self.options.arity
@@ -238,6 +265,7 @@ class Tree:
         self.total += [0.0] * arity
         self.u += [INFINITY] * arity
         self.b += [INFINITY] * arity
+        self.failed += [False] * arity
 
 
 def pull_many(tree: Tree, num_pulls: int, value: Callable[[int, int], float], noise: Array) -> IntArray:

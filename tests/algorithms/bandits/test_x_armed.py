@@ -24,6 +24,7 @@ BANDITS = {
     "fed1-ucb": {"budget": 300, "arms_seed": 1},
     "fn-ucb": {"budget": 30, "arms_seed": 1},
 }
+LINE = SearchSpace({"x": Float(0.0, 1.0)})
 needs_data = pytest.mark.skipif(not os.environ.get(DATA_VARIABLE), reason=f"{DATA_VARIABLE} is not set")
 
 
@@ -80,6 +81,42 @@ def test_what_was_evaluated_survives_a_state():
     assert again == cache
     assert again.repeat(points[1], 3, lambda: pytest.fail("evaluated again"))[0].tolist() == [1.0] * 3
     assert EvaluationCache.read(EvaluationCache().arrays(2)) == EvaluationCache()
+
+
+def peak(x):
+    return 1.0 - abs(x - 0.3)
+
+
+@pytest.mark.parametrize("bandit", BANDITS)
+def test_the_reported_value_of_a_point_does_not_contain_its_failures(bandit):
+    def objective(config, context):
+        if context.rng.random() < 0.3:
+            raise RuntimeError("no luck")
+        return peak(config["x"])
+
+    app = client_app(objective, LINE, seed=3, disclose="trials")
+    options = BANDITS[bandit]
+    study = STRATEGIES[bandit.split()[0]](num_agents=2, seed=3, **options).start(InProcessGrid(app, 2), None)
+    assert study.trials["pulls"].sum() == 2 * options["budget"]  # failures use up budget
+    assert study.rounds["failed_trials"].sum() > 0.2 * 2 * options["budget"]
+    for best in study.best.values():
+        assert best["value"] == pytest.approx(peak(best["config"]["x"]))
+
+
+@pytest.mark.parametrize("bandit", BANDITS)
+def test_points_that_always_fail_are_left(bandit):
+    def objective(config, context):
+        if config["x"] > 0.6:
+            raise RuntimeError("no luck")
+        return peak(config["x"])
+
+    app = client_app(objective, LINE, seed=0, disclose="trials")
+    options = {**BANDITS[bandit], "budget": 60 if bandit == "fn-ucb" else 4000}
+    options.pop("max_evaluations_per_round", None)
+    study = STRATEGIES[bandit.split()[0]](num_agents=2, seed=0, **options).start(InProcessGrid(app, 2), None)
+    share = 0.5 if bandit == "fed1-ucb" else 0.2  # its first phase pulls all arms equally often
+    assert 0 < study.rounds["failed_trials"].sum() < share * 2 * options["budget"]
+    assert all(best["config"]["x"] <= 0.6 for best in study.best.values())
 
 
 @needs_data

@@ -145,3 +145,31 @@ def test_bad_options_are_refused():
         hct.HCTOptions(1, rho=1.0)
     with pytest.raises(ConfigError, match="arity"):
         hct.HCTOptions(5, arity=32)
+
+
+def test_failed_pulls_of_a_cell_with_a_success_change_nothing():
+    tree, twin = (hct.Tree(hct.HCTOptions(1)) for _ in range(2))
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        cell = tree.select()
+        if tree.succeeded()[cell]:
+            tree.learn_failed(cell)
+        value = rng.random()
+        tree.learn(cell, value)
+        twin.learn(twin.select(), value)
+    assert tree == twin
+
+
+def test_cells_without_a_success_count_as_the_worst_mean_until_their_first_success():
+    tree = hct.Tree(hct.HCTOptions(1))
+    first = tree.select()
+    tree.learn_failed(first)
+    second = tree.select()
+    assert second != first
+    tree.learn(second, 7.0)
+    assert tree.u[first] == pytest.approx(tree.u[second])  # one pull each, and the worst mean is 7
+    assert np.isnan(tree.means()[first])
+    tree.learn(first, 9.0)
+    assert (tree.count[first], tree.total[first], tree.failed[first]) == (1, 9.0, False)
+    again = hct.Tree.from_arrays(tree.options, tree.arrays())
+    assert again == tree
