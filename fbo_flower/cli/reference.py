@@ -27,7 +27,11 @@ from fbo_flower.errors import ConfigError
 MODULES = ("", "simulation", "study", "strategies", "clients", "models", "storage", "errors")
 # keys of `node_config` that no class of options holds
 NODE_KEYS = {
-    "agent": ("", "name of the agent, unique in the federation; without it `partition-id` is the name"),
+    "agent": (
+        "",
+        "name of the agent, unique in the federation; without it a simulated agent has the name of its data "
+        "file, else its `partition-id`",
+    ),
     "partition-id": ("", "the node's number, for apps that share out a public data set; Flower sets it"),
     "num-partitions": ("", "number of nodes, for the same apps; Flower sets it"),
     "journal": ("", "file of the agent's memory; without it the agent forgets when its SuperNode ends"),

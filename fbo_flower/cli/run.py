@@ -116,12 +116,14 @@ def _error_in(log: str) -> tuple[type[FBOError], str]:
 
 
 def _announce(run_id: str, settings: Submission) -> None:
-    """Print the run's number, where its results will be, and which file each simulated node has."""
+    """Print the run's number, where its results will be, and which file each simulated agent has."""
+    from fbo_flower.clients.data_file import names_of_files
+
     typer.echo(f"Run {run_id}", err=True)
     if settings.results is not None:
         typer.echo(f"Results will be in {settings.results}", err=True)
-    for number, path in enumerate(settings.files):
-        typer.echo(f"Agent {number}: {path}", err=True)
+    for name, path in zip(names_of_files(settings.files), settings.files, strict=True):
+        typer.echo(f"Agent {name}: {path}", err=True)
 
 
 def _status(flower: FlowerCLI, run_id: str, journal: bool) -> RunStatus:

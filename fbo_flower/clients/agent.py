@@ -48,6 +48,7 @@ from fbo_flower.clients.answered import (
     pinned,
     work_of,
 )
+from fbo_flower.clients.data_file import name_of_file
 from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.clients.evaluation_replay import EvaluationReplay
 from fbo_flower.clients.known_configs import KnownConfigs
@@ -377,7 +378,9 @@ class TuningAgent(NumPyClient):
 
 
 def agent_id(context: Context) -> str:
-    """Return the agent's id: `agent` in `node_config`, else `partition-id`."""
+    """Return the agent's id: `agent` in `node_config`, else the name of its file, else `partition-id`."""
+    if "agent" not in context.node_config and (name := name_of_file(context.node_config, context.run_config)):
+        return name
     for key in ("agent", "partition-id"):
         if key in context.node_config:
             name = str(context.node_config[key])

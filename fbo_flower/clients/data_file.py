@@ -1,14 +1,21 @@
-"""`data_file`: the file that holds a node's data, on a device and in simulation."""
+"""`data_file`: the file that holds a node's data, on a device and in simulation.
+
+In simulation the run config lists the files of all nodes, and a simulated agent is named after its file.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError
 
 KEY = "data"
+_MAX_NAME = 100  # characters of an agent's id
 
 
 def data_file(context: ObjectiveContext) -> Path | None:
@@ -40,3 +47,38 @@ def data_file(context: ObjectiveContext) -> Path | None:
             f"data: expected a JSON list with a file for partition {context.partition}, got {text[:80]!r}; "
             "set it with fbo-flower run --data 'dir/*.csv'"
         ) from error
+
+
+def name_of_file(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> str | None:
+    """Return a simulated agent's name, that of its file; None if the run config lists no file for it."""
+    try:
+        files = json.loads(str(run_config.get(KEY, "")))
+        is_list = isinstance(files, list)  # otherwise the app has a key `data` of its own
+        return dict(enumerate(names_of_files(files)))[int(node_config["partition-id"])] if is_list else None
+    except (ValueError, TypeError, LookupError):
+        return None
+
+
+def names_of_files(files: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return a different name for each file: the file's name, and as much more of its path as is needed.
+
+    If no part of the paths makes the names different, they are the files' numbers.
+
+    >>> names_of_files(["data/north.csv", "data/south.csv"]), names_of_files(["a/x.csv", "b/x.csv"])
+    (['north', 'south'], ['a/x', 'b/x'])
+    """
+    paths = [Path(file) for file in files]
+    for depth in range(1, max((len(path.parts) for path in paths), default=0) + 1):
+        for last in ([path.stem for path in paths], [path.name for path in paths]):
+            names = [
+                _allowed("/".join([*path.parts[-depth:-1], name]))
+                for path, name in zip(paths, last, strict=True)
+            ]
+            if len(set(names)) == len(names):
+                return names
+    return [str(number) for number in range(len(paths))]
+
+
+def _allowed(text: str) -> str:
+    """Return a text with only those characters that an agent's id may have."""
+    return "".join("_" if c == "," or not c.isprintable() else c for c in text)[-_MAX_NAME:]

@@ -21,6 +21,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fbo_flower.errors import ConfigError, FBOError, did_you_mean
 from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.simulation.log_colours import colour_terminals_only
 from fbo_flower.simulation.ray_actors import check_picklable
 from fbo_flower.simulation.ray_grid import RayGrid
 from fbo_flower.simulation.settings import RayEngine
@@ -55,6 +56,7 @@ def run_on_engine(
     app : the ClientApp of every agent
     """
     name = engine_name(engine)
+    colour_terminals_only()
     if name == "inline":
         start(InProcessGrid(app, num_agents))
     elif name == "ray":

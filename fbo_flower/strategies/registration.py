@@ -30,6 +30,7 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.strategies.send_and_receive import Stopped, send_and_receive
 
 _STEADY_SECONDS = 2.0  # the number of connected nodes must not change for this time
+_STEADY_SECONDS_SIMULATED = 1.0  # the same in a simulation, whose nodes all connect when it starts
 _MAX_SKIPPED_ROUNDS = 8
 _END_SECONDS = 60.0  # to wait for the replies to the message that ends a study
 _FIRST_PAUSE, _LAST_PAUSE = 0.5, 8.0  # seconds between two requests to nodes that refused
@@ -116,6 +117,12 @@ class AgentRegistry:
         deadline = time.monotonic() + wait_seconds
         pause = _FIRST_PAUSE
         connected = _wait_for_nodes(grid, num_agents, deadline, stop)
+        if is_simulated(grid) and connected and num_agents and len(connected) < num_agents:
+            # before the first message, for whose answer a simulation starts Ray
+            raise ConfigError(
+                f"agents: expected {num_agents}, the simulation has {len(connected)} nodes; add "
+                f"--federation-config num-supernodes={num_agents}"
+            )
         while True:
             unregistered = [node for node in connected if node not in self.nodes.values()]
             registrations = self._query(grid, unregistered, deadline, stop)
@@ -126,11 +133,6 @@ class AgentRegistry:
                 log(INFO, "Registered %d agents, search space %s", len(self.nodes), self._digest()[:12])
                 self._back_off(connected)
                 return
-            if is_simulated(grid) and connected and num_agents and len(connected) < num_agents:
-                raise ConfigError(
-                    f"agents: expected {num_agents}, the simulation has {len(connected)} nodes; add "
-                    f"--federation-config num-supernodes={num_agents}"
-                )
             if connected and len(connected) >= (num_agents or 1) and set(connected) <= set(self.refused):
                 raise ConfigError(_all_refused(self.refused))
             if time.monotonic() >= deadline:
@@ -321,7 +323,7 @@ def is_simulated(grid: Grid) -> bool:
 def _wait_for_nodes(grid: Grid, num_agents: int | None, deadline: float, stop: threading.Event) -> list[int]:
     """Return the connected nodes: once `num_agents` are connected, or at the deadline.
 
-    Without `num_agents`: once the number of nodes has stopped changing.
+    Without `num_agents`, or in a simulation: once the number of nodes has stopped changing.
     """
     nodes = sorted(grid.get_node_ids())
     steady_since = time.monotonic()
@@ -329,7 +331,8 @@ def _wait_for_nodes(grid: Grid, num_agents: int | None, deadline: float, stop: t
         if num_agents is not None and len(nodes) >= num_agents:
             return nodes
         is_complete = num_agents is None or is_simulated(grid)
-        if is_complete and nodes and time.monotonic() - steady_since >= _STEADY_SECONDS:
+        enough = _STEADY_SECONDS if num_agents is None else _STEADY_SECONDS_SIMULATED
+        if is_complete and nodes and time.monotonic() - steady_since >= enough:
             return nodes
         if stop.wait(0.05):
             raise Stopped

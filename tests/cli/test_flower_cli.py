@@ -212,7 +212,7 @@ def test_every_file_becomes_a_simulated_node_in_natural_order(
     assert json.loads(run_config["data"]) == expected
     assert run_config["num-rounds"] == 2
     assert federation == {"num-supernodes": 3}
-    assert f"Agent 1: {expected[1]}" in capfd.readouterr().err
+    assert f"Agent site-2: {expected[1]}" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("as_file", [False, True])

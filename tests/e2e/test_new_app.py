@@ -29,7 +29,7 @@ def test_a_new_app_runs_in_simulation_and_a_run_that_fails_is_a_failure(tmp_path
         done = deployment.command(*words, *given)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "values not disclosed" in done.stdout + done.stderr
-        assert f"Agent 0: {data / 'site-8.csv'}" in done.stderr
+        assert f"Agent site-8: {data / 'site-8.csv'}" in done.stderr
         (results,) = re.findall(r"Results: (.*)", done.stderr)
         study = Study.load(results)
         assert Path(results).is_absolute()

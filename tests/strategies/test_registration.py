@@ -281,11 +281,14 @@ def test_several_reasons_are_logged_once_each_and_the_commonest_is_the_error(cap
 
 
 class InMemoryGrid(InProcessGrid):
-    """Named as the grid of Flower's simulation."""
+    """Named as the grid of Flower's simulation, which starts Ray at the first message."""
+
+    def push_messages(self, messages):
+        raise AssertionError("no message may be sent")
 
 
 def test_a_simulation_with_too_few_nodes_ends_at_once_and_says_how_many_to_add(monkeypatch):
-    monkeypatch.setattr("fbo_flower.strategies.registration._STEADY_SECONDS", 0.1)
+    monkeypatch.setattr("fbo_flower.strategies.registration._STEADY_SECONDS_SIMULATED", 0.1)
     started = time.monotonic()
     with pytest.raises(ConfigError) as caught:
         register(InMemoryGrid(client_app(objective, SPACE), 2), 5, wait=LIMIT)
