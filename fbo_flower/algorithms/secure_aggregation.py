@@ -26,8 +26,8 @@ from fbo_flower.algorithms.capabilities import (
     ReportsResults,
     ServerResults,
     Summable,
-    Summand,
 )
+from fbo_flower.algorithms.open_sum import REVEALED, SIGNATURE, OpenSum
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -51,34 +51,7 @@ from fbo_flower.space.space import SearchSpace
 
 PATIENCE = 5  # the study ends after this many failed sums in a row
 MAX_NUMBERS = 2**22  # masked numbers in one report
-_SIGNATURE, _REVEALED = "secure.signature", "secure.revealed"
 _UNMASKING = (Phase.EVALUATE, Phase.REVEAL)
-
-
-@dataclass(frozen=True)
-class OpenSum:
-    """A sum that was asked for and is not finished.
-
-    Parameters
-    ----------
-    groups : the members of each group; each group has its own sum
-    cards : agent -> its card, for the members of all groups
-    layout : name of each array that is summed -> its shape and bound
-    content : digest of the parts of the task that are the same for all members
-    sent : agent -> the masked numbers that it sent
-    signatures : agent -> its signature of who has sent numbers
-    """
-
-    groups: tuple[tuple[str, ...], ...]
-    cards: Mapping[str, bytes]
-    layout: Mapping[str, Summand]
-    content: bytes
-    sent: Mapping[str, rounds.Masked] = field(default_factory=dict)
-    signatures: Mapping[str, bytes] = field(default_factory=dict)
-
-    def there(self, group: Sequence[str]) -> list[str]:
-        """Return the members of a group that sent numbers, in the group's order."""
-        return [agent for agent in group if agent in self.sent]
 
 
 @dataclass(frozen=True)
@@ -193,8 +166,9 @@ class SecureAggregation(Algorithm[SecureState]):
         groups = self._groups(candidates, state.failures, rng)
         cards = {agent: state.cards[agent] for group in groups for agent in group}
         content = secure_member.digest_of(self._summable.sum_content(tasks[summing[0]]))
-        open_sum = OpenSum(groups, cards, layouts[summing[0]], content)
-        state = replace(state, num_asked=state.num_asked + 1, open_sum=open_sum)
+        number = state.num_asked + 1
+        open_sum = OpenSum(number, state.study, self.least, groups, cards, layouts[summing[0]], content)
+        state = replace(state, num_asked=number, open_sum=open_sum)
         return state, {**tasks, **self._masking_tasks(state, groups, tasks)}
 
     def _masking_tasks(
@@ -223,12 +197,9 @@ class SecureAggregation(Algorithm[SecureState]):
         for agent, report in reports.items():
             rest = {name: array for name, array in report.arrays.items() if name not in MASKED}
             stripped[agent] = replace(report, arrays=rest)
-            if state.open_sum is not None and len(rest) < len(report.arrays):
-                words, boxes, commitment = (np.asarray(report.arrays[name]) for name in MASKED)
-                if len(words) == _size(state.open_sum.layout):
-                    sent[agent] = rounds.Masked(
-                        words.view(np.uint64), boxes.astype(np.uint8), commitment.tobytes()
-                    )
+            masked = None if state.open_sum is None else state.open_sum.masked(report)
+            if masked is not None:
+                sent[agent] = masked
         return replace(
             state,
             inner=self.inner.tell(state.inner, phase, stripped),
@@ -275,43 +246,17 @@ class SecureAggregation(Algorithm[SecureState]):
                         "secure.there": np.array([other in there for other in others], dtype=np.uint8)
                     }
                     if phase is Phase.REVEAL:
-                        arrays = self._shares(open_sum, group, agent)
+                        arrays = open_sum.shares(group, agent)
                     tasks[agent] = Task(phase, server_round, 0, 0, arrays, {SUM: state.num_asked})
         return (state if tasks else self._close(state, [])), tasks
 
-    def _shares(self, open_sum: OpenSum, group: Sequence[str], agent: str) -> dict[str, AnyArray]:
-        """Return the shares that the other members sealed for an agent, and their signatures."""
-        others = [other for other in group if other != agent]
-        boxes = np.zeros((len(others), rounds.BOX_BYTES), dtype=np.uint8)
-        for row, other in zip(boxes, others, strict=True):
-            if other in open_sum.sent:
-                place = [member for member in group if member != other].index(agent)
-                row[:] = open_sum.sent[other].boxes[place]
-        none = bytes(keys.SIGNATURE_BYTES)
-        signatures = [open_sum.signatures.get(other, none) for other in others]
-        return {
-            "secure.boxes": boxes,
-            "secure.signatures": secure_member.to_rows(signatures, keys.SIGNATURE_BYTES),
-        }
-
     def _read_signatures(self, state: SecureState, reports: Mapping[str, Report]) -> SecureState:
         """Store the valid signatures; an agent without one counts as silent."""
-        open_sum = state.open_sum
-        if open_sum is None:
+        if state.open_sum is None:
             return state
-        signatures: dict[str, bytes] = {}
-        for group in open_sum.groups:
-            cards = {agent: open_sum.cards[agent] for agent in group}
-            label = members.label(state.study.encode(), state.num_asked, cards.values(), open_sum.content)
-            there = open_sum.there(group)
-            statement = members.statement(label, [cards[agent] for agent in there])
-            for agent in there:
-                if agent in reports:
-                    signature = _hexadecimal(str(reports[agent].values.get(_SIGNATURE, "")))[0]
-                    if keys.is_signed(members.identity_of(cards[agent]), statement, signature):
-                        signatures[agent] = signature
+        signatures = state.open_sum.valid_signatures(reports)
         silent = state.silent | (state.asked - signatures.keys())
-        return replace(state, open_sum=replace(open_sum, signatures=signatures), silent=silent)
+        return replace(state, open_sum=replace(state.open_sum, signatures=signatures), silent=silent)
 
     def _unmask_sum(self, state: SecureState, reports: Mapping[str, Report]) -> SecureState:
         """Remove the masks group by group, and close the sum with the groups where that succeeded."""
@@ -319,45 +264,10 @@ class SecureAggregation(Algorithm[SecureState]):
             return state
         good = []
         for group in state.open_sum.groups:
-            revealed = {
-                agent: dict(
-                    zip(
-                        [other for other in group if other != agent],
-                        _hexadecimal(str(reports[agent].values.get(_REVEALED, ""))),
-                        strict=False,
-                    )
-                )
-                for agent in group
-                if agent in reports and agent in state.open_sum.signatures
-            }
-            group_sum = self._group_sum(state.open_sum, group, revealed)
+            group_sum = state.open_sum.sum_of(group, reports)
             if group_sum is not None:
                 good.append((state.open_sum.there(group), group_sum))
         return self._close(state, good)
-
-    def _group_sum(
-        self,
-        open_sum: OpenSum,
-        group: Sequence[str],
-        revealed: Mapping[str, Mapping[str, bytes]],
-    ) -> Array | None:
-        """Return the sum over the members of one group, flat; None if the group failed.
-
-        A group fails if too few members signed, if their masks cannot be removed, or if an entry of the sum
-        exceeds what honest agents can send.
-        """
-        there = sorted(open_sum.there(group), key=natural_key)
-        needed = members.threshold(len(group), self.least)
-        if len(revealed) < needed - 1 or len(there) < needed:
-            return None
-        sent = {agent: open_sum.sent[agent] for agent in there}
-        public = {agent: members.agreement_of(open_sum.cards[agent]) for agent in group}
-        words = rounds.unmask(sent, public, revealed, needed - 1)
-        if words is None:
-            return None
-        decoded = fixed_point.decode(words)
-        bounds = np.concatenate([np.full(_length(s), s.bound) for s in open_sum.layout.values()])
-        return decoded if (np.abs(decoded) <= len(there) * bounds).all() else None
 
     def _close(self, state: SecureState, good: Sequence[tuple[Sequence[str], Array]]) -> SecureState:
         """Return the state without an open sum; the wrapped algorithm gets the total of the good groups.
@@ -379,7 +289,7 @@ class SecureAggregation(Algorithm[SecureState]):
             return replace(state, inner=inner, failures_in_a_row=state.failures_in_a_row + 1)
         total = np.sum([group_sum for _, group_sum in good], axis=0)
         agents = sorted((agent for there, _ in good for agent in there), key=natural_key)
-        inner = self._summable.aggregate_sum(state.inner, agents, _named(total, open_sum.layout))
+        inner = self._summable.aggregate_sum(state.inner, agents, open_sum.named(total))
         return replace(state, inner=inner, failures_in_a_row=0, num_completed=state.num_completed + 1)
 
     # -- the agent's half ----------------------------------------------------------------------
@@ -412,9 +322,9 @@ class SecureAggregation(Algorithm[SecureState]):
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         if task.phase is Phase.EVALUATE:
-            return Payload(values={_SIGNATURE: secure_member.signature(Member.read(agent_state))})
+            return Payload(values={SIGNATURE: secure_member.signature(Member.read(agent_state))})
         if task.phase is Phase.REVEAL:
-            return Payload(values={_REVEALED: secure_member.revealed(task, Member.read(agent_state))})
+            return Payload(values={REVEALED: secure_member.revealed(task, Member.read(agent_state))})
         return self.inner.summarise(task, agent_state, rng)
 
     def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
@@ -461,7 +371,7 @@ class SecureAggregation(Algorithm[SecureState]):
             "secure.commitment": ArraySpec((keys.SEED_BYTES,), "uint8"),
         }
         inner = self.inner.report_schema(space)
-        return Schema({**inner.arrays, **own}, {**inner.values, _SIGNATURE: str, _REVEALED: str})
+        return Schema({**inner.arrays, **own}, {**inner.values, SIGNATURE: str, REVEALED: str})
 
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError if a report lacks a part of the sum, or holds one that the task did not ask for."""
@@ -476,7 +386,7 @@ class SecureAggregation(Algorithm[SecureState]):
                 f"got {len(report.arrays['secure.boxes'])}",
                 "shape",
             )
-        for name, phase in ((_SIGNATURE, Phase.EVALUATE), (_REVEALED, Phase.REVEAL)):
+        for name, phase in ((SIGNATURE, Phase.EVALUATE), (REVEALED, Phase.REVEAL)):
             if (name in report.values) != (task.phase is phase):
                 raise WireError(f"values: expected {name} in half-round {phase} and in no other", "values")
         rest = {name: array for name, array in report.arrays.items() if name not in MASKED}
@@ -493,28 +403,3 @@ class SecureAggregation(Algorithm[SecureState]):
             "sums_asked_for": state.num_asked,
         }
         return replace(found, privacy={**found.privacy, **sums})
-
-
-def _length(summand: Summand) -> int:
-    return int(np.prod(summand.shape))
-
-
-def _size(layout: Mapping[str, Summand]) -> int:
-    return sum(_length(summand) for summand in layout.values())
-
-
-def _named(total: Array, layout: Mapping[str, Summand]) -> dict[str, Array]:
-    ends = np.cumsum([_length(summand) for summand in layout.values()])[:-1]
-    parts = np.split(total, ends)
-    return {name: part.reshape(s.shape) for (name, s), part in zip(layout.items(), parts, strict=True)}
-
-
-def _hexadecimal(text: str) -> list[bytes]:
-    """Return the parts of a text between commas; empty bytes for a part that is not hexadecimal."""
-    found = []
-    for part in text.split(","):
-        try:
-            found.append(bytes.fromhex(part))
-        except ValueError:
-            found.append(b"")
-    return found
