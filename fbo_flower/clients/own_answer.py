@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,18 @@ def own_answer(agent: str, study: str, algorithm: Algorithm[Any], agent_state: A
     return OwnAnswer(agent, study, algorithm.name, config, value, agent_state.next_trial)
 
 
-def answer_at_end(memory: Memory, agent: str, study: str, space: SearchSpace) -> OwnAnswer | None:
+def answer_at_end(
+    memory: Memory,
+    agent: str,
+    study: str,
+    space: SearchSpace,
+    judged: Callable[[AgentState], int] = lambda agent_state: 0,
+) -> OwnAnswer | None:
     """Return the agent's own answer, and remember that the study has ended.
+
+    Parameters
+    ----------
+    judged : the number of models that a site has judged at the end of the study, which have no trial
 
     Returns
     -------
@@ -75,7 +85,9 @@ def answer_at_end(memory: Memory, agent: str, study: str, space: SearchSpace) ->
     stored, text = memory.study(study), memory.algorithm(study)
     if stored is None or not text:
         return None
-    answer = own_answer(agent, study, algorithm_of(text), agent_state_from_bytes(stored[1], space))
+    agent_state = agent_state_from_bytes(stored[1], space)
+    answer = own_answer(agent, study, algorithm_of(text), agent_state)
+    answer = replace(answer, num_evaluations=answer.num_evaluations + judged(agent_state))
     ended = {"evaluations": answer.num_evaluations}
     if not answer.num_evaluations or memory.note(f"ended.{study}") == ended:
         return None
@@ -87,7 +99,13 @@ def announce(answer: OwnAnswer, on_finish: OnFinish | None, context: Context) ->
     """Log the agent's own answer and pass it to the app; an exception of the app is logged only."""
     level = WARNING if answer.config is None else INFO
     log(level, "agent %s: study %s has ended: %s", answer.agent, printable(answer.study), answer)
-    if on_finish is None or answer.config is None:
+    if answer.config is not None:
+        call_on_finish(answer, on_finish, context)
+
+
+def call_on_finish(answer: OwnAnswer, on_finish: OnFinish | None, context: Context) -> None:
+    """Pass an answer to the app; an exception of the app is logged only."""
+    if on_finish is None:
         return
     try:
         on_finish(answer, context)
