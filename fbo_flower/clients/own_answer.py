@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,10 @@ class OwnAnswer:
     agent, study : ids of the agent and of the study
     algorithm : name of the study's algorithm
     config : the best configuration; None: no evaluation has succeeded
-    value : its value, larger is better; NaN without a configuration. A bandit's value is a mean
+    value : its value, larger is better unless `minimize`; NaN without a configuration. A bandit's value is a
+        mean
     num_evaluations : evaluations that the agent has made in the study, failed ones included
+    minimize : whether the value is a loss: smaller is better
     """
 
     agent: str
@@ -47,6 +49,11 @@ class OwnAnswer:
     config: dict[str, Any] | None
     value: float
     num_evaluations: int
+    minimize: bool = False
+
+    def as_loss(self) -> OwnAnswer:
+        """Return the answer of an agent whose objective is a loss, with the loss as it is."""
+        return replace(self, value=0.0 - self.value, minimize=True)
 
     def __str__(self) -> str:
         evaluations = f"{self.num_evaluations} evaluation{'' if self.num_evaluations == 1 else 's'}"
@@ -65,8 +72,18 @@ def own_answer(agent: str, study: str, algorithm: Algorithm[Any], agent_state: A
     return OwnAnswer(agent, study, algorithm.name, config, value, agent_state.next_trial)
 
 
-def answer_at_end(memory: Memory, agent: str, study: str, space: SearchSpace) -> OwnAnswer | None:
+def answer_at_end(
+    memory: Memory,
+    agent: str,
+    study: str,
+    space: SearchSpace,
+    judged: Callable[[AgentState], int] = lambda agent_state: 0,
+) -> OwnAnswer | None:
     """Return the agent's own answer, and remember that the study has ended.
+
+    Parameters
+    ----------
+    judged : the number of models that a site has judged at the end of the study, which have no trial
 
     Returns
     -------
@@ -75,7 +92,9 @@ def answer_at_end(memory: Memory, agent: str, study: str, space: SearchSpace) ->
     stored, text = memory.study(study), memory.algorithm(study)
     if stored is None or not text:
         return None
-    answer = own_answer(agent, study, algorithm_of(text), agent_state_from_bytes(stored[1], space))
+    agent_state = agent_state_from_bytes(stored[1], space)
+    answer = own_answer(agent, study, algorithm_of(text), agent_state)
+    answer = replace(answer, num_evaluations=answer.num_evaluations + judged(agent_state))
     ended = {"evaluations": answer.num_evaluations}
     if not answer.num_evaluations or memory.note(f"ended.{study}") == ended:
         return None
@@ -87,7 +106,13 @@ def announce(answer: OwnAnswer, on_finish: OnFinish | None, context: Context) ->
     """Log the agent's own answer and pass it to the app; an exception of the app is logged only."""
     level = WARNING if answer.config is None else INFO
     log(level, "agent %s: study %s has ended: %s", answer.agent, printable(answer.study), answer)
-    if on_finish is None or answer.config is None:
+    if answer.config is not None:
+        call_on_finish(answer, on_finish, context)
+
+
+def call_on_finish(answer: OwnAnswer, on_finish: OnFinish | None, context: Context) -> None:
+    """Pass an answer to the app; an exception of the app is logged only."""
+    if on_finish is None:
         return
     try:
         on_finish(answer, context)
@@ -137,9 +162,9 @@ def _read(agent: str, stored: StoredStudy) -> StoredAnswer:
             raise JournalError("an earlier version began it, which stored no search space")
         algorithm = algorithm_of(stored.algorithm)
         state = agent_state_from_bytes(stored.memory, SearchSpace.from_json(stored.space))
-        return StoredAnswer(
-            own_answer(agent, stored.study, algorithm, state), stored.num_failed, stored.failure
-        )
+        answer = own_answer(agent, stored.study, algorithm, state)
+        answer = answer.as_loss() if stored.minimize else answer
+        return StoredAnswer(answer, stored.num_failed, stored.failure)
     except (ConfigError, JournalError, ValueError) as error:  # e.g. the algorithm is not installed here
         name = stored.algorithm.partition(" ")[0]
         nothing = OwnAnswer(agent, stored.study, name, None, math.nan, 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from logging import INFO, WARNING
 from pathlib import Path
@@ -23,15 +24,16 @@ from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.algorithms.disclosure import APP
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Outcome, Phase, Query, Task
 from fbo_flower.algorithms.rfms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
-from fbo_flower.algorithms.rfms.site import digest
+from fbo_flower.algorithms.rfms.site import digest, num_final_judgements
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.memory import Memory, check_journal
 from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.own_answer import OnFinish, answer_at_end, call_on_finish
 from fbo_flower.clients.site_account import Account, noisy_rate
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.clients.task_context import Evaluator, TaskContext
-from fbo_flower.errors import ConfigError, ObjectiveError, WireError
+from fbo_flower.errors import ConfigError, ObjectiveError, WireError, printable
 from fbo_flower.models import as_file
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import Evaluation
@@ -90,6 +92,9 @@ class SiteAgent(TuningAgent):
     site : trains and judges models on the site's rows
     options : what the operator allows
     space, context, seed, disclose, journals, chosen_by : see `TuningAgent`
+    on_finish : `on_finish(answer, context)` is called once at the site when the study has ended. `answer` is
+        the site's `OwnAnswer`: the configuration with the smallest loss on its own rows, and minus that loss.
+        A lockbox, and a site whose trainings and judgements all failed, have no configuration there
     role : "openbox", "curator" or "lockbox"; `role` in `node_config` overrides it
 
     Raises
@@ -109,11 +114,12 @@ class SiteAgent(TuningAgent):
         seed: int | None = None,
         disclose: str | None = None,
         journals: str | os.PathLike[str] | None = None,
+        on_finish: OnFinish | None = None,
         chosen_by: str = APP,
     ) -> None:
         super().__init__(
             _no_objective, space, context,
-            seed=seed, disclose=disclose, journals=journals, chosen_by=chosen_by,
+            seed=seed, disclose=disclose, journals=journals, on_finish=on_finish, chosen_by=chosen_by,
         )  # fmt: skip
         self._site = site
         self._role = str(context.node_config.get("role", role))
@@ -135,7 +141,17 @@ class SiteAgent(TuningAgent):
 
     @property
     def _wants_end(self) -> bool:
-        return False  # what a site trained or judged is chosen by the server; it has no answer of its own
+        return self._on_finish is not None  # otherwise it has nothing to do then: the server chooses models
+
+    def _end_study(self, study: str) -> None:
+        with closing(self._open_memory()) as memory:
+            answer = answer_at_end(memory, self._agent, study, self._space, num_final_judgements)
+        if answer is not None:
+            log(
+                INFO, "agent %s: study %s has ended; number of models trained or judged here: %d",
+                self._agent, printable(study), answer.num_evaluations,
+            )  # fmt: skip
+            call_on_finish(answer, self._on_finish, self._context)
 
     def get_properties(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return this site's registration, with its role."""

@@ -13,6 +13,7 @@ from fbo_flower.algorithms.disclosure import APP
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.model_site import ModelSite
 from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.clients.site import Export, Scorer, SiteData, SiteObjective
 from fbo_flower.clients.site_agent import SiteAgent
 from fbo_flower.clients.site_options import SiteOptions
@@ -30,6 +31,7 @@ def site_app(
     export: Export | None = None,
     seed: int | None = None,
     disclose: str | None = None,
+    on_finish: OnFinish | None = None,
 ) -> ClientApp:
     """Return a ClientApp for an openbox, a curator or a lockbox.
 
@@ -42,11 +44,12 @@ def site_app(
     space : search space of `make_model`'s configurations; the server compares its digest with the other
         sites' at registration
     seed, disclose : see `TuningAgent`
+    on_finish : called once at every site when the study has ended, see `SiteAgent`
     """
     objective = SiteObjective(make_model, load_data, scorer, folds, format=format, export=export)
 
     def agent(context: Context) -> SiteAgent:
-        return site_agent(objective, space, context, seed=seed, disclose=disclose)
+        return site_agent(objective, space, context, seed=seed, disclose=disclose, on_finish=on_finish)
 
     return agent_app(agent)
 
@@ -61,6 +64,7 @@ def site_agent(
     disclose: str | None = None,
     defaults: Mapping[str, Any] | None = None,
     journals: str | os.PathLike[str] | None = None,
+    on_finish: OnFinish | None = None,
     chosen_by: str = APP,
 ) -> SiteAgent:
     """Return the agent of a site.
@@ -73,5 +77,5 @@ def site_agent(
     site = ModelSite(objective, options)
     return SiteAgent(
         site, options, space, context,
-        role=role, seed=seed, disclose=disclose, journals=journals, chosen_by=chosen_by,
+        role=role, seed=seed, disclose=disclose, journals=journals, on_finish=on_finish, chosen_by=chosen_by,
     )  # fmt: skip

@@ -361,6 +361,32 @@ def test_an_app_of_ones_own_takes_its_role_from_the_operator():
         RFMS(num_agents=5, seed=3, wait_seconds=0.0, **SMALL).start(InProcessGrid(app, 5), None)
 
 
+def test_on_finish_is_called_once_at_every_site_with_its_own_best_configuration():
+    made, answers = problem(), {}
+
+    def on_finish(answer, context):
+        assert answer.agent not in answers
+        answers[answer.agent] = answer
+
+    app = site_app(
+        made.make_learner().make_model, made.space, lambda context: made.site(context.partition),
+        seed=3, on_finish=on_finish,
+    )  # fmt: skip
+    roles = {site: {"role": made.role(site), "in_process": True} for site in range(5)}
+    study = RFMS(num_agents=5, seed=3, **SMALL).start(InProcessGrid(app, 5, node_configs=roles), None)
+    assert sorted(answers) == ["0", "1", "2", "3", "4"]
+    for agent, answer in answers.items():
+        assert (answer.study, answer.algorithm) == (study.settings["runs"][0]["study"], "rfms")
+        assert (answer.config is None) == (agent == str(LOCKBOX))
+    losses = study.models["local_loss"]
+    assert answers["0"].value == -losses.min()
+    assert answers["0"].config == study.models["config"][int(np.argmin(losses))]
+    # the lockbox has judged the models of the end, the openbox has trained all of them too
+    num_judged = int((study.models["model"] != "").sum())
+    assert answers[str(LOCKBOX)].num_evaluations == num_judged
+    assert answers[str(OPENBOX)].num_evaluations == 5 + num_judged
+
+
 @pytest.mark.slow
 @pytest.mark.ray
 def test_flowers_engine_gives_the_same_models(tmp_path):

@@ -45,6 +45,11 @@ def digest(model: AnyArray) -> AnyArray:
     return np.frombuffer(hashlib.sha256(np.ascontiguousarray(model).tobytes()).digest(), dtype=np.uint8)
 
 
+def num_final_judgements(agent_state: AgentState) -> int:
+    """Return the number of models that a site has judged at the end of the study."""
+    return len(agent_state.arrays.get("final.trials", ()))
+
+
 class Sites(Stepwise, Algorithm[State]):
     """The work of openbox, curators and lockboxes on a task."""
 
