@@ -54,7 +54,7 @@ from fbo_flower.clients.evaluation_replay import EvaluationReplay
 from fbo_flower.clients.known_configs import KnownConfigs
 from fbo_flower.clients.memory import Memory, check_journal, journal_path, open_memory
 from fbo_flower.clients.node_info import node_info
-from fbo_flower.clients.objective import Objective
+from fbo_flower.clients.objective import Loss, Objective
 from fbo_flower.clients.objective_evaluator import ObjectiveEvaluator
 from fbo_flower.clients.operator import Operator
 from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
@@ -67,6 +67,7 @@ from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
 from fbo_flower.storage.agent_journal import task_key
+from fbo_flower.storage.answers import minimize_note
 from fbo_flower.wire.numpy_client import from_lists, to_lists
 
 Prior = Mapping[str, tuple[Array, Array]]
@@ -92,7 +93,7 @@ class TuningAgent(NumPyClient):
 
     Parameters
     ----------
-    objective : `objective(config, context) -> float`, larger is better
+    objective : `objective(config, context) -> float`, larger is better unless `minimize`
     space : the search space, the same at every agent
     context : Flower's context of this node. Its `node_config` holds the agent's id (`agent`, else
         `partition-id`), and optionally `role`, the settings in `Operator`, and `journal`, the file of the
@@ -103,6 +104,8 @@ class TuningAgent(NumPyClient):
         value so far) or "trials" (all points and values). None: "none". `disclose` in `node_config`
         overrides it. Leave the choice to the operators unless nobody owns the data
     prior : agent -> `(points (n, D), values (n,))` observed before this study
+    minimize : whether the objective is a loss: smaller values are better. The algorithm gets it with its sign
+        changed. Answers, logs and studies show it as it is
     initial : `(k, D)`, points that are evaluated as the agent's first k trials of a study, in place of those
         that the algorithm asks for. None: none
     journals : directory for the journals of agents without `journal` in `node_config`; None: their memory is
@@ -128,12 +131,14 @@ class TuningAgent(NumPyClient):
         seed: int | None = None,
         disclose: str | None = None,
         prior: Prior | None = None,
+        minimize: bool = False,
         initial: Array | None = None,
         journals: str | os.PathLike[str] | None = None,
         on_finish: OnFinish | None = None,
         chosen_by: str = APP,
     ) -> None:
-        self._objective = objective
+        self._objective = Loss(objective) if minimize else objective
+        self._minimize = minimize
         self._space = space
         self._context = context
         self._seed = seed
@@ -167,6 +172,8 @@ class TuningAgent(NumPyClient):
             "disclose_by": self._operator.chosen_by,
             **node_info(self._context),
         }
+        if self._minimize:
+            properties["minimize"] = True
         if self._wants_end:
             properties["end"] = True  # asks the server to say when the study has ended
         with closing(self._open_memory()) as memory:
@@ -265,6 +272,8 @@ class TuningAgent(NumPyClient):
         self._operator.charge(memory, f"{study} {work.key}", task)
         budget, delta = float(self._operator.max_epsilon), float(self._operator.delta)
         spend(memory, budget, delta, f"{study} {request.key}", algorithm, task, self._space)
+        if self._minimize and memory.study(study) is None:
+            memory.put_note(minimize_note(study), {"minimize": True})
         # only the first call for a study has an effect
         pin, space = pinned(algorithm, request.envelope), self._space.to_json()
         memory.begin(study, entropy, agent_state_to_bytes(agent_state), pin, space)
@@ -359,6 +368,7 @@ class TuningAgent(NumPyClient):
         with closing(self._open_memory()) as memory:
             answer = answer_at_end(memory, self._agent, study, self._space)
         if answer is not None:  # the journal is closed: `on_finish` may read it, and may take long
+            answer = answer.as_loss() if self._minimize else answer
             announce(answer, self._on_finish, self._context)
 
     # -- memory --------------------------------------------------------------------------------
@@ -373,7 +383,8 @@ class TuningAgent(NumPyClient):
             entropy, data = stored
             return entropy, agent_state_from_bytes(data, self._space)
         points, observed = self._prior.get(self._agent, (np.empty((0, self._space.dimension)), np.empty(0)))
-        history = History.prior(self._space.snap(points), np.asarray(observed, dtype=np.float64))
+        values = np.asarray(observed, dtype=np.float64)
+        history = History.prior(self._space.snap(points), -values if self._minimize else values)
         return fresh_entropy() if self._seed is None else self._seed, AgentState(self._space, history)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.clients.agent import Prior, TuningAgent
-from fbo_flower.clients.objective import Objective, check_objective
+from fbo_flower.clients.known_configs import points_of
+from fbo_flower.clients.objective import Objective, check_minimize, check_objective
 from fbo_flower.clients.operator import check_disclose
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.errors import ConfigError, WireError, kind_of
@@ -26,6 +28,8 @@ def client_app(
     seed: int | None = None,
     disclose: str | None = None,
     prior: Prior | None = None,
+    minimize: bool = False,
+    initial: Sequence[Mapping[str, Any]] = (),
     on_finish: OnFinish | None = None,
 ) -> ClientApp:
     """Return a ClientApp that tunes `objective` over `space`.
@@ -35,17 +39,19 @@ def client_app(
 
     Parameters
     ----------
-    objective : `objective(config, context) -> float`, larger is better; `context` is an
+    objective : `objective(config, context) -> float`, larger is better unless `minimize`; `context` is an
         `ObjectiveContext`
     space : the search space; the server compares its digest with the other agents' at registration
-    seed, disclose, prior, on_finish : see `TuningAgent`
+    initial : known good configurations, which the agent evaluates as its first trials, in place of as many of
+        the algorithm's. Pass `num_initial` to the strategy to keep the size of the random initial design
+    seed, disclose, prior, minimize, on_finish : see `TuningAgent`
 
     Raises
     ------
     ConfigError
         If an argument has the wrong type, or the objective does not take two arguments.
     """
-    return agent_app(_agent_factory(objective, space, seed, disclose, prior, on_finish))
+    return agent_app(_agent_factory(objective, space, seed, disclose, prior, minimize, initial, on_finish))
 
 
 def add_tuning(
@@ -57,6 +63,8 @@ def add_tuning(
     seed: int | None = None,
     disclose: str | None = None,
     prior: Prior | None = None,
+    minimize: bool = False,
+    initial: Sequence[Mapping[str, Any]] = (),
     on_finish: OnFinish | None = None,
 ) -> None:
     """Add tuning to an existing ClientApp; its own functions do not change.
@@ -64,7 +72,7 @@ def add_tuning(
     Parameters
     ----------
     app : a decorated ClientApp
-    objective, space, seed, disclose, prior, on_finish : see `client_app`
+    objective, space, seed, disclose, prior, minimize, initial, on_finish : see `client_app`
     action : name of the tuning messages; pass the same `action` to the strategy
 
     Raises
@@ -78,7 +86,7 @@ def add_tuning(
         raise ConfigError(
             f"app: expected a ClientApp, got {kind_of(app)}; call add_tuning(app, objective, space)"
         )
-    route(app, _agent_factory(objective, space, seed, disclose, prior, on_finish), action)
+    route(app, _agent_factory(objective, space, seed, disclose, prior, minimize, initial, on_finish), action)
 
 
 def agent_app(agent: Callable[[Context], TuningAgent]) -> ClientApp:
@@ -116,6 +124,8 @@ def _agent_factory(
     seed: int | None,
     disclose: str | None,
     prior: Prior | None,
+    minimize: bool,
+    initial: Sequence[Mapping[str, Any]],
     on_finish: OnFinish | None,
 ) -> Callable[[Context], TuningAgent]:
     check_objective(objective, space, "context")
@@ -123,10 +133,13 @@ def _agent_factory(
         check_disclose(disclose)
     if seed is not None:
         check_number("seed", seed, 0, integer=True)
+    check_minimize(minimize)
+    points = points_of(initial, space)
 
     def agent(context: Context) -> TuningAgent:
         return TuningAgent(
-            objective, space, context, seed=seed, disclose=disclose, prior=prior, on_finish=on_finish
-        )
+            objective, space, context,
+            seed=seed, disclose=disclose, prior=prior, minimize=minimize, initial=points, on_finish=on_finish,
+        )  # fmt: skip
 
     return agent

@@ -6,14 +6,15 @@ asks for a point, and gets the outcome of the known configuration, as of any oth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Query
 from fbo_flower.clients.task_context import Evaluator
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.space import SearchSpace
 
 
 @dataclass(frozen=True)
@@ -45,3 +46,26 @@ class KnownConfigs:
     def arrays(self) -> Mapping[str, AnyArray]:
         """Return the arrays of the inner evaluator."""
         return self.inner.arrays()
+
+
+def points_of(initial: object, space: SearchSpace) -> Array | None:
+    """Return the points `(k, D)` of a list of known configurations; None if it is empty.
+
+    Raises
+    ------
+    ConfigError
+        If it is no list, or a configuration is not one of the search space.
+    """
+    if isinstance(initial, Mapping | str) or not isinstance(initial, Sequence):
+        raise ConfigError(
+            f"initial: expected a list of configurations, as in [{{'C': 1.0}}], got {kind_of(initial)}"
+        )
+    points = []
+    for number, config in enumerate(initial):
+        if not isinstance(config, Mapping):
+            raise ConfigError(f"initial[{number}]: expected a dict, got {kind_of(config)}")
+        try:
+            points.append(space.encode(config))
+        except ConfigError as error:
+            raise ConfigError(f"initial[{number}]: {error}") from error
+    return np.array(points) if points else None

@@ -79,6 +79,12 @@ def check_objective(objective: object, space: object, second: str) -> None:
         raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}{hint}")
 
 
+def check_minimize(minimize: object) -> None:
+    """Raise ConfigError unless `minimize` is True or False."""
+    if not isinstance(minimize, bool):
+        raise ConfigError(f"minimize: expected True or False, got {kind_of(minimize)}")
+
+
 def evaluate(objective: Objective, config: dict[str, Any], context: ObjectiveContext) -> float:
     """Return the objective's value; larger is better.
 
@@ -111,6 +117,36 @@ def _shown(write: Callable[[object], str], value: object) -> str:
         return write(value)
     except Exception:
         return "..."
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss as an objective, of which larger values are better: its sign is changed.
+
+    Parameters
+    ----------
+    loss : `loss(config, context) -> float`, smaller is better; it may have a method `repeated`
+    """
+
+    loss: Objective
+
+    def __call__(self, config: dict[str, Any], context: ObjectiveContext) -> float:
+        """Return minus the loss; `evaluate` says what is wrong with a result that is no number."""
+        value: float = negated(self.loss(config, context))
+        return value
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "repeated":
+            raise AttributeError(name)
+        repeatable: Any = self.loss
+        repeated = repeatable.repeated  # raises AttributeError if the loss has none
+        return lambda config, context, repeats: -np.asarray(repeated(config, context, repeats))
+
+
+def negated(value: Any) -> Any:
+    """Return minus a number; anything else as it is."""
+    is_number = isinstance(value, numbers.Real | np.ndarray) and not isinstance(value, bool | np.bool_)
+    return -value if is_number else value
 
 
 def can_repeat(objective: Objective) -> bool:

@@ -37,8 +37,10 @@ class OwnAnswer:
     agent, study : ids of the agent and of the study
     algorithm : name of the study's algorithm
     config : the best configuration; None: no evaluation has succeeded
-    value : its value, larger is better; NaN without a configuration. A bandit's value is a mean
+    value : its value, larger is better unless `minimize`; NaN without a configuration. A bandit's value is a
+        mean
     num_evaluations : evaluations that the agent has made in the study, failed ones included
+    minimize : whether the value is a loss: smaller is better
     """
 
     agent: str
@@ -47,6 +49,11 @@ class OwnAnswer:
     config: dict[str, Any] | None
     value: float
     num_evaluations: int
+    minimize: bool = False
+
+    def as_loss(self) -> OwnAnswer:
+        """Return the answer of an agent whose objective is a loss, with the loss as it is."""
+        return replace(self, value=0.0 - self.value, minimize=True)
 
     def __str__(self) -> str:
         evaluations = f"{self.num_evaluations} evaluation{'' if self.num_evaluations == 1 else 's'}"
@@ -155,9 +162,9 @@ def _read(agent: str, stored: StoredStudy) -> StoredAnswer:
             raise JournalError("an earlier version began it, which stored no search space")
         algorithm = algorithm_of(stored.algorithm)
         state = agent_state_from_bytes(stored.memory, SearchSpace.from_json(stored.space))
-        return StoredAnswer(
-            own_answer(agent, stored.study, algorithm, state), stored.num_failed, stored.failure
-        )
+        answer = own_answer(agent, stored.study, algorithm, state)
+        answer = answer.as_loss() if stored.minimize else answer
+        return StoredAnswer(answer, stored.num_failed, stored.failure)
     except (ConfigError, JournalError, ValueError) as error:  # e.g. the algorithm is not installed here
         name = stored.algorithm.partition(" ")[0]
         nothing = OwnAnswer(agent, stored.study, name, None, math.nan, 0)

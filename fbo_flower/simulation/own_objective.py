@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import Array
-from fbo_flower.clients.objective import check_objective
+from fbo_flower.clients.known_configs import points_of
+from fbo_flower.clients.objective import check_minimize, check_objective, negated
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
 from fbo_flower.space.space import SearchSpace
@@ -59,10 +57,7 @@ class OwnObjective(Problem):
 
     def __call__(self, config: Config, context: EvaluationContext) -> float:
         value: Any = self.objective(dict(config), self.data[context.partition])
-        is_number = isinstance(value, numbers.Real | np.ndarray) and not isinstance(value, bool | np.bool_)
-        if self.minimize and is_number:
-            value = -value
-        return value  # type: ignore[no-any-return]  # the agent says what is wrong with it
+        return negated(value) if self.minimize else value  # type: ignore[no-any-return]  # checked by the agent
 
     def true_value(self, config: Config, partition: int) -> float | None:
         """Return None: whether the function has noise is unknown."""
@@ -82,15 +77,7 @@ class OwnObjective(Problem):
         ConfigError
             If a configuration is not one of the search space.
         """
-        points = []
-        for number, config in enumerate(self.initial):
-            if not isinstance(config, Mapping):
-                raise ConfigError(f"initial[{number}]: expected a dict, got {kind_of(config)}")
-            try:
-                points.append(self.search_space.encode(config))
-            except ConfigError as error:
-                raise ConfigError(f"initial[{number}]: {error}") from error
-        return np.array(points) if points else None
+        return points_of(self.initial, self.search_space)
 
 
 def own_objective(
@@ -105,17 +92,12 @@ def own_objective(
     """
     check_objective(objective, space, "data")
     names, data = _named(agents)
-    if not isinstance(minimize, bool):
-        raise ConfigError(f"minimize: expected True or False, got {kind_of(minimize)}")
-    if isinstance(initial, Mapping) or not isinstance(initial, Sequence):
-        raise ConfigError(
-            f"initial: expected a list of configurations, as in [{{'C': 1.0}}], got {kind_of(initial)}"
-        )
+    check_minimize(minimize)
     function: Any = objective  # `check_objective` has checked both
     search_space: Any = space
-    problem = OwnObjective(len(names), seed, function, search_space, names, data, minimize, tuple(initial))
-    problem.initial_points()
-    return problem
+    points_of(initial, search_space)
+    known: Any = initial
+    return OwnObjective(len(names), seed, function, search_space, names, data, bool(minimize), tuple(known))
 
 
 def _named(agents: object) -> tuple[tuple[str, ...], tuple[Any, ...]]:

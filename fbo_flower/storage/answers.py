@@ -26,6 +26,7 @@ class StoredStudy:
     space : the search space as JSON; "" if an earlier version began the study
     failure : why the first failed evaluation failed; "" if none failed
     num_failed : number of evaluations that failed
+    minimize : whether the values are losses with their sign changed
     """
 
     study: str
@@ -34,6 +35,12 @@ class StoredStudy:
     space: str
     failure: str
     num_failed: int
+    minimize: bool = False
+
+
+def minimize_note(study: str) -> str:
+    """Return the name of the note that says that a study's objective is a loss."""
+    return f"minimize.{study}"
 
 
 def read_studies(path: Path) -> tuple[str, list[StoredStudy]]:
@@ -60,6 +67,7 @@ def read_studies(path: Path) -> tuple[str, list[StoredStudy]]:
             meta.get(f"space.{study}", ""),
             failed[study][0][1] if study in failed else "",
             sum(number for number, _ in failed.get(study, [])),
+            f"note.{minimize_note(str(study))}" in meta,
         )
         for study, _, memory in found
     ]

@@ -72,7 +72,7 @@ class TuningStrategy(Strategy):
         `@app.query()`
     label : name of this run in tables and figures; None: the algorithm's name
     minimize : whether the agents' objective is a loss with its sign changed; logs and the study then show
-        the loss
+        the loss. Not needed if the agents say so themselves, as those of `client_app(..., minimize=True)`
     on_round : function that is called after every round
     options : options of the algorithm, by name
 

@@ -45,6 +45,7 @@ class Registration:
     ----------
     disclosure : what the agent discloses and who chose it, such as "none, default"; "" if it did not say
     wants_end : whether it asks for a message when the study has ended
+    minimize : whether its objective is a loss, with its sign changed
     """
 
     node: int
@@ -56,6 +57,7 @@ class Registration:
     key: str
     disclosure: str = ""
     wants_end: bool = False
+    minimize: bool = False
 
 
 @dataclass
@@ -74,6 +76,7 @@ class AgentRegistry:
     keys : agent -> its signed public keys in hexadecimal digits, for agents that sent them
     disclosures : agent -> what it discloses and who chose it, for agents that said so
     want_end : agents that ask for a message when the study has ended
+    minimize : whether the agents' objective is a loss; None before the first registration
     suspects : nodes whose agents failed; they must register again
     refused : node id -> why it does not take part
     backoff : connected node that is not registered -> how many requests it left without a valid answer, and
@@ -90,6 +93,7 @@ class AgentRegistry:
     keys: dict[str, str] = field(default_factory=dict)
     disclosures: dict[str, str] = field(default_factory=dict)
     want_end: set[str] = field(default_factory=set)
+    minimize: bool | None = None
     suspects: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     backoff: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -127,6 +131,7 @@ class AgentRegistry:
             unregistered = [node for node in connected if node not in self.nodes.values()]
             registrations = self._query(grid, unregistered, deadline, stop)
             self._check_space(registrations)
+            self._check_minimize(registrations)
             for registration in registrations:
                 self._admit(registration, connected)
             if self.nodes and len(self.nodes) >= (num_agents or 1):
@@ -163,6 +168,12 @@ class AgentRegistry:
                     registration.node,
                     f"space: expected digest {self._digest()}, got {registration.digest}; give this "
                     "agent the study's search space",
+                )
+            elif registration.minimize != bool(self.minimize):
+                self._refuse(
+                    registration.node,
+                    f"minimize: expected {bool(self.minimize)}, as at the other agents, got "
+                    f"{registration.minimize}; give every agent the same app",
                 )
             else:
                 self._admit(registration, connected)
@@ -249,6 +260,18 @@ class AgentRegistry:
             raise ConfigError(
                 f"space: expected the same search space at every agent (digest {expected[:12]}), "
                 f"got {other[:12]} at {_shorten(others)}"
+            )
+
+    def _check_minimize(self, registrations: list[Registration]) -> None:
+        """Note whether the agents' objective is a loss; raise ConfigError if they differ in that."""
+        losses = {registration.agent: registration.minimize for registration in registrations}
+        if self.minimize is None and losses:
+            self.minimize = next(iter(losses.values()))
+        others = [agent for agent, minimize in losses.items() if minimize != self.minimize]
+        if others:
+            raise ConfigError(
+                f"minimize: expected the same at every agent, got {self.minimize} at some and "
+                f"{not self.minimize} at {_shorten(others)}; give every agent the same app"
             )
 
     def mark_suspect(self, agent: str) -> None:
@@ -368,8 +391,9 @@ def _read_registration(node: int, content: RecordDict) -> Registration:
         )
     named = {name: str(text) for name, text in texts.items()}
     registration = Registration(
-        node, **named, disclosure=_disclosure(config), wants_end=config.get("end") is True
-    )
+        node, **named, disclosure=_disclosure(config),
+        wants_end=config.get("end") is True, minimize=config.get("minimize") is True,
+    )  # fmt: skip
     if not 0 < len(registration.agent) <= 100 or not registration.agent.isprintable():
         shown = registration.agent[:100]
         raise ConfigError(f"agent: expected 1 to 100 printable characters, got {shown!r}")

@@ -121,7 +121,7 @@ def study_settings(
         "seed": run.seed,
         "study": run.study,
         "space": recorder.space.to_json(),
-        **({"minimize": True} if settings.minimize else {}),
+        **({"minimize": True} if recorder.minimize else {}),
         **({"evaluations": dict(recorder.evaluations)} if recorder.evaluations else {}),
         **({"disclosures": disclosures} if disclosures else {}),
         "num_with_value": len(recorder.incumbents) if recorder.disclosed else None,

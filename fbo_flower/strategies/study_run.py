@@ -215,9 +215,16 @@ class StudyRun:
 
         A resumed run compares them, and so recognises an agent that has lost its memory.
         """
-        values = {"incarnations": self.registry.incarnations, "own_names": self.registry.own_names}
-        keys = {"keys": self.registry.keys} if self.registry.keys else {}
-        self._write(Event("agents", values=values | keys))
+        registry = self.registry
+        values: dict[str, object] = {"incarnations": registry.incarnations, "own_names": registry.own_names}
+        values |= {"keys": registry.keys} if registry.keys else {}
+        values |= {"minimize": True} if registry.minimize else {}
+        self._write(Event("agents", values=values))
+
+    def note_minimize(self, minimize: bool) -> None:
+        """Note whether the agents said that their objective is a loss, which the study then shows."""
+        self.registry.minimize = minimize
+        self.recorder.minimize = self.recorder.minimize or minimize
 
     def replay(self, events: Iterable[Event]) -> None:
         """Repeat the steps in a journal.
@@ -234,6 +241,7 @@ class StudyRun:
                 self.registry.incarnations.update(_texts(event.values["incarnations"]))
                 self.registry.own_names.update(_texts(event.values["own_names"]))
                 self.registry.keys.update(_texts(event.values.get("keys", {})))
+                self.note_minimize(event.values.get("minimize") is True)
             elif event.kind == "open":
                 self.begin_round(event.round)
             elif event.kind == "ask":

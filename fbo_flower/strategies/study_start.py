@@ -100,6 +100,7 @@ class StudyStart:
             log(INFO, "Resumed after round %d", len(recorder.rounds))
         elif journal is not None:
             journal.write([federation_to_event(study, federation)])
+        run.note_minimize(bool(registry.minimize))
         run.write_agents()
         return run
 
