@@ -132,7 +132,8 @@ class Loss:
 
     def __call__(self, config: dict[str, Any], context: ObjectiveContext) -> float:
         """Return minus the loss; `evaluate` says what is wrong with a result that is no number."""
-        return negated(self.loss(config, context))
+        value: float = negated(self.loss(config, context))
+        return value
 
     def __getattr__(self, name: str) -> Any:
         if name != "repeated":

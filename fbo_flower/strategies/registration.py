@@ -390,8 +390,10 @@ def _read_registration(node: int, content: RecordDict) -> Registration:
             "same version of fbo-flower on server and agents"
         )
     named = {name: str(text) for name, text in texts.items()}
-    wishes = {"wants_end": config.get("end") is True, "minimize": config.get("minimize") is True}
-    registration = Registration(node, **named, disclosure=_disclosure(config), **wishes)
+    registration = Registration(
+        node, **named, disclosure=_disclosure(config),
+        wants_end=config.get("end") is True, minimize=config.get("minimize") is True,
+    )  # fmt: skip
     if not 0 < len(registration.agent) <= 100 or not registration.agent.isprintable():
         shown = registration.agent[:100]
         raise ConfigError(f"agent: expected 1 to 100 printable characters, got {shown!r}")

@@ -215,10 +215,11 @@ class StudyRun:
 
         A resumed run compares them, and so recognises an agent that has lost its memory.
         """
-        values = {"incarnations": self.registry.incarnations, "own_names": self.registry.own_names}
-        keys = {"keys": self.registry.keys} if self.registry.keys else {}
-        loss = {"minimize": True} if self.registry.minimize else {}
-        self._write(Event("agents", values=values | keys | loss))
+        registry = self.registry
+        values: dict[str, object] = {"incarnations": registry.incarnations, "own_names": registry.own_names}
+        values |= {"keys": registry.keys} if registry.keys else {}
+        values |= {"minimize": True} if registry.minimize else {}
+        self._write(Event("agents", values=values))
 
     def note_minimize(self, minimize: bool) -> None:
         """Note whether the agents said that their objective is a loss, which the study then shows."""
