@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.data import DATA_VARIABLE
+from fbo_flower.simulation.data import CALIFORNIA_FILE, DATA_VARIABLE, data_file
 from fbo_flower.simulation.problems import (
     PROBLEMS,
     DigitsSVM,
@@ -26,6 +26,7 @@ from fbo_flower.simulation.problems import (
     Problem,
     make_problem,
 )
+from fbo_flower.simulation.problems.california import districts, features_and_values, regions
 from fbo_flower.simulation.problems.digits_svm import _parts
 from fbo_flower.simulation.problems.gp_samples import sample_on_grid
 from fbo_flower.simulation.problems.landmine_svm import roc_auc
@@ -33,7 +34,8 @@ from fbo_flower.simulation.problems.parkinsons_lr import fit_logistic_regression
 
 needs_data = pytest.mark.skipif(not os.environ.get(DATA_VARIABLE), reason=f"{DATA_VARIABLE} is not set")
 FIVE_SITES = ("breast-cancer-5sites", "madelon-5sites", "fri-5sites", "semeion-5sites", "gravier-5sites")
-NEED_DATA = ("landmine-svm", "parkinsons-lr", "california-mlp", "heart-4sites", *FIVE_SITES[1:])
+CALIFORNIA = ("california-mlp", "california-trees")
+NEED_DATA = ("landmine-svm", "parkinsons-lr", *CALIFORNIA, "heart-4sites", *FIVE_SITES[1:])
 OPTIONS = {name: {"split": "srs"} for name in FIVE_SITES}  # each site has both classes, at once
 ALL = [pytest.param(name, marks=needs_data if name in NEED_DATA else ()) for name in PROBLEMS]
 
@@ -107,6 +109,7 @@ def test_a_problem_says_its_name_metric_space_and_number_of_agents(name: str) ->
     assert problem.metric
     assert problem.space.dimension >= 1
     natural = {"digits-svm": 20, "landmine-svm": 29, "parkinsons-lr": 42, "gp-samples": 50}
+    natural["california-trees"] = 32
     natural |= dict.fromkeys(("f1", "rosenbrock", "breast-cancer-mlp", "california-mlp", "heart-4sites"), 4)
     natural |= dict.fromkeys(FIVE_SITES, 5)
     assert problem.num_agents == natural.get(name, 10)
@@ -413,7 +416,6 @@ def test_the_size_of_a_batch_matters_and_margins_do_not_overflow() -> None:
 
 @needs_data
 def test_every_parkinsons_subject_has_balanced_classes_of_its_own() -> None:
-    from fbo_flower.simulation.data import data_file
     from fbo_flower.simulation.problems.parkinsons_lr import _subject
 
     for target in ("total_UPDRS", "motor_UPDRS"):
@@ -437,6 +439,38 @@ def test_noise_comes_from_the_context_only_when_asked_for() -> None:
     assert len({noisy(config, context(9, seed)) for seed in range(10)}) > 1
     assert plain.true_value(config, 9) == plain(config, context(9))
     assert noisy.true_value(config, 9) is None
+
+
+# california-trees
+
+
+@needs_data
+def test_regions_of_california_are_compact_and_share_out_all_districts() -> None:
+    table = districts(str(data_file(CALIFORNIA_FILE)))
+    parts = regions(table, 5)
+    assert {len(part) for part in parts} == {645}
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(table)))
+    spread = np.mean([table[part, :2].var(axis=0).sum() for part in parts])
+    assert spread < 0.1 * table[:, :2].var(axis=0).sum()
+
+
+@needs_data
+def test_an_ensemble_of_trees_is_the_one_that_its_configuration_names() -> None:
+    from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
+
+    x, y = features_and_values(districts(str(data_file(CALIFORNIA_FILE))))
+    rows = regions(districts(str(data_file(CALIFORNIA_FILE))), 5)[4]
+    order = rows[generator(1, "california-trees", "split", 4).permutation(645)]
+    shared = {"num_trees": 7, "max_depth": 3, "max_features": 0.5, "min_leaf": 2}
+    named = {"n_estimators": 7, "max_depth": 3, "max_features": 0.5, "min_samples_leaf": 2, "random_state": 4}
+    boosting = {"ensemble": "boosting", "learning_rate": 0.3, "subsample": 0.8}
+    for config, model in (
+        (boosting, GradientBoostingRegressor(learning_rate=0.3, subsample=0.8, **named)),
+        ({"ensemble": "forest", "max_samples": 0.6}, RandomForestRegressor(max_samples=0.6, **named)),
+    ):
+        model.fit(x[order[:200]], y[order[:200]])
+        found = make_problem("california-trees", None, 1).true_value({**config, **shared}, 4)
+        assert found == pytest.approx(model.score(x[order[200:]], y[order[200:]]))
 
 
 # gp-samples

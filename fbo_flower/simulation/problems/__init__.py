@@ -7,6 +7,7 @@ from typing import Any
 
 from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
+from fbo_flower.simulation.problems.california_trees import CaliforniaTrees
 from fbo_flower.simulation.problems.digits_svm import DigitsSVM
 from fbo_flower.simulation.problems.five_sites import (
     BreastCancerSites,
@@ -32,6 +33,7 @@ __all__ = [
     "BreastCancerMLP",
     "BreastCancerSites",
     "CaliforniaMLP",
+    "CaliforniaTrees",
     "Config",
     "DigitsSVM",
     "DoubleSine",
@@ -68,6 +70,7 @@ PROBLEMS: dict[str, type[Problem]] = {
     "rosenbrock": Rosenbrock,
     "breast-cancer-mlp": BreastCancerMLP,
     "california-mlp": CaliforniaMLP,
+    "california-trees": CaliforniaTrees,
     "heart-4sites": Heart,
     "breast-cancer-5sites": BreastCancerSites,
     "madelon-5sites": MadelonSites,

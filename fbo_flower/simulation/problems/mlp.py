@@ -14,7 +14,6 @@ barycenters.
 
 from __future__ import annotations
 
-import gzip
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +28,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.data import CALIFORNIA_FILE, data_file
 from fbo_flower.simulation.partitioners import train_validation
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem, number
+from fbo_flower.simulation.problems.california import districts, features_and_values
 from fbo_flower.simulation.problems.network import Rows, Training, validation_loss
 from fbo_flower.space.space import Float, Int, SearchSpace
 
@@ -36,10 +36,6 @@ MAX_WIDTH = 64
 SPACE = SearchSpace(
     {"learning_rate": Float(1e-4, 1e-1, log=True), "hidden_width": Int(2, MAX_WIDTH, log=True)}
 )
-CALIFORNIA_COLUMNS = (
-    "longitude", "latitude", "housing_median_age", "total_rooms", "total_bedrooms", "population",
-    "households", "median_income", "median_house_value",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -117,8 +113,7 @@ class BreastCancerMLP(SharedNetwork):
 class CaliforniaMLP(SharedNetwork):
     """Minus squared error of a network that predicts house values in California, in (100 000 dollars)^2.
 
-    The file's columns are totals of a district, not averages per household. We take logarithms of rooms,
-    bedrooms, population and households, and standardise all columns by the training rows.
+    All columns are standardised by the training rows.
 
     Attributes
     ----------
@@ -157,28 +152,14 @@ def _breast_cancer(seed: int, train_fraction: float) -> tuple[Rows, Rows]:
 
 @lru_cache(maxsize=8)
 def _california(seed: int, num_rows: int, train_fraction: float, path: str) -> tuple[Rows, Rows]:
-    table = _houses(path)
+    table = districts(path)
     if num_rows > len(table):
         raise ConfigError(f"{path}: expected at least {num_rows} rows, got {len(table)}")
     chosen = generator(seed, "california-mlp", "split").permutation(len(table))[:num_rows]
     num_train = round(train_fraction * num_rows)
-    x = table[:, :-1].copy()
-    x[:, 3:7] = np.log1p(x[:, 3:7])
-    y = table[:, -1] / 1e5
+    x, y = features_and_values(table)
     y = y - y[chosen[:num_train]].mean()  # outputs start near 0
     return _standardised(x, y, chosen[:num_train], chosen[num_train:])
-
-
-@lru_cache(maxsize=1)
-def _houses(path: str) -> Array:
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        columns = tuple(next(lines).strip().split(","))
-        table: Array = np.loadtxt(lines, delimiter=",", ndmin=2)
-    if columns != CALIFORNIA_COLUMNS or table.shape[1] != len(columns):
-        raise ConfigError(
-            f"{path}: expected the columns {', '.join(CALIFORNIA_COLUMNS)}, got {', '.join(columns)}"
-        )
-    return table
 
 
 def _standardised(
