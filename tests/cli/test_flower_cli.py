@@ -71,6 +71,7 @@ def flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flower:
     monkeypatch.setenv("FAKE_HOME", str(tmp_path))
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
     monkeypatch.setattr("fbo_flower.cli.connection.running_processes", list)
+    monkeypatch.setattr("fbo_flower.cli.run.check_app", lambda *_, **__: None)  # see test_app_check
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(NO_INSTALLATION, raising=False)
     return Flower(tmp_path)
