@@ -216,6 +216,21 @@ def test_every_file_becomes_a_simulated_node_in_natural_order(
     assert f"Agent site-2: {expected[1]}" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "nodes"),
+    [
+        (["-c", "num-agents=5"], {"num-supernodes": 5}),
+        (["-c", "num-agents=5", "--federation-config", "num-supernodes=7"], {"num-supernodes": 7}),
+        ([], {}),
+    ],
+)
+def test_a_simulation_has_as_many_nodes_as_agents_are_awaited(
+    words: list[str], nodes: dict[str, int], flower: Flower, app: Path
+) -> None:
+    assert run(["run", str(app), *words]) == 0
+    assert submitted(flower)[1] == nodes
+
+
 @pytest.mark.parametrize("as_file", [False, True])
 def test_relative_paths_begin_where_the_command_was_typed(
     as_file: bool, flower: Flower, app: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
