@@ -8,7 +8,10 @@ from fbo_flower.algorithms.records import Array
 from fbo_flower.numerics.optim.functions import ActiveOnly, Differentiable
 from fbo_flower.numerics.optim.maximise import maximise
 from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.space.parameters import Int, Ordinal
 from fbo_flower.space.space import SearchSpace
+
+MAX_MOVES = 50  # of integers, for one maximisation
 
 
 def maximiser(
@@ -18,6 +21,8 @@ def maximiser(
     num_candidates: int,
     min_distance: float,
     rng: np.random.Generator,
+    *,
+    integer_moves: bool = False,
 ) -> Array:
     """Return the point that maximises a function of the features, at a distance from all points seen.
 
@@ -27,19 +32,60 @@ def maximiser(
     seen : `(n, D)`, evaluated points in the unit cube
     num_candidates : Sobol points from which the maximisation starts
     min_distance : smallest distance to a point seen, in the unit cube of features; 0 allows repeats
+    integer_moves : whether Int and Ordinal parameters are improved step by step from the best candidate.
+        Floats follow the gradient anyway, and a category keeps the candidate's value
 
     Returns
     -------
     `(1, D)`, snapped to the space
     """
     candidates = space.snap(sobol(num_candidates, space.dimension, rng))
+    avoid = space.features(seen)
+    point, value, keeps_distance = _polished(function, space, candidates, avoid, min_distance)
+    if integer_moves:
+        avoid = avoid if keeps_distance else avoid[:0]
+        for _ in range(MAX_MOVES):
+            neighbours = _neighbours(space, point)
+            if not len(neighbours):
+                break
+            moved, better, apart = _polished(function, space, neighbours, avoid, min_distance)
+            if not apart or better <= value:
+                break
+            point, value = moved, better
+    return point[None, :]
+
+
+def _polished(
+    function: Differentiable, space: SearchSpace, candidates: Array, avoid: Array, min_distance: float
+) -> tuple[Array, float, bool]:
+    """Return the best point `(D,)` that gradients find from candidates `(S, D)`, and its value.
+
+    Returns
+    -------
+    The point, snapped; its value; whether it keeps its distance from `avoid`, which no candidate may.
+    """
     axes, columns = space.continuous
     features = space.features(candidates)
     active = space.active(candidates)[:, axes]
     if not active.all():
         function = ActiveOnly(function, columns, features, active)
-    avoid = space.features(seen)
     best = maximise(function, features, columns, avoid=avoid, min_distance=min_distance)
     point = candidates[best.start].copy()
     point[axes] = best.x[columns]
-    return space.snap(point[None, :])
+    return space.snap(point[None, :])[0], best.value, best.avoided
+
+
+def _neighbours(space: SearchSpace, point: Array) -> Array:
+    """Return the points `(k, D)` that differ from a point by 1, 2, 4, ... values of one Int or Ordinal."""
+    rows = []
+    for axis, parameter in enumerate(space.parameters.values()):
+        if not isinstance(parameter, Int | Ordinal):
+            continue
+        index = int(parameter.bin_of(point[axis : axis + 1])[0])
+        steps = 2 ** np.arange(max(1, (parameter.num_values - 1).bit_length()))
+        moved = index + np.concatenate([-steps, steps])
+        moved = moved[(moved >= 0) & (moved < parameter.num_values)]
+        block = np.repeat(point[None, :], len(moved), axis=0)
+        block[:, axis] = parameter.centre_of(moved)
+        rows.append(block)
+    return space.snap(np.concatenate(rows)) if rows else np.empty((0, space.dimension))

@@ -19,6 +19,7 @@ from fbo_flower.algorithms.random_search import Independent, uniform_point
 from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Task
 from fbo_flower.algorithms.search import maximiser
 from fbo_flower.algorithms.session import Stepwise
+from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, transform
@@ -37,7 +38,10 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
     kernel : "rbf" or "matern52"
     min_distance : smallest distance to an earlier point, in the unit cube of features; 0 allows repeats.
         None: 0.025, or 0.001 with a single feature, where points 0.025 apart would soon fill the interval
-    y_transform : how values are transformed before modelling: "standardise", "rank" or "clip"
+    y_transform : how values are transformed before modelling: "standardise"; "winsorise": the same with low
+        outliers raised, for objectives that can diverge; "rank"; "clip"
+    integer_moves : whether a maximisation also moves Int and Ordinal parameters from its best candidate;
+        otherwise they keep the candidate's values
     deviation_scale : `beta_t`, factor of the posterior's standard deviation in Thompson sampling; constant,
         the paper uses 1
     num_path_features : random features that approximate the prior in a posterior draw
@@ -51,6 +55,7 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
     deviation_scale: float = 1.0
     num_path_features: int = 256
     num_candidates: int = 512
+    integer_moves: bool = False
 
     def __post_init__(self) -> None:
         check_number("num_initial", self.num_initial, 1, 10_000, integer=True)
@@ -61,6 +66,8 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
         check_number("deviation_scale", self.deviation_scale, 0, 100)
         check_number("num_path_features", self.num_path_features, 1, 2**14, integer=True)
         check_number("num_candidates", self.num_candidates, 2, 2**16, integer=True)
+        if not isinstance(self.integer_moves, bool):
+            raise ConfigError(f"integer_moves: expected True or False, got {self.integer_moves!r}")
 
     def learn(
         self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
@@ -121,7 +128,12 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
     def maximiser(self, function: Differentiable, agent_state: AgentState, rng: np.random.Generator) -> Query:
         """Return the point that maximises a function of the features, away from all earlier points."""
         space, seen = agent_state.space, agent_state.history.points
-        return Query(maximiser(function, space, seen, self.num_candidates, self.distance(agent_state), rng))
+        distance = self.distance(agent_state)
+        return Query(
+            maximiser(
+                function, space, seen, self.num_candidates, distance, rng, integer_moves=self.integer_moves
+            )
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

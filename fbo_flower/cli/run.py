@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fbo_flower.cli.app_check import check_app
 from fbo_flower.cli.connection import check_simulation, read_connection
 from fbo_flower.cli.flower_cli import (
     NO_INSTALLATION,
@@ -65,6 +66,8 @@ def run_app(
     settings = prepare(project, target, run_config or (), federation_config or (), data)
     check_simulation(target)
     missing = [] if project is None else missing_dependencies(project)
+    if project is not None and not missing:
+        check_app(app, project, runs_here=target.is_background)
     flower = FlowerCLI(connection, install_dependencies=bool(missing))
     if missing and not quiet:
         typer.echo(

@@ -65,6 +65,8 @@ def prepare(
 ) -> Submission:
     """Return the settings that go to Flower: paths are absolute, and every simulated node has a data file.
 
+    A simulation in the background has `num-agents` nodes, unless files or `num-supernodes` say otherwise.
+
     Parameters
     ----------
     project : the app's `pyproject.toml`; None: an app of Flower's hub, whose keys are unknown here
@@ -97,7 +99,10 @@ def prepare(
         if NODES not in nodes:
             extra_nodes.append(f"{NODES}={len(files)}")
             nodes = {**nodes, NODES: len(files)}
-    _check_nodes(settings.get("num-agents"), nodes.get(NODES))
+    wanted = settings.get("num-agents")
+    if connection.is_background and NODES not in nodes and type(wanted) is int and wanted > 0:
+        extra_nodes.append(f"{NODES}={wanted}")  # Flower's default is 2 nodes
+    _check_nodes(wanted, nodes.get(NODES))
     settings |= added
     results = Path(settings["out"]) if added.get("out") else None
     journal = bool(settings.get("journal"))

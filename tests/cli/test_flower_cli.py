@@ -71,6 +71,7 @@ def flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flower:
     monkeypatch.setenv("FAKE_HOME", str(tmp_path))
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
     monkeypatch.setattr("fbo_flower.cli.connection.running_processes", list)
+    monkeypatch.setattr("fbo_flower.cli.run.check_app", lambda *_, **__: None)  # see test_app_check
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(NO_INSTALLATION, raising=False)
     return Flower(tmp_path)
@@ -213,6 +214,21 @@ def test_every_file_becomes_a_simulated_node_in_natural_order(
     assert run_config["num-rounds"] == 2
     assert federation == {"num-supernodes": 3}
     assert f"Agent site-2: {expected[1]}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "nodes"),
+    [
+        (["-c", "num-agents=5"], {"num-supernodes": 5}),
+        (["-c", "num-agents=5", "--federation-config", "num-supernodes=7"], {"num-supernodes": 7}),
+        ([], {}),
+    ],
+)
+def test_a_simulation_has_as_many_nodes_as_agents_are_awaited(
+    words: list[str], nodes: dict[str, int], flower: Flower, app: Path
+) -> None:
+    assert run(["run", str(app), *words]) == 0
+    assert submitted(flower)[1] == nodes
 
 
 @pytest.mark.parametrize("as_file", [False, True])

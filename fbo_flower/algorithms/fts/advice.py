@@ -37,6 +37,7 @@ class AdviceSelector:
     stddev: Array  # (N,), its standard deviation; infinite for a constant message
     z: Array  # (S, N), standardised messages at the points
     rows: Mapping[str, int]  # sender -> its row
+    left: frozenset[str]  # senders that have left the federation
 
     @staticmethod
     def open(options: FTSOptions, state: FTSState, rng: np.random.Generator) -> AdviceSelector:
@@ -56,15 +57,25 @@ class AdviceSelector:
             stddev[stddev <= 1e-12] = np.inf
         return AdviceSelector(
             options, state, senders, weights, dict(state.used), dict(state.advised), set(state.has_messages),
-            points, mean, stddev, z, {a: i for i, a in enumerate(senders)},
+            points, mean, stddev, z, {a: i for i, a in enumerate(senders)}, state.attendance.have_left(),
         )  # fmt: skip
 
+    def is_ready(self, agent: str) -> bool:
+        """Return whether there is advice for an agent's initial design: a message of somebody else."""
+        random = self.options.advice == "random"  # a random point is what the initial design would be
+        return not random and self.state.features is not None and bool(set(self.senders) - {agent})
+
     def advise(self, agent: str, iteration: int, rng: np.random.Generator) -> dict[str, AnyArray]:
-        """Return the arrays for a target's task; none if it is to use its own surrogate [Alg. 1]."""
+        """Return the arrays for a target's task; none if it is to use its own surrogate [Alg. 1].
+
+        Parameters
+        ----------
+        iteration : `t`, counted from 1 after the initial design; in the design there is no coin
+        """
         if self.options.advice == "mixture":
             return self._messages(agent, rng)
         # Alg. 1, lines 2-3: r ~ U(0, 1), r <= p_t
-        if rng.random() <= own_probability(self.options.schedule, iteration):
+        if iteration > 0 and rng.random() <= own_probability(self.options.schedule, iteration):
             return {}
         if self.options.advice == "random":
             return {"point": rng.random(self.state.space.dimension)}
@@ -74,7 +85,10 @@ class AdviceSelector:
 
     def _single_message(self, agent: str, iteration: int, rng: np.random.Generator) -> dict[str, AnyArray]:
         """Draw another agent `n ~ P_N` and return its message `omega_n` [Alg. 1, line 6]."""
-        excluded = sorted(self.rows[a] for a in {agent, *self.used.get(agent, ())} if a in self.rows)
+        unusable = {agent, *self.used.get(agent, ())}
+        if set(self.senders) - unusable - self.left:  # those that left count only if nobody else is there
+            unusable |= self.left
+        excluded = sorted(self.rows[a] for a in unusable if a in self.rows)
         num_rows = len(self.senders) - len(excluded)
         if num_rows == 0:
             return {}
@@ -95,7 +109,8 @@ class AdviceSelector:
     def preferences(self, agent: str, rows: IntArray, iteration: int) -> Array:
         """Return the learned `P_N` over the senders in `rows`, not normalised."""
         agreement = rank_agreement(self.z[:, rows], self.z[:, self.rows[agent]])
-        exponent = self.options.learning_rate * (self.options.num_initial + iteration - 1) * agreement
+        num_trials = self.options.num_initial + iteration - 1
+        exponent = self.options.learning_rate * num_trials * agreement
         return np.asarray(np.exp(exponent - exponent.max()), dtype=np.float64)
 
     def _portfolio_point(self, agent: str) -> dict[str, AnyArray]:
@@ -106,7 +121,10 @@ class AdviceSelector:
         earlier = self.advised.get(agent, np.empty((0, self.state.space.dimension)))
         z = self.z if len(rows) == len(self.senders) else self.z[:, rows]
         taken = self._at(earlier)[:, rows]
-        point = self.points[next_point(z, taken)].copy()  # not a view of all points
+        chosen = next_point(z, taken)
+        if chosen is None:
+            return {}
+        point = self.points[chosen].copy()  # not a view of all points
         self.advised[agent] = np.concatenate([earlier, point[None, :]])
         return {"point": point}
 

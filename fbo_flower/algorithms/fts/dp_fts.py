@@ -37,6 +37,7 @@ import numpy as np
 
 from fbo_flower.algorithms.capabilities import ServerResults, Summand, observations_name
 from fbo_flower.algorithms.fts.dp_options import Collection, DPFTSOptions, DPFTSState
+from fbo_flower.algorithms.fts.messages import shared_lengthscales
 from fbo_flower.algorithms.fts.schedules import own_probability
 from fbo_flower.algorithms.progress import once_per_trial
 from fbo_flower.algorithms.random_search import uniform_point
@@ -77,8 +78,8 @@ class DPFTS(DPFTSOptions):
 
     def init(self, federation: Federation, rng: np.random.Generator) -> DPFTSState:
         space = federation.space
-        lengthscales = np.broadcast_to(np.asarray(self.lengthscale, dtype=np.float64), (space.num_features,))
-        features = rff.draw_features(self.num_features, lengthscales, space.num_features, rng)
+        scales = shared_lengthscales(self.lengthscale, space)
+        features = rff.draw_features(self.num_features, scales, space.num_features, rng)
         return self._assign_regions(DPFTSState(space, features), sorted(federation.agents, key=natural_key))
 
     def secret_draws(

@@ -101,7 +101,8 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
     schedule : `p_t`, the probability that iteration `t` uses the agent's own surrogate: "1-1/t^2",
         "1-1/sqrt(t)", "1-1/t", a number, or "first-K": the first K iterations use releases, later ones not
     num_features : `M`; the norm of the noise grows with its square root
-    lengthscale : lengthscale of the shared features: one number, or one per feature of the search space
+    lengthscale : lengthscale of the shared features: one number, one per feature of the search space, or
+        "dimension": .35 times the square root of the number of features
     message_noise_variance : `sigma^2` of the weight posterior, for standardised values. The default is large
         because smooth messages of small norm lose least by clipping and noise
     secure_sums : smallest number of sampled agents in a secure sum: the server sees the sum of their messages
@@ -123,7 +124,7 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
     message: str = "mean"
     schedule: Schedule = "1-1/sqrt(t)"
     num_features: int = 30
-    lengthscale: float | tuple[float, ...] = 0.5
+    lengthscale: float | str | tuple[float, ...] = 0.5
     message_noise_variance: float = 1.0
     secure_sums: int = 0
 

@@ -22,8 +22,8 @@ import numpy as np
 from fbo_flower.algorithms.capabilities import Summand, observations_name
 from fbo_flower.algorithms.fts import mixture
 from fbo_flower.algorithms.fts.advice import AdviceSelector
-from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target
-from fbo_flower.algorithms.fts.options import FTSOptions, FTSState
+from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target, shared_lengthscales
+from fbo_flower.algorithms.fts.options import FEDERATED, FTSOptions, FTSState
 from fbo_flower.algorithms.progress import once_per_trial
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
@@ -42,12 +42,13 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.schema import ArraySpec, Schema
-from fbo_flower.numerics.optim.functions import LinearFunction
+from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, rff
 from fbo_flower.space.space import SearchSpace
 
+ADVICE = frozenset({"weights", "point", "messages"})  # arrays of a task; an agent may store messages
 LENGTHSCALE_GRID = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 
@@ -62,7 +63,7 @@ class FTS(FTSOptions):
     def init(self, federation: Federation, rng: np.random.Generator) -> FTSState:
         check_targets(self, federation)
         state = FTSState(federation.space)
-        if isinstance(self.lengthscale, str):
+        if self.lengthscale == FEDERATED:
             return state
         return replace(state, features=self._draw_features(federation.space, self.lengthscale, rng))
 
@@ -77,6 +78,7 @@ class FTS(FTSOptions):
         if phase is not Phase.TRAIN:
             return state, {}
         state = self._choose_lengthscale(state, rng)
+        state = replace(state, attendance=state.attendance.enter(present, server_round))
         seed = int(rng.integers(2**63))
         selector = AdviceSelector.open(self, state, rng)
         messages_used = self.advice != "random" and self.schedule != 1.0
@@ -85,10 +87,12 @@ class FTS(FTSOptions):
         for agent in present:
             trial = state.progress.of(agent)
             tunes = is_target(self, agent)
-            num_trials = 0 if not tunes else self.num_initial if trial == 0 else 1
+            designs = trial < self.num_initial and self.initial_design == "advised"
+            advised = tunes and (trial > 0 if not designs else selector.is_ready(agent))
+            num_trials = 0 if not tunes else 1 if trial > 0 or advised else self.num_initial
             arrays: dict[str, AnyArray] = {}
             values: dict[str, Scalar] = {}
-            if tunes and trial > 0:
+            if advised:
                 iteration = trial - self.num_initial + 1  # t of Alg. 1
                 # a generator per agent, so that one agent's draws do not depend on the others
                 own = generator(seed, "advice", agent)
@@ -164,9 +168,9 @@ class FTS(FTSOptions):
         return replace(state, features=features, messages=earlier)
 
     def _draw_features(
-        self, space: SearchSpace, lengthscale: float | tuple[float, ...], rng: np.random.Generator
+        self, space: SearchSpace, lengthscale: float | str | tuple[float, ...], rng: np.random.Generator
     ) -> rff.RandomFeatures:
-        lengthscales = np.broadcast_to(np.asarray(lengthscale, dtype=np.float64), (space.num_features,))
+        lengthscales = shared_lengthscales(lengthscale, space)
         return rff.draw_features(self.num_features, lengthscales, space.num_features, rng)
 
     def _choose_lengthscale(self, state: FTSState, rng: np.random.Generator) -> FTSState:
@@ -188,7 +192,7 @@ class FTS(FTSOptions):
         trial = agent_state.next_trial
         if trial >= task.end:
             return None
-        if trial < self.num_initial:
+        if trial < self.num_initial and not ADVICE & {*task.arrays, *agent_state.arrays}:
             return uniform_point(agent_state, rng)
         if "weights" in task.arrays:  # Alg. 1, line 6: x_t = argmax phi(x)^T omega_n
             features = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))
@@ -198,13 +202,21 @@ class FTS(FTSOptions):
             return advised if advised is not None else self.thompson_point(agent_state, rng)
         if self.advice == "mixture":
             messages = mixture.received(task, agent_state)
-            if messages is not None and agent_state.history.num_succeeded:
-                x, y = self.observations(agent_state)
-                own = self.hyperparameters(agent_state, rng)
-                cube = agent_state.space.features(sobol(256, agent_state.space.dimension, rng))
-                path = mixture.draw(x, y, own, messages, cube, self.draw_path, rng)
-                return self.maximiser(path, agent_state, rng)
+            if messages is not None:
+                return self.maximiser(self._mixture(messages, agent_state, rng), agent_state, rng)
         return self.thompson_point(agent_state, rng)  # Alg. 1, line 4: x_t = argmax f_t(x)
+
+    def _mixture(
+        self, messages: mixture.Messages, agent_state: AgentState, rng: np.random.Generator
+    ) -> Differentiable:
+        """Return a draw of the mixture; before the first success the mean of the messages."""
+        if not agent_state.history.num_succeeded:
+            cube = agent_state.space.features(sobol(256, agent_state.space.dimension, rng))
+            return mixture.mean_message(messages, cube)
+        x, y = self.observations(agent_state)
+        own = self.hyperparameters(agent_state, rng)
+        cube = agent_state.space.features(sobol(256, agent_state.space.dimension, rng))
+        return mixture.draw(x, y, own, messages, cube, self.draw_path, rng)
 
     def _advised_point(self, task: Task, agent_state: AgentState) -> Query | None:
         """Return the point in the task, None if it is closer than `min_distance` to an evaluated one."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
+import numpy as np
+
 from fbo_flower.algorithms.options import check_choice, check_number
-from fbo_flower.algorithms.records import Federation
+from fbo_flower.algorithms.records import Array, Federation
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace
 
 COMMUNICATION = ("every-round", "once")
+BY_DIMENSION = "dimension"
+PER_ROOT = 0.35  # lengthscale per root of the number of features; about .5 for two
 Lengthscale = float | tuple[float, ...]
 
 
@@ -69,8 +73,21 @@ def is_due(options: MessageOptions, agent: str, answered: Collection[str], serve
     return (server_round - 1) % options.refresh_every == 0
 
 
-def check_lengthscale(value: Lengthscale) -> None:
+def shared_lengthscales(value: Lengthscale | str, space: SearchSpace) -> Array:
+    """Return the lengthscales `(F,)` of the shared features.
+
+    Distances in a cube grow with the square root of its dimension, and "dimension" grows with them: with a
+    constant lengthscale almost all points of a large cube are unrelated to each other.
+    """
+    scale = PER_ROOT * space.num_features**0.5 if value == BY_DIMENSION else value
+    return np.array(np.broadcast_to(np.asarray(scale, dtype=np.float64), (space.num_features,)))
+
+
+def check_lengthscale(value: Lengthscale | str) -> None:
     """Raise ConfigError if a lengthscale of the shared features is not between 1e-4 and 1e4."""
+    if isinstance(value, str):
+        check_choice("lengthscale", value, (BY_DIMENSION,))
+        return
     for scale in value if isinstance(value, tuple) else [value]:
         check_number("lengthscale", scale, 1e-4, 1e4)
 

@@ -32,8 +32,9 @@ def received(task: Task, agent_state: AgentState) -> Messages | None:
     """Return the messages in the task, else those stored in the agent's state, else None."""
     for arrays in (task.arrays, agent_state.arrays):
         if "messages" in arrays:
+            # copies: an array that was read from bytes may be unaligned, and its products rounded otherwise
             frequencies, phases, weights = (
-                np.asarray(arrays[name], dtype=np.float64) for name in ("frequencies", "phases", "messages")
+                np.array(arrays[name], dtype=np.float64) for name in ("frequencies", "phases", "messages")
             )
             return Messages(rff.RandomFeatures(frequencies, phases), weights)
     return None
@@ -53,10 +54,12 @@ def draw(
     Parameters
     ----------
     x, y : `(n, F)` features and `(n,)` standardised values of the agent, `n >= 1`
-    own : hyperparameters of model A
+    own : hyperparameters of the agent's last fit. Both models are fitted from there to the same values: an
+        older fit of one of them would lose against a fresh one of the other
     cube : `(S, F)`, points over which messages are standardised
     draw_path : draws a function from a posterior
     """
+    own = gp.fit(x, y, own.kernel, rng, start=own).hyperparameters
     trend = _trend(x, y, messages, cube)
     residual = y - trend(x)
     fitted = gp.fit(x, residual, own.kernel, rng, start=own).hyperparameters
@@ -68,11 +71,24 @@ def draw(
     return Sum(trend, draw_path(gp.posterior(x, residual, fitted), rng))
 
 
-def _trend(x: Array, y: Array, messages: Messages, cube: Array) -> LinearFunction:
-    """Return the trend `a m(.)` as one linear function of the shared features."""
+def mean_message(messages: Messages, cube: Array) -> LinearFunction:
+    """Return the mean of the standardised messages, which an agent without a value of its own maximises."""
+    mean, scale = _standardisation(messages, cube)
+    share = np.full(len(messages.weights), 1 / len(messages.weights))
+    weights = (messages.weights.T * scale) @ share
+    return LinearFunction(messages.features, weights, offset=-float((mean * scale) @ share))
+
+
+def _standardisation(messages: Messages, cube: Array) -> tuple[Array, Array]:
+    """Return the mean `(N,)` of each message over the cube and 1 / its s.d., 0 for a constant message."""
     over_cube = messages.features(cube) @ messages.weights.T  # (S, N)
     mean, stddev = over_cube.mean(axis=0), over_cube.std(axis=0)
-    scale = 1 / np.where(stddev > 1e-12, stddev, np.inf)
+    return mean, 1 / np.where(stddev > 1e-12, stddev, np.inf)
+
+
+def _trend(x: Array, y: Array, messages: Messages, cube: Array) -> LinearFunction:
+    """Return the trend `a m(.)` as one linear function of the shared features."""
+    mean, scale = _standardisation(messages, cube)
     at_own = (messages.features(x) @ messages.weights.T - mean) * scale  # z_n at the agent's points
     exponent = 0.5 * len(y) * rank_agreement(at_own, y)  # n rho_i / 2
     share = np.exp(exponent - exponent.max())  # w_i

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target
+from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target, shared_lengthscales
 from fbo_flower.algorithms.progress import once_per_trial
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
@@ -82,7 +82,7 @@ class Transfer(TransferOptions):
     def init(self, federation: Federation, rng: np.random.Generator) -> TransferState:
         check_targets(self, federation)
         columns = federation.space.num_features
-        scales = np.broadcast_to(np.asarray(self.lengthscale, dtype=np.float64), (columns,))
+        scales = shared_lengthscales(self.lengthscale, federation.space)
         return TransferState(federation.space, rff.draw_features(self.num_features, scales, columns, rng))
 
     def ask(

@@ -78,7 +78,8 @@ class TransferOptions(LocalSurrogate[TransferState]):
     refresh_every : rounds between two posteriors of an agent
     targets : "all", or the names of the agents that tune; the others send one posterior and do not tune
     num_features : `M`, number of random Fourier features; a posterior has `M (M + 3) / 2` numbers
-    lengthscale : lengthscale of the shared features: one number, or one per feature of the search space
+    lengthscale : lengthscale of the shared features: one number, one per feature of the search space, or
+        "dimension": .35 times the square root of the number of features
     message_noise_variance : `sigma^2` of the weight posterior, for standardised values
     max_members : largest number of other agents' posteriors that a target uses; if there are more, a random
         sample, fixed for each target
@@ -88,7 +89,7 @@ class TransferOptions(LocalSurrogate[TransferState]):
     refresh_every: int = 5
     targets: str | tuple[str, ...] = "all"
     num_features: int = 100
-    lengthscale: float | tuple[float, ...] = 0.5
+    lengthscale: float | str | tuple[float, ...] = 0.5
     message_noise_variance: float = 1e-2
     max_members: int = 64
 

@@ -17,6 +17,8 @@ from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates.transforms import mean_ranks
 
+LEAST_GAIN = 1e-12  # in standard deviations of a message; a smaller one is rounding
+
 
 def cube_points(num_points: int, dimension: int, rng: np.random.Generator) -> Array:
     """Return points `(num_points, D)` of the cube: half of them with some coordinates on the bounds.
@@ -37,8 +39,12 @@ def standardise_columns(values: Array) -> Array:
     return np.asarray(centred / np.where(stddev > 1e-12, stddev, np.inf), dtype=np.float64)
 
 
-def next_point(z: Array, taken: Array) -> int:
+def next_point(z: Array, taken: Array) -> int | None:
     """Return the index of the candidate with the largest mean improvement over the points already taken.
+
+    Returns
+    -------
+    None, if no candidate is better than the others or than the points taken: the messages say nothing more.
 
     Parameters
     ----------
@@ -46,8 +52,12 @@ def next_point(z: Array, taken: Array) -> int:
     taken : `(k, N)`, the same messages at the points taken so far; `k` may be 0
     """
     if len(taken) == 0:
-        return int(np.argmax(z.mean(axis=1)))
-    return int(np.argmax(np.maximum(z - taken.max(axis=0), 0.0).mean(axis=1)))
+        gain = z.mean(axis=1)
+        gain = gain - gain.min()
+    else:
+        gain = np.maximum(z - taken.max(axis=0), 0.0).mean(axis=1)
+    best = int(np.argmax(gain))
+    return best if gain[best] > LEAST_GAIN else None
 
 
 def rank_agreement(z: Array, target: Array) -> Array:

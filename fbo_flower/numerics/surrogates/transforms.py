@@ -10,7 +10,8 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
 
-Y_TRANSFORMS = ("standardise", "rank", "clip")
+Y_TRANSFORMS = ("standardise", "rank", "clip", "winsorise")
+WINSOR = 5.0  # robust standard deviations below the median at which "winsorise" cuts off
 
 
 def standardise(y: Array) -> Array:
@@ -38,13 +39,34 @@ def mean_ranks(y: Array) -> Array:
     return np.asarray((last - (counts - 1) / 2)[inverse].reshape(y.shape), dtype=np.float64)
 
 
+def winsorise(y: Array) -> Array:
+    """Return `y` `(n,)` with low outliers raised to `WINSOR` robust standard deviations below the median.
+
+    The robust standard deviation is 1.4826 times the lower median of the distances from the median that are
+    not 0. High values stay, because they are what is looked for. Scaling and shifting `y` scales and shifts
+    the result.
+    """
+    if len(y) == 0:
+        return y
+    exponent = np.frexp(np.max(np.abs(y)))[1]
+    scaled = np.ldexp(y, -exponent)  # exact; differences of huge values would overflow
+    median = np.median(scaled)
+    distances = np.sort(np.abs(scaled - median))
+    distances = distances[distances > 0]
+    if len(distances) == 0:
+        return y
+    lowest = median - WINSOR * 1.4826 * distances[(len(distances) - 1) // 2]
+    return np.where(scaled < lowest, np.ldexp(lowest, exponent), y)
+
+
 def transform(y: Array, name: str) -> Array:
     """Return `y` `(n,)` transformed and standardised.
 
     Parameters
     ----------
     name : "standardise": mean 0, s.d. 1; "rank": normal scores of the ranks; "clip": normal scores,
-        values below the median are set to the median
+        values below the median are set to the median; "winsorise": low outliers are raised, so that one
+        diverged evaluation does not flatten all others, then as "standardise"
 
     Raises
     ------
@@ -53,6 +75,8 @@ def transform(y: Array, name: str) -> Array:
     """
     if name == "standardise":
         return standardise(y)
+    if name == "winsorise":
+        return standardise(winsorise(y))
     if name == "rank":
         return standardise(rank_normal(y))
     if name == "clip":

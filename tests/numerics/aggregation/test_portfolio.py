@@ -87,3 +87,12 @@ def test_agreement_is_1_for_any_growing_function_and_0_for_constants():
 def test_no_messages_and_one_point_work():
     assert rank_agreement(np.empty((5, 0)), np.arange(5.0)).shape == (0,)
     np.testing.assert_array_equal(rank_agreement(np.ones((1, 2)), np.ones(1)), np.zeros(2))
+
+
+def test_no_point_is_advised_that_improves_nothing():
+    z = matrix(0)
+    assert next_point(z, z.max(axis=0)[None, :]) is None, "the points taken are the best for every message"
+    assert next_point(np.zeros((6, 2)), np.empty((0, 2))) is None, "constant messages prefer no point"
+    better = z.max(axis=0).copy()
+    better[1] -= 0.1
+    assert next_point(z, better[None, :]) == z[:, 1].argmax()

@@ -1,0 +1,87 @@
+"""`fbo-flower run` of an app with a mistake: one line before Flower gets the app."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fbo_flower.cli.app_check import check_app
+from fbo_flower.cli.flower_cli import FlowerCLI, read_app
+from fbo_flower.cli.main import run
+from fbo_flower.cli.scaffold import new_app
+
+HEAD = """
+from fbo_flower import Float, SearchSpace
+from fbo_flower.clients import client_app
+space = SearchSpace({"x": Float(0, 1)})
+def objective(config, context):
+    return config["x"]
+"""
+
+MISTAKES = [
+    # client_app.py -> what the line says
+    ("app = client_app(objective, {'x': (0, 1)})", "space: expected a SearchSpace, got a dict; wrap it"),
+    ("app = client_app(lambda config: 1.0, space)", "expected a function of two arguments"),
+    ("app = client_app(space, objective)", "objective, space: expected the objective first"),
+    ("app = client_app(objective, space, disclose='all')", "expected one of none, incumbent, trials"),
+    ("app = client_app(objective, SearchSpace({'x': (0, 1)}))", "x: expected a Float, Int, Categorical or"),
+    ("app = objective", "clientapp my_app.client_app:app: expected a ClientApp, as in app = client_app("),
+    ("apps = client_app(objective, space)", "module 'my_app.client_app' has no attribute 'app'"),
+    ("app = client_app(objective, spacee)", "name 'spacee' is not defined (client_app.py, line 7)"),
+    ("app = client_app(objective, space", "SyntaxError: '(' was never closed (client_app.py, line 7)"),
+    ("import torchy", "No module named 'torchy' (client_app.py, line 7)"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a new app; Flower must not be called."""
+
+    def submit(*_: object) -> str:
+        raise AssertionError("Flower got the app")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
+    monkeypatch.setattr("fbo_flower.cli.connection.running_processes", list)
+    monkeypatch.setattr(FlowerCLI, "submit", submit)
+    new_app("my-app")
+    return tmp_path / "my-app"
+
+
+def client(app: Path, text: str) -> None:
+    (app / "my_app" / "client_app.py").write_text(HEAD + text + "\n")
+
+
+@pytest.mark.parametrize(("text", "line"), MISTAKES)
+def test_a_mistake_in_the_app_is_one_line(
+    text: str, line: str, app: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    client(app, text)
+    before = sorted(app.rglob("*"))
+    assert run(["run", "my-app"]) == 2
+    out, err = capfd.readouterr()
+    assert line in err
+    assert (out, err.count("\n"), err[:7]) == ("", 1, "error: ")
+    assert sorted(app.rglob("*")) == before, "nothing was written"
+
+
+def test_a_server_that_is_none_is_found_too(app: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (app / "my_app" / "server_app.py").write_text("from fbo_flower.strategies import FTS\napp = FTS()\n")
+    assert run(["run", "my-app"]) == 2
+    assert "serverapp my_app.server_app:app: expected a ServerApp, as in" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "print('last')\nimport os\nos._exit(3)", "print('{\"a\": 1}')"])
+def test_a_sound_app_and_one_that_ends_the_process_are_left_to_flower(text: str, app: Path) -> None:
+    client(app, "app = client_app(objective, space)\n" + text)
+    project = read_app("my-app")
+    assert project is not None
+    check_app("my-app", project, runs_here=True)
+
+
+def test_what_is_missing_here_may_be_installed_where_the_app_runs(app: Path) -> None:
+    client(app, "import torchy")
+    project = read_app("my-app")
+    assert project is not None
+    check_app("my-app", project, runs_here=False)
