@@ -2,7 +2,8 @@
 
 The time of the objective is left out: its values at the centres of cells and, if few pulls are made at a time
 (`racing`), their noise. What remains is the work of the algorithms, the noise of many pulls at once (it has a
-column of its own) and the driver's record.
+column of its own) and the driver's record. `session` is HCT as it runs at an agent, which learns one value at
+a time; the agent's evaluation of the objective is left out there too.
 PyXAB (MIT, `pip install fbo-flower[bench]`) is optional; without it, its columns are left out. Its binary
 partition splits a random axis. Here it gets our partition, and an `expand` that keeps subtrees, so that both
 make the same pulls, which is checked. Its other algorithms are unchanged and get few pulls, because their
@@ -20,10 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms.bandits.hct import HCT
+from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Task
 from fbo_flower.experiments.pne import reference
 from fbo_flower.experiments.pne.client import BanditRun, Client, Shifted
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.bandits import hct, partition
+from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems.xarmed import (
     Ackley,
@@ -156,6 +160,37 @@ def own_regret(problem: XArmed, noise: Array) -> float:
     return float((problem.optimum(0) - values[cells]).sum())
 
 
+def session_microseconds(problem: XArmed, budget: int) -> float:
+    """Return the CPU time per pull of HCT's session, which is sent one value at a time."""
+    algorithm, space = HCT(budget=budget), problem.space
+    agent_state = AgentState(space, History.empty(space.dimension))
+    noise = np.random.default_rng(SEED).uniform(-0.1, 0.1, budget)
+    known: dict[bytes, float] = {}
+    elapsed, ones, zeros = 0.0, np.ones(1, dtype=np.int64), np.zeros(1)
+    while agent_state.next_trial < budget:
+        first = agent_state.next_trial
+        task = Task(Phase.TRAIN, 1, first, min(algorithm.max_evaluations_per_round, budget - first))
+        begin = time.process_time()
+        session = algorithm.session(task, agent_state, partial(generator, SEED))
+        query = next(session)
+        while True:
+            key = query.points.tobytes()
+            if key not in known:
+                elapsed += time.process_time() - begin
+                known[key] = float(problem.values(query.points, 0)[0])
+                begin = time.process_time()
+            trial = np.array([first])
+            outcome = Outcome(query.points, known[key] + noise[trial], trial, {}, ones, ones, zeros)
+            first += 1
+            try:
+                query = session.send(outcome)
+            except StopIteration as stop:
+                agent_state = stop.value
+                break
+        elapsed += time.process_time() - begin
+    return 1e6 * elapsed / budget
+
+
 def print_others() -> None:
     """Print the time per pull of PyXAB's other algorithms for noisy objectives."""
     from PyXAB.algos.HOO import T_HOO  # type: ignore[import-not-found]  # optional, without types
@@ -181,7 +216,7 @@ def main() -> None:
     if not has_peer:
         print("PyXAB is not installed: its columns are left out; `pip install fbo-flower[bench]` adds them")
     print(f"own CPU time in microseconds per pull; {NUM_CLIENTS} clients, PyXAB one")
-    head = ("T", "noise", *ALGORITHMS, *(("PyXAB HCT", "ratio") if has_peer else ()))
+    head = ("T", "noise", *ALGORITHMS, "session", *(("PyXAB HCT", "ratio") if has_peer else ()))
     print(f"{'':<15}" + "".join(f"{name:>11}" for name in head))
     runs = reference.algorithms()
     for budget in BUDGETS:
@@ -195,6 +230,7 @@ def main() -> None:
                 for name in ALGORITHMS
             }
             cells = [f"{budget:11d}", *(f"{t:11.3f}" for t in (noise_microseconds(budget), *own.values()))]
+            cells.append(f"{session_microseconds(problem, budget):11.3f}")
             if has_peer:
                 noise = np.random.default_rng(SEED).uniform(-0.1, 0.1, budget)
                 peer, regret = peer_microseconds(pyxab_hct(problem.dimension), problem, noise)

@@ -1,4 +1,7 @@
-"""Fed1-UCB on the agent: the pulls of a phase, arm by arm."""
+"""Fed1-UCB on the agent: the pulls of a phase, arm by arm, in a random order.
+
+If the budget ends within a phase, agents with different orders have together pulled more arms.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ import numpy as np
 
 from fbo_flower.algorithms.bandits import arms
 from fbo_flower.algorithms.records import AgentState, Query, Task
-from fbo_flower.algorithms.session import Session
+from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import WireError
 
 
-def session(task: Task, agent_state: AgentState) -> Session:
+def session(task: Task, agent_state: AgentState, draws: Draws) -> Session:
     """Pull the arms of a phase; a phase that does not fit into one task continues in the next one."""
     count = arms.num_arms(agent_state.space.dimension)
     seed = arms.task_seed(task)
@@ -29,7 +32,7 @@ def session(task: Task, agent_state: AgentState) -> Session:
         **{"phase.number": np.array([phase], dtype=np.int64)},
     )
     while (left := task.end - agent_state.next_trial) > 0 and "arms" in task.arrays:
-        active = np.asarray(task.arrays["arms"], dtype=np.int64)
+        active = draws("order", phase).permutation(np.asarray(task.arrays["arms"], dtype=np.int64))
         owed = np.maximum(0, int(task.values["pulls"]) - done[active])
         taken = np.clip(left - (np.cumsum(owed) - owed), 0, owed)
         rows = active[taken > 0]

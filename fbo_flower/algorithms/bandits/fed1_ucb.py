@@ -1,8 +1,8 @@
 """Fed1-UCB: elimination of random arms by their mean over the agents [Shi2021].
 
-In a phase every agent pulls every active arm `ceil(10 log T)` times. Then the server drops the arms whose
-upper bound does not exceed the best lower bound. The last arm is pulled until the budget is spent. The
-mathematics is in `numerics.bandits.ucb`, the agent's part in `fed1_agent.py`.
+In a phase every agent pulls every active arm `ceil(10 log T)` times, in an order of its own. Then the server
+drops the arms whose upper bound does not exceed the best lower bound. The last arm is pulled until the budget
+is spent. The mathematics is in `numerics.bandits.ucb`, the agent's part in `fed1_agent.py`.
 
 Messages. To agents: the seed of the arms, the active arms and the pulls wanted of each; at the end the arm
 with the best merged mean. To the server: a mean and a count per active arm, and how many pulls are still to
@@ -185,7 +185,7 @@ class Fed1UCB(Bandit[Fed1State]):
     # -- the agent's half ----------------------------------------------------------------------
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
-        return session(task, agent_state)
+        return session(task, agent_state, draws)
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         values = self.metrics(agent_state)

@@ -8,6 +8,7 @@ The mathematics is in `numerics.bandits.hct`. An agent chooses the next cell aft
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
@@ -95,13 +96,14 @@ class HCT(XArmedBandit[HCTState]):
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         """Pull one cell after another, as many as the task asks for."""
         tree, next_trial = self._tree(agent_state), agent_state.next_trial
+        queries: dict[int, Query] = {}  # most pulls repeat a cell
         while next_trial < task.end:
             cell = tree.select()
-            index = np.array([tree.index[cell]])
-            centre = partition.centre(tree.depth[cell], index, tree.options.dim, tree.options.arity)
-            outcome = yield Query(centre, np.ones(1, dtype=np.int64))
+            if cell not in queries:
+                queries[cell] = Query(self._centre(tree, cell), np.ones(1, dtype=np.int64))
+            outcome = yield queries[cell]
             next_trial, value = outcome.end, float(outcome.values[0])
-            if np.isfinite(value):
+            if math.isfinite(value):
                 tree.learn(cell, value)
             else:
                 tree.learn_failed(cell)
@@ -113,15 +115,18 @@ class HCT(XArmedBandit[HCTState]):
         best = self._best(tree)
         if best is None:
             return None
-        index = np.array([tree.index[best]])
-        options = tree.options
-        point: Array = partition.centre(tree.depth[best], index, options.dim, options.arity)[0]
+        point: Array = self._centre(tree, best)[0]
         return point
 
     def incumbent(self, agent_state: AgentState) -> float:
         tree = self._tree(agent_state)
         best = self._best(tree)
         return float("nan") if best is None else float(tree.means()[best])
+
+    def _centre(self, tree: Tree, cell: int) -> Array:
+        """Return the centre of a cell, `(1, D)`."""
+        index, options = np.array([tree.index[cell]]), tree.options
+        return partition.centre(tree.depth[cell], index, options.dim, options.arity)
 
     def _tree(self, agent_state: AgentState) -> Tree:
         options = self.tree_options(agent_state.space)

@@ -18,6 +18,7 @@ from fbo_flower.numerics.bandits import elimination, hct, partition, racing, ucb
 from fbo_flower.numerics.bandits.elimination import Constants
 from fbo_flower.numerics.bandits.racing_cells import RacingOptions
 from fbo_flower.numerics.bandits.racing_search import RacingSearch
+from fbo_flower.numerics.seeding import generator
 
 
 @dataclass
@@ -251,27 +252,30 @@ def fed1_ucb(surface: Surface, budget: int, seed: int, noise_stddev: float = 1.0
     arms = ucb.random_arms(surface.dimension, np.random.default_rng([seed, 3]))
     clients = [Client(surface, m, budget, seed) for m in range(surface.num_clients)]
     values = [surface.values(arms, m) for m in range(surface.num_clients)]
-    total = np.zeros((len(clients), len(arms)))
-    count = np.zeros(len(arms), dtype=np.int64)
-    active = np.arange(len(arms))
-    length = ucb.phase_length(budget)
+    total, count = np.zeros((len(clients), len(arms))), np.zeros((len(clients), len(arms)), dtype=np.int64)
+    active, length, phase = np.arange(len(arms)), ucb.phase_length(budget), 0
     exchanged = []
+
+    def merged() -> elimination.Merged:
+        return elimination.merge((total / np.maximum(1, count))[:, active], count[:, active])
+
     while clients[0].left > 0:
         pulls = np.full(len(active), length if len(active) > 1 else clients[0].left)
         for m, client in enumerate(clients):
-            made, sums = client.pull_values(0, values[m][active], pulls)
-            total[m, active] += sums
-        count[active] += made
+            order = generator(seed, "agent", str(m), "order", "train", phase).permutation(active)
+            made, sums = client.pull_values(0, values[m][order], pulls)
+            total[m, order] += sums
+            count[m, order] += made
         if clients[0].left == 0:
             break
-        mean = (total[:, active] / count[active]).mean(axis=0)
-        radius = ucb.fed1_radius(count[active], len(clients), budget, noise_stddev)
-        asked = len(active)
-        active = active[ucb.fed1_survivors(mean, radius)]
+        found, asked, phase = merged(), len(active), phase + 1
+        radius = ucb.fed1_radius(found.count, 1, budget, noise_stddev)
+        active = active[ucb.fed1_survivors(found.mean, radius)]
         exchanged.append((len(clients) * asked, len(clients) * len(active)))
-    with np.errstate(invalid="ignore"):
-        best = int(np.nanargmax((total / count).mean(axis=0)[active]))
-    simple = np.array([c.optimum - values[m][active[best]] for m, c in enumerate(clients)])
+    best = int(active[np.argmax(np.where(merged().num_clients > 0, merged().mean, -np.inf))])
+    own = np.where(count > 0, total / np.maximum(1, count), -np.inf).argmax(axis=1)
+    chosen = np.where(count[:, best] > 0, best, own)
+    simple = np.array([c.optimum - values[m][chosen[m]] for m, c in enumerate(clients)])
     return finish(clients, simple, exchanged)
 
 

@@ -106,11 +106,19 @@ def transition_depth(nu: float, rho: float, gap: float, rule: str = "literal") -
         raise ConfigError(f"h0: expected literal or ceil, got {rule!r}")
     if not gap >= 0 or not 0 < rho < 1 or not nu > 0:
         raise ConfigError(f"gap, nu, rho: expected gap >= 0, nu > 0, 0 < rho < 1; got {gap}, {nu}, {rho}")
-    depth = 0
-    while nu * rho**depth >= gap if rule == "literal" else nu * rho**depth > gap:
+
+    def above(depth: int) -> bool:
+        return nu * rho**depth >= gap if rule == "literal" else nu * rho**depth > gap
+
+    if gap == 0:
+        return NEVER
+    depth = max(0, math.floor((math.log(gap) - math.log(nu)) / math.log(rho)))  # up to rounding
+    while depth > 0 and not above(depth - 1):
+        depth -= 1
+    while above(depth):
         depth += 1
-        if nu * rho**depth == 0.0:  # underflow: the gap is 0 or negligible
-            return NEVER
+    if nu * rho**depth == 0.0:  # underflow: the gap is negligible
+        return NEVER
     return depth - 1 if rule == "literal" else depth
 
 

@@ -3,7 +3,8 @@
 The tree is a set of parallel lists, one entry per cell. A cell's `U` bound changes only when the cell is
 pulled or when `t` is a power of 2. So while one leaf is pulled, no other bound changes, and the leaf stays
 the choice until its own bound falls to that of the best sibling along its path. This comparison replaces the
-walk from the root and makes most pulls O(1); the choices are exactly those of the walk.
+walk from the root and makes most pulls O(1); the choices are exactly those of the walk. `select` and `learn`
+keep it from one pull to the next, for values that arrive one by one; `pull_many` has all of them at hand.
 
 Where implementations differ, this one follows PyXAB 0.3.0: the root is never pulled; among equal bounds the
 later child is chosen; a cell pulled at `t` gets its bound with `dt(t)`, and the others keep theirs until `t`
@@ -117,6 +118,9 @@ class Tree:
     u: list[float] = field(default_factory=lambda: [INFINITY])
     b: list[float] = field(default_factory=lambda: [INFINITY])
     failed: list[bool] = field(default_factory=lambda: [False])
+    # caches, not part of the state: `t+` with the thresholds of all depths; the choice with its two bounds
+    _thresholds_at: tuple[int, list[int]] = field(default=(0, []), init=False, repr=False, compare=False)
+    _choice: tuple[int, float, float] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.first_child[0] < 0:
@@ -127,7 +131,9 @@ class Tree:
 
     def select(self) -> int:
         """Return the position of the cell to pull at `t`."""
-        return self._walk(self._thresholds())[0]
+        if self._choice is None:
+            self._choice = self._walk(self._thresholds())
+        return self._choice[0]
 
     def learn(self, cell: int, value: float) -> None:
         """Record the value of one pull of the cell that `select` returned."""
@@ -176,8 +182,13 @@ class Tree:
     # -- inside ----------------------------------------------------------------------------------
 
     def _thresholds(self) -> list[int]:
-        log_term = self.options.log_term(power_above(self.t))
-        return [self.options.pulls(h, log_term) for h in range(max(self.depth) + 1)]
+        """Return `tau_h(t)` of all depths."""
+        t_plus, thresholds = power_above(self.t), self._thresholds_at[1]
+        if self._thresholds_at[0] != t_plus:
+            log_term = self.options.log_term(t_plus)
+            thresholds = [self.options.pulls(h, log_term) for h in range(max(self.depth) + 1)]
+            self._thresholds_at = t_plus, thresholds
+        return thresholds
 
     def _walk(self, thresholds: list[int]) -> tuple[int, float, float]:
         """Return the chosen cell, and bounds it must exceed (`above`) or reach (`from_`) to stay chosen."""
@@ -211,12 +222,19 @@ class Tree:
             self._renew(options.log_term(t_plus, cap=1.0))
         self._bound(cell, options.log_term(t_plus, cap=1.0), self._worst() if self.failed[cell] else 0.0)
         self._back_up(cell)
-        due = options.pulls(self.depth[cell], options.log_term(t_plus))
+        due = self._thresholds()[self.depth[cell]]
         if self.count[cell] >= due and self.first_child[cell] < 0 and self.depth[cell] < options.max_depth:
             self._expand(cell)
         self.t = t + 1
+        if self._choice is not None:
+            _, above, from_ = self._choice
+            # only this leaf's bound has changed, and it is still the choice
+            stays = t < t_plus and self.first_child[cell] < 0 and above < self.u[cell] >= from_
+            if not stays or cell != self._choice[0]:
+                self._choice = None
 
     def _renew(self, log_term: float) -> None:
+        self._choice = None
         worst = self._worst() if True in self.failed else 0.0
         for cell in range(len(self)):
             self._bound(cell, log_term, worst)
@@ -255,7 +273,10 @@ class Tree:
             cell = parent[cell]
 
     def _expand(self, cell: int) -> None:
-        arity = self.options.arity
+        arity, t_plus = self.options.arity, power_above(self.t)
+        if self._thresholds_at[0] == t_plus and len(self._thresholds_at[1]) == self.depth[cell] + 1:
+            due = self.options.pulls(self.depth[cell] + 1, self.options.log_term(t_plus))
+            self._thresholds_at[1].append(due)
         self.first_child[cell] = len(self)
         self.depth += [self.depth[cell] + 1] * arity
         self.index += [arity * self.index[cell] + j for j in range(arity)]
@@ -315,7 +336,6 @@ def pull_many(tree: Tree, num_pulls: int, value: Callable[[int, int], float], no
                 tree._back_up(cell)
                 if n >= due and depth < options.max_depth:
                     tree._expand(cell)
-                    if depth + 1 == len(thresholds):
-                        thresholds.append(options.pulls(depth + 1, options.log_term(t_plus)))
             cells[start:done] = cell
+    tree._choice = None
     return cells

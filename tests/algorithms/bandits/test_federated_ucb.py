@@ -39,6 +39,7 @@ def simple_regrets(study, problem):
         ("garland", 20000, 0.3),
         ("double-sine", 6000, 0.2),
         ("himmelblau", 3000, 1.0),  # ends within the first phase
+        ("himmelblau", 50, 1.0),
         ("rastrigin-10d", 1200, 1.0),
     ],
 )
@@ -53,6 +54,19 @@ def test_fed1_ucb_has_the_regrets_of_the_plain_driver(name, budget, noise_stddev
     np.testing.assert_allclose(cumulative(study, 3), expected.final, atol=1e-6, rtol=1e-12)
     np.testing.assert_allclose(simple_regrets(study, problem), expected.simple, atol=1e-9)
     assert study.trials["pulls"].sum() == 3 * budget
+
+
+def test_agents_of_fed1_ucb_pull_arms_in_different_orders_that_a_later_task_continues():
+    run, once = (
+        Run.begin(Fed1UCB(budget=400, arms_seed=3, max_evaluations_per_round=most)) for most in (30, 400)
+    )
+    run.steps(14)
+    once.steps(1)
+    orders = {agent: list(dict.fromkeys(map(tuple, log.points))) for agent, log in run.histories().items()}
+    assert len({tuple(order) for order in orders.values()}) == 3
+    assert len(set().union(*orders.values())) > 1.5 * len(orders["0"])
+    for agent, log in once.histories().items():
+        assert list(dict.fromkeys(map(tuple, log.points))) == orders[agent]
 
 
 @pytest.mark.parametrize("name", ["garland", "himmelblau"])

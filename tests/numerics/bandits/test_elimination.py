@@ -123,3 +123,26 @@ def test_recommendations_are_by_the_lower_bound():
 def test_bad_constants_are_named(bad):
     with pytest.raises(ConfigError, match=next(iter(bad))):
         Constants(**{"budget": 10, "delta": 0.1, **bad})
+
+
+def test_transition_depth_by_logarithms_is_the_count_of_the_definition():
+    def counted(nu, rho, gap, rule):
+        depth = 0
+        while nu * rho**depth >= gap if rule == "literal" else nu * rho**depth > gap:
+            depth += 1
+            if nu * rho**depth == 0.0:
+                return NEVER
+        return depth - 1 if rule == "literal" else depth
+
+    for nu in (1e-3, 0.5, 1.0, 8.0, 1e6):
+        for rho in (1e-6, 0.1, 0.25, 0.5, 2**-0.25, 0.9, 0.999):
+            for gap in (0.0, 5e-324, 1e-300, 0.01, 0.125, 0.25, 0.5, 1.0, 8.0, 2e6):
+                for rule in ("literal", "ceil"):
+                    assert transition_depth(nu, rho, gap, rule) == counted(nu, rho, gap, rule)
+
+
+def test_transition_depth_near_rho_one_is_exact():
+    rho = 1 - 1e-9
+    depth = transition_depth(1.0, rho, 0.01)
+    assert rho**depth >= 0.01 > rho ** (depth + 1)
+    assert depth > 4e9
