@@ -10,7 +10,8 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
 
-Y_TRANSFORMS = ("standardise", "rank", "clip")
+Y_TRANSFORMS = ("standardise", "rank", "clip", "winsorise")
+FENCE = 3.0  # the lower fence lies this many spreads below the median
 
 
 def standardise(y: Array) -> Array:
@@ -38,13 +39,32 @@ def mean_ranks(y: Array) -> Array:
     return np.asarray((last - (counts - 1) / 2)[inverse].reshape(y.shape), dtype=np.float64)
 
 
+def winsorise(y: Array) -> Array:
+    """Return `y` `(n,)` with diverged low values raised to a fence, so that they do not flatten the others.
+
+    The fence lies `FENCE` spreads below the median of the distinct values. The spread is the distance from
+    this median to the largest value: half of the values, and all that a search for the largest one cares
+    about. With fewer than three distinct values nothing is raised.
+    """
+    distinct = np.unique(y)
+    if len(distinct) < 3:
+        return y
+    exponent = np.frexp(np.max(np.abs(distinct)))[1]  # a power of two: exact, and no sum overflows
+    scaled = np.ldexp(distinct, -exponent)
+    median = np.median(scaled)
+    with np.errstate(over="ignore"):  # a fence of -inf raises nothing
+        fence = np.ldexp(median - FENCE * (scaled[-1] - median), exponent)
+    return np.asarray(np.maximum(y, fence), dtype=np.float64)
+
+
 def transform(y: Array, name: str) -> Array:
     """Return `y` `(n,)` transformed and standardised.
 
     Parameters
     ----------
     name : "standardise": mean 0, s.d. 1; "rank": normal scores of the ranks; "clip": normal scores,
-        values below the median are set to the median
+        values below the median are set to the median; "winsorise": low outliers are raised to a fence, see
+        `winsorise`
 
     Raises
     ------
@@ -58,4 +78,6 @@ def transform(y: Array, name: str) -> Array:
     if name == "clip":
         scores = rank_normal(y)
         return standardise(np.maximum(scores, np.median(scores))) if len(y) else scores
+    if name == "winsorise":
+        return standardise(winsorise(y))
     raise ConfigError(f"y_transform: expected one of {', '.join(Y_TRANSFORMS)}, got {name!r}")

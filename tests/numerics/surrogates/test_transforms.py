@@ -12,6 +12,7 @@ from fbo_flower.numerics.surrogates.transforms import (
     rank_normal,
     standardise,
     transform,
+    winsorise,
 )
 
 finite = st.integers(-(10**6), 10**6).map(lambda i: i / 7)
@@ -95,3 +96,26 @@ def test_arguments_are_left_alone():
     for name in Y_TRANSFORMS:
         transform(y, name)
     assert y.tolist() == [3.0, 1.0, 2.0]
+
+
+def test_winsorising_raises_a_diverged_value_and_leaves_the_others():
+    y = np.array([0.1, 0.2, 0.3, 0.25, -1e9])
+    np.testing.assert_allclose(winsorise(y), [0.1, 0.2, 0.3, 0.25, 0.2 - 3 * 0.1])
+    assert standardise(y)[:4].std() < 1e-8  # without it the others are one value
+    assert transform(y, "winsorise")[:4].std() > 0.2
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=0, max_size=12), st.integers(-20, 20), st.floats(-1e3, 1e3))
+def test_winsorising_keeps_the_order_and_follows_scale_and_offset(values, power, offset):
+    y = np.array(values)
+    raised = winsorise(y)
+    assert (raised >= y).all()
+    order = np.argsort(y, kind="stable")
+    assert (np.diff(raised[order]) >= 0).all()
+    np.testing.assert_array_equal(winsorise(y * 2.0**power), raised * 2.0**power)
+    if len(np.unique(y)) == len(np.unique(y + offset)):
+        np.testing.assert_allclose(winsorise(y + offset), raised + offset, atol=1e-9)
+
+
+def test_winsorising_values_close_to_the_largest_float_does_not_overflow():
+    assert np.isfinite(winsorise(np.array([1e307, -1.7e308, 1.7e308, 0.0]))).all()
