@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fbo_flower.algorithms.bandits.fn_ucb import FNUCB
     from fbo_flower.algorithms.bandits.hct import HCT
     from fbo_flower.algorithms.co_kg.co_kg import CoKG
+    from fbo_flower.algorithms.ei.expected_improvement import ExpectedImprovement
+    from fbo_flower.algorithms.ei.fed_ei import FedEI
     from fbo_flower.algorithms.fts.dp_fts import DPFTS
     from fbo_flower.algorithms.fts.fts import FTS
     from fbo_flower.algorithms.pne.pf_pne import PFPNE, FedPNE, LocalPNE
@@ -81,7 +83,9 @@ __all__ = [
     "AlgorithmRecord",
     "ArraySpec",
     "CoKG",
+    "ExpectedImprovement",
     "Fed1UCB",
+    "FedEI",
     "FedPNE",
     "LocalPNE",
     "Meaning",

@@ -7,13 +7,13 @@ An algorithm has an ability when it has the methods; it need not inherit from th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Phase, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Phase, Report, Task
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.space.space import SearchSpace
 
@@ -81,6 +81,16 @@ class Summable(Protocol):
         agents : the agents in the sums, in natural order; others may have been asked, and are not in them
         sums : name -> sum, with the names and shapes of `summands`
         """
+        ...
+
+
+@runtime_checkable
+class GoesOnWithoutSums(Protocol):
+    """The algorithm works without a sum, only less well, so failed sums do not end the study."""
+
+    @property
+    def needs_sums(self) -> bool:
+        """Return whether it needs the sums after all."""
         ...
 
 
@@ -232,6 +242,26 @@ def report_kind(algorithm: Algorithm[Any], task: Task) -> str | None:
 
 
 # -- what agents do and disclose -------------------------------------------------------------------
+
+
+@runtime_checkable
+class AsksConsent(Protocol):
+    """Some arrays of a report leave an agent only if its operator allows it; the algorithm works without.
+
+    Attributes
+    ----------
+    consent : name of an array in a report -> the settings of `disclose` with which it may leave
+    """
+
+    consent: ClassVar[Mapping[str, tuple[str, ...]]]
+
+
+def consented(algorithm: Algorithm[Any], report: Report, disclose: str) -> Report:
+    """Return the report without the arrays that the operator's setting `disclose` keeps at the agent."""
+    core = unwrapped(algorithm)
+    asks = core.consent if isinstance(core, AsksConsent) else {}
+    kept = {name: a for name, a in report.arrays.items() if disclose in asks.get(name, (disclose,))}
+    return replace(report, arrays=kept)
 
 
 @runtime_checkable

@@ -22,6 +22,7 @@ import numpy as np
 
 from fbo_flower.algorithms import secure_member
 from fbo_flower.algorithms.capabilities import (
+    GoesOnWithoutSums,
     ProtectsReports,
     ReportsResults,
     ServerResults,
@@ -49,7 +50,7 @@ from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.secure import fixed_point, keys, members, rounds
 from fbo_flower.space.space import SearchSpace
 
-PATIENCE = 5  # the study ends after this many failed sums in a row
+PATIENCE = 5  # the study ends after this many failed sums in a row, if the algorithm needs them
 MAX_NUMBERS = 2**22  # masked numbers in one report
 _UNMASKING = (Phase.EVALUATE, Phase.REVEAL)
 
@@ -208,7 +209,8 @@ class SecureAggregation(Algorithm[SecureState]):
         )
 
     def finished(self, state: SecureState) -> bool:
-        return state.failures_in_a_row >= PATIENCE or self.inner.finished(state.inner)
+        needed = not isinstance(self.inner, GoesOnWithoutSums) or self.inner.needs_sums
+        return (needed and state.failures_in_a_row >= PATIENCE) or self.inner.finished(state.inner)
 
     def _groups(
         self, candidates: Sequence[str], failures: int, rng: np.random.Generator

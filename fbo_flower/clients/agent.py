@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import DEBUG
 from typing import Any
 
@@ -27,6 +27,7 @@ from fbo_flower.algorithms.capabilities import (
     AccountsPrivacy,
     ReusesValues,
     SecureRounds,
+    consented,
     incumbent,
     unwrapped,
 )
@@ -100,8 +101,9 @@ class TuningAgent(NumPyClient):
         agent's memory. Without `journal` the memory is in Flower's `state` and is lost with it
     seed : seed of the agent's random numbers. None, for devices: drawn on the device, so that the server
         does not know it. Simulations pass the study's seed, so that runs can be repeated
-    disclose : what the agent sends in addition to the algorithm's report: "none", "incumbent" (its best
-        value so far) or "trials" (all points and values). None: "none". `disclose` in `node_config`
+    disclose : what the agent sends in addition to the algorithm's report: "none", "point" (its best point
+        without the value, to algorithms that ask for it), "incumbent" (its best value so far) or "trials"
+        (all points and values). None: "none". `disclose` in `node_config`
         overrides it. Leave the choice to the operators unless nobody owns the data
     prior : agent -> `(points (n, D), values (n,))` observed before this study
     minimize : whether the objective is a loss: smaller values are better. The algorithm gets it with its sign
@@ -292,6 +294,7 @@ class TuningAgent(NumPyClient):
         evaluate = self._evaluator(context, algorithm, accepted_state)
         noise = context.private_integers("noise", task.trial, task.num_trials)
         result = run_task(algorithm, task, accepted_state, evaluate, context.draws, evaluate.arrays, noise)
+        result = replace(result, report=consented(algorithm, result.report, self._operator.disclose))
         reply = self._reply(request, result)
         sent = ledger.entries(
             *reply, algorithm.name, seen_by(result.agent_state), False, self._operator.chosen_by
@@ -347,7 +350,7 @@ class TuningAgent(NumPyClient):
         return wire.encode_report(result.report, request.task, request.envelope, disclosure)
 
     def _disclosure(self, request: Request, result: TaskResult) -> wire.Disclosure:
-        if self._operator.disclose == "none":
+        if self._operator.disclose in ("none", "point"):  # the algorithm's report holds the point
             return wire.Disclosure()
         algorithm, task, outcome = request.algorithm, request.task, result.outcome
         best = incumbent(algorithm, result.agent_state)

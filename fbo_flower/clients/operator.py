@@ -31,7 +31,8 @@ class Operator:
 
     Parameters
     ----------
-    disclose : what the agent sends in addition to the algorithm's report: "none", "incumbent" or "trials"
+    disclose : what the agent sends in addition to the algorithm's report: "none", "point", "incumbent" or
+        "trials"
     max_trials : largest number of evaluations in all studies together; 0: no limit
     max_studies : largest number of studies; 0: no limit
     max_epsilon : largest epsilon in all studies together, see `privacy_budget`; 0: no limit

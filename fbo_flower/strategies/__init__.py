@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # a test compares these names with the records
 
     class ThompsonSampling(TuningStrategy): ...
 
+    class ExpectedImprovement(TuningStrategy): ...
+
+    class FedEI(TuningStrategy): ...
+
     class FTS(TuningStrategy): ...
 
     class DPFTS(TuningStrategy): ...
@@ -69,7 +73,9 @@ __all__ = [
     "STRATEGIES",
     "TAF",
     "CoKG",
+    "ExpectedImprovement",
     "Fed1UCB",
+    "FedEI",
     "FedPNE",
     "LocalPNE",
     "RandomSearch",

@@ -53,6 +53,16 @@ def log_excess(z: Array) -> Array:
         return np.asarray(np.where(z > 0, np.log(excess(np.maximum(z, 0.0))), left), dtype=np.float64)
 
 
+def excess_slopes(z: Array) -> tuple[Array, Array]:
+    """Return `phi(z) / h(z)` and `Phi(z) / h(z)`, the factors of the gradient of `log h`.
+
+    Both stay finite and positive where `phi`, `Phi` and `h` underflow; there they grow like `z^2` and `|z|`.
+    """
+    log_h = log_excess(z)
+    density = np.exp(-0.5 * z * z - LOG_SQRT_2PI - log_h)
+    return np.asarray(density, dtype=np.float64), np.exp(log_cdf(z) - log_h)
+
+
 def mills(z: Array) -> Array:
     """Return `Phi(z) / phi(z)` for `z <= 0`, Mills' ratio of `-z`: 0 at `-inf`."""
     return np.asarray(math.sqrt(math.pi / 2) * _special().erfcx(z * -math.sqrt(0.5)), dtype=np.float64)

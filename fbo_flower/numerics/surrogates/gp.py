@@ -40,6 +40,24 @@ NOISE_BOUNDS = (1e-6, 2.0)
 
 
 @dataclass(frozen=True)
+class Priors:
+    """Centres of the priors, and standard deviations of their logarithms; the head of the module has reasons.
+
+    Parameters
+    ----------
+    lengthscale_centre : in units of `sqrt F`
+    """
+
+    lengthscale_centre: float = LENGTHSCALE_CENTRE
+    lengthscale_stddev: float = LENGTHSCALE_STDDEV
+    noise_centre: float = NOISE_CENTRE
+    noise_stddev: float = NOISE_STDDEV
+
+
+DEFAULT_PRIORS = Priors()
+
+
+@dataclass(frozen=True)
 class Hyperparameters:
     """Hyperparameters of the kernel and of the noise.
 
@@ -115,6 +133,7 @@ def fit(
     num_restarts: int = 1,
     *,
     isotropic: bool = False,
+    priors: Priors = DEFAULT_PRIORS,
 ) -> Fit:
     """Return the hyperparameters at the mode of their posterior, found by L-BFGS-B.
 
@@ -126,6 +145,7 @@ def fit(
     start : start of the first run, e.g. the last fit; the mode of the prior if None
     num_restarts : total number of runs; those after the first start at draws from the prior
     isotropic : True for a single lengthscale shared by all features, with the prior of one feature
+    priors : of the hyperparameters
     """
     kernels.check_kernel(kernel)
     num_dims = x.shape[-1]
@@ -137,7 +157,7 @@ def fit(
         differences = differences.sum(axis=0, keepdims=True)
     num_scales = len(differences)
     limits = bounds(num_scales)
-    mean, precision = (a[-num_scales - 2 :] for a in prior(num_dims))
+    mean, precision = (a[-num_scales - 2 :] for a in prior(num_dims, priors))
 
     def loss(theta: Array) -> tuple[float, Array]:
         value, gradient = _log_marginal_likelihood(differences, y, kernel, theta)
@@ -327,11 +347,11 @@ def bounds(num_scales: int) -> Array:
 
 
 @functools.cache
-def prior(num_dims: int) -> tuple[Array, Array]:
+def prior(num_dims: int, priors: Priors = DEFAULT_PRIORS) -> tuple[Array, Array]:
     """Return means and precisions `(F + 2,)` of the priors over `theta`."""
-    centre = LENGTHSCALE_CENTRE * math.sqrt(num_dims)
-    mean = np.log([*[centre] * num_dims, OUTPUTSCALE_CENTRE, NOISE_CENTRE])
-    stddev = np.array([*[LENGTHSCALE_STDDEV] * num_dims, OUTPUTSCALE_STDDEV, NOISE_STDDEV])
+    centre = priors.lengthscale_centre * math.sqrt(num_dims)
+    mean = np.log([*[centre] * num_dims, OUTPUTSCALE_CENTRE, priors.noise_centre])
+    stddev = np.array([*[priors.lengthscale_stddev] * num_dims, OUTPUTSCALE_STDDEV, priors.noise_stddev])
     mean.setflags(write=False)
     return mean, stddev**-2
 

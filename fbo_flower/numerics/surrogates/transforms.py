@@ -11,7 +11,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
 
 Y_TRANSFORMS = ("standardise", "rank", "clip", "winsorise")
-WINSOR = 5.0  # robust standard deviations below the median at which "winsorise" cuts off
+FENCE = 3.0  # the lower fence lies this many spreads below the median
 
 
 def standardise(y: Array) -> Array:
@@ -40,23 +40,21 @@ def mean_ranks(y: Array) -> Array:
 
 
 def winsorise(y: Array) -> Array:
-    """Return `y` `(n,)` with low outliers raised to `WINSOR` robust standard deviations below the median.
+    """Return `y` `(n,)` with diverged low values raised to a fence, so that they do not flatten the others.
 
-    The robust standard deviation is 1.4826 times the lower median of the distances from the median that are
-    not 0. High values stay, because they are what is looked for. Scaling and shifting `y` scales and shifts
-    the result.
+    The fence lies `FENCE` spreads below the median of the distinct values. The spread is the distance from
+    this median to the largest value: half of the values, and all that a search for the largest one cares
+    about. With fewer than three distinct values nothing is raised.
     """
-    if len(y) == 0:
+    distinct = np.unique(y)
+    if len(distinct) < 3:
         return y
-    exponent = np.frexp(np.max(np.abs(y)))[1]
-    scaled = np.ldexp(y, -exponent)  # exact; differences of huge values would overflow
+    exponent = np.frexp(np.max(np.abs(distinct)))[1]  # a power of two: exact, and no sum overflows
+    scaled = np.ldexp(distinct, -exponent)
     median = np.median(scaled)
-    distances = np.sort(np.abs(scaled - median))
-    distances = distances[distances > 0]
-    if len(distances) == 0:
-        return y
-    lowest = median - WINSOR * 1.4826 * distances[(len(distances) - 1) // 2]
-    return np.where(scaled < lowest, np.ldexp(lowest, exponent), y)
+    with np.errstate(over="ignore"):  # a fence of -inf raises nothing
+        fence = np.ldexp(median - FENCE * (scaled[-1] - median), exponent)
+    return np.asarray(np.maximum(y, fence), dtype=np.float64)
 
 
 def transform(y: Array, name: str) -> Array:
@@ -65,8 +63,8 @@ def transform(y: Array, name: str) -> Array:
     Parameters
     ----------
     name : "standardise": mean 0, s.d. 1; "rank": normal scores of the ranks; "clip": normal scores,
-        values below the median are set to the median; "winsorise": low outliers are raised, so that one
-        diverged evaluation does not flatten all others, then as "standardise"
+        values below the median are set to the median; "winsorise": low outliers are raised to a fence, see
+        `winsorise`
 
     Raises
     ------
@@ -75,11 +73,11 @@ def transform(y: Array, name: str) -> Array:
     """
     if name == "standardise":
         return standardise(y)
-    if name == "winsorise":
-        return standardise(winsorise(y))
     if name == "rank":
         return standardise(rank_normal(y))
     if name == "clip":
         scores = rank_normal(y)
         return standardise(np.maximum(scores, np.median(scores))) if len(y) else scores
+    if name == "winsorise":
+        return standardise(winsorise(y))
     raise ConfigError(f"y_transform: expected one of {', '.join(Y_TRANSFORMS)}, got {name!r}")

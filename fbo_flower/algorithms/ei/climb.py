@@ -1,0 +1,123 @@
+"""Maximise an acquisition over a search space: candidates, then climbing, then changes of discrete values.
+
+The candidates are points spread over the space (half of them with coordinates on the bounds, where good
+hyperparameters often are) and variations of a few centres, such as the incumbent. The best candidates climb
+in the continuous coordinates, within the bounds. Then single discrete parameters of the winner change as long
+as that improves it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fbo_flower.algorithms.records import Array
+from fbo_flower.numerics.aggregation.portfolio import cube_points
+from fbo_flower.numerics.optim.functions import ActiveOnly, Differentiable
+from fbo_flower.numerics.optim.maximise import maximise
+from fbo_flower.space.parameters import Categorical, Float
+from fbo_flower.space.space import SearchSpace
+
+NUM_STARTS = 4
+MAX_STEPS = 20  # of climbing
+NEAR, FAR = 0.02, 0.1  # standard deviations of variations, in the unit cube
+NUM_VARIATIONS = 64
+LEAST_CHANGED = 0.2  # least probability that a variation changes a coordinate
+MAX_EXCHANGES = 4  # rounds of changing one discrete parameter
+INTEGER_STEPS = (-8, -4, -2, -1, 1, 2, 4, 8)
+
+
+def best_point(
+    function: Differentiable,
+    space: SearchSpace,
+    seen: Array,
+    centres: Array,
+    num_candidates: int,
+    min_distance: float,
+    rng: np.random.Generator,
+) -> Array:
+    """Return the best point found, at a distance from all points seen if any candidate is.
+
+    Parameters
+    ----------
+    function : of features `(F,)`, with its gradient
+    seen : `(n, D)`, evaluated points in the unit cube
+    centres : `(k, D)`, points that are varied and added to the candidates; `k` may be 0
+    num_candidates : number of points spread over the space
+    min_distance : smallest distance to a point seen, in the unit cube of features; 0 allows repeats
+
+    Returns
+    -------
+    `(1, D)`, snapped to the space
+    """
+    spread = cube_points(num_candidates, space.dimension, rng)
+    candidates = space.snap(np.concatenate([spread, centres, variations(space, centres, rng)]))
+    avoid = space.features(seen)
+    point, value = _climbed(function, space, candidates, avoid, min_distance)
+    for _ in range(MAX_EXCHANGES):
+        near = neighbours(space, point)
+        if len(near) == 0:
+            break
+        changed, changed_value = _climbed(function, space, near, avoid, min_distance)
+        if changed_value <= value:
+            break
+        point, value = changed, changed_value
+    return point[None, :]
+
+
+def variations(space: SearchSpace, centres: Array, rng: np.random.Generator) -> Array:
+    """Return about `NUM_VARIATIONS` points `(v, D)` around the centres `(k, D)`, in the unit cube.
+
+    A changed continuous coordinate moves by a normal step. A changed discrete one moves by a normal step of
+    one bin's width, or is drawn anew.
+    """
+    if len(centres) == 0:
+        return centres
+    each = -(-NUM_VARIATIONS // len(centres))
+    around = np.repeat(centres, each, axis=0)
+    count, dimension = around.shape
+    width = np.where(rng.random((count, 1)) < 0.5, NEAR, FAR)
+    step = np.broadcast_to(width, around.shape).copy()
+    anew = np.zeros(around.shape, dtype=np.bool_)
+    for axis, parameter in enumerate(space.parameters.values()):
+        if not isinstance(parameter, Float):
+            step[:, axis] = 1.0 / parameter.num_values
+            anew[:, axis] = rng.random(count) < 0.5
+    moved = np.where(anew, rng.random(around.shape), around + step * rng.standard_normal(around.shape))
+    changes = rng.random(around.shape) < max(LEAST_CHANGED, min(1.0, 3.0 / dimension))
+    return np.asarray(np.clip(np.where(changes, moved, around), 0.0, 1.0), dtype=np.float64)
+
+
+def neighbours(space: SearchSpace, point: Array) -> Array:
+    """Return the points `(v, D)` that differ from `point (D,)` in one active discrete parameter."""
+    active = space.active(point[None, :])[0]
+    found = []
+    for axis, parameter in enumerate(space.parameters.values()):
+        if isinstance(parameter, Float) or not active[axis]:
+            continue
+        index, count = int(parameter.bin_of(point[axis : axis + 1])[0]), parameter.num_values
+        steps = range(-index, count - index) if isinstance(parameter, Categorical) else INTEGER_STEPS
+        others = np.array([index + s for s in steps if s != 0 and 0 <= index + s < count], dtype=np.int64)
+        changed = np.repeat(point[None, :], len(others), axis=0)
+        if len(others):
+            changed[:, axis] = parameter.centre_of(others)
+            found.append(changed)
+    return space.snap(np.concatenate(found)) if found else np.empty((0, space.dimension))
+
+
+def _climbed(
+    function: Differentiable, space: SearchSpace, candidates: Array, avoid: Array, min_distance: float
+) -> tuple[Array, float]:
+    """Return the best point `(D,)` reached from snapped candidates `(S, D)`, and its value."""
+    axes, columns = space.continuous
+    features = space.features(candidates)
+    active = space.active(candidates)[:, axes]
+    if not active.all():
+        function = ActiveOnly(function, columns, features, active)
+    best = maximise(
+        function, features, columns,
+        num_starts=NUM_STARTS, avoid=avoid, min_distance=min_distance, max_iterations=MAX_STEPS,
+    )  # fmt: skip
+    point = candidates[best.start].copy()
+    point[axes] = best.x[columns]
+    value = best.value if best.avoided else -np.inf
+    return space.snap(point[None, :])[0], value

@@ -1,0 +1,17 @@
+"""`ei`: expected improvement by every agent alone, the strongest local baseline; no communication."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fbo_flower.algorithms.ei.local import LocalEI
+from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.random_search import Independent
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedImprovement(LocalEI[Progress], Independent):
+    """Expected improvement by every agent alone; `EIOptions` describes the options."""
+
+    name: ClassVar[str] = "ei"

@@ -1,0 +1,104 @@
+"""An agent's step of expected improvement: model its own values, maximise `log EI`, evaluate.
+
+The model is a Matern-5/2 process with a lengthscale per feature, at the mode of its hyperparameters'
+posterior; the prior of the lengthscales grows with the square root of the number of features [Hvarfner2024].
+All values are transformed and standardised first, so steps do not depend on the objective's scale or offset.
+The value to improve on is the largest posterior mean at the agent's points, which noise does not exaggerate.
+
+`guidance` is empty here. In `fed-ei` it adds what is known from the other agents: a prior mean, and a
+preference for the regions of their incumbents.
+
+[Hvarfner2024] Hvarfner, Hellsten, Nardi: Vanilla Bayesian optimization performs great in high dimensions,
+ICML 2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fbo_flower.algorithms.ei.climb import best_point
+from fbo_flower.algorithms.ei.options import EIOptions, State
+from fbo_flower.algorithms.random_search import uniform_point
+from fbo_flower.algorithms.records import AgentState, Array, Query, Task, floats
+from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.numerics.acquisition.log_ei import LogExpectedImprovement
+from fbo_flower.numerics.optim.functions import Differentiable, Sum
+from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates.transforms import transform
+
+KERNEL = "matern52"
+PRIORS = gp.Priors(lengthscale_stddev=0.85, noise_centre=1e-4)  # measured, docs/papers/fed_ei.md
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """What an agent knows beside its own observations.
+
+    Parameters
+    ----------
+    trend : prior mean of its transformed values, a function of features; None: 0
+    tilt : added to `log EI`; None: nothing
+    centres : `(k, D)`, points worth a look
+    """
+
+    centres: Array
+    trend: Differentiable | None = None
+    tilt: Differentiable | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalEI(EIOptions[State]):
+    """The agent's half of `ei` and `fed-ei`; `EIOptions` describes the options."""
+
+    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+        """Evaluate one point after the other; store each fit, from which the next one starts."""
+        while agent_state.next_trial < task.end:
+            rng = draws("propose", agent_state.next_trial)
+            fitted: Array | None = None
+            if self.is_random(task, agent_state):
+                query = uniform_point(agent_state, rng)
+            else:
+                query, fitted = self.step(task, agent_state, rng)
+            outcome = yield query
+            agent_state = agent_state.learn(outcome)
+            if fitted is not None:
+                agent_state = agent_state.write(hyperparameters=fitted)
+        return agent_state
+
+    def is_random(self, task: Task, agent_state: AgentState) -> bool:
+        """Return whether the next point is a random one: in the initial design, and before a success."""
+        return agent_state.next_trial < self.num_initial or not agent_state.history.num_succeeded
+
+    def guidance(self, task: Task, agent_state: AgentState) -> Guidance:
+        """Return what the agent knows from others; here nothing."""
+        return Guidance(np.empty((0, agent_state.space.dimension)))
+
+    def observations(self, agent_state: AgentState) -> tuple[Array, Array]:
+        """Return features `(n, F)` and transformed values `(n,)` of the agent's history."""
+        points, values = agent_state.history.observed()
+        return agent_state.space.features(points), transform(values, self.y_transform)
+
+    def step(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> tuple[Query, Array]:
+        """Return the next point and the fitted hyperparameters, as `gp.Hyperparameters.to_array`."""
+        guidance = self.guidance(task, agent_state)
+        x, y = self.observations(agent_state)
+        residuals = y if guidance.trend is None else y - guidance.trend(x)
+        stored = agent_state.arrays.get("hyperparameters")
+        start = None if stored is None else gp.Hyperparameters.from_array(KERNEL, floats(stored))
+        hyperparameters = gp.fit(x, residuals, KERNEL, rng, start=start, priors=PRIORS).hyperparameters
+        posterior = gp.posterior(x, residuals, hyperparameters)
+        means = posterior.predict(x)[0] + (y - residuals)
+        incumbent = int(np.argmax(means)) if len(x) else 0
+        best = float(means[incumbent]) if len(x) else 0.0
+        function: Differentiable = LogExpectedImprovement(posterior, best, guidance.trend)
+        if guidance.tilt is not None:
+            function = Sum(function, guidance.tilt)
+        seen = agent_state.history.points
+        own = agent_state.history.observed()[0][incumbent : incumbent + 1]
+        centres = np.concatenate([own, guidance.centres])
+        point = best_point(
+            function, agent_state.space, seen, centres, self.num_candidates, self.min_distance, rng
+        )
+        return Query(point), hyperparameters.to_array()

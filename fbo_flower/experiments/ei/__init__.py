@@ -1,0 +1,1 @@
+"""Comparison of federated expected improvement with the best local optimisers."""
