@@ -52,7 +52,7 @@ NUMERICS: dict[str, str] = {
     "optim": "surrogates",
     "acquisition": "surrogates optim",
     "aggregation": "surrogates optim",
-    "bandits": "",
+    "bandits": "aggregation optim",
 }
 # never at import time
 LATE = {

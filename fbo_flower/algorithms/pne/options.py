@@ -55,7 +55,8 @@ class PNEOptions(Bandit[State]):
     Parameters
     ----------
     variant : "literal": the paper's algorithm; "racing": ours, which chooses cells by upper confidence bound
-        and needs no constants
+        and needs no constants; "gp": ours for budgets up to some hundreds, a Gaussian process whose mean
+        function the agents learn together, without cells
     nu, rho : smoothness: no point of a cell of depth `h` is better than its centre by more than `nu rho^h`.
         None: 1 and 1/2 for "literal"; for "racing" they are learned, and given values are lower bounds
     gap : `Delta`, largest expected difference at the optima between the mean of all objectives and an agent's
@@ -89,7 +90,7 @@ class PNEOptions(Bandit[State]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("variant", self.variant, ("literal", "racing"))
+        check_choice("variant", self.variant, ("literal", "racing", "gp"))
         if self.nu is not None:
             check_number("nu", self.nu, 1e-12)
         if self.rho is not None:

@@ -1,7 +1,7 @@
 """PF-PNE, the personalised federated X-armed bandit, and each of its two stages alone [Li2024].
 
-The option `variant` chooses between the paper's algorithm (`phased.py`) and our variant without parameters to
-set (`racing.py`).
+The option `variant` chooses between the paper's algorithm (`phased.py`) and our variants without parameters
+to set: `racing.py`, and for small budgets `gp.py`.
 
 [Li2024] Li, Song, Honorio. Personalized federated X-armed bandit. AISTATS 2024 (arXiv 2310.16323).
 """
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from fbo_flower.algorithms.pne.gp import GPPNE
 from fbo_flower.algorithms.pne.options import PhasedOptions, PNEOptions
 from fbo_flower.algorithms.pne.phased import PhasedPNE, PNEState
 from fbo_flower.algorithms.pne.racing import RacingPNE
@@ -30,15 +31,16 @@ class PFPNE(PhasedPNE, PNEOptions[PNEState]):
         super().__post_init__()
         if self.variant != "literal":
             raise ConfigError(
-                f"variant: expected 'literal' for the class PFPNE, got {self.variant!r}; use RacingPNE, or "
-                "make_algorithm('pf-pne', {'variant': 'racing'})"
+                f"variant: expected 'literal' for the class PFPNE, got {self.variant!r}; use RacingPNE or "
+                "GPPNE, or make_algorithm('pf-pne', {'variant': 'racing'})"
             )
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Algorithm[Any]:
         """Build the variant that the options name."""
-        if options.get("variant") == "racing":
-            return RacingPNE.from_options(options)
+        variants: dict[object, type[Algorithm[Any]]] = {"racing": RacingPNE, "gp": GPPNE}
+        if options.get("variant") in variants:
+            return variants[options["variant"]].from_options(options)
         return super().from_options(options)
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fbo_flower.algorithms.algorithm_record import (
+    ALL_OBSERVATIONS,
+    ALL_POINTS,
     POINTS,
     THE_COUNT,
     VALUES,
@@ -22,6 +24,12 @@ _MEANINGS = {
     "counts": Meaning("how often every cell was evaluated", "the observations in these cells", POINTS),
     "owed": OWED,
     "evaluations": EVALUATIONS,
+    "exchange": Meaning("which exchange the report belongs to", THE_COUNT),
+    "moments": Meaning("number, mean and standard deviation of its values", ALL_OBSERVATIONS, VALUES),
+    "likelihoods": Meaning("how well each of 20 settings of a model explains its values", ALL_OBSERVATIONS),
+    "precision": Meaning("sums of products of features of its points", ALL_POINTS),
+    "response": Meaning("sum of its values times features of their points", ALL_OBSERVATIONS),
+    "misfit": Meaning("how well each of 4 models explains its values", ALL_OBSERVATIONS),
 }  # fmt: skip
 _SERVER_SENDS = "cells of one depth; once, the cells that survived, with their statistics"
 _AGENT_SENDS = "a mean and a count per cell (after a single evaluation the mean is that score itself)"
@@ -32,12 +40,13 @@ RECORDS = (
         name="pf-pne",
         home="fbo_flower.algorithms.pne.pf_pne:PFPNE",
         summary="personalised federated X-armed bandit with double elimination (Li et al. 2024); "
-        '`variant = "racing"` chooses by upper bound, without parameters',
+        '`variant = "racing"` chooses by upper bound, without parameters; "gp" is for small budgets',
         server_sends=_SERVER_SENDS,
         agent_sends=f"{_AGENT_SENDS}; in stage 2 only how many trials were done",
         meanings=_MEANINGS,
         inference="In stage 1 the mean of every cell that the server named: the centre of the cell is the "
-        "point, and the mean of a single evaluation is the value there. In stage 2 nothing.",
+        "point, and the mean of a single evaluation is the value there. In stage 2 nothing. "
+        'With `variant = "gp"` sums over all observations, which determine them while they are few.',
         summed=frozenset({"means", "counts"}),
         inference_with_sums="",
         attack="pf-pne",

@@ -1,0 +1,136 @@
+"""The Gaussian-process variant of PF-PNE: exchanges, whoever drops out, and what its agents report."""
+
+import numpy as np
+import pytest
+from contract import SQUARE, AlgorithmContract, Run
+
+from fbo_flower import strategies
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.pne.gp import GPPNE
+from fbo_flower.algorithms.pne.gp_agent import Observations, Scale, session
+from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Task
+from fbo_flower.clients import client_app
+from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.bandits import gp_search
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+
+GP = {"variant": "gp"}
+
+
+def hill(config, context):
+    return 1.0 - (config["x"] - 0.3) ** 2 - (config["y"] - 0.7) ** 2
+
+
+def test_the_option_variant_names_the_class_and_other_options_of_cells_are_refused():
+    assert isinstance(make_algorithm("pf-pne", {**GP, "budget": 20}), GPPNE)
+    for name, value in {
+        "nu": 1.0,
+        "gap": 0.1,
+        "arity": "full",
+        "secure_sums": 3,
+        "variant": "racing",
+    }.items():
+        with pytest.raises(ConfigError, match=name):
+            GPPNE(**{name: value})
+
+
+def test_agents_find_the_top_of_a_hill_in_twenty_pulls():
+    app = client_app(hill, SQUARE, seed=0, disclose="trials")
+    study = strategies.PFPNE(num_agents=4, seed=0, budget=20, **GP).start(InProcessGrid(app, 4), None)
+    assert study.trials["pulls"].sum() == 80
+    for best in study.best.values():
+        assert best["value"] > 0.995
+
+
+def test_the_design_of_all_agents_together_is_one_sobol_sequence():
+    together = np.concatenate([gp_search.design(2, 4, place, 0, 4, 7) for place in range(4)])
+    assert len(np.unique(np.floor(together * 4), axis=0)) == 16  # one point in each of 4 x 4 boxes
+    later = gp_search.design(2, 4, 1, 2, 2, 7)
+    np.testing.assert_array_equal(later, gp_search.design(2, 4, 1, 0, 4, 7)[2:])
+
+
+def test_an_agent_receives_the_sums_of_the_others_only():
+    run = Run.begin(GPPNE(budget=12), num_agents=3, objective=hill).steps(4)
+    sent = {
+        e.agent: e.report for e in run.exchanges if "precision" in e.report.arrays and e.task.num_trials == 0
+    }
+    got = {e.agent: e.task for e in run.exchanges if "others.precision" in e.task.arrays}
+    place = int(got["0"].arrays["chosen"][2])
+    expected = sent["1"].arrays["precision"][place] + sent["2"].arrays["precision"][place]
+    np.testing.assert_allclose(got["0"].arrays["others.precision"], expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounds"), [("silent", [2]), ("raising", [1, 2]), ("down", [3, 4, 5]), ("down", [6, 7])]
+)
+def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(kind, rounds):
+    app = client_app(hill, SQUARE, seed=2, disclose="trials")
+    strategy = strategies.PFPNE(num_agents=4, seed=2, budget=24, round_timeout=0.2, **GP)
+    study = strategy.start(InProcessGrid(app, 4, faults={3: Fault(kind, rounds=rounds)}), 60)
+    done = {m: int(study.trials.where(agent=str(m))["pulls"].sum()) for m in range(4)}
+    assert [done[m] for m in range(3)] == [24] * 3
+    assert done[3] <= 24
+
+
+def test_a_late_joiner_starts_from_what_the_others_know():
+    run = Run.begin(GPPNE(budget=14), num_agents=3, late=["2"], objective=hill)
+    while run.state.chosen is None:
+        run.step(present=["0", "1"])
+    run.steps(12)
+    log = run.histories()["2"]
+    assert len(log) == 14
+    assert log.values[0] > 0.9  # its first point is not a point of the design
+
+
+def test_an_agent_whose_objective_fails_at_first_makes_the_design_longer():
+    def objective(config, context):
+        if context.trial < 7:
+            raise RuntimeError("no luck")
+        return hill(config, context)
+
+    app = client_app(objective, SQUARE, seed=0, disclose="trials")
+    study = strategies.PFPNE(num_agents=2, seed=0, budget=20, **GP).start(InProcessGrid(app, 2), None)
+    assert study.trials["pulls"].sum() == 40
+    assert study.rounds["failed_trials"].sum() == 14
+    assert all(best["value"] > 0.9 for best in study.best.values())
+
+
+def test_failed_pulls_are_missing_once_a_point_has_a_success():
+    seen = Observations.read(AgentState(SQUARE, History.empty(2)))
+    points = np.array([[0.1, 0.1], [0.2, 0.2], [0.1, 0.1]])
+    whole = [np.array(a, dtype=np.int64) for a in ([0, 1, 2], [0, 1, 1], [1, 1, 1])]
+    outcome = Outcome(points, np.array([np.nan, 3.0, 5.0]), whole[0], {}, whole[1], whole[2], np.zeros(3))
+    seen = seen.add(outcome)
+    _, y, counts = seen.modelled(Scale(0.0, 1.0))
+    assert y.tolist() == [5.0, 3.0]
+    assert counts.tolist() == [1.0, 1.0]
+    np.testing.assert_allclose(seen.moments(), [2, 4, 1])
+
+
+def test_after_many_points_the_best_are_repeated(monkeypatch):
+    monkeypatch.setattr(gp_search, "MAX_POINTS", 8)
+    run = Run.begin(GPPNE(budget=20), num_agents=2, objective=hill).steps(20)
+    for log in run.histories().values():
+        assert len(log) == 20
+        assert len(np.unique(log.points, axis=0)) == 8
+
+
+def test_a_place_outside_the_federation_is_refused():
+    task = Task(Phase.TRAIN, 1, 0, 2, {}, {"exchange": 0, "agents": 2, "design.seed": 1, "place": 2})
+    with pytest.raises(WireError, match="place"):
+        next(session(task, AgentState(SQUARE, History.empty(2)), lambda purpose, *keys: None))
+
+
+class TestGPContract(AlgorithmContract):
+    reports_values = True  # moments of two values, and sums over few observations
+
+    def make(self):
+        return GPPNE(budget=12)
+
+
+class TestGPInManyTasksContract(AlgorithmContract):
+    reports_values = True
+    num_rounds = 12
+
+    def make(self):
+        return GPPNE(budget=30, max_evaluations_per_round=3)
