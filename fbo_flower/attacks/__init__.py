@@ -33,6 +33,10 @@ class Attack:
 ATTACKS: dict[str, Attack] = {
     "co-kg": Attack("values and points from successive posteriors", f"{__name__}.co_kg:attack"),
     "fts": Attack("points of foreign rounds, and values from the next weights", f"{__name__}.fts:attack"),
+    "fed-ei": Attack(
+        "points and values from parts of sums, from totals and from their differences",
+        f"{__name__}.fed_ei:attack",
+    ),
     "posterior": Attack(
         "points and values from the posteriors of RGPE and TAF", f"{__name__}.posterior:attack"
     ),

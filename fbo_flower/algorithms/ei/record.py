@@ -41,9 +41,11 @@ RECORDS = (
         "its part of the sums. An agent's best point shows where it is looking, and each change of it that a "
         "better value was found there.",
         summed=frozenset({"gram", "moment", "agreement"}),
-        inference_with_sums="An agent's best point, if its operator allows it, shows where it is looking. "
-        "From the difference of the sums of two rounds the server sees the sums over the points that were "
-        "added in between.",
+        inference_with_sums="Sums hide whose a point is, not the point. The server, and every agent that "
+        "receives the totals, can compute the points of all agents nearly, and the newest ones from the "
+        "difference of two rounds' totals. An agent's best point, if its operator allows it, shows where it "
+        "looks.",
+        attack="fed-ei",
         style=PlotStyle("#0072B2", (0, (4, 1))),
         page="docs/papers/fed_ei.md",
     ),

@@ -46,6 +46,13 @@ def statistics(phi: Array, y: Array) -> tuple[Array, Array]:
     return (phi.T @ phi)[_triangle(phi.shape[1])], phi.T @ y
 
 
+def unpack(gram: Array, num_features: int) -> Array:
+    """Return the symmetric `(M, M)` matrix with the given upper triangle."""
+    matrix = np.zeros((num_features, num_features))
+    matrix[_triangle(num_features)] = gram
+    return np.asarray(matrix + np.triu(matrix, 1).T, dtype=np.float64)
+
+
 def ridge_weights(gram: Array, moment: Array, ridge: float) -> Array:
     """Return `w (M,)` from sums of `statistics`.
 
@@ -63,9 +70,7 @@ def ridge_weights(gram: Array, moment: Array, ridge: float) -> Array:
     num_features = len(moment)
     if gram.shape != (packed_size(num_features),):
         raise ConfigError(f"gram: expected {packed_size(num_features)} numbers, got {gram.shape}")
-    matrix = np.zeros((num_features, num_features))
-    matrix[_triangle(num_features)] = gram
-    matrix = matrix + np.triu(matrix, 1).T
+    matrix = unpack(gram, num_features)
     matrix.flat[:: num_features + 1] += ridge
     return cholesky(matrix).solve(moment)
 

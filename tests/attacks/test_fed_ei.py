@@ -1,0 +1,17 @@
+"""What fed-ei gives away, as its record and its page say. Whoever changes one, change the text."""
+
+from __future__ import annotations
+
+from fbo_flower.attacks import find
+
+
+def test_a_part_in_the_clear_gives_points_and_values_away_and_totals_hide_only_whose_they_are() -> None:
+    found = {result.secret: result for result in find("fed-ei").run(0)}
+    assert found["FedEI: points, from an agent's part in the clear"].error < 1e-3
+    assert found["FedEI: values at the points that were found"].error < 1e-2
+    for what in (
+        "all points of all agents, from a total",
+        "the points of one round, from the difference of two totals",
+    ):
+        known = found[f"FedEI, secure sums: {what}"]
+        assert known.error < 0.2 * known.guess
