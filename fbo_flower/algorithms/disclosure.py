@@ -29,6 +29,7 @@ COMMON: dict[str, Meaning] = {
     "disclosed.points": Meaning("the points of this task", "this task", POINTS),
     "disclosed.values": Meaning("the values of this task", "this task", VALUES),
     "disclosed.pulls": Meaning("how often each of them was evaluated", "this task"),
+    "disclosed.times": Meaning("when each of them was evaluated", "this task"),
     "disclosed.failures": Meaning("why evaluations failed, in words", "this task"),
     "disclosed.incumbent": Meaning(
         "the best value so far", ALL_OBSERVATIONS, VALUES

@@ -62,6 +62,7 @@ from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
 from fbo_flower.clients.privacy_budget import spend
 from fbo_flower.clients.secagg_keys import identity, own_card
 from fbo_flower.clients.task_context import Evaluator, TaskContext
+from fbo_flower.clients.trial_times import Times, disclosed_times
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
@@ -295,7 +296,7 @@ class TuningAgent(NumPyClient):
         noise = context.private_integers("noise", task.trial, task.num_trials)
         result = run_task(algorithm, task, accepted_state, evaluate, context.draws, evaluate.arrays, noise)
         result = replace(result, report=consented(algorithm, result.report, self._operator.disclose))
-        reply = self._reply(request, result)
+        reply = self._reply(request, result, context.times)
         sent = ledger.entries(
             *reply, algorithm.name, seen_by(result.agent_state), False, self._operator.chosen_by
         )
@@ -339,9 +340,9 @@ class TuningAgent(NumPyClient):
         evaluator = ObjectiveEvaluator(self._objective, self._space, context, cache)
         return evaluator if self._initial is None else KnownConfigs(evaluator, self._initial)
 
-    def _reply(self, request: Request, result: TaskResult) -> wire.Packed:
+    def _reply(self, request: Request, result: TaskResult, times: Times) -> wire.Packed:
         """Return the message that leaves this agent, and log the names of its contents."""
-        disclosure = self._disclosure(request, result)
+        disclosure = self._disclosure(request, result, times)
         disclosed = [] if disclosure.incumbent is None else ["its best value"]
         disclosed = disclosed if disclosure.trials is None else ["its trials"]
         arrays = [f"{name} {array.shape}" for name, array in result.report.arrays.items()]
@@ -349,7 +350,7 @@ class TuningAgent(NumPyClient):
         log(DEBUG, "agent %s, round %d: sends %s", self._agent, request.task.round, sends)
         return wire.encode_report(result.report, request.task, request.envelope, disclosure)
 
-    def _disclosure(self, request: Request, result: TaskResult) -> wire.Disclosure:
+    def _disclosure(self, request: Request, result: TaskResult, times: Times) -> wire.Disclosure:
         if self._operator.disclose in ("none", "point"):  # the algorithm's report holds the point
             return wire.Disclosure()
         algorithm, task, outcome = request.algorithm, request.task, result.outcome
@@ -358,7 +359,9 @@ class TuningAgent(NumPyClient):
             return wire.Disclosure(incumbent=best)
         all_trials = self._operator.disclose == "trials" and int(np.sum(outcome.pulls)) == task.num_trials > 0
         point = algorithm.recommend(result.agent_state) if algorithm.finishes else None
-        return wire.Disclosure(outcome if all_trials else None, best, point)
+        if not all_trials:
+            return wire.Disclosure(None, best, point)
+        return wire.Disclosure(outcome, best, point, disclosed_times(times, outcome.trials))
 
     # -- the end of a study --------------------------------------------------------------------
 

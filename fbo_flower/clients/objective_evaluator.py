@@ -16,6 +16,7 @@ from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.clients.objective import Objective, can_repeat, evaluate, evaluate_repeatedly
 from fbo_flower.clients.task_context import TaskContext
 from fbo_flower.clients.tracebacks import new_traceback
+from fbo_flower.clients.trial_times import Watch, times_of
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import Evaluation
@@ -54,6 +55,7 @@ class ObjectiveEvaluator:
                 replay.append(row)
             elif self.cache is not None:
                 self.cache.recall(point, row.value)
+            self.context.times.update(times_of(row))
             if row.failure:
                 failures[trial] = row.failure
                 log(
@@ -70,17 +72,17 @@ class ObjectiveEvaluator:
         return {} if self.cache is None else self.cache.arrays(self.space.dimension)
 
     def _evaluate_row(self, point: Array, trial: int, span: int) -> Evaluation:
-        observe = partial(self._observe, self.space.decode(point), trial)
+        observe, watch = partial(self._observe, self.space.decode(point), trial), Watch.start()
         if self.cache is None:
             observed, reason = observe(span)
         else:
             observed, reason = self.cache.repeat(point, span, partial(observe, 1))
         if len(observed) == 0:
-            return Evaluation(trial, point, float("nan"), 0, span, 0.0, reason)
+            return Evaluation(trial, point, float("nan"), 0, span, 0.0, reason, watch.measures())
         with np.errstate(over="ignore"):  # the square of a huge value is infinite
             value = float(np.mean(observed)) + 0.0  # no -0.0
             square = float(np.sum(np.square(observed - value)))
-        return Evaluation(trial, point, value, len(observed), span, square, reason)
+        return Evaluation(trial, point, value, len(observed), span, square, reason, watch.measures())
 
     def _observe(self, config: dict[str, Any], trial: int, span: int) -> tuple[Array, str]:
         """Evaluate a configuration `span` times; return the values and the reason of the first failure."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
@@ -33,6 +33,7 @@ from fbo_flower.clients.own_answer import OnFinish, answer_at_end, call_on_finis
 from fbo_flower.clients.site_account import Account, noisy_rate
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.clients.task_context import Evaluator, TaskContext
+from fbo_flower.clients.trial_times import Watch, times_of, without_times
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError, printable
 from fbo_flower.models import as_file
 from fbo_flower.space.space import SearchSpace
@@ -200,8 +201,11 @@ class SiteEvaluator:
         point = self.space.snap(query.points)[0]
         row = replay.take(task.trial, point, 1)
         if row is None:
+            watch = Watch.start()
             row = self._evaluate(query, point)
+            row = replace(row, measures={**row.measures, **watch.measures()})
             replay.append(row)
+        self.context.times.update(times_of(row))
         if row.failure:
             log(WARNING, "agent %s, trial %d failed: %s", self.context.agent, task.trial, row.failure)
         return Outcome(
@@ -209,7 +213,7 @@ class SiteEvaluator:
             np.array([row.value]),
             np.array([task.trial], dtype=np.int64),
             {task.trial: row.failure} if row.failure else {},
-            measures={name: np.array([value]) for name, value in row.measures.items()},
+            measures={name: np.array([value]) for name, value in without_times(row.measures).items()},
             artifact=None if row.artifact is None else np.frombuffer(row.artifact, dtype=np.uint8),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from fbo_flower.algorithms.records import AnyArray, Outcome, Query, Task
 from fbo_flower.clients.evaluation_replay import EvaluationReplay
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.trial_times import Times
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.numerics.seeding import generator
 
@@ -33,6 +34,7 @@ class TaskContext:
     node_config, run_config : settings of Flower's context
     simulated : whether the agent draws from the study's seed, as simulated agents do. Such an agent repeats
         its draws and promises no privacy
+    times : when each row of the task was evaluated; the evaluators fill it in
     """
 
     agent: str
@@ -45,6 +47,7 @@ class TaskContext:
     node_config: Mapping[str, Any]
     run_config: Mapping[str, Any]
     simulated: bool
+    times: Times = field(default_factory=dict)
 
     def draws(self, purpose: str, *keys: int) -> np.random.Generator:
         """Return the random generator for a purpose in this phase; see `algorithms.session.Draws`."""

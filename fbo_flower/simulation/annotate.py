@@ -40,5 +40,6 @@ def annotate(study: Study, problem: Problem, **description: object) -> Study:
         recommendations=study.recommendations,
         models=study.models,
         judgements=study.judgements,
+        times=study.times,
     )
     return with_regret(study, problem)

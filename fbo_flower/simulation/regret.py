@@ -42,6 +42,7 @@ def with_regret(study: Study, problem: Problem) -> Study:
         study.recommendations,
         study.models,
         study.judgements,
+        study.times,
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.study.schema import JUDGEMENTS, MODELS, RECOMMENDATIONS, ROUNDS, SCHEMA, TRIALS
+from fbo_flower.study.schema import JUDGEMENTS, MODELS, RECOMMENDATIONS, ROUNDS, SCHEMA, TIMES, TRIALS
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Kind, Table
 from fbo_flower.wire.codec import Disclosure
@@ -132,6 +132,7 @@ class Recorder:
     space: SearchSpace
     minimize: bool = False
     trials: list[dict[str, Any]] = field(default_factory=list)
+    times: list[dict[str, Any]] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     incumbents: dict[str, float] = field(default_factory=dict)
     evaluations: dict[str, int] = field(default_factory=dict)  # made by each agent, if agents reuse values
@@ -204,6 +205,10 @@ class Recorder:
         if disclosure.trials is None:
             return
         outcome = disclosure.trials
+        if disclosure.times is not None:
+            for trial, (start, end) in zip(outcome.trials, disclosure.times, strict=True):
+                row = {"algorithm": self.label, "agent": agent, "trial": int(trial)}
+                self.times.append(row | {"started": float(start), "ended": float(end)})
         rows = zip(outcome.points, outcome.values, outcome.trials, outcome.pulls, strict=True)
         for point, value, trial, pulls in rows:
             self.trials.append(
@@ -279,6 +284,7 @@ class Recorder:
             recommendations=recommended if self.recommended else None,
             models=self._rows(results.models, MODELS),
             judgements=self._rows(results.judgements, JUDGEMENTS),
+            times=Table.from_rows(self.times, TIMES),
         )
 
     def _shown(self, value: float) -> float:

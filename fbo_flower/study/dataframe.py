@@ -25,6 +25,7 @@ Column = npt.NDArray[Any]
 
 SUCCEEDED, FAILED = "succeeded", "failed"
 _PARAMETER: Final = "config."
+_KEY = ("algorithm", "agent", "trial")  # of a trial in `trials.csv` and `times.csv`
 
 
 def require_pandas(caller: str) -> Any:  # the module, which has no types of its own
@@ -43,18 +44,19 @@ def require_pandas(caller: str) -> Any:  # the module, which has no types of its
         ) from error
 
 
-def trials_frame(trials: Table) -> Any:
+def trials_frame(trials: Table, times: Table) -> Any:
     """Return trials as a DataFrame with one row per trial and one column per parameter.
 
     Parameters
     ----------
-    trials : columns as in `study.schema.TRIALS`
+    trials, times : columns as in `study.schema.TRIALS` and `TIMES`
 
     Returns
     -------
-    The columns `algorithm`, `agent`, `round`, `trial`, `value`, `state` ("succeeded" or "failed"), one
-    `config.NAME` for each parameter in order of appearance, then `pulls`, `regret` and `failure`. The names
-    are those of `trials.csv`, so a parameter may be called "value".
+    The columns `algorithm`, `agent`, `round`, `trial`, `value`, `state` ("succeeded" or "failed"), `started`
+    and `ended` (times in UTC by the clock of the agent, NaT if unknown), one `config.NAME` for each parameter
+    in order of appearance, then `pulls`, `regret` and `failure`. The names are those of `trials.csv` and
+    `times.csv`, so a parameter may be called "value".
 
     Numeric parameters have a numeric column, others a column of Python objects. A parameter that is inactive
     in a trial is NaN or None there; integers with a gap become floats.
@@ -70,10 +72,23 @@ def trials_frame(trials: Table) -> Any:
         name: trials[name].copy() for name in ("algorithm", "agent", "round", "trial", "value")
     }
     columns["state"] = np.where(np.isfinite(trials["value"]), SUCCEEDED, FAILED).astype(object)
+    for name, seconds in _aligned(trials, times).items():
+        columns[name] = pandas.to_datetime(seconds, unit="s", utc=True)
     for name in dict.fromkeys(name for config in configs for name in config):
         columns[_PARAMETER + name] = _parameter_column([config.get(name) for config in configs])
     columns |= {name: trials[name].copy() for name in ("pulls", "regret", "failure")}
     return pandas.DataFrame(columns)
+
+
+def _aligned(trials: Table, times: Table) -> dict[str, Column]:
+    """Return start and end of every trial in seconds, NaN if unknown, `(n,)` each."""
+    keys = [zip(*(table[name].tolist() for name in _KEY), strict=True) for table in (trials, times)]
+    rows = {key: row for row, key in enumerate(keys[1])}
+    found = np.array([rows.get(key, -1) for key in keys[0]], dtype=np.int64)
+    return {
+        name: np.append(times[name], np.nan)[found]  # -1 takes the NaN at the end
+        for name in ("started", "ended")
+    }
 
 
 def _parameter_column(values: Sequence[Any]) -> Column:

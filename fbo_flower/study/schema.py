@@ -78,6 +78,13 @@ JUDGEMENTS: dict[str, Kind] = {  # one row per model and site that judged it
     "failure": "text",
     "epsilon": "real",  # privacy budget the site spent on these rows so far; 0: it adds no noise
 }
+TIMES: dict[str, Kind] = {  # one row per disclosed trial; not in the trials, which a seed repeats
+    "algorithm": "text",
+    "agent": "text",
+    "trial": "integer",
+    "started": "real",  # seconds since 1970, by the clock of the agent
+    "ended": "real",
+}
 RECOMMENDATIONS: dict[str, Kind] = {"algorithm": "text", "agent": "text", "value": "real", "config": "config"}
 
 _STATUSES = ("finished", "interrupted", "failed")

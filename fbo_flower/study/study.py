@@ -11,10 +11,11 @@ directory of plain files::
     regret.csv    cumulative and simple regret by evaluations, where the optimum is known
     models.csv    one row per model, if one site trains and others judge: losses, whether on the Pareto front
     judgements.csv    one row per model and site that judged it
+    times.csv     start and end of each disclosed trial, in seconds since 1970
 
 Equal studies are saved as the same bytes. Values are maximised, except in a run with the setting `minimize`.
-A failed trial has the value NaN, and its column `failure` has the reason. Agents do not report when they
-evaluated a trial; `rounds.csv` has the duration of each round. `Study.to_dataframe` returns the trials as a
+A failed trial has the value NaN, and its column `failure` has the reason. Times have a file of their own, so
+that the same seed gives the same `trials.csv`. `Study.to_dataframe` returns trials and times together as a
 pandas DataFrame.
 """
 
@@ -37,6 +38,7 @@ from fbo_flower.study.schema import (
     RECOMMENDATIONS,
     REGRET,
     ROUNDS,
+    TIMES,
     TRIALS,
     as_json,
     check_columns,
@@ -61,6 +63,7 @@ class Study:
     recommendations : columns as in `RECOMMENDATIONS`, the configuration each agent should use; by default its
         best trial. An agent without a finite value has no recommendation.
     models, judgements : columns as in `MODELS` and `JUDGEMENTS`; None if no models are exchanged
+    times : columns as in `TIMES`; None if the agents did not say when they evaluated their trials
 
     The constructor sorts each table by algorithm (in order of appearance), agent ("2" < "10") and trial.
 
@@ -70,7 +73,7 @@ class Study:
         If the settings are not JSON of this schema, or a table does not have the expected columns.
     """
 
-    __slots__ = ("judgements", "models", "recommendations", "regret", "rounds", "settings", "trials")
+    __slots__ = ("judgements", "models", "recommendations", "regret", "rounds", "settings", "times", "trials")
 
     def __init__(
         self,
@@ -81,10 +84,12 @@ class Study:
         recommendations: Table | None = None,
         models: Table | None = None,
         judgements: Table | None = None,
+        times: Table | None = None,
     ) -> None:
         regret = Table.from_rows([], REGRET) if regret is None else regret
         models = Table.from_rows([], MODELS) if models is None else models
         judgements = Table.from_rows([], JUDGEMENTS) if judgements is None else judgements
+        times = Table.from_rows([], TIMES) if times is None else times
         for name, table, columns in (
             ("trials", trials, TRIALS),
             ("rounds", rounds, ROUNDS),
@@ -92,11 +97,12 @@ class Study:
             ("recommendations", recommendations, RECOMMENDATIONS),
             ("models", models, MODELS),
             ("judgements", judgements, JUDGEMENTS),
+            ("times", times, TIMES),
         ):
             if table is not None:
                 check_columns(name, table, columns)
         self.settings: Final = checked_settings(settings)
-        tables = [trials, rounds, regret, models, judgements] + (
+        tables = [trials, rounds, regret, models, judgements, times] + (
             [] if recommendations is None else [recommendations]
         )
         labels = [label(run) for run in self.settings["runs"]]
@@ -107,6 +113,7 @@ class Study:
         self.regret: Final = sorted_rows(regret, order, "evaluations")
         self.models: Final = sorted_rows(models, order, "trial")
         self.judgements: Final = sorted_rows(judgements, order, "trial")
+        self.times: Final = sorted_rows(times, order, "trial")
         recommendations = self.trials if recommendations is None else recommendations
         self.recommendations: Final = sorted_rows(
             best_rows(recommendations, {name for name in order if self.minimizes(name)}), order
@@ -199,7 +206,7 @@ class Study:
         ConfigError
             If pandas is not installed.
         """
-        return trials_frame(self.trials)
+        return trials_frame(self.trials, self.times)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the study's files into `directory`, which is created if it does not exist.
@@ -211,7 +218,7 @@ class Study:
         ConfigError
             If a file cannot be written; the message names it.
         """
-        names = ("trials", "rounds", "regret", "recommendations", "models", "judgements")
+        names = ("trials", "rounds", "regret", "recommendations", "models", "judgements", "times")
         write_study(Path(directory), self.settings, dict(zip(names, self._tables, strict=True)))
 
     @classmethod
@@ -233,7 +240,8 @@ class Study:
 
     @property
     def _tables(self) -> tuple[Table, ...]:
-        return self.trials, self.rounds, self.regret, self.recommendations, self.models, self.judgements
+        tables = self.trials, self.rounds, self.regret, self.recommendations, self.models, self.judgements
+        return *tables, self.times  # in the order of the constructor
 
     __hash__ = None  # type: ignore[assignment]  # equal by value, too large to hash
 

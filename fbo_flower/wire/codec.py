@@ -25,6 +25,7 @@ SCHEMA_VERSION = 1
 MAX_TEXT = 2**20  # characters of one text
 MAX_TRIALS = 2**53
 MAX_TASK = 10**7  # trials that one task may ask for
+LATEST_TIME = 9e9  # seconds since 1970 that a clock may show, the year 2255
 
 
 class Packed(NamedTuple):
@@ -62,11 +63,14 @@ class Disclosure:
     trials : the evaluations of this task, with `disclose = "trials"`
     incumbent : best value so far, with `disclose = "incumbent"` or "trials"; NaN before the first success
     recommendation : `(D,)`, the point that the agent would use, if that is not its best trial
+    times : `(k, 2)`, start and end of the evaluation of every row of `trials`, in seconds since 1970; None:
+        unknown. Earlier versions do not send it
     """
 
     trials: Outcome | None = None
     incumbent: float | None = None
     recommendation: Array | None = None
+    times: Array | None = None
 
 
 # -- tasks -------------------------------------------------------------------------------------
@@ -118,6 +122,8 @@ def encode_report(report: Report, task: Task, envelope: Envelope, disclosure: Di
         if disclosure.trials.spans is not None:
             extra["disclosed.pulls"] = disclosure.trials.spans
         failures = {str(trial): reason for trial, reason in disclosure.trials.failures.items()}
+        if disclosure.times is not None:
+            extra["disclosed.times"] = disclosure.times
         config["disclosed.failures"] = json.dumps(failures, separators=(",", ":"))
     if disclosure.recommendation is not None:
         extra["disclosed.recommendation"] = disclosure.recommendation
@@ -162,6 +168,7 @@ def decode_report(
             "disclosed.values": ArraySpec((None,), low=-np.inf, high=np.inf, max_length=task.num_trials),
             "disclosed.pulls": ArraySpec((None,), "int64", 1, task.num_trials, task.num_trials),
             "disclosed.recommendation": ArraySpec((dimension,), low=0.0, high=1.0),
+            "disclosed.times": ArraySpec((None, 2), low=0.0, high=LATEST_TIME, max_length=task.num_trials),
         },
         values=schema.values,
     )
@@ -172,6 +179,7 @@ def decode_report(
         raise WireError(
             f"num-failed: expected {len(trials.failures)} as disclosed, got {num_failed}", "num-failed"
         )
+    times = _disclosed_times(named, trials)
     incumbent = config.get("disclosed.incumbent")
     if incumbent is not None and (not isinstance(incumbent, float) or np.isinf(incumbent)):
         raise WireError(f"disclosed.incumbent: expected a number, got {show(incumbent)}", "disclosed")
@@ -179,7 +187,18 @@ def decode_report(
     report = Report(task.trial, task.num_trials, num_failed, kept, values)
     point = named.get("disclosed.recommendation")
     recommendation = None if point is None else np.asarray(point, dtype=np.float64)
-    return report, Disclosure(trials, incumbent, recommendation)
+    return report, Disclosure(trials, incumbent, recommendation, times)
+
+
+def _disclosed_times(named: Mapping[str, AnyArray], trials: Outcome | None) -> Array | None:
+    if "disclosed.times" not in named:
+        return None
+    times = np.asarray(named["disclosed.times"], dtype=np.float64)
+    if trials is None or len(times) != len(trials.values) or (times[:, 1] < times[:, 0]).any():
+        raise WireError(
+            "disclosed.times: expected a start and a later end for every disclosed trial", "disclosed"
+        )
+    return times
 
 
 def _disclosed_trials(

@@ -33,7 +33,10 @@ from fbo_flower.study import Study
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["simulate", "--engine", "inline", "--agents", "3", "--rounds", "3", "--seed", "5"]
-FILES = ["best.json", "messages", "report.png", "rounds.csv", "study.json", "traffic.png", "trials.csv"]
+FILES = [
+    *("best.json", "messages", "report.png", "rounds.csv"),
+    *("study.json", "times.csv", "traffic.png", "trials.csv"),
+]
 
 
 def files(directory: Path) -> list[str]:

@@ -85,7 +85,8 @@ def same(a: wire.Packed, b: wire.Packed) -> None:
     assert a[1] == b[1]
     assert list(a.arrays) == list(b.arrays)
     for name, array in a.arrays.items():
-        np.testing.assert_array_equal(array, b.arrays[name])
+        if name != "disclosed.times":  # two runs, two times
+            np.testing.assert_array_equal(array, b.arrays[name])
 
 
 @contextmanager

@@ -113,7 +113,8 @@ def test_nothing_is_explained_that_cannot_leave() -> None:
             allowed |= {*schema.arrays, *schema.values}
         bandits = {"evaluations", "owed"}  # with options of their own
         assert set(record.meanings) - allowed <= bandits
-    disclosed = {"disclosed.points", "disclosed.values", "disclosed.pulls", "disclosed.recommendation"}
+    names = ("points", "values", "pulls", "recommendation", "times")
+    disclosed = {f"disclosed.{name}" for name in names}
     secured = make_algorithm("fed-pne", {"secure_sums": 3}).report_schema(SPACE)
     masked = {*secured.arrays, *secured.values}
     assert all(name.startswith("secure.") for name in masked)

@@ -31,7 +31,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("name", ["study.json", "best.json", "trials.csv", "rounds.csv"])
+@pytest.mark.parametrize("name", ["study.json", "best.json", "trials.csv", "rounds.csv", "times.csv"])
 def test_a_damaged_file_of_a_study_is_named_in_a_config_error(study: Path, tmp_path: Path, name: str) -> None:
     outcomes: Counter[str] = Counter()
     for kind in BYTES:

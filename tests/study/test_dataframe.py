@@ -10,7 +10,7 @@ import pytest
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.study import Study
-from fbo_flower.study.schema import ROUNDS, TRIALS
+from fbo_flower.study.schema import ROUNDS, TIMES, TRIALS
 from fbo_flower.study.table import Table
 
 
@@ -48,7 +48,8 @@ def test_a_trial_is_a_row_and_a_parameter_is_a_column() -> None:
     pytest.importorskip("pandas")
     frame = a_study({"C": 1.0, "value": 3}, {"C": 10.0, "value": 4}).to_dataframe()
     assert list(frame.columns) == [
-        *("algorithm", "agent", "round", "trial", "value", "state", "config.C", "config.value"),
+        *("algorithm", "agent", "round", "trial", "value", "state", "started", "ended"),
+        *("config.C", "config.value"),
         *("pulls", "regret", "failure"),
     ]
     assert frame["agent"].tolist() == ["007", "007"]
@@ -83,3 +84,19 @@ def test_a_frame_is_a_copy_and_a_study_without_trials_an_empty_frame() -> None:
     nothing = Study(study.settings, Table.from_rows([], TRIALS), study.rounds).to_dataframe()
     assert len(nothing) == 0
     assert "state" in nothing.columns
+
+
+def test_a_trial_has_the_times_of_its_agent_and_unknown_ones_are_missing() -> None:
+    pandas = pytest.importorskip("pandas")
+    study = a_study({"C": 1.0}, {"C": 2.0}, {"C": 3.0})
+    rows = [
+        {"algorithm": "ts", "agent": "007", "trial": 2, "started": 1.8e9, "ended": 1.8e9 + 90.5},
+        {"algorithm": "ts", "agent": "007", "trial": 0, "started": 1.7e9, "ended": 1.7e9 + 0.25},
+        {"algorithm": "ts", "agent": "7", "trial": 1, "started": 1.6e9, "ended": 1.6e9},
+    ]
+    times = Table.from_rows(rows, TIMES)
+    frame = Study(study.settings, study.trials, study.rounds, times=times).to_dataframe()
+    assert frame["started"][0] == pandas.Timestamp(1.7e9, unit="s", tz="UTC")
+    assert frame["started"].isna().tolist() == [False, True, False]
+    seconds = (frame["ended"] - frame["started"]).dt.total_seconds()
+    assert seconds.dropna().tolist() == [0.25, 90.5]

@@ -165,6 +165,40 @@ def test_golden_report_is_still_written_and_read():
     assert disclosure.trials.failures == TRIALS.failures
 
 
+TIMED = wire.Disclosure(TRIALS, 0.75, times=np.array([[1.75e9, 1.75e9 + 2.5], [1.75e9 + 3, 1.75e9 + 3.25]]))
+
+
+def test_golden_report_with_times_is_still_written_and_read():
+    assert as_json(reply(disclosure=TIMED)) == golden("report_times")
+    _, disclosure = read(from_json(golden("report_times")))
+    np.testing.assert_array_equal(disclosure.times, TIMED.times)
+    assert read(reply())[1].times is None, "an earlier version does not send them"
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        np.array([[1.0, 2.0]]),
+        np.array([[2.0, 1.0], [3.0, 4.0]]),
+        np.array([[1.0, 2.0], [3.0, np.nan]]),
+        np.array([[1.0, 2.0], [3.0, 1e300]]),
+        np.array([[-1.0, 2.0], [3.0, 4.0]]),
+        np.array([1.0, 2.0]),
+        np.array([[1, 2], [3, 4]]),
+    ],
+)
+def test_times_that_cannot_be_are_refused(times):
+    with pytest.raises(WireError, match=r"disclosed\.times"):
+        read(reply(disclosure=wire.Disclosure(TRIALS, 0.75, times=times)))
+
+
+def test_times_without_trials_are_refused():
+    packed = wire.encode_report(REPORT, TASK, ENVELOPE, wire.Disclosure())
+    packed.arrays["disclosed.times"] = np.array([[1.0, 2.0]])
+    with pytest.raises(WireError, match=r"disclosed\.times: expected a start"):
+        read(to_records(packed))
+
+
 # -- hostile replies ---------------------------------------------------------------------------
 
 

@@ -1,0 +1,149 @@
+"""When each trial was evaluated: in the study of agents that disclose their trials, and nowhere else."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message
+
+from fbo_flower import Float, SearchSpace
+from fbo_flower.clients import client_app
+from fbo_flower.clients.trial_times import Watch, disclosed_times, times_of
+from fbo_flower.simulation import Checkpoint, simulate
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
+from fbo_flower.strategies import FTS, HCT
+from fbo_flower.study import Study
+
+SPACE = SearchSpace({"x": Float(0, 1)})
+
+
+def objective(config: dict[str, Any], context: Any) -> float:
+    if config["x"] > 0.9:
+        raise ValueError("too large")
+    return float(config["x"])
+
+
+def tune(disclose: str = "trials", **options: Any) -> Study:
+    grid = InProcessGrid(client_app(objective, SPACE, seed=1, disclose=disclose), 2, **options)
+    return FTS(seed=1).start(grid, 4)
+
+
+def test_every_disclosed_trial_has_its_times(tmp_path: Path) -> None:
+    before = time.time()
+    study = tune()
+    after = time.time()
+    keys = [(row["agent"], row["trial"]) for row in study.trials]
+    assert [(row["agent"], row["trial"]) for row in study.times] == keys
+    started, ended = study.times["started"], study.times["ended"]
+    assert (before <= started).all()
+    assert (started <= ended).all()
+    assert (ended <= after + 1).all(), "two clocks measure an end"
+    study.save(tmp_path)
+    assert Study.load(tmp_path) == study
+    assert "started" not in (tmp_path / "trials.csv").read_text()
+
+
+def test_the_same_seed_gives_the_same_trials_file(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        tune().save(tmp_path / name)
+    contents = [(tmp_path / name / "trials.csv").read_bytes() for name in ("a", "b")]
+    assert contents[0] == contents[1]
+
+
+def test_a_table_of_several_runs_keeps_their_times() -> None:
+    first, second = tune(), tune().relabel("fts", "again")
+    merged = Study.merge([first, second])
+    assert len(merged.times) == len(first.times) + len(second.times)
+    assert merged.only("again").times == second.times
+
+
+class Recording(InProcessGrid):
+    """Keeps the names of all arrays that agents send."""
+
+    def pull_messages(self, message_ids: Any) -> list[Message]:
+        replies = list(super().pull_messages(message_ids))
+        for reply in replies:
+            sent.update(reply.content.get("arrays", []))
+        return replies
+
+
+sent: set[str] = set()
+
+
+@pytest.mark.parametrize("disclose", ["none", "incumbent", "trials"])
+def test_times_leave_the_agent_with_its_trials_only(disclose: str) -> None:
+    sent.clear()
+    study = FTS(seed=1).start(Recording(client_app(objective, SPACE, seed=1, disclose=disclose), 2), 3)
+    assert ("disclosed.times" in sent) == (disclose == "trials")
+    assert len(study.times) == len(study.trials)
+
+
+def test_the_rows_of_a_bandit_have_times() -> None:
+    grid = InProcessGrid(client_app(lambda c, _: c["x"], SPACE, seed=1, disclose="trials"), 2)
+    study = HCT(seed=1, budget=30).start(grid, None)
+    assert len(study.times) == len(study.trials) > 0
+
+
+def test_sites_that_train_have_times() -> None:
+    options = {"method": "rand_mo", "num_trials": 3, "num_initial": 2}
+    study = simulate("breast-cancer-5sites", "rfms", None, None, 0, "inline", options)
+    trained = study.times.where(agent=study.trials["agent"][0])
+    assert (trained["ended"] > trained["started"]).all()
+    assert len(study.times) == len(study.trials)
+
+
+def test_a_resumed_study_keeps_the_times_of_before(tmp_path: Path) -> None:
+    studies: list[Study] = []
+
+    def interrupt(progress: Any) -> None:
+        if progress.server_round == 2:
+            raise KeyboardInterrupt
+
+    def run(**changes: Any) -> Study:
+        checkpoint = Checkpoint(tmp_path, resume="on_round" not in changes)
+        arguments: dict[str, Any] = {
+            "objective": lambda config, data: config["x"],
+            "space": SPACE,
+            "agents": 2,
+        }
+        return simulate(
+            **arguments,
+            num_rounds=4,
+            engine="inline",
+            checkpoint=checkpoint,
+            on_study=studies.append,
+            **changes,
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        run(on_round=interrupt)
+    study = run()
+    number = len(studies[0].times) // 2  # of each agent
+    for agent in ("0", "1"):
+        earlier = studies[0].times.where(agent=agent)
+        later = study.times.where(agent=agent)
+        np.testing.assert_array_equal(later["started"][:number], earlier["started"])
+        assert len(later) == number + 2
+
+
+def test_a_journal_of_an_earlier_version_has_no_times(tmp_path: Path) -> None:
+    point = np.array([0.5])
+    with AgentJournal(tmp_path / "agent.db", "a") as journal:
+        journal.append("study", "task", Evaluation(0, point, 1.0))
+        journal.append("study", "task", Evaluation(1, point, 1.0, measures=Watch.start().measures()))
+    with AgentJournal(tmp_path / "agent.db", "a") as journal:
+        earlier, later = journal.evaluations("study", "task")
+    assert times_of(earlier) == {}
+    assert list(times_of(later)) == [1]
+    assert disclosed_times(times_of(later), [0, 1]) is None, "none is sent if one is unknown"
+    assert disclosed_times(times_of(later), [1]) is not None
+
+
+@pytest.mark.parametrize("started", [-1.0, 1e12, float("nan")])
+def test_a_clock_that_is_wrong_by_centuries_says_nothing(started: float) -> None:
+    assert disclosed_times({0: (started, started)}, [0]) is None
