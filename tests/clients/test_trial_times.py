@@ -109,7 +109,7 @@ def test_a_resumed_study_keeps_the_times_of_before(tmp_path: Path) -> None:
         arguments: dict[str, Any] = {
             "objective": lambda config, data: config["x"],
             "space": SPACE,
-            "agents": 2,
+            "num_agents": 2,
         }
         return simulate(
             **arguments,
