@@ -84,12 +84,16 @@ class _Watching(Strategy):
 
 
 def watch(num_rounds: int = NUM_ROUNDS, agent: str = "0", seed: int = 0, **options: Any) -> CuriousView:
-    """Run Co-KG on a test function and return what the server received from one of four agents."""
+    """Run Co-KG on a test function and return what the server received from one of four agents.
+
+    No point is repeated in the warm-up: of two values at one point only the mean can be recovered.
+    """
     problem = make_problem("f1", 4, seed, {})
     app = client_app(problem, problem.space, seed=seed, disclose="trials")
     server = _Watching(
-        num_agents=4, seed=seed, num_draws=16, num_starts=1, rank_cut=1e-8, tolerance=1e-6, **options
-    )
+        num_agents=4, seed=seed, num_draws=16, num_starts=1, rank_cut=1e-8, tolerance=1e-6, num_repeated=0,
+        **options,
+    )  # fmt: skip
     study = server.start(InProcessGrid(app, 4), num_rounds)
     states = server.seen[1:num_rounds]
     setting = states[-1].setting

@@ -67,7 +67,8 @@ def test_decisions_are_those_without_secure_sums(case):
 
 @pytest.mark.parametrize("case", ["fed-pne", "dp-fts", "co-kg"])
 def test_no_report_and_nothing_that_it_is_made_of_reaches_the_server(case, tmp_path):
-    made = {"fed-pne": {"means", "counts"}, "dp-fts": {"weights"}, "co-kg": {"moments", "theta"}}[case]
+    co_kg = {"moments", "theta", "log_likelihoods"}
+    made = {"fed-pne": {"means", "counts"}, "dp-fts": {"weights"}, "co-kg": co_kg}[case]
     path = tmp_path / "study.db"
     run(case, journal=path)
     with StudyJournal(path) as journal:

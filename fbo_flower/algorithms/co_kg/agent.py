@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from fbo_flower.algorithms.co_kg.acquisition import own_gain
+from fbo_flower.algorithms.co_kg.hyperparameters import own_likelihoods
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
 from fbo_flower.algorithms.co_kg.state import SharedPrior, pack_lower
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Query, Task
@@ -65,8 +66,20 @@ def propose(
     if "point" in task.arrays and trial == task.trial:
         return Query(space.snap(np.asarray(task.arrays["point"], dtype=np.float64)[np.newaxis]))
     if setting is None or trial < options.num_initial:
-        return Query(space.snap(sobol(task.end - trial, space.dimension, rng)))
+        return Query(space.snap(first_points(options, task.end - trial, space.dimension, rng)))
     return Query(own_choice(options, agent_state, setting, rng)[np.newaxis])
+
+
+def first_points(
+    options: CoKGOptions[State], num_points: int, dimension: int, rng: np.random.Generator
+) -> Array:
+    """Return the points of the warm-up, `(n, D)`: Sobol points, the first of which are repeated at the end.
+
+    At least three points differ: two values could be computed from their mean and standard deviation.
+    """
+    num_repeated = max(min(options.num_repeated, num_points - 3, num_points // 2), 0)
+    points = sobol(num_points - num_repeated, dimension, rng)
+    return np.concatenate([points, points[:num_repeated]])
 
 
 def own_choice(
@@ -104,24 +117,28 @@ def best_of_set(
 
 
 def warm_up(
-    options: CoKGOptions[State], agent_state: AgentState, rng: np.random.Generator
+    options: CoKGOptions[State],
+    agent_state: AgentState,
+    setting: SharedPrior | None,
+    rng: np.random.Generator,
 ) -> dict[str, AnyArray]:
-    """Return moments and hyperparameters of the agent's own values; nothing before three successes.
+    """Return moments of the agent's values and log likelihoods of the grid.
 
-    From mean and standard deviation of two values the server could compute both values.
+    Return nothing before successes at three points: from mean and standard deviation of two values the server
+    could compute both values. The likelihoods are those of values in the shared units, or before these are
+    known in units of the agent's own.
     """
-    if agent_state.history.num_succeeded < 3:
+    history = agent_state.history
+    if len(np.unique(history.points[np.isfinite(history.values)], axis=0)) < 3:
         return {}
     points, values = agent_state.history.observed()
     own = moments(options.transformed(values))
     if not np.isfinite(own).all() or own[2] <= 0.0:
         return {"moments": own} if np.isfinite(own).all() else {}
-    y = (options.transformed(values) - own[1]) / own[2]
+    shift, scale = own[1:] if setting is None else (setting.shift, setting.scale)
+    y = (options.transformed(values) - shift) / scale
     x = agent_state.space.features(points)
-    found = gp.fit(x, y, options.kernel, rng, isotropic=options.isotropic).hyperparameters
-    theta = found.to_array()
-    theta[-2:] += 2.0 * np.log(own[2])  # variances: from standardised to transformed values
-    return {"moments": own, "theta": theta}
+    return {"moments": own, **own_likelihoods(options, x, y, scale, rng)}
 
 
 def posterior(
@@ -129,7 +146,8 @@ def posterior(
 ) -> dict[str, AnyArray]:
     """Return mean `(r,)` and packed covariance at the pivots [Zhan2025, Eq. 3].
 
-    With `central = "product"` return the precision and shift that the observations add to the prior instead.
+    With `central = "product"` or "auto" return instead the precision and shift that the observations add to
+    the prior.
     `mean_noise_stddev` adds noise: a scaled draw from the prior, `L e`, to the mean, or `(I + Lambda) e` to
     the shift.
     """
@@ -138,7 +156,7 @@ def posterior(
     noise = np.zeros(len(pivots))
     if options.mean_noise_stddev > 0.0:
         noise = options.mean_noise_stddev * rng.standard_normal(len(pivots))
-    if options.central == "product":
+    if options.central != "barycenter":
         increment = observe(x, y, pivots, setting.hyperparameters)
         shift = increment.shift + noise + increment.precision @ noise
         return {"precision": pack_lower(increment.precision), "shift": shift}

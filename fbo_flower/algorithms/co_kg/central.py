@@ -20,10 +20,11 @@ from fbo_flower.algorithms.co_kg.state import Recommendation, SharedPrior, White
 from fbo_flower.algorithms.records import Array, History, natural_key
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.aggregation.agreement import agreement
+from fbo_flower.numerics.aggregation.evidence import log_bayes_factors
 from fbo_flower.numerics.aggregation.reliability import reliability
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.surrogates import gp
-from fbo_flower.numerics.surrogates.pivots import choose_pivots, principal
+from fbo_flower.numerics.surrogates.pivots import choose_pivots, principal, principal_of
 from fbo_flower.numerics.surrogates.pooling import Increment, observe, pool
 from fbo_flower.space.space import SearchSpace
 
@@ -61,7 +62,10 @@ def frame(
     options: CoKGOptions[State], space: SearchSpace, setting: SharedPrior, added: Array | None
 ) -> Frame:
     """Return the point set in the coordinates of a shared prior, with `added (K, D)` appended."""
-    base = _base(options, space, setting.hyperparameters.to_array().tobytes())
+    theta = setting.hyperparameters.to_array().tobytes()
+    if options.central != "barycenter" and added is not None:
+        return _whole(options, space, theta, setting.pivots.tobytes(), added.tobytes())
+    base = _base(options, space, theta)
     if added is None:
         return base
     pivots = space.features(setting.pivots)
@@ -69,6 +73,19 @@ def frame(
     back = np.linalg.pinv(base.scale)  # (r, k)
     points = np.concatenate([base.points, added])
     return Frame(points, np.vstack([base.basis, rows]), np.vstack([base.lift, rows @ back]), base.scale)
+
+
+@lru_cache(maxsize=4)
+def _whole(
+    options: CoKGOptions[State], space: SearchSpace, theta: bytes, pivots: bytes, added: bytes
+) -> Frame:
+    """Return the frame of the point set with the added points, for pivots that may be among these."""
+    hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(theta))
+    picked, more = (np.frombuffer(b).reshape(-1, space.dimension) for b in (pivots, added))
+    points = np.concatenate([options.points(space), more])
+    basis = extend(space.features(points), space.features(picked), hyperparameters)
+    inner = principal_of(basis, options.rank_cut)
+    return Frame(points, basis, inner.directions, inner.scale)
 
 
 # -- the central model -------------------------------------------------------------------------------
@@ -138,6 +155,13 @@ def agreement_of(posteriors: Mapping[str, WhitenedPosterior]) -> dict[str, float
         return {}
     increments = [i for a in agents if (i := posteriors[a].increment) is not None]
     return dict(zip(agents, agreement(increments).p_value.tolist(), strict=True))
+
+
+def evidence_of(posteriors: Mapping[str, WhitenedPosterior]) -> float | None:
+    """Return the least log Bayes factor of an agent for sharing the others' objective; None for one agent."""
+    agents = sorted(posteriors, key=natural_key)
+    increments = [i for a in agents if (i := posteriors[a].increment) is not None]
+    return float(log_bayes_factors(increments).min()) if len(increments) > 1 else None
 
 
 def central_product(frame: Frame, increments: Sequence[Increment]) -> Central:

@@ -22,7 +22,8 @@ State = TypeVar("State")
 
 FRAMEWORKS = ("co-kg", "barycenter-qkg", "no-collaboration", "data-communication")
 ACQUISITIONS = ("kg", "ei", "es")
-CENTRALS = ("barycenter", "product")
+CENTRALS = ("barycenter", "product", "auto")
+REFINED = 32  # points that "auto" adds to the point set
 WEIGHTS = ("uniform", "reliability")
 STALE = ("keep", "drop")
 TRANSFORMS = ("none", "log", "asinh")
@@ -46,16 +47,21 @@ class CoKGOptions(Algorithm[State]):
     acquisition : "kg" (knowledge gradient), "ei" (expected improvement) or "es" (entropy search), for the
         central model and for the agents' own models
     central : central model: "barycenter" (the paper): Wasserstein barycenter of the agents' posteriors;
-        "product": the posterior given all agents' observations, valid if all agents share one objective
+        "product": the posterior given all agents' observations, valid if all agents share one objective;
+        "auto" (recommended, with `refit = "doubling"`): begins with the barycenter; the product while the
+        observations speak for one objective of all agents, no central model while they speak against it
     beta : `beta_t` of Eq. 6, weight of the agents' own acquisition in iteration `t`: "log": `log(2 t + 1)`;
-        "constant": 1; "exp": `exp(-t / 2)`; or a number
+        "constant": 1; "exp": `exp(-t / 2)`; or a number. With `central = "auto"` 0 while the product is used
     mesh : points per axis of a uniform mesh as the point set, on which models are compared and points are
         chosen; None: `num_points` decides
     num_points : size of the point set: a mesh for one or two parameters, Sobol points for more
-    num_refined : points added around the best point so far, closer to it at every renewal; 0: none
+    num_refined : points added around the best point so far, closer to it at every renewal; 0: none; None: 32
+        with `central = "auto"`, else none
     refine_every : rounds between two renewals of the added points
     memory_limit : largest number of bytes of one covariance matrix over the point set
     num_initial : random trials of an agent's first round, evaluated as one batch
+    num_repeated : trials of the first round that repeat others of it, which tells noise from structure. At
+        least three points differ. 0: none
     weights : weights of the agents in the central model: "uniform", or by "reliability" if some agents may be
         wrong: then an agent with a small weight recommends nothing, and the shared prior uses medians over
         agents instead of means
@@ -66,10 +72,10 @@ class CoKGOptions(Algorithm[State]):
     transform_scale : unit of values for the transform; positive
     refit : when hyperparameters are estimated again after the warm-up: "never"; "doubling": whenever the
         number of rounds since then has doubled; or a number of rounds between two estimates
-    isotropic : whether all parameters share one lengthscale; otherwise each has its own kernel : "rbf" or
-    "matern52" noise_variance : variance of the noise of an observation if it is known, in squared units of
-    the objective;
-        only with `transform = "none"`. None: estimated
+    isotropic : whether all parameters share one lengthscale; otherwise each has its own
+    kernel : "rbf" or "matern52"
+    noise_variance : variance of the noise of an observation if it is known, in squared units of the
+        objective; only with `transform = "none"`. None: estimated
     noise_floor : smallest noise variance, as a share of the variance of values
     mean_noise_stddev : standard deviation of the noise that an agent adds to the mean in every report: a draw
         from the prior multiplied by this number
@@ -77,8 +83,8 @@ class CoKGOptions(Algorithm[State]):
     num_starts : starts of its maximisation; None: 1 if `beta_t >= 1` or with more than 8 agents, else 3
     rank_cut : share of the prior variance at a point that the pivots may leave unexplained
     tolerance : relative residual at which the barycenter's fixed-point iteration (Eq. 8) stops
-    secure_sums : smallest number of agents in a secure sum of the warm-up's moments and hyperparameters: the
-        server sees the sum but no agent's own values. It still sees every posterior. 0: it sees all
+    secure_sums : smallest number of agents in a secure sum of the moments and log likelihoods: the server
+        sees the sum but no agent's own values. It still sees every posterior. 0: it sees all
     """
 
     framework: str = "co-kg"
@@ -87,10 +93,11 @@ class CoKGOptions(Algorithm[State]):
     beta: str | float = "log"
     mesh: int | None = None
     num_points: int = 400
-    num_refined: int = 0
+    num_refined: int | None = None
     refine_every: int = 5
     memory_limit: int = 2**28
     num_initial: int = 5
+    num_repeated: int = 1
     weights: str = "uniform"
     stale: str = "keep"
     transform: str = "none"
@@ -118,10 +125,12 @@ class CoKGOptions(Algorithm[State]):
         if self.mesh is not None:
             check_number("mesh", self.mesh, 1, 10**6, integer=True)
         check_number("num_points", self.num_points, 1, 10**6, integer=True)
-        check_number("num_refined", self.num_refined, 0, 10**5, integer=True)
+        if self.num_refined is not None:
+            check_number("num_refined", self.num_refined, 0, 10**5, integer=True)
         check_number("refine_every", self.refine_every, 1, integer=True)
         check_number("memory_limit", self.memory_limit, 8, 2**40, integer=True)
         check_number("num_initial", self.num_initial, 3, 4096, integer=True)
+        check_number("num_repeated", self.num_repeated, 0, 2048, integer=True)
         check_choice("weights", self.weights, WEIGHTS)
         check_choice("stale", self.stale, STALE)
         check_choice("transform", self.transform, TRANSFORMS)
@@ -169,15 +178,22 @@ class CoKGOptions(Algorithm[State]):
             drawn = point_sets.spread(self.num_points, space.dimension, self.memory_limit, rng)
         return distinct(space, drawn)
 
+    @property
+    def refinement(self) -> int:
+        """The number of points that are added around the best one."""
+        if self.num_refined is None:
+            return REFINED if self.central == "auto" else 0
+        return self.num_refined
+
     def around(self, space: SearchSpace, centre: Array, renewal: int) -> Array:
-        """Return `num_refined` points in a box around `centre (D,)`, `(K, D)`; each renewal halves the box.
+        """Return `refinement` points in a box around `centre (D,)`, `(K, D)`; each renewal halves the box.
 
         The first box reaches to the neighbours of `centre` on a mesh with as many points as the point set.
         """
         side = self.mesh or max(2.0, self.num_points ** (1.0 / space.dimension))
         half_width = 1.0 / max(side - 1.0, 1.0) / 2.0**renewal
         rng = generator(0, "co-kg", "refined", renewal)
-        drawn = point_sets.refined(centre, half_width, self.num_refined, self.memory_limit, rng)
+        drawn = point_sets.refined(centre, half_width, self.refinement, self.memory_limit, rng)
         return distinct(space, drawn)
 
     def weight(self, iteration: int) -> float:
@@ -190,7 +206,7 @@ class CoKGOptions(Algorithm[State]):
         """Return whether hyperparameters are estimated again `rounds` rounds after the first estimate."""
         if isinstance(self.refit, int):
             return rounds > 0 and rounds % self.refit == 0
-        return self.refit == "doubling" and rounds >= 4 and rounds & (rounds - 1) == 0
+        return self.refit == "doubling" and rounds >= 2 and rounds & (rounds - 1) == 0
 
     def transformed(self, values: Array) -> Array:
         """Return the transform of values `(n,)`, before they are standardised."""

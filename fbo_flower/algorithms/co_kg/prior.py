@@ -6,18 +6,21 @@ Notation as in `state.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 
 from fbo_flower.algorithms.capabilities import Summand
+from fbo_flower.algorithms.co_kg.hyperparameters import shared_hyperparameters
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
 from fbo_flower.algorithms.co_kg.state import SharedPrior, WarmUp, WhitenedPosterior, unpack_lower
 from fbo_flower.algorithms.records import AnyArray, Array, Report, natural_key
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.linalg import Factor
 from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates.likelihood_grid import LOWEST, SIZE
 from fbo_flower.numerics.surrogates.pivots import choose_pivots, pivot_factor
 from fbo_flower.numerics.surrogates.pooling import Increment, pool
 from fbo_flower.space.space import SearchSpace
@@ -25,6 +28,8 @@ from fbo_flower.space.space import SearchSpace
 State = TypeVar("State")
 
 LARGEST = float(np.finfo(np.float64).max)
+UNITS = 2.0 ** np.array([-60.0, -30.0, 0.0, 30.0, 60.0])  # factors of values in secure sums
+LARGEST_SUMMAND = 1e15
 MOST_VALUES = 2**40  # largest number of values in an agent's moments
 FARTHEST = 4.0  # under "reliability", moments are clipped to this many deviations of the median agent
 NOT_DEFINITE = 1e-8  # an eigenvalue below minus this share of the largest variance is no rounding error
@@ -38,16 +43,18 @@ def settle(
     space: SearchSpace,
     warm_ups: Mapping[str, WarmUp],
     before: SharedPrior | None,
+    added: Array | None = None,
 ) -> SharedPrior:
-    """Return the shared prior: average the agents' units, hyperparameters and noise, and pick the pivots.
+    """Return the shared prior: pool the agents' units, estimate the hyperparameters, and pick the pivots.
 
     Under `weights = "reliability"` a single agent of three or more cannot spoil it: moments are clipped
-    (`bounded_moments`), and the median of the logarithms replaces their mean.
+    (`bounded_moments`), and medians over agents replace sums and means.
 
     Parameters
     ----------
     warm_ups : agent -> statistics of its warm-up, at least one
     before : the shared prior until now, whose units are kept; None for the first one
+    added : `(K, D)`, points that may be pivots besides those of the point set
     """
     agents = sorted(warm_ups, key=natural_key)
     robust = options.weights == "reliability"
@@ -56,11 +63,25 @@ def settle(
         shift, scale, version = *pooled_units(bounded_moments(moments) if robust else moments), 1
     else:
         shift, scale, version = before.shift, before.scale, before.version + 1
-    thetas = [warm_ups[a].theta for a in agents if len(warm_ups[a].theta)]
-    hyperparameters = shared_hyperparameters(options, thetas, scale, space.num_features)
-    points = options.points(space)
+    told = [warm_ups[a] for a in agents]
+    hyperparameters = shared_hyperparameters(options, told, scale, space.num_features)
+    points = with_added(options.points(space), added)
     pivots = choose_pivots(space.features(points), hyperparameters, options.rank_cut)
     return SharedPrior(version, hyperparameters, shift, scale, points[pivots.index])
+
+
+def with_pivots(
+    options: CoKGOptions[State], space: SearchSpace, setting: SharedPrior, added: Array | None
+) -> SharedPrior:
+    """Return the shared prior with pivots picked again, from the point set and the added points `(K, D)`."""
+    points = with_added(options.points(space), added)
+    pivots = choose_pivots(space.features(points), setting.hyperparameters, options.rank_cut)
+    return replace(setting, version=setting.version + 1, pivots=points[pivots.index])
+
+
+def with_added(points: Array, added: Array | None) -> Array:
+    """Return the point set `(S, D)` with the added points `(K, D)` behind it."""
+    return points if added is None else np.concatenate([points, added])
 
 
 def pooled_units(moments: Sequence[Array]) -> tuple[float, float]:
@@ -81,30 +102,48 @@ def pooled_units(moments: Sequence[Array]) -> tuple[float, float]:
 
 def summands(space: SearchSpace) -> dict[str, Summand]:
     """Return the arrays of a secure sum of warm-ups."""
-    theta = Summand((space.num_features + 2,), 2e3)
-    return {"values": Summand((3,), 1e15), "thetas": Summand((1,), 1.0), "theta": theta}
+    return {
+        "values": Summand((len(UNITS), 3), LARGEST_SUMMAND),
+        "thetas": Summand((1,), 1.0),
+        "theta": Summand((space.num_features + 2,), 2e3),
+        "log_likelihoods": Summand((SIZE,), -LOWEST),
+    }
 
 
 def to_sums(warm_up: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-    """Return an agent's summands: number, sum and sum of squares of its values, and hyperparameters."""
+    """Return an agent's summands: number, sum and sum of squares of its values, and log likelihoods.
+
+    Sums have fixed points, and nobody knows the unit of the values yet. So the sums of values are there once
+    for each of `UNITS`, with zeros where they are too large.
+    """
     if "moments" not in warm_up:
         return {}
     number, mean, stddev = np.asarray(warm_up["moments"], dtype=np.float64)
-    found: dict[str, AnyArray] = {"values": number * np.array([1.0, mean, stddev**2 + mean**2])}
+    with np.errstate(over="ignore"):
+        scaled = np.outer(UNITS, [mean, stddev])
+        values = number * np.stack([np.ones(len(UNITS)), scaled[:, 0], (scaled**2).sum(axis=1)], axis=1)
+    values[~(np.abs(values) <= LARGEST_SUMMAND).all(axis=1)] = 0.0
+    found: dict[str, AnyArray] = {"values": values}
     if "theta" in warm_up:
         found |= {"thetas": np.ones(1), "theta": warm_up["theta"]}
+    if "log_likelihoods" in warm_up:
+        found["log_likelihoods"] = warm_up["log_likelihoods"]
     return found
 
 
 def from_sums(sums: Mapping[str, Array]) -> WarmUp | None:
     """Return the summed warm-ups of all agents as a single warm-up; None without values."""
-    number, total, squares = sums["values"]
-    if number < 1.0:
+    counts = sums["values"][:, 0]
+    if counts.max() < 1.0:
         return None
+    finest = int(np.flatnonzero(counts > counts.max() - 0.5)[-1])  # of the units that suit all agents
+    number, total, squares = sums["values"][finest]
     mean = total / number
-    stddev = float(np.sqrt(max(0.0, squares / number - mean**2)))
+    stddev = float(np.sqrt(max(0.0, squares / number - mean**2))) / UNITS[finest]
+    mean /= UNITS[finest]
     thetas = float(sums["thetas"][0])
-    return WarmUp(np.array([number, mean, stddev]), sums["theta"] / thetas if thetas >= 1.0 else np.empty(0))
+    theta = sums["theta"] / thetas if thetas >= 1.0 else np.empty(0)
+    return WarmUp(np.array([number, mean, stddev]), theta, sums["log_likelihoods"])
 
 
 def bounded_moments(moments: Sequence[Array]) -> list[Array]:
@@ -124,31 +163,6 @@ def bounded_moments(moments: Sequence[Array]) -> list[Array]:
     return list(np.stack([number, mean, stddev], axis=1))
 
 
-def shared_hyperparameters(
-    options: CoKGOptions[State], thetas: Sequence[Array], scale: float, num_features: int
-) -> gp.Hyperparameters:
-    """Return the agents' average hyperparameters, in the shared units, within the bounds of `gp`.
-
-    Logarithms are averaged: their mean, or under `weights = "reliability"` their median.
-    """
-    theta = np.log([*[gp.LENGTHSCALE_CENTRE * np.sqrt(num_features)] * num_features, 1.0, gp.NOISE_CENTRE])
-    if thetas:
-        average = np.median if options.weights == "reliability" else np.mean
-        theta = np.array(average(np.array(thetas), axis=0))
-        theta[-2:] -= 2.0 * np.log(scale)
-    if options.noise_variance is not None:
-        with np.errstate(divide="ignore"):
-            theta[-1] = np.log(options.noise_variance) - 2.0 * np.log(scale)
-    floor = (
-        max(options.noise_floor, gp.NOISE_BOUNDS[0])
-        if options.noise_variance is None
-        else options.noise_floor
-    )
-    low = [*[gp.LENGTHSCALE_BOUNDS[0]] * num_features, gp.OUTPUTSCALE_BOUNDS[0], floor]
-    high = [*[gp.LENGTHSCALE_BOUNDS[1]] * num_features, gp.OUTPUTSCALE_BOUNDS[1], gp.NOISE_BOUNDS[1]]
-    return gp.Hyperparameters.from_array(options.kernel, np.clip(theta, np.log(low), np.log(high)))
-
-
 # -- reports -----------------------------------------------------------------------------------------
 
 
@@ -158,8 +172,9 @@ def check_warm_up(report: Report) -> None:
         number, _, stddev = np.asarray(report.arrays["moments"], dtype=np.float64)
         if not 1 <= number <= MOST_VALUES or number != np.floor(number) or stddev < 0:
             raise WireError(f"moments: expected a count and a deviation >= 0, got {number:g} and {stddev:g}")
-    if "theta" in report.arrays and "moments" not in report.arrays:
-        raise WireError("theta: expected with moments, got it alone")
+    for name in {"theta", "log_likelihoods"} & set(report.arrays):
+        if "moments" not in report.arrays:
+            raise WireError(f"{name}: expected with moments, got it alone")
 
 
 def check_posterior(report: Report, setting: SharedPrior) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fbo_flower.algorithms.capabilities import ServerResults
+from fbo_flower.algorithms.co_kg.design import AGAINST, ENOUGH
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
 from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
 
@@ -57,6 +58,11 @@ def description(options: CoKGOptions[CoKGState], state: CoKGState) -> dict[str, 
             for best in state.recommended
         ],
         "agreement": [{"round": number, "p_values": dict(p)} for number, p in state.agreement],
+        **(
+            {"evidence": [{"round": number, "log_bayes_factor": b} for number, b in state.evidence]}
+            if state.evidence
+            else {}
+        ),
     }
 
 
@@ -66,8 +72,21 @@ def in_units_of_the_objective(options: CoKGOptions[CoKGState], setting: SharedPr
 
 
 def progress_lines(state: CoKGState, before: CoKGState) -> list[str]:
-    """Return a log line for every test of agreement that was made since the state `before`."""
-    return [_agreement(number, p_values) for number, p_values in state.agreement[len(before.agreement) :]]
+    """Return a log line for every test of agreement, and every change of "auto", since the state `before`."""
+    lines = [_agreement(number, p_values) for number, p_values in state.agreement[len(before.agreement) :]]
+    for n in range(len(before.evidence), len(state.evidence)):
+        (number, value), earlier = state.evidence[n], state.evidence[n - 1][1] if n else 0.0
+        if _model(value) != _model(earlier):
+            lines.append(
+                f"[round {number}] {_model(value)} (least log Bayes factor of an agent: {value:.1f})"
+            )
+    return lines
+
+
+def _model(log_bayes_factor: float) -> str:
+    if log_bayes_factor > ENOUGH:
+        return "central model: product"
+    return "central model: " + ("barycenter" if log_bayes_factor >= AGAINST else "none, agents differ")
 
 
 def _agreement(number: int, p_values: Mapping[str, float]) -> str:
@@ -76,5 +95,7 @@ def _agreement(number: int, p_values: Mapping[str, float]) -> str:
     advice = ""
     if odd:
         least = min(odd, key=lambda agent: p_values[agent])
-        advice = f"; they do not share one objective, least of all agent {least}: use central=barycenter"
+        advice = (
+            f"; they do not share one objective, least of all agent {least}: use central=barycenter or auto"
+        )
     return f"[round {number}] do agents share one objective? p-values {listed}{advice}"

@@ -63,10 +63,12 @@ class WarmUp:
     ----------
     moments : `(3,)`, number, mean and standard deviation of its transformed values
     theta : `(F + 2,)`, logarithms of its hyperparameters, for transformed values; `(0,)` if it has none
+    log_likelihoods : `(G,)`, on the grid of `surrogates.likelihood_grid`; `(0,)` if it has none
     """
 
     moments: Array
     theta: Array
+    log_likelihoods: Array = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ class CoKGState:
     renewals : how often these points were renewed
     recommended : the recommendation after every round
     agreement : rounds in which agreement was tested, with a p-value per agent
+    evidence : rounds, with the least log Bayes factor of an agent for sharing the others' objective; for
+        `central = "auto"`
     finished : agent -> the maximiser of its posterior mean `(D,)` and the mean there, as it reported
     asked_to_recommend : agents that were asked for their maximiser at the end
     """
@@ -144,6 +148,7 @@ class CoKGState:
     renewals: int = 0
     recommended: tuple[Recommendation, ...] = ()
     agreement: tuple[tuple[int, Mapping[str, float]], ...] = ()
+    evidence: tuple[tuple[int, float], ...] = ()
     finished: Mapping[str, tuple[Array, float]] = field(default_factory=dict)
     asked_to_recommend: tuple[str, ...] = ()
 

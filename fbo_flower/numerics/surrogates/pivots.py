@@ -170,6 +170,11 @@ def principal(pivots: Pivots, rank_cut: float = 1e-8) -> Principal:
     For use on the server only: agents send whitened or pivot coordinates, and the server passes
     `scale C_n scale^T` to `bures.barycenter`. Keeps 131 of 165 pivots at 1e-8 on the mesh of `choose_pivots`.
     """
-    directions, deviations, rotation = np.linalg.svd(pivots.basis, full_matrices=False)
+    return principal_of(pivots.basis, rank_cut)
+
+
+def principal_of(basis: Array, rank_cut: float) -> Principal:
+    """Return `principal` for a basis `(S, r)`."""
+    directions, deviations, rotation = np.linalg.svd(basis, full_matrices=False)
     keep = deviations * deviations > rank_cut * deviations[0] * deviations[0]
     return Principal(directions[:, keep], deviations[keep, np.newaxis] * rotation[keep])

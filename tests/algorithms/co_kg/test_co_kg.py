@@ -42,7 +42,7 @@ class CoKGContract(AlgorithmContract):
         assert algorithm.recommend(AgentState(SQUARE, History.empty(2))) is None
         points = algorithm.points(SQUARE)
         for agent in run.agents.values():
-            setting = SharedPrior.read(agent.agent_state.arrays, "rbf")
+            setting = SharedPrior.read(agent.agent_state.arrays, algorithm.kernel)
             y = (algorithm.transformed(agent.log.values) - setting.shift) / setting.scale
             mean = gp.posterior(agent.log.points, y, setting.hyperparameters).predict(points)[0]
             np.testing.assert_array_equal(algorithm.recommend(agent.agent_state), points[np.argmax(mean)])
@@ -54,6 +54,10 @@ class TestCoKGContract(CoKGContract):
 
 class TestProductContract(CoKGContract):
     options: ClassVar = {"central": "product", "num_refined": 25, "refine_every": 1}
+
+
+class TestAutoContract(CoKGContract):
+    options: ClassVar = {"central": "auto", "refit": "doubling", "refine_every": 2}
 
 
 class TestReliabilityContract(CoKGContract):
@@ -199,13 +203,6 @@ def test_hyperparameters_are_averaged_as_logarithms_in_the_shared_units():
     assert known.noise_variance == pytest.approx(0.02 / 2.0**2)
     floored = settle(CoKG(noise_floor=0.5), SQUARE, warm_ups, None).hyperparameters
     assert floored.noise_variance == pytest.approx(0.5)
-
-
-def test_five_points_do_not_put_the_noise_at_its_bound():
-    """By maximum likelihood they do in most agents; the prior keeps it within two of its deviations."""
-    run = Run.begin(CoKG(num_points=49), num_agents=8).step()
-    noises = [np.exp(w.theta[-1]) / w.moments[2] ** 2 for w in run.state.warm_ups.values()]
-    assert min(noises) > gp.NOISE_CENTRE * np.exp(-2 * gp.NOISE_STDDEV)
 
 
 def test_before_three_successes_an_agent_says_nothing_of_its_values():

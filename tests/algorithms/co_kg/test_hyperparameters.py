@@ -1,0 +1,160 @@
+"""The shared prior is estimated from all agents' observations, whatever the unit of the objective."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from contract import SQUARE, Run
+
+from fbo_flower.algorithms import CoKG
+from fbo_flower.algorithms.capabilities import Summand
+from fbo_flower.algorithms.co_kg.agent import first_points
+from fbo_flower.algorithms.co_kg.hyperparameters import own_likelihoods, shared_hyperparameters
+from fbo_flower.algorithms.co_kg.prior import from_sums, summands, to_sums
+from fbo_flower.algorithms.co_kg.state import WarmUp
+from fbo_flower.numerics.surrogates import likelihood_grid as grid
+
+SMALL = {"num_points": 49, "num_draws": 16, "num_starts": 1}
+NOISE_STDDEV = 0.3
+
+
+def hill(factor=1.0, offset=0.0):
+    """One hill for all agents, with a lot of noise, in another unit."""
+
+    def objective(config, context):
+        distance = (config["x"] - 0.7) ** 2 + (config["y"] - 0.2) ** 2
+        noise = NOISE_STDDEV * context.rng.standard_normal()
+        return offset + factor * (3.0 * np.exp(-8.0 * distance) + noise)
+
+    return objective
+
+
+def data(agent, num_points=8):
+    rng = np.random.default_rng(agent)
+    x = rng.random((num_points, 2))
+    return x, np.sin(4.0 * x[:, 0]) + 0.3 * rng.standard_normal(num_points)
+
+
+def warm_up(options, agent, factor=1.0):
+    x, y = data(agent)
+    own = own_likelihoods(options, x, factor * y, 1.0, np.random.default_rng(0))
+    return WarmUp(np.array([8.0, 0.0, 1.0]), own.get("theta", np.empty(0)), own["log_likelihoods"])
+
+
+# -- the warm-up -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("num_points", "num_repeated", "num_different"), [
+    (5, 1, 4), (5, 0, 5), (3, 1, 3), (4, 1, 3), (5, 4, 3), (16, 4, 12), (16, 100, 8),
+])  # fmt: skip
+def test_the_warm_up_repeats_its_first_points_and_has_three_different_ones(
+    num_points, num_repeated, num_different
+):
+    points = first_points(CoKG(num_repeated=num_repeated), num_points, 2, np.random.default_rng(0))
+    assert points.shape == (num_points, 2)
+    assert len(np.unique(points, axis=0)) == num_different
+    np.testing.assert_array_equal(points[num_different:], points[: num_points - num_different])
+
+
+def test_the_noise_of_the_warm_up_is_of_the_right_size():
+    """Median of 12 federations; without a repeated point, as a control, it is not."""
+    found = {}
+    for num_repeated in (0, 1):
+        noises = []
+        for seed in range(12):
+            algorithm = CoKG(**SMALL, num_repeated=num_repeated)
+            setting = Run.begin(algorithm, num_agents=4, seed=seed, objective=hill()).steps(2).state.setting
+            noises.append(setting.hyperparameters.noise_variance * setting.scale**2)
+        found[num_repeated] = float(np.median(noises)) / NOISE_STDDEV**2
+    assert 1 / 3 < found[1] < 3
+    assert found[0] < 1 / 3
+
+
+def test_a_refit_uses_values_in_the_shared_units():
+    run = Run.begin(CoKG(**SMALL, refit=2), num_agents=4, objective=hill(factor=50.0)).steps(2)
+    setting = run.state.setting
+    run.steps(3)
+    renewed = run.state.setting
+    assert renewed.version == 2
+    assert (renewed.shift, renewed.scale) == (setting.shift, setting.scale)
+    at = [e for e in run.exchanges if "log_likelihoods" in e.report.arrays and e.task.round > 1]
+    total = sum(e.report.arrays["log_likelihoods"] for e in at)
+    expected = shared_hyperparameters(
+        run.algorithm, [WarmUp(np.ones(3), np.empty(0), total)], setting.scale, 2
+    )
+    np.testing.assert_allclose(renewed.hyperparameters.to_array(), expected.to_array(), rtol=1e-9)
+    for e in at:
+        log = run.agents[e.agent].log
+        seen = log.trials < e.task.end
+        y = (log.values[seen] - setting.shift) / setting.scale
+        np.testing.assert_allclose(
+            e.report.arrays["log_likelihoods"], grid.log_likelihoods(log.points[seen], y, "rbf", np.ones(2))
+        )
+
+
+# -- what the server makes of it -----------------------------------------------------------------
+
+
+def test_summed_likelihoods_give_the_estimate_of_single_ones():
+    options = CoKG()
+    single = [warm_up(options, agent) for agent in range(3)]
+    together = WarmUp(single[0].moments, np.empty(0), sum(w.log_likelihoods for w in single))
+    one, other = (shared_hyperparameters(options, w, 1.0, 2).to_array() for w in (single, [together]))
+    np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+def test_one_lengthscale_per_parameter_has_the_ratios_of_the_agents_fits():
+    options = CoKG(isotropic=False)
+    told = [warm_up(options, agent) for agent in range(3)]
+    found = shared_hyperparameters(options, told, 1.0, 2).lengthscales
+    fitted = np.mean([w.theta[:2] for w in told], axis=0)
+    assert np.log(found[1] / found[0]) == pytest.approx(fitted[1] - fitted[0])
+    scale = grid.estimate(sum(w.log_likelihoods for w in told))[0]
+    assert np.log(found).mean() == pytest.approx(np.log(grid.reference(2)) + scale)
+
+
+def test_by_reliability_one_liar_does_not_decide_the_prior():
+    options = CoKG(weights="reliability")
+    honest = [warm_up(options, agent) for agent in range(4)]
+    lie = np.full(grid.SIZE, grid.LOWEST)
+    lie[0] = -grid.LOWEST  # the shortest lengthscale, the least noise
+    lying = [*honest[:3], WarmUp(honest[3].moments, np.empty(0), lie)]
+    truth, found, spoilt = (
+        shared_hyperparameters(o, w, 1.0, 2).to_array()
+        for o, w in ((options, honest), (options, lying), (CoKG(), lying))
+    )
+    assert np.abs(found - truth).max() < np.log(4.0)
+    assert np.abs(spoilt - truth).max() > np.log(100.0)
+
+
+# -- the unit of the objective ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"central": "auto", "refit": "doubling"}, {"weights": "reliability"}, {"isotropic": False}],
+)
+@pytest.mark.parametrize(
+    ("factor", "offset"), [(1e-6, 0.0), (1e-9, 0.0), (1e3, 0.0), (1.0, 1e4), (1e-6, 1.0)]
+)
+def test_proposals_do_not_depend_on_the_unit_of_the_objective(options, factor, offset):
+    plain, other = (
+        Run.begin(CoKG(**SMALL, **options), objective=hill(f, o)).steps(7)
+        for f, o in ((1.0, 0.0), (factor, offset))
+    )
+    for agent, same in plain.histories().items():
+        np.testing.assert_allclose(other.histories()[agent].points, same.points, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("factor", [1e-15, 1e-9, 1.0, 1e3, 1e15])
+def test_secure_sums_find_the_units_of_small_and_large_values(factor):
+    told = [{"moments": np.array([5.0, factor * m, factor * s])} for m, s in ((1.0, 2.0), (-3.0, 0.5))]
+    layout = summands(SQUARE)
+    assert layout["values"] == Summand((5, 3), 1e15)
+    sums = {name: np.zeros(summand.shape) for name, summand in layout.items()}
+    for agent in told:
+        sums["values"] += np.round(to_sums(agent)["values"] * 2.0**64) / 2.0**64  # fixed point
+    found = from_sums(sums).moments
+    assert found[0] == 10.0
+    assert found[1] == pytest.approx(-factor, rel=1e-9)
+    assert found[2] == pytest.approx(factor * np.sqrt((4.0 + 0.25) / 2 + 4.0), rel=1e-9)
