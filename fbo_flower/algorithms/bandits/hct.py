@@ -16,7 +16,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from fbo_flower.algorithms.bandits.base import XArmedBandit
-from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import AgentState, Array, Federation, Phase, Query, Report, Task
 from fbo_flower.algorithms.session import Draws, Session
@@ -41,21 +41,27 @@ class HCT(XArmedBandit[HCTState]):
     Parameters
     ----------
     delta : probability that a confidence interval fails
+    scale : "unit": `nu` and `c` are in the objective's unit; the paper assumes values in [0, 1]. "observed":
+    they
+        are multiples of the range of the values that the agent has observed, so that units do not matter
     """
 
     name: ClassVar[str] = "hct"
 
     delta: float = 0.01
+    scale: str = "unit"
     max_evaluations_per_round: int = 1_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("delta", self.delta, 1e-300, 1 - 1e-9)
+        check_choice("scale", self.scale, ("unit", "observed"))
 
     def tree_options(self, space: SearchSpace) -> HCTOptions:
         """Return the constants of the tree search in a search space."""
         dim = space.dimension
-        return HCTOptions(dim, self.branching(dim), self.nu, self.rho, self.c, self.delta)
+        observed = self.scale == "observed"
+        return HCTOptions(dim, self.branching(dim), self.nu, self.rho, self.c, self.delta, observed)
 
     def check(self, space: SearchSpace) -> None:
         self.tree_options(space)
@@ -139,5 +145,9 @@ class HCT(XArmedBandit[HCTState]):
         pulled = np.flatnonzero(tree.succeeded())
         if len(pulled) == 0:
             return None
-        radius = self.c * np.sqrt(tree.options.log_term(power_above(max(1, tree.t - 1))) / count[pulled])
+        radius = (
+            tree.unit
+            * self.c
+            * np.sqrt(tree.options.log_term(power_above(max(1, tree.t - 1))) / count[pulled])
+        )
         return int(pulled[elimination.recommend(tree.means()[pulled], radius)])

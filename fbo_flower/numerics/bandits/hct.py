@@ -47,6 +47,8 @@ class HCTOptions:
     nu, rho : smoothness
     c : factor of the confidence radius
     delta : probability of failure
+    observed : False: values are in [0, 1], as in the paper. True: `nu` and `c` are multiples of the range of
+        the values observed so far, taken anew whenever `t` is a power of 2
     """
 
     dim: int
@@ -55,6 +57,7 @@ class HCTOptions:
     rho: float = 0.5
     c: float = 0.1
     delta: float = 0.01
+    observed: bool = False
 
     def __post_init__(self) -> None:
         if not (self.nu > 0 and 0 < self.rho < 1 and self.c > 0 and 0 < self.delta < 1):
@@ -105,6 +108,8 @@ class Tree:
     u, b : the bounds `U` and `B` of each cell
     failed : whether all pulls of the cell failed. These count as the worst mean of any cell, so that the
         search avoids the cell. In a cell with a success, a failed pull is missing: nothing changes
+    low, high : smallest and largest value so far; only if `options.observed`
+    unit : the range of the values by which `nu` and `c` are multiplied; 1 unless `options.observed`
     """
 
     options: HCTOptions
@@ -118,6 +123,9 @@ class Tree:
     u: list[float] = field(default_factory=lambda: [INFINITY])
     b: list[float] = field(default_factory=lambda: [INFINITY])
     failed: list[bool] = field(default_factory=lambda: [False])
+    low: float = INFINITY
+    high: float = -INFINITY
+    unit: float = 1.0
     # caches, not part of the state: `t+` with the thresholds of all depths; the choice with its two bounds
     _thresholds_at: tuple[int, list[int]] = field(default=(0, []), init=False, repr=False, compare=False)
     _choice: tuple[int, float, float] | None = field(default=None, init=False, repr=False, compare=False)
@@ -142,6 +150,8 @@ class Tree:
         first = True in self.failed and not self.succeeded().any()
         self.count[cell] += 1
         self.total[cell] += value
+        if self.options.observed:
+            self.low, self.high = min(self.low, value), max(self.high, value)
         if first:  # only now the worst mean, the value of the cells that failed, is known
             self._renew(self.options.log_term(power_above(self.t), cap=1.0))
         self._settle(cell)
@@ -171,7 +181,8 @@ class Tree:
         }
         numbers = {name: np.array(getattr(self, name), dtype=np.float64) for name in ("total", "u", "b")}
         failed = np.array(self.failed, dtype=np.bool_)
-        return {"t": np.array(self.t, dtype=np.int64), **integers, **numbers, "failed": failed}
+        scalars = {name: np.array(getattr(self, name)) for name in ("low", "high", "unit")}
+        return {"t": np.array(self.t, dtype=np.int64), **integers, **numbers, "failed": failed, **scalars}
 
     @staticmethod
     def from_arrays(options: HCTOptions, arrays: dict[str, Array | IntArray | BoolArray]) -> Tree:
@@ -235,6 +246,8 @@ class Tree:
 
     def _renew(self, log_term: float) -> None:
         self._choice = None
+        if self.options.observed:
+            self.unit = max(0.0, self.high - self.low)
         worst = self._worst() if True in self.failed else 0.0
         for cell in range(len(self)):
             self._bound(cell, log_term, worst)
@@ -249,7 +262,10 @@ class Tree:
         if n:
             mean = worst if self.failed[cell] else self.total[cell] / n
             bonus = self.options.nu * self.options.rho ** self.depth[cell]
-            self.u[cell] = mean + bonus + math.sqrt(self.options.c**2 * log_term / n)
+            radius = math.sqrt(self.options.c**2 * log_term / n)
+            if self.options.observed:
+                bonus, radius = self.unit * bonus, self.unit * radius
+            self.u[cell] = mean + bonus + radius
 
     def _worst(self) -> float:
         """Return the smallest mean of any cell with a success, 0 if there is none."""
@@ -313,7 +329,7 @@ def pull_many(tree: Tree, num_pulls: int, value: Callable[[int, int], float], no
                 values[cell] = value(tree.depth[cell], tree.index[cell])
             mean_value = values[cell]
             start = done
-            if tree.t == t_plus or tree.first_child[cell] >= 0:
+            if tree.t == t_plus or tree.first_child[cell] >= 0 or options.observed:
                 # bounds are recomputed, or the choice depends on other cells' bounds too: one ordinary step
                 tree.learn(cell, mean_value + draws[done])
                 done += 1

@@ -15,6 +15,7 @@ from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 from fbo_flower.numerics.bandits import partition
 
 FIRST_CELLS = 15  # least number of initial cells: depths 0 to 3 of the binary tree
+FIRST_LOOK = 1 / 3  # largest share of the budget for the initial cells
 LEAST_GAIN = 1e-8  # smallest mean square of the gains, relative to the variance of the cells' means
 TREE_ARRAYS = ("depth", "index", "parent", "first_child", "anchor")
 
@@ -131,10 +132,15 @@ class Cells:
 
 
 def first_cells(options: RacingOptions, budget: int) -> tuple[IntArray, IntArray]:
-    """Return depths and indices `(n,)` of the initial cells: all cells of the first depths."""
+    """Return depths and indices `(n,)` of the initial cells: all cells of the first depths.
+
+    Depths from 2 on are left out if the pulls would exceed `FIRST_LOOK` of the budget.
+    """
     depths, indices, depth, total = [], [], 0, 0
     while total < max(FIRST_CELLS, options.first_share * math.sqrt(budget)) and depth <= options.max_depth:
         count = partition.num_cells(depth, options.dim, options.arity)
+        if depth > 1 and (total + count) * options.first_pulls > FIRST_LOOK * budget:
+            break
         depths.append(np.full(count, depth, dtype=np.int64))
         indices.append(np.arange(count, dtype=np.int64))
         total, depth = total + count, depth + 1

@@ -4,7 +4,7 @@ import pytest
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import partition, racing_cells
 from fbo_flower.numerics.bandits.racing import Gathering
-from fbo_flower.numerics.bandits.racing_cells import Cells, RacingOptions
+from fbo_flower.numerics.bandits.racing_cells import FIRST_CELLS, Cells, RacingOptions, first_cells
 from fbo_flower.numerics.bandits.racing_search import RacingSearch, joint_deviations
 
 
@@ -292,3 +292,14 @@ def test_a_failed_pull_is_missing_in_a_cell_with_a_success_and_the_worst_mean_in
     search.tell(cell, 1, 0.9, 0.0)
     assert search._posterior(0.0)[0][cell] == 0.9
     assert search.left == left - 11
+
+
+def test_the_first_look_takes_at_most_a_third_of_the_budget():
+    for budget in (20, 50, 89, 90, 200, 5000):
+        options = RacingOptions(2)
+        depth, index = first_cells(options, budget)
+        assert len(depth) * options.first_pulls <= budget / 3
+        assert depth.max() >= 1
+        assert len(index) == len(depth)
+    assert len(first_cells(RacingOptions(2), 50)[0]) == 7
+    assert len(first_cells(RacingOptions(2), 90)[0]) == FIRST_CELLS
