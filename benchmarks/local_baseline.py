@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.experiments.ei.curves import best_so_far, run, score
+from fbo_flower.experiments.ei.curves import best_so_far, run_study, score
 from fbo_flower.experiments.ei.problems import PROBLEMS
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.space import Float, Int, SearchSpace
@@ -100,7 +100,7 @@ def main() -> None:
             problem = replace(PROBLEMS[label][1](seed), num_agents=AGENTS)
             key = f"{label}|{seed}"
             begin = time.process_time()
-            study = run(problem, "ei", options, seed, BUDGET)
+            study = run_study(problem, "ei", options, seed, BUDGET)
             kept[f"ei|{key}"] = best_so_far(study, problem, BUDGET)
             seconds = time.process_time() - begin
             if f"gp|{key}" not in kept:

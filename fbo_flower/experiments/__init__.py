@@ -10,6 +10,7 @@ from pathlib import Path
 from fbo_flower.errors import ConfigError
 from fbo_flower.experiments import families, robustness, warm_start
 from fbo_flower.experiments.co_kg import experiment as co_kg
+from fbo_flower.experiments.ei import experiment as ei
 from fbo_flower.experiments.fts import landmine, messages, private, related, synthetic
 from fbo_flower.experiments.pne import experiment as pne
 from fbo_flower.experiments.rfms import experiment as rfms
@@ -44,6 +45,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "families": Experiment(
         "All algorithms on the same problems with the same budget", "10 seconds", families.run
+    ),
+    "fed-ei": Experiment(
+        "Federated expected improvement against the best local optimiser, late joiners", "20 seconds", ei.run
     ),
     "fts-landmine": Experiment(
         "FTS on 29 landmine fields, each in turn the target", "40 seconds", landmine.run

@@ -53,14 +53,15 @@ def best_point(
     candidates = space.snap(np.concatenate([spread, centres, variations(space, centres, rng)]))
     avoid = space.features(seen)
     point, value = _climbed(function, space, candidates, avoid, min_distance)
+    exchanged, best = point, value
     for _ in range(MAX_EXCHANGES):
-        near = neighbours(space, point)
-        if len(near) == 0:
+        near = neighbours(space, exchanged)
+        values = _values(function, space, near, avoid, min_distance)
+        if len(near) == 0 or values.max() <= best:
             break
-        changed, changed_value = _climbed(function, space, near, avoid, min_distance)
-        if changed_value <= value:
-            break
-        point, value = changed, changed_value
+        exchanged, best = near[int(np.argmax(values))], float(values.max())
+    if best > value:
+        point, _ = _climbed(function, space, exchanged[None, :], avoid, min_distance)
     return point[None, :]
 
 
@@ -102,6 +103,18 @@ def neighbours(space: SearchSpace, point: Array) -> Array:
             changed[:, axis] = parameter.centre_of(others)
             found.append(changed)
     return space.snap(np.concatenate(found)) if found else np.empty((0, space.dimension))
+
+
+def _values(
+    function: Differentiable, space: SearchSpace, points: Array, avoid: Array, min_distance: float
+) -> Array:
+    """Return the function at snapped points `(v, D)`, `-inf` at those that are too close to points seen."""
+    if len(points) == 0:
+        return np.empty(0)
+    features = space.features(points)
+    squares = ((features[:, None, :] - avoid[None, :, :]) ** 2).sum(axis=2)
+    close = squares.min(axis=1, initial=np.inf) < min_distance**2
+    return np.asarray(np.where(close, -np.inf, function(features)), dtype=np.float64)
 
 
 def _climbed(

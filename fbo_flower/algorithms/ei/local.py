@@ -14,7 +14,7 @@ ICML 2024.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import AgentState, Array, Query, Task, floats
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.numerics.acquisition.log_ei import LogExpectedImprovement
-from fbo_flower.numerics.optim.functions import Differentiable, Sum
+from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction, Sum
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.transforms import transform
 
@@ -44,7 +44,7 @@ class Guidance:
     """
 
     centres: Array
-    trend: Differentiable | None = None
+    trend: LinearFunction | None = None
     tilt: Differentiable | None = None
 
 
@@ -80,11 +80,22 @@ class LocalEI(EIOptions[State]):
         points, values = agent_state.history.observed()
         return agent_state.space.features(points), transform(values, self.y_transform)
 
-    def step(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> tuple[Query, Array]:
-        """Return the next point and the fitted hyperparameters, as `gp.Hyperparameters.to_array`."""
+    def step(
+        self, task: Task, agent_state: AgentState, rng: np.random.Generator
+    ) -> tuple[Query, Array | None]:
+        """Return the next point and the fitted hyperparameters `theta`, None if there is nothing to fit."""
         guidance = self.guidance(task, agent_state)
         x, y = self.observations(agent_state)
-        residuals = y if guidance.trend is None else y - guidance.trend(x)
+        if not len(y) and guidance.trend is not None and len(guidance.centres):
+            # a late joiner's first point: far from all observations the trend only extrapolates
+            values = guidance.trend(agent_state.space.features(guidance.centres))
+            return Query(guidance.centres[int(np.argmax(values))][None, :]), None
+        trend, residuals = guidance.trend, y
+        if trend is not None:
+            # values are standardised by each agent for itself, so the trend's level is not that of this agent
+            residuals = y - trend(x)
+            level = float(residuals.mean()) if len(y) else 0.0
+            trend, residuals = replace(trend, offset=trend.offset + level), residuals - level
         stored = agent_state.arrays.get("hyperparameters")
         start = None if stored is None else gp.Hyperparameters.from_array(KERNEL, floats(stored))
         hyperparameters = gp.fit(x, residuals, KERNEL, rng, start=start, priors=PRIORS).hyperparameters
@@ -92,7 +103,7 @@ class LocalEI(EIOptions[State]):
         means = posterior.predict(x)[0] + (y - residuals)
         incumbent = int(np.argmax(means)) if len(x) else 0
         best = float(means[incumbent]) if len(x) else 0.0
-        function: Differentiable = LogExpectedImprovement(posterior, best, guidance.trend)
+        function: Differentiable = LogExpectedImprovement(posterior, best, trend)
         if guidance.tilt is not None:
             function = Sum(function, guidance.tilt)
         seen = agent_state.history.points

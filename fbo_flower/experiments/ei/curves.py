@@ -22,7 +22,7 @@ def score(problem: Problem, config: Config, partition: int) -> float | None:
     return problem.score(config, partition) if isinstance(problem, ShiftedFunction) else None
 
 
-def run(problem: Problem, algorithm: str, options: Mapping[str, Any], seed: int, budget: int) -> Study:
+def run_study(problem: Problem, algorithm: str, options: Mapping[str, Any], seed: int, budget: int) -> Study:
     """Run a study in which every agent makes at least `budget` evaluations."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     return simulate(problem, algorithm, None, budget - NUM_INITIAL + 1, seed, "inline", options=options)

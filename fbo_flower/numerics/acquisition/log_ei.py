@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fbo_flower.numerics.acquisition.normal import excess_slopes, log_excess
+from fbo_flower.numerics.acquisition.normal import log_excess, log_excess_and_slopes
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.surrogates import kernels
@@ -72,10 +72,10 @@ class LogExpectedImprovement:
         stddev_gradient = self._slopes(z, slope * projected) / -stddev[:, None]
         stddev_gradient[flat] = 0.0
         u = (mean - self._best) / stddev
-        density, probability = excess_slopes(u)
+        log_h, density, probability = log_excess_and_slopes(u)
         gradient = (density / stddev)[:, None] * stddev_gradient
         gradient += (probability / stddev)[:, None] * mean_gradient
-        return np.asarray(np.log(stddev) + log_excess(u), dtype=np.float64), gradient
+        return np.asarray(np.log(stddev) + log_h, dtype=np.float64), gradient
 
     def _variance(self, cross: Array, projected: Array) -> Array:
         scale = self._h.outputscale

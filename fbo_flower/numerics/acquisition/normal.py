@@ -53,14 +53,15 @@ def log_excess(z: Array) -> Array:
         return np.asarray(np.where(z > 0, np.log(excess(np.maximum(z, 0.0))), left), dtype=np.float64)
 
 
-def excess_slopes(z: Array) -> tuple[Array, Array]:
-    """Return `phi(z) / h(z)` and `Phi(z) / h(z)`, the factors of the gradient of `log h`.
+def log_excess_and_slopes(z: Array) -> tuple[Array, Array, Array]:
+    """Return `log h(z)`, and `phi(z) / h(z)` and `Phi(z) / h(z)`, the factors of its gradient.
 
-    Both stay finite and positive where `phi`, `Phi` and `h` underflow; there they grow like `z^2` and `|z|`.
+    The ratios stay finite and positive where `phi`, `Phi` and `h` underflow. There they grow like `z^2` and
+    `|z|`.
     """
     log_h = log_excess(z)
     density = np.exp(-0.5 * z * z - LOG_SQRT_2PI - log_h)
-    return np.asarray(density, dtype=np.float64), np.exp(log_cdf(z) - log_h)
+    return log_h, np.asarray(density, dtype=np.float64), np.exp(log_cdf(z) - log_h)
 
 
 def mills(z: Array) -> Array:

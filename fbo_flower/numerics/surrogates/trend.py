@@ -11,8 +11,9 @@ The weight `a` of the trend is the mean of a normal posterior for the slope of `
 
     a = (strength a_0 + sum_i m(x_i) y_i) / (strength + sum_i m(x_i)^2),
 
-with prior mean `a_0`. The same formula over all agents' sums gives an `a_0`: how far the trend has held for
-the federation. Where agents have nothing in common it soon is close to 0.
+with `m` minus its mean over the points, since values are standardised by each agent for itself, and with
+prior mean `a_0`. The same formula over all agents' sums gives an `a_0`: how far the trend has held for the
+federation. Where agents have nothing in common it soon is close to 0.
 """
 
 from __future__ import annotations
@@ -76,13 +77,18 @@ def ridge_weights(gram: Array, moment: Array, ridge: float) -> Array:
 
 
 def agreement(m: Array, y: Array) -> Array:
-    """Return `[sum m_i y_i, sum m_i^2]`; these add over observations and agents.
+    """Return `[sum m_i y_i, sum m_i^2]` with the mean of `m` subtracted; these sums add over agents.
+
+    Each agent standardises its own values, so nothing can be said about the level of the trend.
 
     Parameters
     ----------
-    m, y : `(n,)`, trend and standardised values at an agent's points
+    m, y : `(n,)`, trend and standardised values at an agent's points; `n` may be 0
     """
-    return np.array([m @ y, m @ m])
+    if len(m) == 0:
+        return np.zeros(2)
+    centred = m - m.mean()
+    return np.array([centred @ y, centred @ centred])
 
 
 def trend_weight(sums: Array, prior: float, strength: float) -> float:

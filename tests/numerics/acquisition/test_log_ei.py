@@ -5,7 +5,7 @@ from scipy.stats import norm
 
 from fbo_flower.numerics.acquisition.expected_improvement import expected_improvement
 from fbo_flower.numerics.acquisition.log_ei import LogExpectedImprovement
-from fbo_flower.numerics.acquisition.normal import excess_slopes
+from fbo_flower.numerics.acquisition.normal import log_excess_and_slopes
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.rff import draw_features
@@ -72,10 +72,10 @@ def test_without_observations_the_prior_is_improved():
 def test_slopes_of_log_h_are_the_ratios_and_keep_their_asymptotes_in_the_tail():
     z = np.linspace(-5, 8, 50)
     h = norm.pdf(z) + z * norm.cdf(z)
-    density, probability = excess_slopes(z)
+    _, density, probability = log_excess_and_slopes(z)
     np.testing.assert_allclose(density, norm.pdf(z) / h, rtol=1e-6)
     np.testing.assert_allclose(probability, norm.cdf(z) / h, rtol=1e-6)
     far = np.array([-1e4, -1e3, -100.0])
-    density, probability = excess_slopes(far)
+    _, density, probability = log_excess_and_slopes(far)
     np.testing.assert_allclose(density, far**2 + 3, rtol=1e-3)
     np.testing.assert_allclose(probability, -far, rtol=1e-3)

@@ -39,7 +39,8 @@ def test_without_observations_the_trend_is_zero():
 
 
 def test_weight_of_the_trend_is_the_posterior_mean_of_a_slope():
-    m, y, prior, strength = RNG.standard_normal(9), RNG.standard_normal(9) + 1.0, 0.4, 1.5
+    m, y, prior, strength = RNG.standard_normal(9), RNG.standard_normal(9), 0.4, 1.5
+    m -= m.mean()
     slopes = np.linspace(-20, 20, 400_001)
     log_density = -0.5 * strength * (slopes - prior) ** 2
     log_density -= 0.5 * ((y[:, None] - slopes * m[:, None]) ** 2).sum(axis=0)
