@@ -93,7 +93,7 @@ def test_a_new_app_says_in_its_ledger_that_the_operator_chose(
     assert run(["ledger", own[1]["journal"]]) == 0
     ledger = capsys.readouterr().out
     assert "trials (chosen by: operator)" in ledger
-    assert ledger.count("      chosen by: operator") == 4
+    assert ledger.count("      chosen by: operator") == 5  # points, values, times, failures, incumbent
 
 
 def test_a_new_app_tunes_on_the_csv_file_of_each_node(app: Path, tmp_path: Path) -> None:

@@ -99,7 +99,9 @@ class FTS(FTSOptions):
                 # Alg. 1, lines 2-3 and 6
                 content = once_per_trial(sent, agent, trial, partial(selector.advise, agent, iteration, own))
                 arrays.update(content)
-            if messages_used and is_due(self, agent, state.answered, server_round):
+            # a surrogate of fewer values is little but its prior: the message would mislead the others
+            begins = advised and trial + num_trials < self.num_initial
+            if messages_used and not begins and is_due(self, agent, state.answered, server_round):
                 values["message"] = True
                 if state.features is None:
                     arrays["lengthscales"] = np.array(LENGTHSCALE_GRID)

@@ -74,9 +74,16 @@ def test_the_agent_follows_the_advice_in_its_first_trial():
         return Outcome(query.points, np.array([1.0]), np.array([first]))
 
     state = AgentState(SQUARE, History.empty(2))
-    result = run_task(algorithm, task, state, evaluate, lambda *keys: generator(3, *keys))
+    run_task(algorithm, task, state, evaluate, lambda *keys: generator(3, *keys))
     np.testing.assert_array_equal(evaluated, [task.arrays["point"][None, :]])
-    assert "weights" in result.report.arrays, "it sends its own message at once"
+
+
+def test_an_agent_sends_no_message_before_its_initial_design_is_complete():
+    # a surrogate of one value is little but its prior
+    run = Run.begin(FTS(advice="portfolio", **ADVISED), num_agents=4, late=("3",))
+    run.steps(3, present=["0", "1", "2"]).steps(5)
+    numbers = [(e.task.end, "weights" in e.report.arrays) for e in run.exchanges if e.agent == "3"]
+    assert numbers == [(1, False), (2, False), (3, True), (4, True), (5, True)]
 
 
 def test_the_mean_message_is_the_mean_of_the_standardised_messages():
