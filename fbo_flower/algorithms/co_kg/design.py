@@ -20,6 +20,7 @@ from fbo_flower.algorithms.records import Array, natural_key
 
 Options = CoKGOptions[CoKGState]
 ENOUGH = 1.0  # log Bayes factor from which observations are pooled
+SMALL = 1e-6  # beta_t with the pooled posterior: decides between designs that it values alike
 AGAINST = -3.0  # log Bayes factor below which agents do not collaborate: 1 to 20
 
 
@@ -42,7 +43,7 @@ def next_points(
     noise = setting.hyperparameters.noise_variance
     beta = options.weight(server_round - state.settled + 1)  # beta_t of Eq. 6
     if options.central == "auto" and pools(options, state):
-        beta = 0.0  # the pooled posterior knows all that the agents know
+        beta = min(beta, SMALL)  # the pooled posterior knows all that the agents know
     if beta > 0.0:
         own = centre.own_gains(options, frame, [known[a] for a in agents], noise, rng)
     else:

@@ -51,7 +51,8 @@ class CoKGOptions(Algorithm[State]):
         "auto" (recommended, with `refit = "doubling"`): begins with the barycenter; the product while the
         observations speak for one objective of all agents, no central model while they speak against it
     beta : `beta_t` of Eq. 6, weight of the agents' own acquisition in iteration `t`: "log": `log(2 t + 1)`;
-        "constant": 1; "exp": `exp(-t / 2)`; or a number. With `central = "auto"` 0 while the product is used
+        "constant": 1; "exp": `exp(-t / 2)`; or a number. With `central = "auto"` at most
+        1e-6 while the product is used
     mesh : points per axis of a uniform mesh as the point set, on which models are compared and points are
         chosen; None: `num_points` decides
     num_points : size of the point set: a mesh for one or two parameters, Sobol points for more
