@@ -59,7 +59,7 @@ def test_the_small_version_writes_its_tables(tmp_path):
     assert "at 3" in text
     best = load_job(tmp_path, "Branin-fed-ei-100")["best"]
     assert best.shape == (4, 6)
-    assert "| Branin | +0.000 ± 0.000 |" in text  # the same starting points
+    assert "| Branin | 2 | +0.000 ± 0.000 |" in text  # the same starting points
 
 
 def test_late_joiners_have_one_row_each_and_begin_alone_if_nobody_holds_anything():

@@ -29,6 +29,7 @@ SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 OTHER_OPTIONS = {
     "pf-pne": [{"variant": "racing"}, {"deterministic": True}],
     "co-kg": [{"framework": "data-communication"}, {"central": "product"}],
+    "fed-ei": [{"secure_sums": 0}],
 }
 
 

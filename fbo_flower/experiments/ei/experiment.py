@@ -104,7 +104,9 @@ def report(
     lines = [f"Seeds {seeds[0]} to {seeds[-1]}."]
     for variant in list(VARIANTS)[1:]:
         lines += ["", f"## {variant} minus ei", ""]
-        lines += _head(["problem", *(f"at {at}" for at in checkpoints), f"agents worse at {checkpoints[-1]}"])
+        lines += _head(
+            ["problem", "seeds", *(f"at {at}" for at in checkpoints), f"agents worse at {checkpoints[-1]}"]
+        )
         for label in labels:
             both = [
                 _pair(directory, label, variant, seed) for seed in _finished(directory, label, variant, seeds)
@@ -112,11 +114,16 @@ def report(
             if both:
                 difference = np.array([f.mean(axis=0) - e.mean(axis=0) for f, e in both])
                 worse = np.mean([(f - e)[:, checkpoints[-1] - 1] < -1e-9 for f, e in both])
-                row = [label, *(_shown(difference[:, at - 1]) for at in checkpoints), f"{100 * worse:.0f} %"]
+                row = [
+                    label,
+                    str(len(both)),
+                    *(_shown(difference[:, at - 1]) for at in checkpoints),
+                    f"{100 * worse:.0f} %",
+                ]
                 lines.append("| " + " | ".join(row) + " |")
     at = [n for n in LATE_CHECKPOINTS if n <= budget // 2]
     lines += ["", "## Late joiners: fed-ei minus ei", ""]
-    lines += _head(["problem", *(f"at {n}" for n in at), "fed-ei at 2", f"ei at {at[-1]}"])
+    lines += _head(["problem", "seeds", *(f"at {n}" for n in at), "fed-ei at 2", f"ei at {at[-1]}"])
     for label in late:
         found = [
             load_job(directory, f"late-{label}-{s}")
@@ -124,7 +131,7 @@ def report(
             if has_result(directory, f"late-{label}-{s}")
         ]
         fed, alone = (np.array([f[name].mean(axis=0) for f in found]) for name in ("fed-ei", "ei"))
-        row = [label, *(_shown((fed - alone)[:, n - 1]) for n in at)]
+        row = [label, str(len(found)), *(_shown((fed - alone)[:, n - 1]) for n in at)]
         row += [f"{fed[:, 1].mean():.3f}", f"{alone[:, at[-1] - 1].mean():.3f}"]
         lines.append("| " + " | ".join(row) + " |")
     path = directory / "results.md"
