@@ -11,7 +11,7 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import roles
+from fbo_flower.algorithms.capabilities import roles, unwrapped
 from fbo_flower.algorithms.disclosure import SIMULATION
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
@@ -24,7 +24,7 @@ from fbo_flower.simulation.problems import Problem, SitesProblem
 
 def check_initial(algorithm: Algorithm[Any]) -> None:
     """Raise ConfigError if an algorithm cannot begin with known configurations, because it chooses cells."""
-    if "num_initial" not in algorithm.option_defaults():
+    if "num_initial" not in unwrapped(algorithm).option_defaults():
         raise ConfigError(
             "initial: expected an algorithm with an initial design, such as fts or ts, got "
             f"{algorithm.name}, which evaluates only points of its own; name another algorithm"

@@ -5,14 +5,14 @@ import pytest
 from contract import SQUARE, Run, hills
 
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.recommended import RECOMMENDED_OPTIONS
+from fbo_flower.algorithms.recommended import FTS_OPTIONS
 
 SMALL = {"num_candidates": 64, "num_path_features": 32}
 ALGORITHMS = {
     "ts": ("ts", {}),
     "fts": ("fts", {"schedule": 0.5}),
     "fts mixture": ("fts", {"advice": "mixture"}),
-    "fts recommended": ("fts", RECOMMENDED_OPTIONS),
+    "fts recommended": ("fts", FTS_OPTIONS),
     "dp-fts": ("dp-fts", {"schedule": 0.5}),
     "rgpe": ("rgpe", {"num_features": 30}),
     "taf": ("taf", {"num_features": 30}),

@@ -208,7 +208,7 @@ def test_ray_gives_the_same_trials_and_names_what_cannot_be_pickled() -> None:
             "problem: expected either a problem or an objective with its space, got both",
         ),
         ({"options": ["num_initial"]}, 'options: expected a dict such as {"num_initial": 5}, got a list'),
-        ({"options": {"advise": "single"}}, "options: fts has no option 'advise'; did you mean advice?"),
+        ({"options": {"tilted": 1}}, "options: fed-ei has no option 'tilted'; did you mean tilt?"),
         ({"algorithm": gain}, "algorithm: expected a name such as 'fts', got a function"),
         ({"engine": "rey"}, "did you mean ray?"),
         ({"prior": "ts"}, "prior: expected PriorKnowledge(...), got the text 'ts'"),

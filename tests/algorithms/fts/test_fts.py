@@ -9,7 +9,7 @@ from scipy import stats
 from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling
 from fbo_flower.algorithms.fts.fts import LENGTHSCALE_GRID
 from fbo_flower.algorithms.fts.schedules import own_probability
-from fbo_flower.algorithms.recommended import RECOMMENDED_OPTIONS
+from fbo_flower.algorithms.recommended import FTS_OPTIONS
 from fbo_flower.algorithms.records import (
     AgentState,
     Federation,
@@ -44,7 +44,7 @@ VARIANTS = {
     "learned": {"preferences": "learned", "schedule": 0.25},
     "advised": {"initial_design": "advised", "lengthscale": "dimension", "y_transform": "winsorise"},
     "advised-mixture": {"advice": "mixture", "initial_design": "advised", "communication": "once"},
-    "recommended": RECOMMENDED_OPTIONS,
+    "recommended": FTS_OPTIONS,
 }
 
 
