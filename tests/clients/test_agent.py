@@ -236,7 +236,7 @@ def test_operators_word_comes_before_the_apps(operator, app):
 
 
 def test_unknown_disclosure_is_a_config_error():
-    with pytest.raises(ConfigError, match="none, incumbent, trials"):
+    with pytest.raises(ConfigError, match="none, point, incumbent, trials"):
         agent(disclose="everything")
     with pytest.raises(ConfigError, match="disclose"):
         agent(context=node(disclose="Trials"))

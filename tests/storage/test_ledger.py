@@ -27,7 +27,7 @@ from fbo_flower.strategies import FTS
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 OTHER_OPTIONS = {
-    "pf-pne": [{"variant": "racing"}, {"deterministic": True}],
+    "pf-pne": [{"variant": "racing"}, {"deterministic": True}, {"variant": "gp"}],
     "co-kg": [{"framework": "data-communication"}, {"central": "product"}],
     "fed-ei": [{"secure_sums": 0}],
 }

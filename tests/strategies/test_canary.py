@@ -56,7 +56,7 @@ CASES = {
     "fn-ucb": ({"budget": 12}, None),
 }
 # a mean over a single pull of a cell or an arm is that pull's value: the paper's algorithm sends it
-SENDS_SINGLE_VALUES = {"pf-pne", "pf-pne racing", "fed-pne", "fn-ucb"}
+SENDS_SINGLE_VALUES = {"pf-pne", "fed-pne", "fn-ucb"}
 
 
 class Recording(InProcessGrid):

@@ -24,6 +24,8 @@ _MEANINGS = {
     "counts": Meaning("how often every cell was evaluated", "the observations in these cells", POINTS),
     "owed": OWED,
     "evaluations": EVALUATIONS,
+}  # fmt: skip
+_OF_GP = {  # of `variant = "gp"`
     "exchange": Meaning("which exchange the report belongs to", THE_COUNT),
     "moments": Meaning("number, mean and standard deviation of its values", ALL_OBSERVATIONS, VALUES),
     "likelihoods": Meaning("how well each of 20 settings of a model explains its values", ALL_OBSERVATIONS),
@@ -43,7 +45,7 @@ RECORDS = (
         '`variant = "racing"` chooses by upper bound, without parameters; "gp" is for small budgets',
         server_sends=_SERVER_SENDS,
         agent_sends=f"{_AGENT_SENDS}; in stage 2 only how many trials were done",
-        meanings=_MEANINGS,
+        meanings=_MEANINGS | _OF_GP,
         inference="In stage 1 the mean of every cell that the server named: the centre of the cell is the "
         "point, and the mean of a single evaluation is the value there. In stage 2 nothing. "
         'With `variant = "gp"` sums over all observations, which determine them while they are few.',
