@@ -19,6 +19,7 @@ from fbo_flower.experiments.co_kg.runs import differences
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.jobs import load_job, open_directory
 
+pytestmark = pytest.mark.xdist_group("co-kg experiment")  # one process computes the directory
 SMALL = replace(cokg_cells.QUICK, num_rounds=2, num_network_rounds=1)
 
 

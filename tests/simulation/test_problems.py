@@ -97,6 +97,7 @@ def elsewhere() -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", ALL)
+@pytest.mark.xdist_group("elsewhere")  # one process starts the new one
 def test_a_problem_gives_the_same_value_in_a_new_process(name: str, elsewhere: dict[str, float]) -> None:
     problem = five_agents(name)
     assert elsewhere[name] == problem(some_config(problem), context(3))
