@@ -12,6 +12,7 @@ from fbo_flower.experiments import families, robustness, warm_start
 from fbo_flower.experiments.co_kg import experiment as co_kg
 from fbo_flower.experiments.ei import experiment as ei
 from fbo_flower.experiments.fts import landmine, messages, private, related, synthetic
+from fbo_flower.experiments.pne import budgets
 from fbo_flower.experiments.pne import experiment as pne
 from fbo_flower.experiments.rfms import experiment as rfms
 
@@ -65,6 +66,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "pne": Experiment(
         "PF-PNE, its racing variant and six comparators: cumulative regret", "50 seconds", pne.run
+    ),
+    "pne-budgets": Experiment(
+        "Bandits with 50 to 5000 pulls beside GP-UCB, random search and halving", "20 seconds", budgets.run
     ),
     "rfms": Experiment(
         "RFMS: all methods on tabulated sites, their volumes and shipped models", "20 seconds", rfms.run

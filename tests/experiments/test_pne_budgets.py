@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fbo_flower.experiments.pne import gp_reference, small_budgets
+from fbo_flower.experiments.pne import budgets, gp_reference
 from fbo_flower.experiments.pne.client import Shifted
 from fbo_flower.experiments.pne.functions import CLASSICS
 from fbo_flower.simulation import make_problem, simulate
@@ -37,7 +37,7 @@ def test_no_point_is_better_than_the_optimum_and_values_are_in_the_unit_interval
 @pytest.mark.parametrize("budget", [1, 7, 40])
 def test_comparators_spend_exactly_their_budget(name, budget):
     surface = Shifted(CLASSICS["branin"](2, 1))
-    run = small_budgets.drivers(budget)[name](surface, budget, 5)
+    run = budgets.drivers(budget)[name](surface, budget, 5)
     assert run.pulls_per_depth.sum() == 2 * budget
     assert (run.simple >= -1e-9).all()
     assert (run.final >= run.simple.min() * 0).all()
@@ -52,8 +52,11 @@ def test_with_one_objective_and_few_pulls_agents_together_are_ahead_of_each_alon
 
 
 def test_the_report_has_a_table_per_budget(tmp_path, monkeypatch):
-    monkeypatch.setattr(small_budgets, "FUNCTIONS", ("branin",))
-    small_budgets.main("3", "2", str(tmp_path / "small"))
-    text = (tmp_path / "small" / "results.md").read_text()
-    assert "## T = 3: Cumulative regret per pull" in text
-    assert "| branin |" in text
+    monkeypatch.setattr(budgets, "FUNCTIONS", ("branin",))
+    heard = []
+    (file,) = budgets.run(tmp_path / "small", True, 1, lambda *heard_now: heard.append(heard_now))
+    text = file.read_text()
+    assert "## T = 10: Cumulative regret per pull" in text
+    assert "| function | racing | hct |" in text, "a process is too slow for 300 pulls"
+    assert text.count("| branin |") == 4
+    assert heard[-1] == ("300 pulls", 2, 2)

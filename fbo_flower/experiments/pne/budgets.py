@@ -1,14 +1,13 @@
-"""Small budgets: the variants of PF-PNE beside local GP-UCB, random search and Sobol halving.
-
-    python -m fbo_flower.experiments.pne.small_budgets 50,200 12 runs/small
+"""Small and large budgets: the variants of PF-PNE beside local GP-UCB, random search and Sobol halving.
 
 Each function, budget and seed is one job, whose result is stored; the tables are of all stored jobs.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +15,43 @@ import numpy as np
 from fbo_flower.experiments.pne import gp_reference, reference
 from fbo_flower.experiments.pne.client import BanditRun, Shifted
 from fbo_flower.experiments.pne.functions import CLASSICS
-from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.jobs import Arrays, Job, has_result, load_job, open_directory, run_jobs
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.simulation.problems.xarmed import XArmed
+from fbo_flower.storage.files import atomic_file
 
 FUNCTIONS = ("garland", "double-sine", "himmelblau", "ackley", *CLASSICS)
+BUDGETS = (50, 200, 1000, 5000)
 FIRST_SEED = 300
+NUM_SEEDS = 12
 GP_BUDGET = 250  # larger budgets are left to the others: a pull of `gp` costs milliseconds
 Driver = Callable[..., BanditRun]
+
+
+def run(
+    directory: str | os.PathLike[str],
+    quick: bool,
+    num_workers: int,
+    on_job: Callable[[str, int, int], None],
+) -> list[Path]:
+    """Run the jobs without a result, write `results.md` after every budget, and return this file.
+
+    Parameters
+    ----------
+    quick : True: 10 and 300 pulls, 2 seeds
+    """
+    budgets, num_seeds = ((10, 300), 2) if quick else (BUDGETS, NUM_SEEDS)
+    path = open_directory(directory, {"experiment": "pne-budgets"})
+    for place, budget in enumerate(budgets, 1):
+        jobs = [
+            Job(f"{name}-{budget}-{seed}", job, {"function": name, "budget": budget, "seed": seed})
+            for seed in _seeds(num_seeds)
+            for name in FUNCTIONS
+        ]
+        run_jobs(jobs, path, num_workers, partial(on_job, f"{budget} pulls"))
+        with atomic_file(path / "results.md") as stream:
+            stream.write(report(path, budgets[:place], num_seeds).encode())
+    return [path / "results.md"]
 
 
 def drivers(budget: int) -> Mapping[str, Driver]:
@@ -55,7 +82,7 @@ def job(function: str, budget: int, seed: int) -> Arrays:
     return found
 
 
-def report(directory: Path, budgets: list[int], num_seeds: int) -> str:
+def report(directory: Path, budgets: Sequence[int], num_seeds: int) -> str:
     """Return Markdown tables of the jobs that have a result."""
     text = []
     for budget in budgets:
@@ -80,22 +107,3 @@ def report(directory: Path, budgets: list[int], num_seeds: int) -> str:
 
 def _seeds(count: int) -> range:
     return range(FIRST_SEED, FIRST_SEED + count)
-
-
-def main(budgets: str, num_seeds: str, directory: str) -> None:
-    """Run the jobs that have no result yet, and write `results.md`."""
-    sizes, count = [int(b) for b in budgets.split(",")], int(num_seeds)
-    path = open_directory(directory, {"experiment": "small-budgets"})
-    jobs = [
-        Job(f"{f}-{b}-{s}", job, {"function": f, "budget": b, "seed": s})
-        for b in sizes
-        for s in _seeds(count)
-        for f in FUNCTIONS
-    ]
-    run_jobs(jobs, path, 1, lambda done, total: print(done, total, flush=True))
-    (path / "results.md").write_text(report(path, sizes, count))
-
-
-if __name__ == "__main__":
-    with single_thread():
-        main(*sys.argv[1:])
