@@ -39,6 +39,9 @@ CASES = {
         {"method": "rand_mo", "num_trials": 3, "num_initial": 3},
         None,
     ),
+    "ei": ("himmelblau", {}, {"num_candidates": 32}, 3),
+    "fed-ei": ("himmelblau", {}, {"num_candidates": 32, "num_features": 12, "secure_sums": 0}, 4),
+    "fed-ei secure": ("himmelblau", {}, {"num_candidates": 32, "num_features": 12}, 4),
 }
 
 
