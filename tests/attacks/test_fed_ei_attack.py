@@ -1,4 +1,4 @@
-"""What fed-ei gives away, as its record and its page say. Whoever changes one, change the text."""
+"""What fed-ei gives away. Its record and docs/papers/fed_ei.md say the same: change them together."""
 
 from __future__ import annotations
 

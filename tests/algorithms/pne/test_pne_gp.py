@@ -1,4 +1,4 @@
-"""The Gaussian-process variant of PF-PNE: exchanges, whoever drops out, and what its agents report."""
+"""The Gaussian-process variant of PF-PNE: exchanges, agents that drop out, and what agents report."""
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ def test_an_agent_receives_the_sums_of_the_others_only():
 @pytest.mark.parametrize(
     ("kind", "rounds"), [("silent", [2]), ("raising", [1, 2]), ("down", [3, 4, 5]), ("down", [6, 7])]
 )
-def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(kind, rounds):
+def test_an_agent_that_drops_out_and_comes_back_does_not_stop_the_others(kind, rounds):
     app = client_app(hill, SQUARE, seed=2, disclose="trials")
     strategy = strategies.PFPNE(num_agents=4, seed=2, budget=24, round_timeout=0.2, **GP)
     study = strategy.start(InProcessGrid(app, 4, faults={3: Fault(kind, rounds=rounds)}), 60)
