@@ -20,57 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.experiments.ei.curves import best_so_far, run_study, score
+from fbo_flower.experiments.ei.curves import best_so_far, run_study
 from fbo_flower.experiments.ei.problems import PROBLEMS
-from fbo_flower.simulation.problems import Problem
-from fbo_flower.space import Float, Int, SearchSpace
+from fbo_flower.experiments.optuna_peers import scores
 from fbo_flower.study.study import Study
 
 BUDGET, AGENTS, CHECKPOINTS = 20, 3, (5, 10, 20)
-
-
-class Context:
-    """The second argument of an objective."""
-
-    def __init__(self, partition: int) -> None:
-        self.partition, self.rng = partition, np.random.default_rng(0)
-
-
-def suggested(space: SearchSpace, trial: Any) -> dict[str, Any]:
-    """Return the configuration that an Optuna trial suggests; a condition's parents come before it."""
-    config: dict[str, Any] = {}
-    for name, p in space.parameters.items():
-        if any(config.get(parent) not in allowed for parent, allowed in p.conditions.items()):
-            continue
-        if isinstance(p, Float):
-            config[name] = trial.suggest_float(name, p.low, p.high, log=p.log)
-        elif isinstance(p, Int):
-            config[name] = trial.suggest_int(name, p.low, p.high, log=p.log)
-        else:
-            config[name] = trial.suggest_categorical(name, list(p.choices))
-    return config
-
-
-def gp_sampler(problem: Problem, agent: int, starts: list[Mapping[str, Any]], seed: int) -> np.ndarray:
-    """Return the best scores so far `(BUDGET,)` of one agent with GPSampler."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler = optuna.samplers.GPSampler(seed=seed, n_startup_trials=len(starts), deterministic_objective=True)
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    for config in starts:
-        study.enqueue_trial(dict(config))
-    scores = []
-
-    def objective(trial: Any) -> float:
-        config = suggested(problem.space, trial)
-        value = float(problem(config, Context(agent)))
-        known = score(problem, config, agent)
-        scores.append(value if known is None else known)
-        return value
-
-    study.optimize(objective, n_trials=BUDGET)
-    return np.maximum.accumulate(scores)
 
 
 def starting_points(study: Study, agent: int) -> list[Mapping[str, Any]]:
@@ -104,8 +59,11 @@ def main() -> None:
             kept[f"ei|{key}"] = best_so_far(study, problem, BUDGET)
             seconds = time.process_time() - begin
             if f"gp|{key}" not in kept:
-                rows = [gp_sampler(problem, a, starting_points(study, a), seed) for a in range(AGENTS)]
-                kept[f"gp|{key}"] = np.array(rows)
+                rows = [
+                    scores(problem, a, starting_points(study, a), "gpsampler", seed, BUDGET)
+                    for a in range(AGENTS)
+                ]
+                kept[f"gp|{key}"] = np.maximum.accumulate(rows, axis=1)
             np.savez(arguments.file, **kept)
             print(seed, label, f"{seconds:.1f} s", f"{time.process_time() - begin:.1f} s", flush=True)
     for label in PROBLEMS:

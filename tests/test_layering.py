@@ -39,7 +39,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     ),
     "experiments": (
         "errors space numerics algorithms storage study reports strategies clients simulation attacks",
-        "numpy flwr sklearn matplotlib",
+        "numpy flwr sklearn matplotlib optuna",
     ),
     "cli": (
         "__init__ errors algorithms storage study reports strategies clients simulation attacks experiments",
@@ -67,6 +67,7 @@ LATE = {
     "skops",
     "scipy.stats",
     "ConfigSpace",
+    "optuna",
 }
 
 

@@ -1,8 +1,8 @@
-"""Write the tables and the picture of `families`."""
+"""Write the tables and the pictures of `families`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,15 @@ import numpy as np
 
 from fbo_flower.algorithms import PlotStyle
 from fbo_flower.experiments import compare
+from fbo_flower.experiments.panels import panels as grid
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.reports.styles import algorithm_style
 from fbo_flower.simulation.jobs import has_result, load_job
 from fbo_flower.storage.files import atomic_file
 
-REFERENCE = "ts"
+REFERENCE = "ei"  # the best optimiser of ours that an agent can run alone
+CHECKPOINTS = (3, 5, 10, 20, 50)
 # what the server knows at the end, apart from the numbers of trials and of failures
 LEARNS = {
     "random": "nothing",
@@ -33,13 +35,20 @@ LEARNS = {
     "fed-pne": "cells and their means",
     "local-pne": "nothing",
     "hct": "nothing",
+    "ei": "nothing",
+    "fed-ei": "with consent, every agent's best point; from totals, all points but not whose they are",
+    "tpe": "nothing",
+    "gpsampler": "nothing",
     "rfms": "configurations, models, one loss per model and site",
 }
 # no two lines of a panel look alike, also where bands hide the dashes
 _VARIANTS = {
     "fts portfolio": PlotStyle("#56B4E9", "--"),
     "co-kg product": PlotStyle("#E69F00", "-."),
-    "no collaboration": PlotStyle("#8a8a8a", "--"),
+    "no collaboration": PlotStyle("#B0B0B0", "--"),
+    "ts": PlotStyle("#4D4D4D", ":"),
+    "fed-ei": PlotStyle("#000000", "-"),
+    "tpe": PlotStyle("#8C564B", "-."),
     "pf-pne racing": PlotStyle("#D55E00", "--"),
 }
 _COLUMNS = ("algorithms with a surrogate", "random search and bandits")
@@ -57,27 +66,39 @@ def job_name(problem: str, label: str, seed: int) -> str:
     return f"{problem}-{label.replace(' ', '_')}-{seed}"
 
 
-def report(
-    directory: Path, problems: Sequence[str], labels: Sequence[str], num_seeds: int, budget: int
-) -> list[Path]:
-    """Write `results.md` and `families.png` from the jobs of the finished seeds."""
-    checkpoints = [t for t in (5, 10, 20, 50) if t <= budget]
+def report(directory: Path, problems: Mapping[str, Sequence[str]], num_seeds: int, budget: int) -> list[Path]:
+    """Write `results.md` and the pictures from the jobs of the finished seeds.
+
+    Parameters
+    ----------
+    problems : problem -> labels of its algorithms
+    """
     text = [
         f"{budget} evaluations per agent, {num_seeds} seeds; means over agents, s.e. over seeds, differences "
         "paired by seed. Values without noise, larger is better.\n"
     ]
     panels: dict[str, dict[str, Array]] = {}
-    for problem in problems:
+    for problem, labels in problems.items():
         found = {label: stack(directory, problem, label, num_seeds, "best") for label in labels}
-        panels[problem] = {label: found[label].mean(axis=1) for label in labels}  # (seeds, budget)
+        if all(has_result(directory, job_name(problem, "tpe", seed)) for seed in range(num_seeds)):
+            found["tpe"] = stack(directory, problem, "tpe", num_seeds, "best")
+        panels[problem] = {label: best.mean(axis=1) for label, best in found.items()}  # (seeds, budget)
         optimum = stack(directory, problem, REFERENCE, num_seeds, "optimum").mean()
-        text.append(f"## {problem}, {found[REFERENCE].shape[1]} agents, mean of the optima {optimum:.4f}\n")
-        text.append(_table(directory, problem, panels[problem], num_seeds, checkpoints))
-    results, picture = directory / "results.md", directory / "families.png"
+        known = f", mean of the optima {optimum:.4f}" if np.isfinite(optimum) else ""
+        text.append(f"## {problem}, {found[REFERENCE].shape[1]} agents{known}\n")
+        text.append(_differences(directory, problem, found, num_seeds, budget))
+        text.append(_costs(directory, problem, list(found), num_seeds))
+    results, picture, broad = (directory / n for n in ("results.md", "families.png", "families-broad.png"))
     with atomic_file(results, text=True) as stream:
         stream.write("\n".join(text))
-    draw(panels, picture)
-    return [results, picture]
+    few = {problem: panel for problem, panel in panels.items() if "hct" in panel}
+    rest = {problem: panel for problem, panel in panels.items() if problem not in few}
+    files = [results]
+    for file, drawn, function in ((picture, few, draw), (broad, rest, draw_broad)):
+        if drawn:
+            function(drawn, file)
+            files.append(file)
+    return files
 
 
 def stack(directory: Path, problem: str, label: str, num_seeds: int, key: str) -> Array:
@@ -85,49 +106,66 @@ def stack(directory: Path, problem: str, label: str, num_seeds: int, key: str) -
     return np.stack([load_job(directory, job_name(problem, label, s))[key] for s in range(num_seeds)])
 
 
-def _table(
-    directory: Path, problem: str, panel: dict[str, Array], num_seeds: int, checkpoints: Sequence[int]
+def _differences(
+    directory: Path, problem: str, found: Mapping[str, Array], num_seeds: int, budget: int
 ) -> str:
+    """Return the table of values and of differences to `REFERENCE`.
+
+    Parameters
+    ----------
+    found : label -> best values so far, `(seeds, agents, budget)`
+    """
+    checkpoints = [t for t in CHECKPOINTS if t <= budget]
     last = checkpoints[-1]
-    level = panel[REFERENCE][:, last - 1].mean()
-    by_chance = panel["random"][:, last - 1].mean()
-    head = ["algorithm", *(f"best at {t}" for t in checkpoints), f"minus {REFERENCE} at {checkpoints[1]}"]
-    head += [f"minus {REFERENCE} at {last}", "mean of all evaluations", "evaluations to random's level"]
-    head += [f"to {REFERENCE}'s level", "floats down, up per agent", "kB down, up per agent", "CPU s"]
-    head += ["the server learns"]
+    by_chance = found["random"].mean(axis=(0, 1))[last - 1]
+    head = ["algorithm", f"best at {last}", *(f"minus {REFERENCE} at {t}" for t in checkpoints)]
+    head += [f"agents worse than with {REFERENCE} at {last}", "evaluations to random's level"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for label, curves in panel.items():
-        values = stack(directory, problem, label, num_seeds, "values").mean(axis=(1, 2))
-        row = [label, *(f"{curves[:, t - 1].mean():.4f}" for t in checkpoints)]
-        for t in (checkpoints[1], last):
-            paired = compare.clustered((curves - panel[REFERENCE])[None, :, t - 1])
-            row.append("-" if label == REFERENCE else str(paired))
-        row += [f"{values.mean():.4f}", _reached(curves, by_chance), _reached(curves, level)]
-        lines.append("| " + " | ".join([*row, *_costs(directory, problem, label, num_seeds)]) + " |")
+    for label, best in found.items():
+        gains = best - found[REFERENCE]
+        row = [label, f"{best[:, :, last - 1].mean():.4f}"]
+        if label == REFERENCE:
+            row += ["-"] * (len(checkpoints) + 1)
+        else:
+            row += [_paired(gains[:, :, t - 1]) for t in checkpoints]
+            row += [f"{100 * (gains[:, :, last - 1] < 0).mean():.0f} %"]
+        lines.append("| " + " | ".join([*row, _reached(best.mean(axis=1), by_chance)]) + " |")
+    if all(has_result(directory, job_name(problem, "gpsampler", seed)) for seed in range(num_seeds)):
+        slow = stack(directory, problem, "gpsampler", num_seeds, "best")
+        gains = slow - found[REFERENCE][:, : slow.shape[1], : slow.shape[2]]
+        row = [f"gpsampler, {slow.shape[1]} agents", "-"]
+        row += [_paired(gains[:, :, t - 1]) if t <= slow.shape[2] else "-" for t in checkpoints]
+        lines.append("| " + " | ".join([*row, "-", "-"]) + " |")
     if has_result(directory, job_name(problem, "rfms", 0)):
-        shipped = stack(directory, problem, "rfms", num_seeds, "best")[:, :, 0].mean(axis=1)
-        paired = compare.clustered((shipped - panel[REFERENCE][:, last - 1])[None, :])
-        row = [
-            "rfms, shipped model",
-            *["-"] * (len(checkpoints) - 1),
-            f"{shipped.mean():.4f}",
-            "-",
-            str(paired),
-        ]
-        row += ["-", "-", "-", *_costs(directory, problem, "rfms", num_seeds)]
+        shipped = stack(directory, problem, "rfms", num_seeds, "best")[:, :, 0]
+        row = ["rfms, shipped model", f"{shipped.mean():.4f}", *["-"] * (len(checkpoints) - 1)]
+        row += [_paired(shipped - found[REFERENCE][:, :, last - 1]), "-", "-"]
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _costs(directory: Path, problem: str, label: str, num_seeds: int) -> list[str]:
-    costs = stack(directory, problem, label, num_seeds, "costs")
-    down, up, bytes_down, bytes_up = costs[:, :4].mean(axis=0)
-    return [
-        f"{down:,.0f}, {up:,.0f}",
-        f"{bytes_down / 1000:,.0f}, {bytes_up / 1000:,.0f}",
-        f"{np.median(costs[:, 4]):.1f}",
-        LEARNS[label],
+def _paired(differences: Array) -> str:
+    """Return the mean of differences `(seeds, agents)`, with the standard error over seeds."""
+    return str(compare.clustered(differences.mean(axis=1)[None, :]))
+
+
+def _costs(directory: Path, problem: str, labels: Sequence[str], num_seeds: int) -> str:
+    """Return the table of what was sent, what it took and what the server learns."""
+    lines = [
+        "| algorithm | floats down, up per agent | kB down, up per agent | CPU s | the server learns |",
+        "|---|---|---|---|---|",
     ]
+    slower = [
+        label
+        for label in ("gpsampler", "rfms")
+        if has_result(directory, job_name(problem, label, num_seeds - 1))
+    ]
+    for label in (*labels, *slower):
+        costs = stack(directory, problem, label, num_seeds, "costs")
+        down, up, bytes_down, bytes_up = costs[:, :4].mean(axis=0)
+        row = [label, f"{down:,.0f}, {up:,.0f}", f"{bytes_down / 1000:,.0f}, {bytes_up / 1000:,.0f}"]
+        lines.append("| " + " | ".join([*row, f"{np.median(costs[:, 4]):.1f}", LEARNS[label]]) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def _reached(curves: Array, level: float) -> str:
@@ -161,6 +199,24 @@ def draw(panels: dict[str, dict[str, Array]], path: Path) -> None:
     handles = {h.get_label(): h for axis in axes[0] for h in axis.get_legend_handles_labels()[0]}
     if handles:
         figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=4, frameon=False)
+    save_figure(figure, path, 120)
+
+
+def draw_broad(panels: dict[str, dict[str, Array]], path: Path) -> None:
+    """Draw gains over tuning alone, one panel per problem, as `draw` does."""
+    figure, axes = grid(len(panels), 2, 4.7, 2.9)
+    labels = [label for label in next(iter(panels.values())) if label != REFERENCE]
+    styles = {label: style(label) for label in labels}
+    for axis, (problem, panel) in zip(axes, panels.items(), strict=True):
+        _draw_gains(
+            axis, {label: panel[label] - panel[REFERENCE] for label in labels if label in panel}, styles
+        )
+        axis.set_title(problem, loc="left", fontsize=10)
+        axis.set_ylabel(f"gain over {REFERENCE}")
+        axis.set_xlabel("evaluations per agent")
+    handles, texts = axes[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, texts, loc="outside lower center", ncols=4, frameon=False)
     save_figure(figure, path, 120)
 
 

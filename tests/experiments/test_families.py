@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms import ALGORITHMS
-from fbo_flower.experiments import EXPERIMENTS, families, families_report
+from fbo_flower.experiments import EXPERIMENTS, families, families_report, families_runs, optuna_peers
 from fbo_flower.experiments.fts import landmine as fts_landmine
 from fbo_flower.experiments.fts import messages as fts_messages
 from fbo_flower.experiments.fts import messages_report as fts_messages_report
@@ -39,14 +39,40 @@ def test_families_give_every_algorithm_the_same_budget(tmp_path):
             np.testing.assert_array_equal(cell["best"], np.maximum.accumulate(cell["values"], axis=1))
             assert (cell["best"] <= cell["optimum"][:, None] + 1e-12).all()
             assert np.isfinite(cell["costs"]).all()
-    files = families_report.report(directory, ("f1",), tuple(families.ALGORITHMS), 1, 10)
+    files = families_report.report(directory, {"f1": tuple(families.ALGORITHMS)}, 1, 10)
     check_files(files, families.ALGORITHMS)
 
 
+def test_in_more_dimensions_values_have_no_units_and_a_picture_of_their_own(tmp_path, monkeypatch):
+    few = ("random", "ei", "fed-ei")
+    monkeypatch.setattr(families, "BROAD", few)
+    directory = open_directory(tmp_path, {})
+    for seed in range(2):
+        compute(families.jobs({"hartmann-6": 2}, {}, seed, 6), directory)
+    files = families_report.report(directory, {"hartmann-6": few}, 2, 6)
+    text = check_files(files, few)
+    assert [file.name for file in files[1:]] == ["families-broad.png"]
+    assert "mean of the optima" not in text
+    assert "agents worse than with ei at 5" in text
+    with np.load(directory / "jobs" / f"{families_report.job_name('hartmann-6', 'ei', 0)}.npz") as job:
+        assert (job["values"] >= 0).all()
+        assert (job["values"] <= 3.33).all()  # the common function's range
+
+
+def test_optunas_samplers_begin_with_the_starting_points_of_ei(tmp_path):
+    pytest.importorskip("optuna")
+    pytest.importorskip("torch")
+    own = families_runs.run_algorithm("f1", 2, "ei", 0, 6)
+    for sampler in ("tpe", "gpsampler"):
+        peer = families_runs.run_peer("f1", 2, sampler, 0, 6)
+        np.testing.assert_allclose(peer["values"][:, :3], own["values"][:, :3], rtol=1e-9)
+        np.testing.assert_array_equal(peer["best"], np.maximum.accumulate(peer["values"], axis=1))
+
+
 def test_what_the_server_learns_is_said_of_every_algorithm():
-    known = {name for name, _ in families.ALGORITHMS.values()} | {families.RFMS[0]}
+    known = {name for name, _ in families.ALGORITHMS.values()} | {families_runs.RFMS[0]}
     assert known <= set(ALGORITHMS)
-    assert set(families_report.LEARNS) == {*families.ALGORITHMS, "rfms"}
+    assert set(families_report.LEARNS) == {*families.ALGORITHMS, *optuna_peers.SAMPLERS, "rfms"}
     assert len({families_report.style(label) for label in families.ALGORITHMS}) == len(families.ALGORITHMS)
 
 
@@ -54,7 +80,7 @@ def test_noiseless_values_repeat_a_row_for_each_of_its_pulls():
     problem = make_problem("himmelblau", 2, 0, {})
     study = simulate(problem, "hct", None, None, 0, "inline", options={"budget": 30})
     optimum = problem.optimum(1)
-    values = families.noiseless(study, "1", optimum, 30)
+    values = families_runs.noiseless(study, "1", optimum, 30)
     rows = sorted(
         (row["trial"], row["pulls"], problem.true_value(row["config"], 1))
         for row in study.trials
@@ -76,7 +102,7 @@ def test_rfms_is_measured_by_what_it_ships(tmp_path, monkeypatch):
     monkeypatch.setattr(tabulating, "evaluate", Plain())
     monkeypatch.setattr(tabulating, "run_jobs", lambda cells, directory, *_: compute(cells, directory))
     path = tabulating.tabulate(make_problem("heart-4sites", None, 0, {}), tmp_path / "h.npz", 16, 4)
-    found = families.run_rfms(f"table:{path}", 0, 6)
+    found = families_runs.run_rfms(f"table:{path}", 0, 6)
     assert found["best"].shape == (4, 1)
     assert ((found["best"] > 0) & (found["best"] <= 2)).all()
     assert found["shipped"][0] >= 1

@@ -14,7 +14,7 @@ from figure_text import clipped, overlapping  # needs matplotlib
 
 from fbo_flower.experiments import families_report
 from fbo_flower.experiments.co_kg import draw as co_kg_draw
-from fbo_flower.experiments.families import ALGORITHMS
+from fbo_flower.experiments.families import ALGORITHMS, BROAD
 from fbo_flower.experiments.fts import private, related_report, synthetic
 
 Drawn = Callable[..., Any]
@@ -52,13 +52,13 @@ def test_families_are_drawn_as_gains_in_two_columns_and_twins_share_a_line(drawn
     figure = drawn(families_report, "draw", panels)
     left, right = figure.axes[:2]
     assert [line.get_label() for line in left.lines[1:]] == [
-        *("fts", "fts portfolio", "rgpe", "taf", "co-kg", "co-kg product", "no collaboration")
+        *("ts", "fts", "fts portfolio", "rgpe", "taf", "co-kg", "co-kg product", "no collaboration", "fed-ei")
     ]
     labels = [line.get_label() for line in right.lines[1:]]
     assert labels == ["random", "pf-pne = fed-pne", "pf-pne racing", "local-pne", "hct"]
-    gain = panels["problem 0"]["fts"] - panels["problem 0"]["ts"]
+    gain = panels["problem 0"]["ts"] - panels["problem 0"]["ei"]
     np.testing.assert_allclose(np.asarray(left.lines[1].get_ydata()), gain.mean(axis=0))
-    assert len(left.collections) == 7  # bands
+    assert len(left.collections) == 9  # bands
     assert clipped(figure) == []
     assert overlapping(figure) == []
 
@@ -68,6 +68,21 @@ def test_lines_of_families_look_different(side: int, drawn: Drawn) -> None:
     lines = drawn(families_report, "draw", families(1)).axes[side].lines[1:]
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines)
     assert len({line.get_color() for line in lines}) == len(lines)
+
+
+def test_problems_in_more_dimensions_have_a_panel_each(drawn: Drawn) -> None:
+    panels = {problem: {label: each[label] for label in BROAD} for problem, each in families(3).items()}
+    panels["problem 1"].pop("rgpe")
+    figure = drawn(families_report, "draw_broad", panels)
+    assert [len(axis.lines) - 1 for axis in figure.axes[:3]] == [
+        len(BROAD) - 1,
+        len(BROAD) - 2,
+        len(BROAD) - 1,
+    ]
+    lines = figure.axes[0].lines[1:]
+    assert len({line.get_color() for line in lines}) == len(lines)
+    assert clipped(figure) == []
+    assert overlapping(figure) == []
 
 
 def test_curves_that_differ_on_one_problem_stay_apart() -> None:
