@@ -4,6 +4,8 @@ import logging
 import os
 from collections.abc import Iterator
 
+# several processes run tests: with a thread per core each, BLAS spends most of its time waiting. Before numpy
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # read once, when flwr is imported
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 

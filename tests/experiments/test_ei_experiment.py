@@ -53,7 +53,9 @@ def test_every_problem_of_functions_can_be_evaluated_everywhere(label):
 
 
 def test_the_small_version_writes_its_tables(tmp_path):
-    (path,) = experiment.run(tmp_path, True, 1, lambda *_: None)
+    path, *pictures = experiment.run(tmp_path, True, 1, lambda *_: None)
+    assert [picture.name for picture in pictures] == ["gains.png", "late.png"]
+    assert all(picture.read_bytes()[:4] == b"\x89PNG" for picture in pictures)
     text = path.read_text()
     assert text.count("| Branin |") == 3
     assert "at 3" in text

@@ -1,9 +1,8 @@
 """The experiments that compare many algorithms, in a size that takes seconds: jobs, tables, pictures."""
 
-import os
-
 import numpy as np
 import pytest
+from real_data import needs_data
 
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.experiments import EXPERIMENTS, families, families_report, families_runs, optuna_peers
@@ -14,8 +13,6 @@ from fbo_flower.experiments.fts import related as fts_related
 from fbo_flower.experiments.fts import related_report as fts_related_report
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.jobs import open_directory
-
-needs_data = pytest.mark.skipif("FBO_FLOWER_DATA" not in os.environ, reason="FBO_FLOWER_DATA is not set")
 
 
 def compute(cells, directory):

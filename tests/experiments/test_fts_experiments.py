@@ -1,16 +1,12 @@
 """The FTS experiments end to end, in a size that takes seconds: every job, every table, every picture."""
 
-import os
-
 import numpy as np
-import pytest
+from real_data import needs_data
 
 from fbo_flower.experiments import EXPERIMENTS, find
 from fbo_flower.experiments.fts import landmine as fts_landmine
 from fbo_flower.experiments.fts import synthetic as fts_synthetic
 from fbo_flower.simulation.jobs import Job, open_directory
-
-needs_data = pytest.mark.skipif("FBO_FLOWER_DATA" not in os.environ, reason="FBO_FLOWER_DATA is not set")
 
 
 def compute(stages: list[list[Job]], directory) -> None:

@@ -1,12 +1,12 @@
 """The PF-PNE experiment: it runs, goes on where it stopped, and its tables say what the jobs computed."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from real_data import needs_data
 
 from fbo_flower.experiments.pne import draw as pne_draw
 from fbo_flower.experiments.pne import experiment as pne
@@ -19,8 +19,6 @@ from fbo_flower.simulation import simulate
 from fbo_flower.simulation.data import DATA_VARIABLE
 from fbo_flower.simulation.problems import PROBLEMS
 from fbo_flower.simulation.problems.xarmed import Ackley, Garland, XArmed
-
-needs_data = pytest.mark.skipif(not os.environ.get(DATA_VARIABLE), reason=f"{DATA_VARIABLE} is not set")
 
 
 @pytest.mark.parametrize("name", [n for n, p in PROBLEMS.items() if issubclass(p, XArmed)])

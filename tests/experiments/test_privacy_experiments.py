@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
-import pytest
+from real_data import needs_data
 
 from fbo_flower.experiments import warm_start
 from fbo_flower.experiments.fts import private as dp_fts
 from fbo_flower.simulation.jobs import open_directory
-
-needs_data = pytest.mark.skipif("FBO_FLOWER_DATA" not in os.environ, reason="FBO_FLOWER_DATA is not set")
 
 
 def compute(cells, directory):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from real_data import needs_data
 
 from fbo_flower.algorithms import RFMS
 from fbo_flower.algorithms.records import Federation, Phase, Report
@@ -239,6 +240,7 @@ def test_gains_of_weight_and_guard_are_means_over_tables_by_seed():
     assert "| heart, svm, seed 0 | 1 | guarded max | 0.000 | 0.240 |" in table
 
 
+@needs_data
 def test_every_table_of_the_plan_gets_twenty_replications_or_more_with_every_lockbox_equally_many():
     plan = rfms.full_plan()
     five, four = Key("breast-cancer-5sites", 0, 0), Key("heart-4sites", 0, 0)

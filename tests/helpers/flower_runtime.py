@@ -100,7 +100,9 @@ def _ray_stack() -> Iterator[ExitStack]:
 @pytest.fixture(scope="module")
 def ray_cluster(_ray_stack: ExitStack) -> None:
     """Keep Ray up for all tests of this process; some, of Flower's own engine, end it."""
-    _ray_stack.enter_context(ray_running())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("OPENBLAS_NUM_THREADS", raising=False)  # workers get their limit from the engine
+        _ray_stack.enter_context(ray_running())
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:

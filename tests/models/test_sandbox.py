@@ -223,6 +223,7 @@ def probe(code):
 
 def test_the_child_inherits_no_secrets_and_one_thread(pool, monkeypatch):
     monkeypatch.setenv("A_SECRET", "x")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     pool(probe("said = sorted(os.environ)"))
     with pytest.raises(ModelError) as caught:
         predict(pack(tree()), X)

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from real_data import needs_data
 from scipy.io import savemat
 
 from fbo_flower.errors import ConfigError
@@ -17,8 +17,6 @@ from fbo_flower.simulation.data import (
     convert_landmine,
     data_file,
 )
-
-needs_data = pytest.mark.skipif(not os.environ.get(DATA_VARIABLE), reason=f"{DATA_VARIABLE} is not set")
 
 Fields = list[tuple[np.ndarray, np.ndarray]]
 

@@ -13,6 +13,7 @@ import pytest
 from amounts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from real_data import needs_data
 
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.numerics.seeding import generator
@@ -32,7 +33,6 @@ from fbo_flower.simulation.problems.gp_samples import sample_on_grid
 from fbo_flower.simulation.problems.landmine_svm import roc_auc
 from fbo_flower.simulation.problems.parkinsons_lr import fit_logistic_regression
 
-needs_data = pytest.mark.skipif(not os.environ.get(DATA_VARIABLE), reason=f"{DATA_VARIABLE} is not set")
 FIVE_SITES = ("breast-cancer-5sites", "madelon-5sites", "fri-5sites", "semeion-5sites", "gravier-5sites")
 CALIFORNIA = ("california-mlp", "california-trees")
 NEED_DATA = ("landmine-svm", "parkinsons-lr", *CALIFORNIA, "heart-4sites", *FIVE_SITES[1:])

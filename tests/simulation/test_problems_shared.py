@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import os
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from real_data import needs_data
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
@@ -20,8 +20,6 @@ from fbo_flower.simulation.problems import (
     make_problem,
     network,
 )
-
-needs_data = pytest.mark.skipif(not os.environ.get(DATA_VARIABLE), reason=f"{DATA_VARIABLE} is not set")
 
 
 @dataclass(frozen=True)

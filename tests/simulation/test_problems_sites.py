@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from real_data import needs_data
 
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError
@@ -16,7 +17,6 @@ from fbo_flower.simulation.data import DATA_VARIABLE
 from fbo_flower.simulation.problems import PROBLEMS, BreastCancerSites, Heart, SitesProblem, make_problem
 from fbo_flower.simulation.problems.heart import NUMBERS, _hospitals
 
-needs_data = pytest.mark.skipif(not os.environ.get(DATA_VARIABLE), reason=f"{DATA_VARIABLE} is not set")
 NAMES = [name for name, problem in PROBLEMS.items() if issubclass(problem, SitesProblem)]
 CASES = [
     pytest.param(name, options, marks=() if name == "breast-cancer-5sites" else needs_data)

@@ -1,16 +1,14 @@
 """What all bandits share: values that are reused, real data, and budgets that end."""
 
-import os
-
 import numpy as np
 import pytest
+from real_data import needs_data
 
 from fbo_flower.cli.main import run as command
 from fbo_flower.clients import client_app
 from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.reports.summary import summarise, to_markdown
 from fbo_flower.simulation import make_problem, simulate
-from fbo_flower.simulation.data import DATA_VARIABLE
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import STRATEGIES
@@ -25,7 +23,6 @@ BANDITS = {
     "fn-ucb": {"budget": 30, "arms_seed": 1},
 }
 LINE = SearchSpace({"x": Float(0.0, 1.0)})
-needs_data = pytest.mark.skipif(not os.environ.get(DATA_VARIABLE), reason=f"{DATA_VARIABLE} is not set")
 
 
 @pytest.mark.parametrize("bandit", BANDITS)
