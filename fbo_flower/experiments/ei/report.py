@@ -165,4 +165,6 @@ def _legend(figure: Any, axes: Sequence[Any]) -> None:
     handles = {
         text: handle for axis in axes for handle, text in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=min(3, len(axes)), frameon=False
+    )
