@@ -152,7 +152,8 @@ def report(
     from fbo_flower.cli.simulate import print_selections, print_table
     from fbo_flower.reports.privacy_page import PAGE, write_privacy_page
     from fbo_flower.reports.report import PICTURE, draw, traffic_path
-    from fbo_flower.reports.summary import summarise, to_markdown
+    from fbo_flower.reports.summary import summarise
+    from fbo_flower.reports.summary_table import to_markdown
     from fbo_flower.study.study import Study
 
     study = _merged([(directory, Study.load(directory)) for directory in directories])

@@ -310,7 +310,7 @@ class _Record:
 
 def print_table(rows: Sequence[SummaryRow], console: Console | None = None) -> None:
     """Print the result table, in several parts if it is wider than the terminal (a file has no width)."""
-    from fbo_flower.reports.summary import render_table
+    from fbo_flower.reports.summary_table import render_table
 
     console, unbounded = console or Console(highlight=False), Console(width=10_000)
     if not console.is_terminal:
@@ -327,7 +327,7 @@ def print_table(rows: Sequence[SummaryRow], console: Console | None = None) -> N
 def print_selections(study: Study, *, markdown: bool = False) -> None:
     """Print the table of selected models, if any run exchanged models."""
     from fbo_flower.reports.selection import selection_cells, selections
-    from fbo_flower.reports.summary import markdown_table, render_cells
+    from fbo_flower.reports.summary_table import markdown_table, render_cells
 
     rows = selections(study)
     if rows and markdown:

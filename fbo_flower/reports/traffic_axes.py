@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fbo_flower.reports.line_axes import GREY, Line, Style, draw_lines, label_ends
-from fbo_flower.reports.summary import format_bytes
+from fbo_flower.reports.summary_table import format_bytes
 from fbo_flower.study.study import Study
 
 if TYPE_CHECKING:

@@ -23,8 +23,9 @@ import numpy as np
 from fbo_flower.algorithms.records import Array, Task
 from fbo_flower.errors import JournalError
 from fbo_flower.storage import ledger
+from fbo_flower.storage.journal_kind import JournalKind, decoding
 from fbo_flower.storage.serialization import dumps
-from fbo_flower.storage.store import JournalKind, Store, decoding
+from fbo_flower.storage.store import Store
 
 VERSION = 3  # version 2 added the ledger of sent data, version 3 the checksums
 COMMIT_SECONDS = 1.0

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from fbo_flower.errors import JournalError
 from fbo_flower.storage.agent_journal import KIND
 from fbo_flower.storage.checksums import check_pages, check_tables, has_checksums, layout_of, verified_rows
+from fbo_flower.storage.journal_kind import decoding, journal_errors
 from fbo_flower.storage.ledger import COLUMNS, Ledger, LedgerEntry, from_reports
-from fbo_flower.storage.store import decoding, identify, journal_errors
+from fbo_flower.storage.store import identify
 
 if TYPE_CHECKING:
     import sqlite3

@@ -14,14 +14,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
-from fbo_flower.errors import JournalError, WireError
+from fbo_flower.errors import JournalError
 from fbo_flower.storage.checksums import (
     CRC,
     META,
@@ -39,41 +37,14 @@ from fbo_flower.storage.checksums import (
     stored_counts,
     verified_rows,
 )
+from fbo_flower.storage.journal_kind import JournalKind, decoding, journal_errors
+from fbo_flower.storage.lock_file import lock, sync_directory
 from fbo_flower.storage.private import create_private_file, make_private_directory, warn_if_others_can_read
-
-try:
-    import fcntl
-except ImportError:  # Windows: only SQLite's own lock keeps two writers apart
-    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     import sqlite3
 
-_POLL_SECONDS = 0.05  # between two attempts to take the lock
-_DISK = {8: "readonly", 10: "I/O error", 13: "full", 14: "cannot open"}  # SQLite's codes for a disk's faults
-_NOT_A_DATABASE = 26
 _checked: dict[Path, tuple[int, ...]] = {}  # file -> its identity when this process closed it
-
-
-@dataclass(frozen=True)
-class JournalKind:
-    """A kind of journal.
-
-    Parameters
-    ----------
-    application : name, which is stored in a new file and compared in an existing one
-    version : of the tables
-    tables : SQL statements that create the tables, without the checksums, which `Store` adds
-    advice : what to do about a damaged file
-    upgrades : earlier version -> function that upgrades a file to the next version. Checksums need none:
-        tables without them get them after all upgrades
-    """
-
-    application: str
-    version: int
-    tables: str
-    advice: str
-    upgrades: Mapping[int, Callable[[sqlite3.Connection], None]] = field(default_factory=dict)
 
 
 class Store:
@@ -99,7 +70,7 @@ class Store:
         self._counts: dict[str, int] = {}
         try:
             make_private_directory(self.path.parent)
-            self._lock = _lock(self.path, wait_seconds)
+            self._lock = lock(self.path, wait_seconds)
         except JournalError:
             raise
         except (OSError, ValueError) as error:
@@ -258,7 +229,7 @@ class Store:
             self._finish({"application": self.kind.application, "version": str(self.kind.version)})
         self.connection.close()
         os.replace(new, path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
     def _upgrade(self, version: int) -> None:
         with self.transaction():
@@ -274,46 +245,6 @@ class Store:
         self._layout, self._counts = read_layout(self.connection), stored_counts(self.connection)
         for key, text in texts.items():
             self.put_meta(key, text)
-
-
-@contextlib.contextmanager
-def journal_errors(path: Path, kind: JournalKind) -> Iterator[None]:
-    """Turn every error of SQLite, and of content that does not parse, into a JournalError with advice."""
-    import sqlite3  # imported here: agents without a journal do not need it
-
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _DISK or "disk is full" in str(error):
-            raise JournalError(
-                f"journal: expected a disk with room for {path}, got: {error}; free some space on it or "
-                "check the disk, then start again or resume: what was committed before is kept"
-            ) from error
-        if code in {5, 6}:
-            raise JournalError(f"journal: expected {path} to be free, another program uses it") from error
-        raise _damaged(path, kind, str(error), code == _NOT_A_DATABASE) from error
-    except NotAJournal as error:
-        raise _damaged(path, kind, str(error), True) from error
-    except (Damaged, WireError, UnicodeDecodeError, MemoryError) as error:
-        raise _damaged(path, kind, str(error)) from error
-
-
-@contextlib.contextmanager
-def decoding(path: Path, kind: JournalKind, what: str) -> Iterator[None]:
-    """Turn errors in the content of a row into a JournalError; only files of earlier versions have them."""
-    try:
-        yield
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise _damaged(path, kind, f"{what} cannot be read ({type(error).__name__})") from error
-
-
-def _damaged(path: Path, kind: JournalKind, what: str, something_else: bool = False) -> JournalError:
-    look = "pass the path of a journal; if this was one, " if something_else else ""
-    return JournalError(
-        f"journal: expected an undamaged {kind.application} in {path}, got another content: {what}; "
-        f"{look}{kind.advice}"
-    )
 
 
 def _connect(path: Path, wait_seconds: float) -> sqlite3.Connection:
@@ -343,40 +274,3 @@ def _identity(path: Path) -> tuple[int, ...]:
     found, wal = path.stat(), path.with_name(path.name + "-wal")
     pending = wal.stat().st_size if wal.exists() else 0
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, pending
-
-
-def _sync_directory(path: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _lock(path: Path, wait_seconds: float) -> IO[str]:
-    """Take the lock and return the open lock file; closing it releases the lock."""
-    name = path.with_name(path.name + ".lock")
-    stream = os.fdopen(
-        os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+", encoding="utf-8", errors="replace"
-    )
-    if fcntl is None:
-        return stream
-    deadline = time.monotonic() + wait_seconds
-    while True:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                stream.seek(0)
-                holder = stream.read(200).strip() or "another process"
-                stream.close()
-                raise JournalError(
-                    f"journal: expected {path} to be free within {wait_seconds:g} s, {holder} holds it"
-                ) from None
-            time.sleep(_POLL_SECONDS)
-    stream.truncate(0)
-    stream.write(f"process {os.getpid()}")
-    stream.flush()
-    return stream

@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import JournalError
+from fbo_flower.storage.journal_kind import JournalKind, decoding
 from fbo_flower.storage.serialization import dumps, loads
-from fbo_flower.storage.store import JournalKind, Store, decoding
+from fbo_flower.storage.store import Store
 
 AnyArray = npt.NDArray[np.generic]
 

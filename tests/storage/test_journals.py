@@ -17,7 +17,7 @@ from waiting import Clock
 
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.errors import JournalError
-from fbo_flower.storage import store
+from fbo_flower.storage import lock_file
 from fbo_flower.storage.agent_journal import AgentJournal, Evaluation, task_key
 from fbo_flower.storage.study_journal import Event, StudyJournal
 
@@ -145,7 +145,7 @@ def test_a_second_process_waits_and_then_names_the_holder(
         assert holder.stdin is not None
         assert holder.stdout.readline() == "open\n"
         clock = Clock()
-        monkeypatch.setattr(store, "time", clock)
+        monkeypatch.setattr(lock_file, "time", clock)
         with pytest.raises(JournalError, match=f"process {holder.pid} holds it"):
             AgentJournal(tmp_path / "a.db", "7", wait_seconds=60.0)
         assert clock.now == pytest.approx(60.0, abs=0.1)

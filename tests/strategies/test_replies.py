@@ -14,7 +14,8 @@ from hostile import npy
 from waiting import LATE
 
 from fbo_flower.clients import client_app
-from fbo_flower.reports.summary import summarise, to_markdown
+from fbo_flower.reports.summary import summarise
+from fbo_flower.reports.summary_table import to_markdown
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import FTS, CoKG, RandomSearch

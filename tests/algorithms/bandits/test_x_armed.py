@@ -7,7 +7,8 @@ from real_data import needs_data
 from fbo_flower.cli.main import run as command
 from fbo_flower.clients import client_app
 from fbo_flower.clients.evaluation_cache import EvaluationCache
-from fbo_flower.reports.summary import summarise, to_markdown
+from fbo_flower.reports.summary import summarise
+from fbo_flower.reports.summary_table import to_markdown
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
