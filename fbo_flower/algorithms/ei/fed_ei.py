@@ -22,6 +22,7 @@ import numpy as np
 
 from fbo_flower.algorithms.capabilities import Summand, observations_name
 from fbo_flower.algorithms.ei.fed_options import FedEIState, Pool
+from fbo_flower.algorithms.ei.task_check import FEATURES, SUMMED, check_task
 from fbo_flower.algorithms.ei.trend import FederatedAgent
 from fbo_flower.algorithms.progress import once_per_trial
 from fbo_flower.algorithms.records import (
@@ -42,7 +43,6 @@ from fbo_flower.numerics.surrogates.rff import draw_features
 from fbo_flower.numerics.surrogates.trend import packed_size
 from fbo_flower.space.space import SearchSpace
 
-SUMMED = ("gram", "moment", "agreement")
 Content = tuple[int, dict[str, AnyArray], dict[str, Scalar]]
 
 
@@ -129,7 +129,8 @@ class FedEI(FederatedAgent):
         return observations_name(task, agent_state)
 
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        return {name: task.arrays[name] for name in ("frequencies", "phases")}
+        check_task(task)
+        return {name: task.arrays[name] for name in FEATURES}
 
     def skip_sum(self, state: FedEIState) -> FedEIState:
         return state  # the last sums stay in use

@@ -9,7 +9,10 @@ import numpy as np
 
 from fbo_flower.algorithms.ei.fed_options import FedEIOptions, FedEIState
 from fbo_flower.algorithms.ei.local import Guidance, LocalEI
+from fbo_flower.algorithms.ei.task_check import check_task
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Task, floats
+from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.errors import NumericalError, WireError
 from fbo_flower.numerics.acquisition.tilt import Tilt
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
@@ -27,6 +30,10 @@ NUM_NEIGHBOURS = 2
 @dataclass(frozen=True, kw_only=True)
 class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
     """The agent's half of `fed-ei`."""
+
+    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+        check_task(task)
+        return (yield from super().session(task, agent_state, draws))
 
     def is_random(self, task: Task, agent_state: AgentState) -> bool:
         """Return whether the next point is a random one: never for an agent that can use others' sums."""
@@ -68,7 +75,14 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
             x, y = self.observations(replace(agent_state, history=then))
             own_gram, own_moment = statistics(features(x), y)
             gram, moment = gram - own_gram, moment - own_moment
-        return LinearFunction(features, ridge_weights(gram, moment, self.ridge))
+        try:
+            return LinearFunction(features, ridge_weights(gram, moment, self.ridge))
+        except NumericalError as error:
+            raise WireError(
+                "gram: expected a sum of products of features that holds this agent's part, got a matrix "
+                f"with a negative eigenvalue ({error})",
+                "content",
+            ) from error
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         if not task.values.get("share") or not agent_state.history.num_succeeded:

@@ -1,0 +1,24 @@
+"""What a task of `fed-ei` must hold beyond its schema: all of the sums, and the features behind them."""
+
+from __future__ import annotations
+
+from fbo_flower.algorithms.records import Task
+from fbo_flower.errors import WireError
+
+SUMMED = ("gram", "moment", "agreement")
+FEATURES = ("frequencies", "phases")
+
+
+def check_task(task: Task) -> None:
+    """Raise WireError if a task lacks arrays or values that go with those it has."""
+    present = [name for name in (*SUMMED, "counted") if name in task.arrays or name in task.values]
+    if present:
+        _check_complete(task, (*SUMMED, "counted", *FEATURES), f"with {present[0]}")
+    if task.values.get("share"):
+        _check_complete(task, FEATURES, "with a request to share sums")
+
+
+def _check_complete(task: Task, names: tuple[str, ...], occasion: str) -> None:
+    missing = [name for name in names if name not in task.arrays and name not in task.values]
+    if missing:
+        raise WireError(f"task: expected {', '.join(names)} {occasion}, got no {', '.join(missing)}", "names")
