@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from fbo_flower.algorithms.ability_check import CheckedOncePerClass
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Phase, Report, Task
 from fbo_flower.numerics.discrete_noise import Uniform
@@ -35,7 +36,7 @@ class Summand:
 
 
 @runtime_checkable
-class Summable(Protocol):
+class Summable(Protocol, metaclass=CheckedOncePerClass):
     """The server can work with sums over agents instead of some arrays in their reports."""
 
     @property
@@ -85,7 +86,7 @@ class Summable(Protocol):
 
 
 @runtime_checkable
-class GoesOnWithoutSums(Protocol):
+class GoesOnWithoutSums(Protocol, metaclass=CheckedOncePerClass):
     """The algorithm works without a sum, only less well, so failed sums do not end the study."""
 
     @property
@@ -100,7 +101,7 @@ def observations_name(task: Task, agent_state: AgentState) -> str:
 
 
 @runtime_checkable
-class SecureRounds(Protocol):
+class SecureRounds(Protocol, metaclass=CheckedOncePerClass):
     """The algorithm wraps another one with secure sums and needs a card with public keys of every agent."""
 
     @property
@@ -147,7 +148,7 @@ def unwrapped_state(algorithm: Algorithm[Any], state: Any) -> Any:
 
 
 @runtime_checkable
-class WarmStartable(Protocol):
+class WarmStartable(Protocol, metaclass=CheckedOncePerClass):
     """A study can start from the messages of an earlier one."""
 
     def export_messages(self, state: Any) -> dict[str, AnyArray]:
@@ -185,7 +186,7 @@ class ServerResults:
 
 
 @runtime_checkable
-class ReportsResults(Protocol):
+class ReportsResults(Protocol, metaclass=CheckedOncePerClass):
     """The server has results besides the trials that agents disclose."""
 
     def results(self, state: Any) -> ServerResults | None:
@@ -194,7 +195,7 @@ class ReportsResults(Protocol):
 
 
 @runtime_checkable
-class DescribesProgress(Protocol):
+class DescribesProgress(Protocol, metaclass=CheckedOncePerClass):
     """The server adds lines to the log, and an entry to the settings of the study."""
 
     def progress_lines(self, state: Any, before: Any) -> list[str]:
@@ -210,7 +211,7 @@ class DescribesProgress(Protocol):
 
 
 @runtime_checkable
-class SharesEvaluations(Protocol):
+class SharesEvaluations(Protocol, metaclass=CheckedOncePerClass):
     """Some parts of a task may change when it is sent again, and its evaluations stay the same."""
 
     def evaluation_task(self, task: Task) -> Task:
@@ -224,7 +225,7 @@ def evaluation_task(algorithm: Algorithm[Any], task: Task) -> Task:
 
 
 @runtime_checkable
-class NamesReports(Protocol):
+class NamesReports(Protocol, metaclass=CheckedOncePerClass):
     """Agents send several kinds of report about the same observations."""
 
     def report_kind(self, task: Task) -> str | None:
@@ -245,7 +246,7 @@ def report_kind(algorithm: Algorithm[Any], task: Task) -> str | None:
 
 
 @runtime_checkable
-class AsksConsent(Protocol):
+class AsksConsent(Protocol, metaclass=CheckedOncePerClass):
     """Some arrays of a report leave an agent only if its operator allows it; the algorithm works without.
 
     Attributes
@@ -265,7 +266,7 @@ def consented(algorithm: Algorithm[Any], report: Report, disclose: str) -> Repor
 
 
 @runtime_checkable
-class ProtectsReports(Protocol):
+class ProtectsReports(Protocol, metaclass=CheckedOncePerClass):
     """Noise or masks are added to a report before it leaves the agent."""
 
     def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
@@ -280,7 +281,7 @@ class ProtectsReports(Protocol):
 
 
 @runtime_checkable
-class DrawsInSecret(Protocol):
+class DrawsInSecret(Protocol, metaclass=CheckedOncePerClass):
     """The server draws noise and samples for differential privacy; nobody may be able to repeat these draws.
 
     The strategy calls `secret_draws` once before `ask`, records the returned results in the journal, and
@@ -329,7 +330,7 @@ def with_draws(algorithm: Algorithm[Any], state: Any, draws: Mapping[str, AnyArr
 
 
 @runtime_checkable
-class AccountsPrivacy(Protocol):
+class AccountsPrivacy(Protocol, metaclass=CheckedOncePerClass):
     """Agents add noise to their messages, and the epsilon that each message costs is known."""
 
     def uses_observations(self, task: Task, space: SearchSpace) -> bool:
@@ -353,7 +354,7 @@ def uses_observations(algorithm: Algorithm[Any], task: Task, space: SearchSpace)
 
 
 @runtime_checkable
-class NeedsTrials(Protocol):
+class NeedsTrials(Protocol, metaclass=CheckedOncePerClass):
     """With some options reports hold points and values; then only agents that disclose trials take part."""
 
     def reports_trials(self) -> bool:
@@ -362,7 +363,7 @@ class NeedsTrials(Protocol):
 
 
 @runtime_checkable
-class ReusesValues(Protocol):
+class ReusesValues(Protocol, metaclass=CheckedOncePerClass):
     """The objective may be declared deterministic; then agents evaluate a point once and reuse its value."""
 
     def reuses_values(self) -> bool:
@@ -371,7 +372,7 @@ class ReusesValues(Protocol):
 
 
 @runtime_checkable
-class EstimatesIncumbent(Protocol):
+class EstimatesIncumbent(Protocol, metaclass=CheckedOncePerClass):
     """The agent stores statistics instead of a history of trials, and derives its best value from them."""
 
     def incumbent(self, agent_state: AgentState) -> float:
@@ -389,7 +390,7 @@ def incumbent(algorithm: Algorithm[Any], agent_state: AgentState) -> float:
 
 
 @runtime_checkable
-class HasTargets(Protocol):
+class HasTargets(Protocol, metaclass=CheckedOncePerClass):
     """Only some agents tune; the others only send messages."""
 
     @property
@@ -399,7 +400,7 @@ class HasTargets(Protocol):
 
 
 @runtime_checkable
-class HasInitialDesign(Protocol):
+class HasInitialDesign(Protocol, metaclass=CheckedOncePerClass):
     """Every agent begins with an initial design, a batch of trials that no model has chosen."""
 
     @property
@@ -409,7 +410,7 @@ class HasInitialDesign(Protocol):
 
 
 @runtime_checkable
-class ExchangesModels(Protocol):
+class ExchangesModels(Protocol, metaclass=CheckedOncePerClass):
     """Sites with roles train and judge models instead of evaluating an objective.
 
     Attributes

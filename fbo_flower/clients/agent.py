@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from logging import DEBUG
 from typing import Any
 
@@ -72,6 +73,7 @@ from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.storage.answers import minimize_note
 from fbo_flower.wire.numpy_client import from_lists, to_lists
 
+_LONGEST_SHARED = 20_000  # characters of the options of an algorithm that is kept for the next message
 Prior = Mapping[str, tuple[Array, Array]]
 
 
@@ -240,7 +242,7 @@ class TuningAgent(NumPyClient):
             raise WireError(f"agent: expected a task for {self._agent!r}, got one for {envelope.agent!r}")
         if envelope.space != self._space.digest:
             raise WireError(f"space: expected digest {self._space.digest}, got {envelope.space}")
-        algorithm = make_algorithm(envelope.algorithm, _options(envelope.options))
+        algorithm = _algorithm(envelope.algorithm, envelope.options)
         algorithm.check(self._space)
         task = wire.decode_task(message, algorithm.task_schema(self._space))
         return Request(envelope, algorithm, task, task_key(task))
@@ -297,9 +299,10 @@ class TuningAgent(NumPyClient):
         result = run_task(algorithm, task, accepted_state, evaluate, context.draws, evaluate.arrays, noise)
         result = replace(result, report=consented(algorithm, result.report, self._operator.disclose))
         reply = self._reply(request, result, context.times)
-        sent = ledger.entries(
-            *reply, algorithm.name, seen_by(result.agent_state), False, self._operator.chosen_by
-        )
+        sent: list[ledger.LedgerEntry] = []
+        if memory.keeps_ledger:
+            source = seen_by(result.agent_state)
+            sent = ledger.entries(*reply, algorithm.name, source, False, self._operator.chosen_by)
         state_and_report = agent_state_to_bytes(result.agent_state), packed_to_bytes(reply)
         answered = work.name, work.key
         memory.finish(study, self._report_key(request), task.round, *state_and_report, sent, answered)
@@ -413,6 +416,18 @@ def agent_id(context: Context) -> str:
 def _partition(context: Context) -> int:
     partition = context.node_config.get("partition-id")
     return int(partition) if partition is not None else -1
+
+
+def _algorithm(name: str, options: str) -> Algorithm[Any]:
+    """Return an algorithm by name with options as JSON; all agents of a process share one object."""
+    if len(options) > _LONGEST_SHARED:
+        return make_algorithm(name, _options(options))
+    return _shared_algorithm(name, options)
+
+
+@lru_cache(maxsize=64)
+def _shared_algorithm(name: str, options: str) -> Algorithm[Any]:
+    return make_algorithm(name, _options(options))
 
 
 def _options(text: str) -> dict[str, object]:

@@ -21,6 +21,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.storage.ledger import LedgerEntry
+from fbo_flower.wire.quick_records import config_record
 
 STATE_KEY = "fbo-flower"
 MAX_STATE_REPORT = 2**16  # bytes; Flower sends the state with every simulated message
@@ -30,6 +31,10 @@ JOURNAL_WAIT = 30.0  # seconds to wait until another process closes the journal
 
 class Memory(Protocol):
     """What an agent stores between messages; it is opened for one message and closed after it."""
+
+    @property
+    def keeps_ledger(self) -> bool:
+        """Whether it stores what `finish`, `enter_sent` and `enter_registration` add to the ledger."""
 
     @property
     def incarnation(self) -> str:
@@ -141,8 +146,11 @@ def open_memory(context: Context, agent: str, directory: str | os.PathLike[str] 
 class StateMemory:
     """Memory in the state of a Flower node: the last study, the agent's state in it, its last report."""
 
+    keeps_ledger = False
+
     def __init__(self, state: RecordDict) -> None:
         self._state = state
+        self._values: dict[str, dict[str, object]] = {}  # records read or written for this message
 
     @property
     def incarnation(self) -> str:
@@ -232,12 +240,17 @@ class StateMemory:
         return
 
     def _read(self, name: str) -> dict[str, object]:
-        record = self._state.get(f"{STATE_KEY}.{name}")
-        return dict(json.loads(str(record["values"]))) if isinstance(record, ConfigRecord) else {}
+        if name not in self._values:
+            record = self._state.get(f"{STATE_KEY}.{name}")
+            self._values[name] = (
+                dict(json.loads(str(record["values"]))) if isinstance(record, ConfigRecord) else {}
+            )
+        return dict(self._values[name])
 
     def _write(self, name: str, data: bytes, values: Mapping[str, object]) -> None:
-        record = ConfigRecord({"data": data, "values": json.dumps(dict(values))})
-        self._state[f"{STATE_KEY}.{name}"] = record
+        text = json.dumps(dict(values))
+        self._state[f"{STATE_KEY}.{name}"] = config_record({"data": data, "values": text})
+        self._values[name] = json.loads(text)
 
 
 __all__ = ["Memory", "StateMemory", "check_journal", "journal_path", "open_memory"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fbo_flower.algorithms.records import Task
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, WireError
 
+_SETTINGS = ("disclose", "max_trials", "max_studies", "max_epsilon", "delta", "secure_sums", "secure_peers")
 _NUMBERS = ("max_trials", "max_studies", "max_epsilon", "delta", "secure_sums")
 
 
@@ -67,12 +69,15 @@ class Operator:
         ConfigError
             If a setting is out of bounds, or two settings contradict each other.
         """
+        if not any(name in node_config for name in _SETTINGS):
+            return _without_settings(disclose, chosen_by)
         if "disclose" in node_config:
             disclose, chosen_by = str(node_config["disclose"]), OPERATOR
-        elif disclose is None:
-            disclose, chosen_by = "none", DEFAULT
+        else:
+            standard = _without_settings(disclose, chosen_by)
+            disclose, chosen_by = standard.disclose, standard.chosen_by
         check_disclose(disclose)
-        numbers = {f.name: node_config.get(f.name, f.default) for f in fields(Operator) if f.name in _NUMBERS}
+        numbers = {name: node_config.get(name, default) for name, default in _default_numbers().items()}
         for name, value in numbers.items():
             if name == "delta":
                 check_number(name, value, 1e-15, 0.5)
@@ -154,6 +159,19 @@ class Operator:
                 "num-trials",
             )
         memory.put_note("trials", {"total": total, "task": key})
+
+
+@lru_cache(maxsize=16)
+def _without_settings(disclose: str | None, chosen_by: str) -> Operator:
+    """Return the settings of an operator who has set nothing."""
+    if disclose is None:
+        return Operator("none", chosen_by=DEFAULT)
+    check_disclose(disclose)
+    return Operator(disclose, chosen_by=chosen_by)
+
+
+def _default_numbers() -> dict[str, Any]:
+    return {field.name: field.default for field in fields(Operator) if field.name in _NUMBERS}
 
 
 def _read_peers(setting: str) -> frozenset[str]:

@@ -98,6 +98,8 @@ class AgentJournal:
         If the file is in use, is damaged, is not an agent's journal, or belongs to another agent.
     """
 
+    keeps_ledger = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],

@@ -19,12 +19,14 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fbo_flower.algorithms.records import AnyArray, Scalar
 from fbo_flower.errors import WireError
+from fbo_flower.wire import quick_records
 from fbo_flower.wire.codec import Packed, show
 from fbo_flower.wire.numpy_client import NAMES
 
 MAX_BYTES = 64 * 2**20  # bytes of all arrays of one message together
 MAX_ARRAYS = 32
 MAX_AXES = 8
+_SCALARS = (bool, int, float, str)
 _SHORT_HEADER = 256  # headers of at most this many bytes are cached
 
 
@@ -40,10 +42,10 @@ def to_records(packed: Packed, seen: dict[int, FlowerArray] | None = None) -> Re
     seen = {} if seen is None else seen
     for array in arrays.values():
         if id(array) not in seen:
-            seen[id(array)] = FlowerArray(array)
-    record = ArrayRecord({name: seen[id(array)] for name, array in arrays.items()})
+            seen[id(array)] = quick_records.flower_array(array)
+    record = quick_records.array_record({name: seen[id(array)] for name, array in arrays.items()})
     scalars = config | {NAMES: ",".join(arrays)}  # a NumPyClient receives a list and needs the names
-    return RecordDict({"arrays": record, "config": ConfigRecord(cast(dict[str, Any], scalars))})
+    return quick_records.content({"arrays": record, "config": quick_records.config_record(scalars)})
 
 
 def from_records(content: RecordDict) -> Packed:
@@ -67,7 +69,7 @@ def from_records(content: RecordDict) -> Packed:
             f"got {len(record)} of {size} bytes",
             "size",
         )
-    if not all(isinstance(value, bool | int | float | str) for value in config.values()):
+    if not all(isinstance(value, _SCALARS) for value in config.values()):
         raise WireError("config: expected only numbers and texts, got another type", "content")
     scalars = cast(dict[str, Scalar], dict(config))
     names = scalars.pop(NAMES, "")
@@ -87,6 +89,8 @@ def count_bytes(content: RecordDict) -> int:
 
 
 def _size(value: object) -> int:
+    if isinstance(value, str) and value.isascii():
+        return len(value)
     if isinstance(value, list):
         return sum(_size(item) for item in value)
     if isinstance(value, str):
