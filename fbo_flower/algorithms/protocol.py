@@ -29,6 +29,7 @@ from fbo_flower.algorithms.records import (
     Report,
     Task,
 )
+from fbo_flower.algorithms.requests import Idle, Rng, Steps
 from fbo_flower.algorithms.schema import Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.space.space import SearchSpace
@@ -114,6 +115,11 @@ class Algorithm(Configurable, ABC, Generic[State]):
         In the EVALUATE half-round Flower carries only scalars, so `arrays` must be empty there.
         """
         return Payload()
+
+    def summarising(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
+        """Return `summarise` as steps, see `session.Stepwise`; `rng()` makes its generator."""
+        return self.summarise(task, agent_state, rng())
+        yield Idle()  # never reached: it makes this function a generator
 
     def recommend(self, agent_state: AgentState) -> Array | None:
         """Return the point `(D,)` that the agent should use, None before the first successful evaluation."""

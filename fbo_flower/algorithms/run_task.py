@@ -1,9 +1,14 @@
-"""Do one task at one agent: drive its session, have everything evaluated, and write the report."""
+"""Do one task at one agent: drive its session, have everything evaluated, and write the report.
+
+`task_steps` is the agent's work as steps, so that the computations of many agents can be stacked; `run_task`
+does the work of one agent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +17,8 @@ from fbo_flower.algorithms.capabilities import ProtectsReports
 from fbo_flower.algorithms.outcomes import joined, num_succeeded
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Outcome, Query, Report, Task
-from fbo_flower.algorithms.session import Draws
+from fbo_flower.algorithms.requests import Steps, alone
+from fbo_flower.algorithms.session import Draws, steps_of
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 
 Evaluate = Callable[[Query, int], Outcome]  # a query and the id of its first trial -> its outcome
@@ -45,8 +51,8 @@ def run_task(
 ) -> TaskResult:
     """Run the session of a task, evaluate every query that it yields, and write the report.
 
-    Agents, contract tests, experiments and all engines call this function; nothing else drives a session. It
-    has no side effects except those of `evaluate`.
+    Agents, contract tests, experiments and all engines call this function or `task_steps`; nothing else
+    drives a session. It has no side effects except those of `evaluate`.
 
     Parameters
     ----------
@@ -57,20 +63,40 @@ def run_task(
         an evaluation cache
     uniform : source of the noise that protects the report; None: derived from `draws`, which repeats it
     """
+    return alone(task_steps(algorithm, task, agent_state, evaluate, draws, extra, uniform))
+
+
+def task_steps(
+    algorithm: Algorithm[Any],
+    task: Task,
+    agent_state: AgentState,
+    evaluate: Evaluate,
+    draws: Draws,
+    extra: Callable[[], Mapping[str, AnyArray]] = dict,
+    uniform: Uniform | None = None,
+) -> Steps[TaskResult]:
+    """Return `run_task` as steps, which yield the computations that the session asks for."""
     if task.num_trials and task.trial > agent_state.next_trial:
         agent_state = agent_state.skip_to(task.trial)
     session = algorithm.session(task, agent_state, draws)
     outcomes: list[Outcome] = []
+    answer: Any = None
     while True:
         try:
-            query = session.send(outcomes[-1]) if outcomes else next(session)
+            asked = session.send(answer)
         except StopIteration as stop:
             agent_state = stop.value
             break
-        first_trial = outcomes[-1].end if outcomes else agent_state.next_trial
-        outcomes.append(evaluate(query, first_trial))
+        if isinstance(asked, Query):
+            first_trial = outcomes[-1].end if outcomes else agent_state.next_trial
+            outcomes.append(evaluate(asked, first_trial))
+            answer = outcomes[-1]
+        else:
+            answer = yield asked
     agent_state = agent_state.write(**extra())
-    payload = algorithm.summarise(task, agent_state, draws("summarise", task.trial, task.num_trials))
+    summarising = steps_of(algorithm, Algorithm, "summarise", "summarising")
+    rng = partial(draws, "summarise", task.trial, task.num_trials)
+    payload = yield from summarising(task, agent_state, rng)
     if isinstance(algorithm, ProtectsReports):
         uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
         payload = algorithm.protect(task, agent_state, payload, uniform)

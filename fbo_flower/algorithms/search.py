@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fbo_flower.algorithms.records import Array
+from fbo_flower.algorithms.requests import Maximise, Steps, alone
 from fbo_flower.numerics.optim.functions import ActiveOnly, Differentiable
-from fbo_flower.numerics.optim.maximise import maximise
+from fbo_flower.numerics.optim.maximise import Maximum
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.space.parameters import Int, Ordinal
 from fbo_flower.space.space import SearchSpace
@@ -39,16 +40,32 @@ def maximiser(
     -------
     `(1, D)`, snapped to the space
     """
+    return alone(
+        maximising(function, space, seen, num_candidates, min_distance, rng, integer_moves=integer_moves)
+    )
+
+
+def maximising(
+    function: Differentiable,
+    space: SearchSpace,
+    seen: Array,
+    num_candidates: int,
+    min_distance: float,
+    rng: np.random.Generator,
+    *,
+    integer_moves: bool = False,
+) -> Steps[Array]:
+    """Return `maximiser` as steps."""
     candidates = space.snap(sobol(num_candidates, space.dimension, rng))
     avoid = space.features(seen)
-    point, value, keeps_distance = _polished(function, space, candidates, avoid, min_distance)
+    point, value, keeps_distance = yield from _polished(function, space, candidates, avoid, min_distance)
     if integer_moves:
         avoid = avoid if keeps_distance else avoid[:0]
         for _ in range(MAX_MOVES):
             neighbours = _neighbours(space, point)
             if not len(neighbours):
                 break
-            moved, better, apart = _polished(function, space, neighbours, avoid, min_distance)
+            moved, better, apart = yield from _polished(function, space, neighbours, avoid, min_distance)
             if not apart or better <= value:
                 break
             point, value = moved, better
@@ -57,7 +74,7 @@ def maximiser(
 
 def _polished(
     function: Differentiable, space: SearchSpace, candidates: Array, avoid: Array, min_distance: float
-) -> tuple[Array, float, bool]:
+) -> Steps[tuple[Array, float, bool]]:
     """Return the best point `(D,)` that gradients find from candidates `(S, D)`, and its value.
 
     Returns
@@ -69,7 +86,7 @@ def _polished(
     active = space.active(candidates)[:, axes]
     if not active.all():
         function = ActiveOnly(function, columns, features, active)
-    best = maximise(function, features, columns, avoid=avoid, min_distance=min_distance)
+    best: Maximum = yield Maximise(function, features, columns, avoid, min_distance)
     point = candidates[best.start].copy()
     point[axes] = best.x[columns]
     return space.snap(point[None, :])[0], best.value, best.avoided

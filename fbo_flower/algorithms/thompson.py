@@ -16,8 +16,9 @@ from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.random_search import Independent, uniform_point
-from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Task
-from fbo_flower.algorithms.search import maximiser
+from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Task, floats
+from fbo_flower.algorithms.requests import DrawPath, Fit, Rng, Steps, alone
+from fbo_flower.algorithms.search import maximising
 from fbo_flower.algorithms.session import Stepwise
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import Differentiable
@@ -73,6 +74,10 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
         self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
     ) -> AgentState:
         """Append the outcome to the history; after the task's last trial refit the hyperparameters if due."""
+        return alone(LocalSurrogate.learning(self, task, agent_state, outcome, lambda: rng))
+
+    def learning(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
+        """Return `learn` as steps."""
         agent_state = agent_state.learn(outcome)
         count = agent_state.history.num_succeeded
         if agent_state.next_trial < task.end or count < 2:
@@ -81,9 +86,9 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
         # refit after every observation up to 10, then after every fifth more
         if fitted and count < fitted + max(1, fitted // 5):
             return agent_state
+        hyperparameters = yield self._fit(agent_state)
         return agent_state.write(
-            hyperparameters=self._fit(agent_state, rng).to_array(),
-            fitted_at=np.array([count], dtype=np.int64),
+            hyperparameters=hyperparameters.to_array(), fitted_at=np.array([count], dtype=np.int64)
         )
 
     def observations(self, agent_state: AgentState) -> tuple[Array, Array]:
@@ -93,18 +98,22 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
 
     def hyperparameters(self, agent_state: AgentState, rng: np.random.Generator) -> gp.Hyperparameters:
         """Return the hyperparameters of the last fit; fit now if there was none (a history from before)."""
+        return alone(self._fitted(agent_state))
+
+    def _fitted(self, agent_state: AgentState) -> Steps[gp.Hyperparameters]:
         stored = agent_state.arrays.get("hyperparameters")
         if stored is not None:
-            return gp.Hyperparameters.from_array(self.kernel, np.asarray(stored, dtype=np.float64))
-        return self._fit(agent_state, rng)
+            return gp.Hyperparameters.from_array(self.kernel, floats(stored))
+        hyperparameters: gp.Hyperparameters = yield self._fit(agent_state)
+        return hyperparameters
 
-    def _fit(self, agent_state: AgentState, rng: np.random.Generator) -> gp.Hyperparameters:
+    def _fit(self, agent_state: AgentState) -> Fit:
         x, y = self.observations(agent_state)
         stored = agent_state.arrays.get("hyperparameters")
-        start = None if stored is None else gp.Hyperparameters.from_array(self.kernel, np.asarray(stored))
-        return gp.fit(x, y, self.kernel, rng, start=start).hyperparameters
+        start = None if stored is None else gp.Hyperparameters.from_array(self.kernel, floats(stored))
+        return Fit(x, y, self.kernel, start)
 
-    def thompson_point(self, agent_state: AgentState, rng: np.random.Generator) -> Query:
+    def thompson_steps(self, agent_state: AgentState, rng: np.random.Generator) -> Steps[Query]:
         """Return the maximiser of one posterior draw [Dai2020, Alg. 1, line 4].
 
         Before the first success return a uniform point.
@@ -112,8 +121,9 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
         x, y = self.observations(agent_state)
         if len(y) == 0:
             return uniform_point(agent_state, rng)
-        path = self.draw_path(gp.posterior(x, y, self.hyperparameters(agent_state, rng)), rng)  # f_t
-        return self.maximiser(path, agent_state, rng)  # x_t = argmax f_t
+        own = yield from self._fitted(agent_state)
+        path = yield DrawPath(x, y, own, self.num_path_features, self.deviation_scale, rng)  # f_t
+        return (yield from self.maximising(path, agent_state, rng))  # x_t = argmax f_t
 
     def draw_path(self, posterior: gp.Posterior, rng: np.random.Generator) -> gp.SamplePath:
         """Draw `f_t ~ GP(mu, beta_t^2 sigma^2)` [Dai2020, Alg. 1, line 4]."""
@@ -127,13 +137,22 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
 
     def maximiser(self, function: Differentiable, agent_state: AgentState, rng: np.random.Generator) -> Query:
         """Return the point that maximises a function of the features, away from all earlier points."""
-        space, seen = agent_state.space, agent_state.history.points
-        distance = self.distance(agent_state)
-        return Query(
-            maximiser(
-                function, space, seen, self.num_candidates, distance, rng, integer_moves=self.integer_moves
-            )
+        return alone(self.maximising(function, agent_state, rng))
+
+    def maximising(
+        self, function: Differentiable, agent_state: AgentState, rng: np.random.Generator
+    ) -> Steps[Query]:
+        """Return `maximiser` as steps."""
+        point = yield from maximising(
+            function,
+            agent_state.space,
+            agent_state.history.points,
+            self.num_candidates,
+            self.distance(agent_state),
+            rng,
+            integer_moves=self.integer_moves,
         )
+        return Query(point)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,11 +162,12 @@ class ThompsonSampling(LocalSurrogate[Progress], Independent):
     name: ClassVar[str] = "ts"
 
     def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
+        return alone(self.proposing(task, agent_state, lambda: rng))
+
+    def proposing(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query | None]:
         trial = agent_state.next_trial
         if trial >= task.end:
             return None
-        return (
-            uniform_point(agent_state, rng)
-            if trial < self.num_initial
-            else self.thompson_point(agent_state, rng)
-        )
+        if trial < self.num_initial:
+            return uniform_point(agent_state, rng())
+        return (yield from self.thompson_steps(agent_state, rng()))

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Context
 from flwr.client import NumPyClient
-from flwr.common.logger import log
+from flwr.common.logger import FLOWER_LOGGER, log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm, make_algorithm
@@ -35,7 +35,9 @@ from fbo_flower.algorithms.capabilities import (
 from fbo_flower.algorithms.disclosure import APP
 from fbo_flower.algorithms.outcomes import seen_by
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Phase, Scalar, Task
-from fbo_flower.algorithms.run_task import TaskResult, run_task
+from fbo_flower.algorithms.requests import Steps, alone
+from fbo_flower.algorithms.run_task import TaskResult, task_steps
+from fbo_flower.algorithms.schema import Schema
 from fbo_flower.clients.agent_state_io import (
     agent_state_from_bytes,
     agent_state_to_bytes,
@@ -230,10 +232,22 @@ class TuningAgent(NumPyClient):
             If the task is malformed or not for this agent. Nothing was evaluated.
         """
         with single_thread():
-            request = self._verify(message)
-            with closing(self._open_memory()) as memory:
-                stored = self._stored_report(memory, request)
-                return stored if stored is not None else self._run_new_task(memory, request)
+            return alone(self.answering(message))
+
+    def answering(self, message: wire.Packed) -> Steps[wire.Packed]:
+        """Return `answer` as steps, so that agents of one process can compute together.
+
+        BLAS and OpenMP are limited to one thread by whoever drives the steps.
+        """
+        request = self._verify(message)
+        with closing(self._open_memory()) as memory:
+            stored = self._stored_report(memory, request)
+            return stored if stored is not None else (yield from self._run_new_task(memory, request))
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether the steps of this agent may wait for those of others: it holds no file open meanwhile."""
+        return journal_path(self._context, self._agent, self._journals) is None
 
     def _verify(self, message: wire.Packed) -> Request:
         """Return the task in a message and its algorithm, if the task is valid and for this agent."""
@@ -242,9 +256,8 @@ class TuningAgent(NumPyClient):
             raise WireError(f"agent: expected a task for {self._agent!r}, got one for {envelope.agent!r}")
         if envelope.space != self._space.digest:
             raise WireError(f"space: expected digest {self._space.digest}, got {envelope.space}")
-        algorithm = _algorithm(envelope.algorithm, envelope.options)
-        algorithm.check(self._space)
-        task = wire.decode_task(message, algorithm.task_schema(self._space))
+        algorithm, schema = _algorithm(envelope.algorithm, envelope.options, self._space)
+        task = wire.decode_task(message, schema)
         return Request(envelope, algorithm, task, task_key(task))
 
     def _stored_report(self, memory: Memory, request: Request) -> wire.Packed | None:
@@ -258,11 +271,11 @@ class TuningAgent(NumPyClient):
         )
         return reply
 
-    def _run_new_task(self, memory: Memory, request: Request) -> wire.Packed:
+    def _run_new_task(self, memory: Memory, request: Request) -> Steps[wire.Packed]:
         """Run a task, store its report and the agent's new state, and return the report."""
         algorithm, task, study = request.algorithm, request.task, request.envelope.study
         entropy, agent_state = self._load_state(memory, study)
-        work = work_of(algorithm, task, agent_state)
+        work = work_of(algorithm, task, agent_state, request.key)
         check_pinned(memory, algorithm, request.envelope)
         check_new(memory, study, work)
         check_trial(algorithm, task, agent_state, memory.answered(study, work.name) is not None)
@@ -296,7 +309,8 @@ class TuningAgent(NumPyClient):
         )
         evaluate = self._evaluator(context, algorithm, accepted_state)
         noise = context.private_integers("noise", task.trial, task.num_trials)
-        result = run_task(algorithm, task, accepted_state, evaluate, context.draws, evaluate.arrays, noise)
+        steps = task_steps(algorithm, task, accepted_state, evaluate, context.draws, evaluate.arrays, noise)
+        result = yield from steps
         result = replace(result, report=consented(algorithm, result.report, self._operator.disclose))
         reply = self._reply(request, result, context.times)
         sent: list[ledger.LedgerEntry] = []
@@ -348,9 +362,10 @@ class TuningAgent(NumPyClient):
         disclosure = self._disclosure(request, result, times)
         disclosed = [] if disclosure.incumbent is None else ["its best value"]
         disclosed = disclosed if disclosure.trials is None else ["its trials"]
-        arrays = [f"{name} {array.shape}" for name, array in result.report.arrays.items()]
-        sends = ", ".join([*arrays, *result.report.values, *disclosed]) or "only the number of trials"
-        log(DEBUG, "agent %s, round %d: sends %s", self._agent, request.task.round, sends)
+        if FLOWER_LOGGER.isEnabledFor(DEBUG):
+            arrays = [f"{name} {array.shape}" for name, array in result.report.arrays.items()]
+            sends = ", ".join([*arrays, *result.report.values, *disclosed]) or "only the number of trials"
+            log(DEBUG, "agent %s, round %d: sends %s", self._agent, request.task.round, sends)
         return wire.encode_report(result.report, request.task, request.envelope, disclosure)
 
     def _disclosure(self, request: Request, result: TaskResult, times: Times) -> wire.Disclosure:
@@ -418,16 +433,20 @@ def _partition(context: Context) -> int:
     return int(partition) if partition is not None else -1
 
 
-def _algorithm(name: str, options: str) -> Algorithm[Any]:
-    """Return an algorithm by name with options as JSON; all agents of a process share one object."""
+def _algorithm(name: str, options: str, space: SearchSpace) -> tuple[Algorithm[Any], Schema]:
+    """Return an algorithm that fits the space, and its schema of tasks; agents of a process share them."""
     if len(options) > _LONGEST_SHARED:
-        return make_algorithm(name, _options(options))
-    return _shared_algorithm(name, options)
+        return _new_algorithm(name, options, space)
+    return _shared_algorithm(name, options, space)
 
 
-@lru_cache(maxsize=64)
-def _shared_algorithm(name: str, options: str) -> Algorithm[Any]:
-    return make_algorithm(name, _options(options))
+def _new_algorithm(name: str, options: str, space: SearchSpace) -> tuple[Algorithm[Any], Schema]:
+    algorithm = make_algorithm(name, _options(options))
+    algorithm.check(space)
+    return algorithm, algorithm.task_schema(space)
+
+
+_shared_algorithm = lru_cache(maxsize=64)(_new_algorithm)
 
 
 def _options(text: str) -> dict[str, object]:

@@ -43,9 +43,15 @@ class Work:
     key: str
 
 
-def work_of(algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> Work:
-    """Return the piece of work that a task asks for."""
-    key = task_key(evaluation_task(algorithm, task))
+def work_of(algorithm: Algorithm[Any], task: Task, agent_state: AgentState, key: str = "") -> Work:
+    """Return the piece of work that a task asks for.
+
+    Parameters
+    ----------
+    key : `task_key(task)`, if it is known
+    """
+    asked = evaluation_task(algorithm, task)
+    key = key if key and asked is task else task_key(asked)
     if task.num_trials:
         return Work(f"{task.phase} trial {task.trial}", key)
     if isinstance(algorithm, SecureRounds) and task.phase not in {Phase.TRAIN, Phase.FINISH}:

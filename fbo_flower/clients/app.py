@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 
 from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.requests import Steps
+from fbo_flower.algorithms.side_by_side import Failed, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.known_configs import points_of
 from fbo_flower.clients.objective import Objective, check_minimize, check_objective
 from fbo_flower.clients.operator import check_disclose
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.errors import ConfigError, WireError, kind_of
+from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
+from fbo_flower.wire.codec import Packed
 from fbo_flower.wire.flower_records import from_records, to_records
 
+TRAIN = MessageType.TRAIN  # messages without an action of their own
 DEFAULT_ACTION = "default"  # Flower's name for messages without an action
 
 
@@ -91,9 +96,44 @@ def add_tuning(
 
 def agent_app(agent: Callable[[Context], TuningAgent]) -> ClientApp:
     """Return a ClientApp in which `agent(context)` answers every message."""
-    app = ClientApp()
-    route(app, agent)
-    return app
+    return TuningApp(agent)
+
+
+class TuningApp(ClientApp):
+    """A ClientApp in which `agent(context)` answers every message.
+
+    An engine that holds the messages of many agents may have them answered together, see `answer_together`.
+    """
+
+    def __init__(self, agent: Callable[[Context], TuningAgent]) -> None:
+        super().__init__()
+        self._agent = agent
+        route(self, agent)
+
+    def answer_together(self, batch: Sequence[tuple[Message, Context]]) -> list[Message | Exception]:
+        """Return the replies to messages of different nodes, or the exception that an agent raised.
+
+        The tasks of the TRAIN half-round are answered side by side: what their agents compute is stacked.
+        Each reply is the one that the agent would give alone, bit for bit.
+        """
+        replies: dict[int, Message | Exception] = {}
+        waiting: dict[int, Steps[Packed]] = {}
+        with single_thread():
+            for number, (message, context) in enumerate(batch):
+                try:
+                    agent = self._agent(context) if message.metadata.message_type == TRAIN else None
+                    if agent is not None and agent.can_wait:
+                        waiting[number] = agent.answering(from_records(message.content))
+                    else:
+                        replies[number] = self(message, context)
+                except Exception as error:  # the agent's code may raise anything; the others go on
+                    replies[number] = error
+            for number, packed in zip(waiting, side_by_side(waiting.values()), strict=True):
+                if isinstance(packed, Failed):
+                    replies[number] = packed.error
+                else:
+                    replies[number] = Message(to_records(packed), reply_to=batch[number][0])
+        return [replies[number] for number in range(len(batch))]
 
 
 def route(app: ClientApp, agent: Callable[[Context], TuningAgent], action: str = DEFAULT_ACTION) -> None:

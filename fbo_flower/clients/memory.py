@@ -248,9 +248,9 @@ class StateMemory:
         return dict(self._values[name])
 
     def _write(self, name: str, data: bytes, values: Mapping[str, object]) -> None:
-        text = json.dumps(dict(values))
-        self._state[f"{STATE_KEY}.{name}"] = config_record({"data": data, "values": text})
-        self._values[name] = json.loads(text)
+        record = config_record({"data": data, "values": json.dumps(dict(values))})
+        self._state[f"{STATE_KEY}.{name}"] = record
+        self._values.pop(name, None)
 
 
 __all__ = ["Memory", "StateMemory", "check_journal", "journal_path", "open_memory"]

@@ -6,7 +6,7 @@ import inspect
 import math
 import numbers
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,38 @@ class ObjectiveContext:
     rng: np.random.Generator
     node_config: Mapping[str, Any] = field(default_factory=dict)
     run_config: Mapping[str, Any] = field(default_factory=dict)
+
+
+class _ContextOfTrial(ObjectiveContext):
+    """An `ObjectiveContext` that makes its generator when the objective asks for it; few objectives do."""
+
+    def __getattr__(self, name: str) -> Any:
+        make = self.__dict__.get("_make_rng")
+        if name != "rng" or make is None:
+            raise AttributeError(name)
+        rng = self.__dict__["rng"] = make()
+        return rng
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectiveContext, tuple(getattr(self, field.name) for field in fields(ObjectiveContext))
+
+
+def context_of_trial(
+    agent: str,
+    partition: int,
+    trial: int,
+    server_round: int,
+    make_rng: Callable[[], np.random.Generator],
+    node_config: Mapping[str, Any],
+    run_config: Mapping[str, Any],
+) -> ObjectiveContext:
+    """Return the context of a trial, whose generator `make_rng()` is made when it is needed."""
+    context = object.__new__(_ContextOfTrial)
+    context.__dict__.update(
+        agent=agent, partition=partition, trial=trial, server_round=server_round, _make_rng=make_rng,
+        node_config=node_config, run_config=run_config,
+    )  # fmt: skip
+    return context
 
 
 Objective = Callable[[dict[str, Any], ObjectiveContext], float]

@@ -12,7 +12,7 @@ import numpy as np
 from fbo_flower.algorithms.records import AnyArray, Outcome, Query, Task
 from fbo_flower.clients.evaluation_replay import EvaluationReplay
 from fbo_flower.clients.memory import Memory
-from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.clients.objective import ObjectiveContext, context_of_trial
 from fbo_flower.clients.trial_times import Times
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.numerics.seeding import generator
@@ -58,16 +58,25 @@ class TaskContext:
 
         On a device it is the operating system's generator, which nobody can seed or repeat.
         """
-        return uniform_from(self.draws(purpose, *keys)) if self.simulated else secrets.randbelow
+        if not self.simulated:
+            return secrets.randbelow
+        drawn: list[Callable[[int], int]] = []  # the generator is made for the first number
+
+        def integer(bound: int) -> int:
+            if not drawn:
+                drawn.append(uniform_from(self.draws(purpose, *keys)))
+            return drawn[0](bound)
+
+        return integer
 
     def objective_context(self, trial: int) -> ObjectiveContext:
         """Return the context that the objective gets for a trial."""
-        return ObjectiveContext(
+        return context_of_trial(
             self.agent,
             self.partition,
             trial,
             self.task.round,
-            generator(self.entropy, "agent", self.agent, "objective", trial),
+            lambda: generator(self.entropy, "agent", self.agent, "objective", trial),
             self.node_config,
             self.run_config,
         )

@@ -18,7 +18,10 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from fbo_flower.clients.app import TuningApp
+
 RUN_ID = 1
+BATCH = 256  # messages that the in-process grid has answered together
 FIRST_NODE = 1001  # unlike any partition id, so that code which confuses the two fails
 Scalar = bool | int | float | str
 
@@ -124,7 +127,21 @@ def answer(app: ClientApp, message: Message, context: Context) -> Message:
     try:
         return app(message, context)
     except Exception as error:
-        return Message(Error(code=2, reason=f"{type(error).__name__}: {error}"), reply_to=message)
+        return _error(error, message)
+
+
+def answer_all(app: ClientApp, batch: Sequence[tuple[Message, Context]]) -> list[Message]:
+    """Return the ClientApp's replies to messages of different nodes; it may answer them together."""
+    if not isinstance(app, TuningApp):
+        return [answer(app, message, context) for message, context in batch]
+    return [
+        _error(reply, message) if isinstance(reply, Exception) else reply
+        for (message, _), reply in zip(batch, app.answer_together(batch), strict=True)
+    ]
+
+
+def _error(error: Exception, message: Message) -> Message:
+    return Message(Error(code=2, reason=f"{type(error).__name__}: {error}"), reply_to=message)
 
 
 class InProcessGrid(LocalGrid):
@@ -162,8 +179,9 @@ class InProcessGrid(LocalGrid):
         return [node for node in self.contexts if not self._strikes(node, "down", self._next_round)]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """Deliver messages and let their nodes answer at once, in order."""
+        """Deliver messages and let their nodes answer at once, in batches."""
         ids, upcoming = [], self._next_round
+        waiting: list[tuple[str, Message]] = []
         for message in messages:
             self._num_messages += 1
             message_id = str(self._num_messages)
@@ -172,7 +190,14 @@ class InProcessGrid(LocalGrid):
             server_round = group or upcoming
             self._next_round = max(self._next_round, group + 1)
             ids.append(message_id)
-            self._deliver(message_id, message, server_round)
+            if message.metadata.dst_node_id - FIRST_NODE in self._faults:
+                self._deliver(message_id, message, server_round)
+            else:
+                waiting.append((message_id, message))
+            if len(waiting) == BATCH:
+                self._answer(waiting)
+                waiting = []
+        self._answer(waiting)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
@@ -187,6 +212,12 @@ class InProcessGrid(LocalGrid):
         return any(message_id in self._replies for message_id in message_ids)
 
     # -- one node ------------------------------------------------------------------------------
+
+    def _answer(self, waiting: Sequence[tuple[str, Message]]) -> None:
+        """Let nodes without faults answer."""
+        batch = [(message, self.contexts[message.metadata.dst_node_id]) for _, message in waiting]
+        replies = answer_all(self._app, batch)
+        self._replies.update((name, (0.0, reply)) for (name, _), reply in zip(waiting, replies, strict=True))
 
     def _strikes(self, node: int, kind: str, server_round: int) -> bool:
         fault = self._faults.get(node - FIRST_NODE)

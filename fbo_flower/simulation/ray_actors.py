@@ -21,7 +21,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.grids import answer, identify
+from fbo_flower.simulation.grids import answer_all, identify
 
 _START_SECONDS = 120.0  # how long the actors may take to start
 _THREADS = {
@@ -173,7 +173,9 @@ class _Actor:
     def work(self, data: bytes) -> tuple[bytes, float]:
         """Return the pickled replies and contexts, and how many seconds they took."""
         start = time.perf_counter()
-        results = [(answer(self._app, message, context), context) for message, context in pickle.loads(data)]
+        batch = pickle.loads(data)
+        replies = answer_all(self._app, batch)
+        results = [(reply, context) for reply, (_, context) in zip(replies, batch, strict=True)]
         packed = pickle.dumps(results, protocol=pickle.HIGHEST_PROTOCOL)
         return packed, time.perf_counter() - start
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from logging import WARNING
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from fbo_flower.algorithms.capabilities import (
 )
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Federation, Phase, Report, Task, natural_key
+from fbo_flower.algorithms.schema import Schema
 from fbo_flower.errors import JournalError, WireError, printable
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
@@ -137,6 +139,8 @@ class StudyRun:
         draws = secret_draws(self.algorithm, self.state, phase, server_round, present, uniform)
         self._apply_draws(draws, self.seeded)
         tasks = self._make_tasks(phase, server_round, present)
+        if self.journal is None:
+            return
         values: dict[str, object] = {"present": list(present), "tasks": tasks_digest(tasks)}
         values |= {"seeded": self.seeded} if draws else {}
         self._write(Event("ask", server_round, phase, arrays=draws, values=values))
@@ -346,13 +350,16 @@ class StudyRun:
         try:
             if reply.packed is None:
                 raise WireError(reply.reason, reply.word)
-            space = self.recorder.space
-            schema = self.algorithm.report_schema(space)
+            space, schema = self.recorder.space, self._report_schema
             checked = wire.decode_report(reply.packed, sent.task, sent.envelope, schema, space.dimension)
             self.algorithm.check_report(sent.task, checked[0])
             return checked
         except WireError as error:
             return error.with_traceback(None)
+
+    @cached_property
+    def _report_schema(self) -> Schema:
+        return self.algorithm.report_schema(self.recorder.space)
 
     def _write(self, event: Event) -> None:
         if self.journal is not None:

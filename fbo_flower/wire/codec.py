@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -103,7 +104,7 @@ def decode_task(packed: Packed, schema: Schema) -> Task:
         _count(config, "round"),
         _count(config, "trial"),
         num_trials,
-        _checked_arrays(packed.arrays, schema),
+        _checked_arrays(packed.arrays, schema.arrays),
         _checked_values(config, schema),
     )
 
@@ -161,18 +162,8 @@ def decode_report(
     num_failed = _count(config, "num-failed")
     if num_failed > task.num_trials:
         raise WireError(f"num-failed: expected at most {task.num_trials}, got {num_failed}", "num-failed")
-    disclosed = Schema(
-        arrays={
-            **schema.arrays,
-            "disclosed.points": ArraySpec((None, dimension), low=0.0, high=1.0, max_length=task.num_trials),
-            "disclosed.values": ArraySpec((None,), low=-np.inf, high=np.inf, max_length=task.num_trials),
-            "disclosed.pulls": ArraySpec((None,), "int64", 1, task.num_trials, task.num_trials),
-            "disclosed.recommendation": ArraySpec((dimension,), low=0.0, high=1.0),
-            "disclosed.times": ArraySpec((None, 2), low=0.0, high=LATEST_TIME, max_length=task.num_trials),
-        },
-        values=schema.values,
-    )
-    named = _checked_arrays(packed.arrays, disclosed)
+    allowed = {**schema.arrays, **_disclosed_arrays(dimension, task.num_trials)}
+    named = _checked_arrays(packed.arrays, allowed)
     values = _checked_values(config, schema)
     trials = _disclosed_trials(named, config, task)
     if trials is not None and trials.spans is None and len(trials.failures) != num_failed:
@@ -188,6 +179,18 @@ def decode_report(
     point = named.get("disclosed.recommendation")
     recommendation = None if point is None else np.asarray(point, dtype=np.float64)
     return report, Disclosure(trials, incumbent, recommendation, times)
+
+
+@lru_cache(maxsize=256)
+def _disclosed_arrays(dimension: int, num_trials: int) -> Mapping[str, ArraySpec]:
+    """Return the arrays that an agent may disclose after a task of `num_trials` trials."""
+    return {
+        "disclosed.points": ArraySpec((None, dimension), low=0.0, high=1.0, max_length=num_trials),
+        "disclosed.values": ArraySpec((None,), low=-np.inf, high=np.inf, max_length=num_trials),
+        "disclosed.pulls": ArraySpec((None,), "int64", 1, num_trials, num_trials),
+        "disclosed.recommendation": ArraySpec((dimension,), low=0.0, high=1.0),
+        "disclosed.times": ArraySpec((None, 2), low=0.0, high=LATEST_TIME, max_length=num_trials),
+    }
 
 
 def _disclosed_times(named: Mapping[str, AnyArray], trials: Outcome | None) -> Array | None:
@@ -256,14 +259,14 @@ def _check_version(config: Mapping[str, Scalar]) -> None:
         raise WireError(f"schema: expected version {SCHEMA_VERSION}, got {show(version)}", "schema")
 
 
-def _checked_arrays(arrays: Mapping[str, AnyArray], schema: Schema) -> dict[str, AnyArray]:
-    return {name: _checked_array(name, array, schema) for name, array in arrays.items()}
+def _checked_arrays(arrays: Mapping[str, AnyArray], allowed: Mapping[str, ArraySpec]) -> dict[str, AnyArray]:
+    return {name: _checked_array(name, array, allowed) for name, array in arrays.items()}
 
 
-def _checked_array(name: str, array: AnyArray, schema: Schema) -> AnyArray:
-    spec = schema.arrays.get(name)
+def _checked_array(name: str, array: AnyArray, allowed: Mapping[str, ArraySpec]) -> AnyArray:
+    spec = allowed.get(name)
     if spec is None:
-        known = ", ".join(schema.arrays) or "none"
+        known = ", ".join(allowed) or "none"
         raise WireError(f"arrays: expected only {known}, got {show(name)}", "names")
     fits = len(array.shape) == len(spec.shape) and all(
         length <= spec.max_length if expected is None else length == expected

@@ -55,6 +55,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
+from fbo_flower.algorithms.requests import Rng, Steps, alone
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.regions import Boxes, BoxwiseLinearFunction
@@ -313,21 +314,24 @@ class DPFTS(DPFTSOptions):
     # -- the agent's half ----------------------------------------------------------------------
 
     def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
+        return alone(DPFTS.proposing(self, task, agent_state, lambda: rng))
+
+    def proposing(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query | None]:
         trial = agent_state.next_trial
         if trial >= task.end:
             return None
         boxes = self._boxes(agent_state.space)
         if trial < self.num_initial:
-            points = uniform_point(agent_state, rng).points
+            points = uniform_point(agent_state, rng()).points
             axes, _ = agent_state.space.continuous
             points[:, axes] = boxes.stretch(points[:, axes], int(task.values.get("region", 0)) % len(boxes))
             return Query(points)
         if "weights" not in task.arrays:
-            return self.thompson_point(agent_state, rng)
+            return (yield from self.thompson_steps(agent_state, rng()))
         features = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))
         columns = agent_state.space.continuous[1]
         sums = BoxwiseLinearFunction(features, floats(task.arrays["weights"]), boxes, columns)
-        return self.maximiser(sums, agent_state, rng)
+        return (yield from self.maximising(sums, agent_state, rng()))
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         if not task.values.get("message"):

@@ -41,6 +41,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
+from fbo_flower.algorithms.requests import DrawWeights, Rng, Steps, alone
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction
 from fbo_flower.numerics.optim.sobol import sobol
@@ -191,22 +192,27 @@ class FTS(FTSOptions):
     # -- the agent's half ----------------------------------------------------------------------
 
     def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
+        return alone(FTS.proposing(self, task, agent_state, lambda: rng))
+
+    def proposing(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query | None]:
         trial = agent_state.next_trial
         if trial >= task.end:
             return None
+        draws = rng()
         if trial < self.num_initial and not ADVICE & {*task.arrays, *agent_state.arrays}:
-            return uniform_point(agent_state, rng)
+            return uniform_point(agent_state, draws)
         if "weights" in task.arrays:  # Alg. 1, line 6: x_t = argmax phi(x)^T omega_n
-            features = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))
-            return self.maximiser(LinearFunction(features, floats(task.arrays["weights"])), agent_state, rng)
+            message = LinearFunction(_features(task), floats(task.arrays["weights"]))
+            return (yield from self.maximising(message, agent_state, draws))
         if "point" in task.arrays:
             advised = self._advised_point(task, agent_state)
-            return advised if advised is not None else self.thompson_point(agent_state, rng)
+            return advised if advised is not None else (yield from self.thompson_steps(agent_state, draws))
         if self.advice == "mixture":
             messages = mixture.received(task, agent_state)
             if messages is not None:
-                return self.maximiser(self._mixture(messages, agent_state, rng), agent_state, rng)
-        return self.thompson_point(agent_state, rng)  # Alg. 1, line 4: x_t = argmax f_t(x)
+                own = self._mixture(messages, agent_state, draws)
+                return (yield from self.maximising(own, agent_state, draws))
+        return (yield from self.thompson_steps(agent_state, draws))  # Alg. 1, line 4: x_t = argmax f_t(x)
 
     def _mixture(
         self, messages: mixture.Messages, agent_state: AgentState, rng: np.random.Generator
@@ -230,7 +236,10 @@ class FTS(FTSOptions):
     def learn(
         self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
     ) -> AgentState:
-        agent_state = super().learn(task, agent_state, outcome, rng)  # Alg. 1, line 8
+        return alone(FTS.learning(self, task, agent_state, outcome, lambda: rng))
+
+    def learning(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
+        agent_state = yield from super().learning(task, agent_state, outcome, rng)  # Alg. 1, line 8
         if self.advice == "mixture" and "messages" in task.arrays:
             agent_state = agent_state.write(
                 **{name: task.arrays[name] for name in ("frequencies", "phases", "messages")}
@@ -238,6 +247,9 @@ class FTS(FTSOptions):
         return agent_state
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+        return alone(FTS.summarising(self, task, agent_state, lambda: rng))
+
+    def summarising(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
         if not task.values.get("message") or not agent_state.history.num_succeeded:
             return Payload()
         x, y = self.observations(agent_state)
@@ -245,8 +257,7 @@ class FTS(FTSOptions):
             return Payload(
                 {"log_likelihoods": self._log_likelihoods(x, y, floats(task.arrays["lengthscales"]))}
             )
-        phi = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))(x)
-        omega = rff.sample_weights(phi, y, self.message_noise_variance, rng)  # Eqs. 2-3
+        omega = yield DrawWeights(_features(task), x, y, self.message_noise_variance, rng())  # Eqs. 2-3
         return Payload({"weights": omega})
 
     def report_kind(self, task: Task) -> str | None:
@@ -284,3 +295,8 @@ class FTS(FTSOptions):
         if not self.secure_sums:
             arrays["log_likelihoods"] = ArraySpec((len(LENGTHSCALE_GRID),))
         return Schema(arrays)
+
+
+def _features(task: Task) -> rff.RandomFeatures:
+    """Return the shared features in a task."""
+    return rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))

@@ -1,27 +1,36 @@
-"""Maximise a smooth function over the unit cube: score candidates, then polish the best few together.
+"""Maximise smooth functions over the unit cube: score candidates, then polish the best few together.
 
 Stage 1 evaluates all candidates at once and picks starts that are good and apart from each other. Stage 2
 runs a quasi-Newton method from each start; all starts share each evaluation, because a batch of four points
 costs little more than one. (A single L-BFGS-B run on the sum of the values is as fast, but it may lower one
 start's value if the others gain more. Here no start ends lower than it began.)
+
+`maximise_many` does this for the functions of many agents side by side; `maximise` is its case of one. Every
+function is treated by itself (`stacks.py` has the rule), so its maximum does not depend on the others.
+Notation: `B` functions, `S` candidates, `s` starts, `F` columns, `c` of them polished, `k` points to avoid.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError, NumericalError
+from fbo_flower.numerics.arrays import IntArray
 from fbo_flower.numerics.linalg import Array, bfgs_update
 from fbo_flower.numerics.optim.functions import Differentiable
+from fbo_flower.numerics.optim.stacks import Stack, stack_of
+from fbo_flower.numerics.optim.starts import keeps_distance, pick_starts
 
 FIRST_STEP, LONGEST_STEP, SHORTEST_STEP = 0.03, 0.3, 1e-6  # the last is relative to the first trial step
-GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-4, 1e-8
+GRADIENT_TOLERANCE = 1e-4
 ARMIJO = 1e-4
 TINY = 1e-300
 SEPARATION = 0.1  # least distance of two starts, divided by sqrt(number of polished columns)
+WORTH_A_COPY = 0.7  # the polish drops finished functions when fewer than this share is left
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ def maximise(
     Parameters
     ----------
     function : to maximise
-    candidates : `(n, F)`, in `[0, 1]` in the columns to polish
+    candidates : `(S, F)`, in `[0, 1]` in the columns to polish
     columns : `(c,)`, the columns to polish within `[0, 1]`; the others keep the candidate's values; `c` may
         be 0
     num_starts : number of candidates to polish
@@ -75,90 +84,98 @@ def maximise(
         raise ConfigError(
             f"maximise: expected candidates (n, F), n > 0, a start, got {candidates.shape} and {num_starts}"
         )
-    scores = function(candidates)
+    avoids = None if avoid is None else avoid[None]
+    return maximise_many(
+        [function], candidates[None], columns,
+        num_starts=num_starts, avoid=avoids, min_distance=min_distance, max_iterations=max_iterations,
+    )[0]  # fmt: skip
+
+
+def maximise_many(
+    functions: Sequence[Differentiable],
+    candidates: Array,
+    columns: npt.NDArray[np.intp],
+    *,
+    num_starts: int = 4,
+    avoid: Array | None = None,
+    min_distance: float = 0.0,
+    max_iterations: int = 30,
+) -> list[Maximum]:
+    """Return `maximise` of each function, computed side by side.
+
+    Parameters
+    ----------
+    functions : `B` functions of one `stacks.shape_of`
+    candidates : `(B, S, F)`
+    avoid : `(B, k, F)`
+    columns, num_starts, min_distance, max_iterations : see `maximise`
+
+    Raises
+    ------
+    NumericalError
+        If a function is not finite at a candidate.
+    """
+    stack = stack_of(functions)
+    scores = stack.scores(candidates)
     if not np.isfinite(scores).all():
-        index = int(np.flatnonzero(~np.isfinite(scores))[0])
+        b, i = (int(index) for index in np.argwhere(~np.isfinite(scores))[0])
         raise NumericalError(
-            f"maximise: expected finite values, got {scores[index]} at {candidates[index].tolist()}"
+            f"maximise: expected finite values, got {scores[b, i]} at {candidates[b, i].tolist()}"
         )
-
-    allowed = _keeps_distance(candidates, avoid, min_distance)
-    avoided = bool(allowed.any())
-    if not avoided:
-        avoid, allowed = None, np.ones(len(candidates), dtype=np.bool_)
-    starts = _pick_starts(scores, candidates, allowed, num_starts, SEPARATION * max(len(columns), 1) ** 0.5)
-    points, values = candidates[starts], scores[starts]
+    separation = SEPARATION * max(len(columns), 1) ** 0.5
+    starts, avoided = pick_starts(scores, candidates, avoid, min_distance, num_starts, separation)
+    points = np.take_along_axis(candidates, starts[:, :, None], axis=1)
+    values = np.take_along_axis(scores, starts, axis=1) if stack.exact_scores else stack.values(points)
     if len(columns):
-        polished = _polish(function, points, columns, max_iterations)
-        kept = np.flatnonzero(_keeps_distance(polished, avoid, min_distance))
-        starts = np.concatenate([starts, starts[kept]])
-        points = np.concatenate([points, polished[kept]])
-        values = np.concatenate([values, function(polished[kept])])
-    best = int(np.argmax(values))
-    return Maximum(points[best], float(values[best]), int(starts[best]), avoided)
+        polished = _polish(stack, points, columns, max_iterations)
+        keeps = keeps_distance(polished, avoid, min_distance) | ~avoided[:, None]
+        starts = np.concatenate([starts, starts], axis=1)
+        points = np.concatenate([points, polished], axis=1)
+        values = np.concatenate([values, np.where(keeps, stack.values(polished), -np.inf)], axis=1)
+    best = np.argmax(values, axis=1)
+    return [
+        Maximum(points[b, i].copy(), float(values[b, i]), int(starts[b, i]), bool(avoided[b]))
+        for b, i in enumerate(best)
+    ]
 
 
-def _keeps_distance(points: Array, avoid: Array | None, min_distance: float) -> npt.NDArray[np.bool_]:
-    """Return which `points (n, F)` are at least `min_distance` from every row of `avoid (k, F)`: `(n,)`."""
-    keeps = np.ones(len(points), dtype=np.bool_)
-    if avoid is None or len(avoid) == 0 or min_distance <= 0.0:
-        return keeps
-    # |a - b|^2 = |a|^2 - 2 a^T b + |b|^2 loses digits by cancellation: it only selects the rows that may be
-    # too close, whose distances are then computed from differences.
-    squares = (points * points).sum(axis=1)[:, None] - 2.0 * (points @ avoid.T) + (avoid * avoid).sum(axis=1)
-    doubtful = np.flatnonzero(squares.min(axis=1) < min_distance**2 + 1e-9)
-    differences = points[doubtful, None, :] - avoid[None, :, :]
-    keeps[doubtful] = np.sqrt((differences**2).sum(axis=2)).min(axis=1) >= min_distance
-    return keeps
-
-
-def _pick_starts(
-    scores: Array, candidates: Array, allowed: npt.NDArray[np.bool_], num_starts: int, separation: float
-) -> npt.NDArray[np.intp]:
-    """Return the best allowed candidates, chosen greedily and at least `separation` apart if possible."""
-    picked: list[int] = []
-    apart = np.where(allowed, scores, -np.inf)
-    remaining = apart.copy()
-    for _ in range(min(num_starts, int(allowed.sum()))):
-        best = int(np.argmax(apart))
-        if apart[best] == -np.inf:
-            best = int(np.argmax(remaining))
-        picked.append(best)
-        difference = candidates - candidates[best]
-        apart[(difference * difference).sum(axis=1) < separation**2] = -np.inf
-        apart[best] = remaining[best] = -np.inf
-    return np.array(picked, dtype=np.intp)
-
-
-def _polish(
-    function: Differentiable, points: Array, columns: npt.NDArray[np.intp], max_iterations: int
-) -> Array:
-    """Return local maxima `(s, F)` found from each row of `points (s, F)`, in `[0, 1]` in `columns`.
+def _polish(stack: Stack, points: Array, columns: npt.NDArray[np.intp], max_iterations: int) -> Array:
+    """Return local maxima `(B, s, F)` found from each row of `points (B, s, F)`, in `[0, 1]` in `columns`.
 
     Projected BFGS [Bertsekas 1982, Projected Newton methods] with Armijo's rule, for each row by itself; the
     rows share only the evaluations. A row whose trial step fails shortens its step while the others proceed.
     """
-    z = points.copy()
-    values, gradients = function.value_and_gradient(z)
-    x, g = z[:, columns], gradients[:, columns]  # (s, c)
-    identity = np.eye(len(columns))
-    h = np.tile(identity, (len(x), 1, 1))  # inverse of minus the Hessian, (s, c, c)
-    fresh = np.ones(len(x), dtype=np.bool_)  # h has not been scaled yet
+    found, z = points.copy(), points.copy()
+    which = np.arange(len(points))  # functions with an active row; the arrays below hold only these
+    shape, num_columns = points.shape, len(columns)
+    values, gradients = (a.reshape(-1, *a.shape[2:]) for a in stack.value_and_gradient(z))
+    x, g = z[:, :, columns].reshape(-1, num_columns), gradients[:, columns]  # (B s, c)
+    identity = np.eye(num_columns)
+    h = np.tile(identity, (len(x), 1, 1))  # inverse of minus the Hessian, (B s, c, c)
+    fresh, active = np.ones((2, len(x)), dtype=np.bool_)  # fresh: h has not been scaled yet
     step = np.ones(len(x))
-    active = np.ones(len(x), dtype=np.bool_)
     for _ in range(max_iterations):
         free = ~(((x <= 0.0) & (g < 0.0)) | ((x >= 1.0) & (g > 0.0)))
         free_g = np.where(free, g, 0.0)
         active &= np.abs(free_g).max(axis=1) > GRADIENT_TOLERANCE
-        if not active.any():
+        working = active.reshape(-1, shape[1]).any(axis=1)
+        if not working.any():
             break
+        if working.mean() < WORTH_A_COPY:
+            _write_columns(found, which, x, columns)
+            rows: IntArray = np.flatnonzero(working)
+            each = (rows[:, None] * shape[1] + np.arange(shape[1])).ravel()
+            which, stack, z = which[rows], stack.take(rows), z[rows]
+            x, g, h, fresh, step, active, values, free, free_g = (
+                a[each] for a in (x, g, h, fresh, step, active, values, free, free_g)
+            )
         direction = np.where(free, (h @ free_g[:, :, None])[:, :, 0], 0.0)
         length = np.sqrt((direction * direction).sum(axis=1))
         longest = np.where(fresh, FIRST_STEP, LONGEST_STEP)
         scale = np.where(fresh, longest, np.minimum(longest, length)) / np.maximum(length, TINY)
         trial = np.clip(x + (step * scale * active)[:, None] * direction, 0.0, 1.0)
-        z[:, columns] = trial
-        trial_values, trial_gradients = function.value_and_gradient(z)
+        z[:, :, columns] = trial.reshape(len(z), -1, num_columns)
+        trial_values, trial_gradients = (a.reshape(-1, *a.shape[2:]) for a in stack.value_and_gradient(z))
         moved = trial - x
         gain, predicted = trial_values - values, (g * moved).sum(axis=1)
         # Armijo's rule: the gain is at least 1e-4 of what the slope predicts.
@@ -167,7 +184,9 @@ def _polish(
         # between .1 and .5 of its length.
         shorter = np.clip(0.5 * predicted / np.maximum(predicted - gain, TINY), 0.1, 0.5)
         step = np.where(accepted, 1.0, step * shorter)
-        active &= ~(accepted & (gain <= VALUE_TOLERANCE)) & (step > SHORTEST_STEP)
+        # a step that gains less, or promises to, is within rounding
+        little = np.where(accepted, gain, predicted) <= stack.value_tolerance
+        active &= ~little & (step > SHORTEST_STEP)
 
         new_g = np.where(accepted[:, None], trial_gradients[:, columns], g)
         bend = np.where(free, g - new_g, 0.0)  # change of the gradient of -f
@@ -181,5 +200,12 @@ def _polish(
             fresh &= ~update
         x, g = np.where(accepted[:, None], trial, x), new_g
         values = np.where(accepted, trial_values, values)
-    z[:, columns] = x
-    return z
+    _write_columns(found, which, x, columns)
+    return found
+
+
+def _write_columns(found: Array, which: IntArray, x: Array, columns: npt.NDArray[np.intp]) -> None:
+    """Write the rows `x (b s, c)` of the functions `which (b,)` into `found (B, s, F)`."""
+    part = found[which]
+    part[:, :, columns] = x.reshape(len(which), -1, len(columns))
+    found[which] = part

@@ -1,5 +1,8 @@
 """Fit the hyperparameters of many Gaussian processes at the same time, as `gp.fit` does for one.
 
+Every process is computed by itself: the number of processes is only ever a loop or an elementwise dimension,
+never one of BLAS. So each result is the same, bit for bit, whatever other processes are fitted with it.
+
 A fit of forty observations spends most of its time on the overhead of small NumPy calls. Here the kernel
 matrices of B processes with equally many observations are one array, and the optimisations run in parallel: a
 projected quasi-Newton method [Bertsekas1982] with Armijo's rule for each process, which starts at the mode of
@@ -15,19 +18,24 @@ Control and Optimization 20 (1982).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, NumericalError
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import bfgs_update, cholesky, lapack
 from fbo_flower.numerics.surrogates import gp, kernels
 
 LONGEST_STEP = 2.0  # in units of theta
 GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-3, 2e-7  # as in `gp.fit`; the second is relative
+REFIT_GRADIENT, REFIT_VALUE = (
+    2e-2,
+    2e-5,
+)  # of a refit from the last mode: 2e-3 in value loses .05 of some modes
 ARMIJO, SHORTEST_STEP = 1e-4, 1e-6
 MAX_EVALUATIONS = 100
 TINY = 1e-300
@@ -49,7 +57,15 @@ class Modes:
     evaluations: IntArray
 
 
-def fit(x: Array, y: Array, kernel: str) -> Modes:
+def fit(
+    x: Array,
+    y: Array,
+    kernel: str,
+    start: Array | None = None,
+    *,
+    gradient_tolerance: float = GRADIENT_TOLERANCE,
+    value_tolerance: float = VALUE_TOLERANCE,
+) -> Modes:
     """Return the mode of the hyperparameters' posterior of every process.
 
     Parameters
@@ -57,11 +73,14 @@ def fit(x: Array, y: Array, kernel: str) -> Modes:
     x : `(B, n, F)`, features of the query points
     y : `(B, n)`, standardised observations
     kernel : one of `kernels.KERNELS`
+    start : `(B, F + 2)`, e.g. the last modes; None: the mode of the prior
+    gradient_tolerance, value_tolerance : a process ends when its gradient is smaller, or when a step gains
+        less, relative to its value
     """
     kernels.check_kernel(kernel)
     if x.ndim != 3 or y.shape != x.shape[:2]:
         raise ConfigError(f"data: expected x (B, n, F) and y (B, n), got {x.shape} and {y.shape}")
-    rows, columns = np.tril_indices(x.shape[1], -1)
+    rows, columns, _ = _below_diagonal(x.shape[1])
     differences = np.square(x[:, rows] - x[:, columns]).transpose(0, 2, 1).copy()  # (B, F, P)
     mean, precision = gp.prior(x.shape[2])
 
@@ -70,8 +89,9 @@ def fit(x: Array, y: Array, kernel: str) -> Modes:
         pull = (mean - theta) * precision
         return values + 0.5 * (pull * (theta - mean)).sum(axis=1), gradients + pull
 
-    start = np.tile(mean, (len(x), 1))
-    return _climb(evaluate, start, gp.bounds(x.shape[2]), np.diag(1.0 / precision))
+    begin = np.tile(mean, (len(x), 1)) if start is None else start
+    metric = np.diag(1.0 / precision)
+    return _climb(evaluate, begin, gp.bounds(x.shape[2]), metric, gradient_tolerance, value_tolerance)
 
 
 def log_marginal_likelihoods(differences: Array, y: Array, kernel: str, theta: Array) -> tuple[Array, Array]:
@@ -88,8 +108,7 @@ def log_marginal_likelihoods(differences: Array, y: Array, kernel: str, theta: A
     Values `(B,)` and gradients `(B, F + 2)`.
     """
     num_processes, n = y.shape
-    rows, columns = np.tril_indices(n, -1)
-    below = rows * n + columns
+    rows, columns, below = _below_diagonal(n)
     squared_scales = np.exp(-2.0 * theta[:, :-2])  # l^-2
     outputscale, noise_variance = np.exp(theta[:, -2]), np.exp(theta[:, -1])
     r2 = (squared_scales[:, None, :] @ differences)[:, 0]
@@ -98,7 +117,7 @@ def log_marginal_likelihoods(differences: Array, y: Array, kernel: str, theta: A
     matrices[:, below] = outputscale[:, None] * c
     matrices[:, :: n + 1] = (outputscale + noise_variance)[:, None]
     matrices = matrices.reshape(num_processes, n, n)
-    lower = _factors(matrices)
+    lower = factors(matrices)
     log_determinant = 2.0 * np.log(np.einsum("bii->bi", lower)).sum(axis=1)
     alpha = np.empty_like(y)
     for b in range(num_processes):  # LAPACK's upper factor is the transpose of ours: no copies
@@ -121,19 +140,43 @@ def log_marginal_likelihoods(differences: Array, y: Array, kernel: str, theta: A
     return values, gradients
 
 
-def _factors(matrices: Array) -> Array:
+def factors(matrices: Array) -> Array:
     """Return lower Cholesky factors of `(B, n, n)`, reading only lower triangles; with jitter if needed."""
     try:
-        return np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
+        lower = np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
     except np.linalg.LinAlgError:
-        full = np.tril(matrices) + np.tril(matrices, -1).transpose(0, 2, 1)
-        return np.array([cholesky(matrix).lower for matrix in full])
+        return np.array([_factor(matrix) for matrix in matrices])  # only the bad ones get jitter
+    diagonals = lower.reshape(len(lower), -1)[:, :: lower.shape[1] + 1]
+    if not np.isfinite(diagonals).all():
+        raise NumericalError("cholesky: expected finite matrices, got entries that are not")
+    return lower
+
+
+def _factor(matrix: Array) -> Array:
+    try:
+        return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return cholesky(np.tril(matrix) + np.tril(matrix, -1).T).lower
+
+
+@functools.lru_cache(maxsize=128)
+def _below_diagonal(n: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Return rows, columns and flat positions of the entries below the diagonal of an `(n, n)` matrix."""
+    rows, columns = np.tril_indices(n, -1)
+    return rows, columns, rows * n + columns
 
 
 Evaluate = Callable[[IntArray, Array], tuple[Array, Array]]
 
 
-def _climb(evaluate: Evaluate, start: Array, bounds: Array, metric: Array) -> Modes:
+def _climb(
+    evaluate: Evaluate,
+    start: Array,
+    bounds: Array,
+    metric: Array,
+    gradient_tolerance: float = GRADIENT_TOLERANCE,
+    value_tolerance: float = VALUE_TOLERANCE,
+) -> Modes:
     """Maximise a function of each row independently, within `bounds (D, 2)`.
 
     Parameters
@@ -151,7 +194,7 @@ def _climb(evaluate: Evaluate, start: Array, bounds: Array, metric: Array) -> Mo
     evaluations = np.ones(len(x), dtype=np.int64)
     for _ in range(MAX_EVALUATIONS):
         free = ~(((x <= least) & (g < 0.0)) | ((x >= most) & (g > 0.0)))
-        on = (np.abs(np.where(free, g, 0.0)).max(axis=1) > GRADIENT_TOLERANCE) & (step > SHORTEST_STEP)
+        on = (np.abs(np.where(free, g, 0.0)).max(axis=1) > gradient_tolerance) & (step > SHORTEST_STEP)
         if not on.all():
             which, x, g, h, step, values, free = (a[on] for a in (which, x, g, h, step, values, free))
         if len(which) == 0:
@@ -176,6 +219,6 @@ def _climb(evaluate: Evaluate, start: Array, bounds: Array, metric: Array) -> Mo
         x, g = np.where(accepted[:, None], trial, x), np.where(accepted[:, None], trial_g, g)
         values = np.where(accepted, trial_values, values)
         found[which], best[which] = x, values
-        arrived = accepted & (gain <= VALUE_TOLERANCE * np.maximum(np.abs(values), 1.0))
+        arrived = accepted & (gain <= value_tolerance * np.maximum(np.abs(values), 1.0))
         step = np.where(arrived, 0.0, step)
     return Modes(found, best, evaluations)

@@ -37,7 +37,7 @@ def squared_distances(x1: Array, x2: Array, lengthscales: Array) -> Array:
 
 
 def profile(name: str, r2: Array) -> Array:
-    """Return `k` at squared distances of any shape."""
+    """Return `k` at squared distances of any shape, in their precision."""
     if name == "rbf":
         k = -0.5 * r2
         return np.exp(k, out=k)

@@ -77,7 +77,7 @@ class RandomFeatures:
     def cosines(self, x: Array) -> Array:
         """Return `cos(S x + b)`, `(n, M)`, for `x (n, F)`."""
         cosines = self.angles(x)
-        _cosine_in_place(cosines.reshape(-1))
+        cosine_in_place(cosines.reshape(-1))
         return cosines
 
     def __call__(self, x: Array) -> Array:
@@ -255,7 +255,7 @@ def _gram(phi: Array, noise_variance: float) -> Array:
     return phi @ phi.T + noise_variance * np.eye(len(phi))
 
 
-def _cosine_in_place(angles: Array) -> None:
+def cosine_in_place(angles: Array) -> None:
     """Replace a flat array of angles by their cosines, with errors of 1e-15 plus the rounding of the angles.
 
     Half the time of a Thompson step goes into cosines, which NumPy does not vectorise in float64. Products

@@ -83,7 +83,7 @@ def test_a_process_ends_where_it_would_alone():
 def test_one_matrix_that_is_singular_gets_its_jitter_and_the_others_none():
     good = np.array([[2.0, 0.5], [0.5, 1.0]])
     singular = -1e-12 * np.eye(2) + np.ones((2, 2))
-    lower = gp_many._factors(np.tril([good, singular]))
+    lower = gp_many.factors(np.tril([good, singular]))
     np.testing.assert_allclose(lower[0] @ lower[0].T, good, rtol=1e-14)
     np.testing.assert_array_equal(lower[1], cholesky(singular).lower)
     assert cholesky(singular).jitter > 0

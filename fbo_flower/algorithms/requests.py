@@ -1,0 +1,196 @@
+"""What an agent's step asks to have computed: fit a process, draw a function, maximise it, draw weights.
+
+A step of an algorithm is a generator (`Steps`). It reads from top to bottom like the paper, yields a request
+where it needs a computation, and is sent the result. The requests of many agents that are of one kind and
+shape are computed at once. `alone` drives the steps of one agent and `side_by_side` those of many; both
+compute with the same functions, and a result does not depend on the others that are computed with it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from fbo_flower.algorithms.records import Array, IntArray
+from fbo_flower.numerics.optim.functions import Differentiable
+from fbo_flower.numerics.optim.maximise import maximise_many
+from fbo_flower.numerics.optim.stacks import shape_of
+from fbo_flower.numerics.surrogates import gp, gp_many, path_many, rff
+
+T = TypeVar("T")
+Rng = Callable[[], np.random.Generator]  # makes a step's random generator when it is needed
+
+
+@dataclass(frozen=True)
+class Request(ABC):
+    """A computation.
+
+    Attributes
+    ----------
+    most : the largest number of requests that are computed at once, so that their arrays fit into the caches
+    """
+
+    most: ClassVar[int] = 64
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[object, ...]:
+        """What requests must have in common to be computed at once."""
+
+    @staticmethod
+    @abstractmethod
+    def compute(requests: Sequence[Any]) -> Sequence[Any]:
+        """Return the results of requests of one kind and shape."""
+
+
+Steps = Generator[Request, Any, T]
+
+
+@dataclass(frozen=True)
+class Idle(Request):
+    """Nothing to compute; the result is None."""
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        return ()
+
+    @staticmethod
+    def compute(requests: Sequence[Idle]) -> Sequence[None]:
+        """Compute nothing."""
+        return [None] * len(requests)
+
+
+@dataclass(frozen=True)
+class Fit(Request):
+    """Fit the hyperparameters of a Gaussian process; the result is `gp.Hyperparameters`.
+
+    Parameters
+    ----------
+    x, y : `(n, F)` and `(n,)`, observations
+    start : the last fit; None: begin at the mode of the prior
+    """
+
+    x: Array
+    y: Array
+    kernel: str
+    start: gp.Hyperparameters | None
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        return self.x.shape, self.kernel, self.start is None
+
+    @staticmethod
+    def compute(requests: Sequence[Fit]) -> list[gp.Hyperparameters]:
+        """Fit all processes together."""
+        starts = [request.start.to_array() for request in requests if request.start is not None]
+        modes = gp_many.fit(
+            np.array([request.x for request in requests]),
+            np.array([request.y for request in requests]),
+            requests[0].kernel,
+            np.array(starts) if starts else None,
+            gradient_tolerance=gp_many.REFIT_GRADIENT,
+            value_tolerance=gp_many.REFIT_VALUE,
+        )
+        return [gp.Hyperparameters.from_array(requests[0].kernel, theta) for theta in modes.theta]
+
+
+@dataclass(frozen=True)
+class DrawPath(Request):
+    """Draw a function from the posterior of a Gaussian process; the result is a `gp.SamplePath`."""
+
+    x: Array
+    y: Array
+    hyperparameters: gp.Hyperparameters
+    num_features: int
+    deviation_scale: float
+    rng: np.random.Generator
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        return self.x.shape, self.hyperparameters.kernel, self.num_features, self.deviation_scale
+
+    @staticmethod
+    def compute(requests: Sequence[DrawPath]) -> list[gp.SamplePath]:
+        """Draw all functions together."""
+        return path_many.sample_paths(
+            np.array([request.x for request in requests]),
+            np.array([request.y for request in requests]),
+            [request.hyperparameters for request in requests],
+            requests[0].num_features,
+            [request.rng for request in requests],
+            requests[0].deviation_scale,
+        )
+
+
+@dataclass(frozen=True)
+class Maximise(Request):
+    """Maximise a function of the features; see `maximise`, whose `Maximum` is the result."""
+
+    function: Differentiable
+    candidates: Array
+    columns: IntArray
+    avoid: Array
+    min_distance: float
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        kind = shape_of(self.function)
+        return kind, self.candidates.shape, self.columns.tobytes(), self.avoid.shape, self.min_distance
+
+    @staticmethod
+    def compute(requests: Sequence[Maximise]) -> Sequence[Any]:
+        """Maximise all functions side by side."""
+        first = requests[0]
+        return maximise_many(
+            [request.function for request in requests],
+            np.array([request.candidates for request in requests]),
+            first.columns,
+            avoid=np.array([request.avoid for request in requests]),
+            min_distance=first.min_distance,
+        )
+
+
+@dataclass(frozen=True)
+class DrawWeights(Request):
+    """Draw the weights of shared features, `(M,)`: an agent's message [Dai2020, Eqs. 2-3]."""
+
+    features: rff.RandomFeatures
+    x: Array
+    y: Array
+    noise_variance: float
+    rng: np.random.Generator
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        return self.x.shape, self.features.frequencies.shape, self.noise_variance
+
+    @staticmethod
+    def compute(requests: Sequence[DrawWeights]) -> Sequence[Array]:
+        """Draw all messages together; those of agents with many observations one by one."""
+        first = requests[0]
+        if len(first.y) >= first.features.num_features:
+            return [rff.sample_weights(r.features(r.x), r.y, r.noise_variance, r.rng) for r in requests]
+        drawn = path_many.sample_weights_many(
+            [request.features for request in requests],
+            np.array([request.x for request in requests]),
+            np.array([request.y for request in requests]),
+            first.noise_variance,
+            [request.rng for request in requests],
+        )
+        return list(drawn)
+
+
+def alone(steps: Steps[T]) -> T:
+    """Drive the steps of one agent and return their result."""
+    result: Any = None
+    while True:
+        try:
+            request = steps.send(result)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+        result = request.compute([request])[0]

@@ -1,0 +1,130 @@
+"""What agents compute together is what each computes alone, bit for bit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fbo_flower.algorithms.requests import DrawPath, DrawWeights, Fit, Idle, Maximise, Request, alone
+from fbo_flower.algorithms.side_by_side import Failed, side_by_side
+from fbo_flower.errors import NumericalError
+from fbo_flower.numerics.optim.functions import LinearFunction
+from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.numerics.surrogates import gp, rff
+
+HYPERPARAMETERS = gp.Hyperparameters("rbf", np.array([0.3, 0.2]), 1.3, 0.02)
+FEATURES = rff.draw_features(30, 0.5, 2, np.random.default_rng(0))
+
+
+def data(agent: int, n: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng([7, agent])
+    x = rng.random((n, 2))
+    y = np.sin(9.0 * x[:, 0] + agent) + x[:, 1] + 0.1 * rng.standard_normal(n)
+    return x, (y - y.mean()) / y.std()
+
+
+def fit(agent: int) -> Request:
+    start = HYPERPARAMETERS if agent % 3 else None
+    return Fit(
+        *data(agent, 5 + agent % 4), "matern52" if agent % 2 else "rbf", start and matching(start, agent)
+    )
+
+
+def matching(start: gp.Hyperparameters, agent: int) -> gp.Hyperparameters:
+    return dataclasses.replace(start, kernel="matern52" if agent % 2 else "rbf")
+
+
+def draw_path(agent: int) -> Request:
+    own = matching(HYPERPARAMETERS, agent)
+    return DrawPath(*data(agent), own, 40, 1.0, np.random.default_rng([1, agent]))
+
+
+def maximise_path(agent: int) -> Request:
+    return maximise(alone(ask(draw_path(agent))), agent)
+
+
+def maximise_message(agent: int) -> Request:
+    weights = np.random.default_rng([2, agent]).standard_normal(30)
+    return maximise(LinearFunction(FEATURES, weights, 0.1 * agent), agent)
+
+
+def maximise(function, agent: int) -> Request:
+    candidates = sobol(200, 2, np.random.default_rng([3, agent]))
+    return Maximise(function, candidates, np.arange(2), data(agent)[0], 0.03)
+
+
+def draw_weights(agent: int) -> Request:
+    return DrawWeights(FEATURES, *data(agent), 0.01, np.random.default_rng([4, agent]))
+
+
+def ask(request: Request):
+    result = yield request
+    return result
+
+
+def bits(result: object) -> bytes:
+    """Return all numbers of a result as bytes."""
+    if dataclasses.is_dataclass(result):
+        return b"".join(bits(getattr(result, field.name)) for field in dataclasses.fields(result))
+    return result.encode() if isinstance(result, str) else np.asarray(result).tobytes()
+
+
+@pytest.mark.parametrize("make", [fit, draw_path, maximise_path, maximise_message, draw_weights])
+def test_results_do_not_depend_on_how_many_are_computed_together(make, monkeypatch) -> None:
+    count = 150
+    expected = [bits(alone(ask(make(agent)))) for agent in range(count)]
+    for size in (7, 64, 500):
+        monkeypatch.setattr(Request, "most", size)
+        assert [bits(r) for r in side_by_side(ask(make(agent)) for agent in range(count))] == expected
+
+
+def test_agents_may_ask_for_different_things_and_end_at_different_times() -> None:
+    def several(agent: int):
+        total = 0.0
+        for number in range(agent):
+            found = yield (draw_path if number % 2 else fit)(agent)
+            total += float(found.weights[0] if number % 2 else found.outputscale)
+        return total
+
+    assert side_by_side(several(a) for a in range(6)) == [alone(several(a)) for a in range(6)]
+
+
+def test_only_the_agent_at_fault_fails() -> None:
+    def poisoned(agent: int):
+        request = maximise_message(agent)
+        if agent == 3:
+            request = dataclasses.replace(request, function=LinearFunction(FEATURES, np.full(30, np.nan)))
+        return (yield from ask(request))
+
+    results = side_by_side(poisoned(agent) for agent in range(5))
+    assert isinstance(results[3], Failed)
+    assert isinstance(results[3].error, NumericalError)
+    assert [bits(results[a]) for a in (0, 1, 2, 4)] == [bits(alone(poisoned(a))) for a in (0, 1, 2, 4)]
+
+
+def test_an_agent_that_raises_does_not_stop_the_others() -> None:
+    def raising(agent: int):
+        yield Idle()
+        if agent == 1:
+            raise ValueError("planted")
+        return agent
+
+    results = side_by_side(raising(agent) for agent in range(3))
+    assert (results[0], results[2]) == (0, 2)
+    assert isinstance(results[1], Failed)
+    assert str(results[1].error) == "planted"
+
+
+def test_steps_see_the_error_of_their_request_and_can_clean_up() -> None:
+    cleaned = []
+
+    def steps():
+        try:
+            yield Fit(np.full((4, 2), np.nan), np.zeros(4), "rbf", None)
+        finally:
+            cleaned.append(True)
+
+    assert isinstance(side_by_side([steps()])[0], Failed)
+    assert cleaned == [True]
