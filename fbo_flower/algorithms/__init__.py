@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fbo_flower.algorithms.ei.fed_ei import FedEI
     from fbo_flower.algorithms.fts.dp_fts import DPFTS
     from fbo_flower.algorithms.fts.fts import FTS
+    from fbo_flower.algorithms.peers.consensus import Consensus
     from fbo_flower.algorithms.pne.pf_pne import PFPNE, FedPNE, LocalPNE
     from fbo_flower.algorithms.random_search import RandomSearch
     from fbo_flower.algorithms.rfms.rfms import RFMS
@@ -83,6 +84,7 @@ __all__ = [
     "AlgorithmRecord",
     "ArraySpec",
     "CoKG",
+    "Consensus",
     "ExpectedImprovement",
     "Fed1UCB",
     "FedEI",

@@ -23,6 +23,7 @@ from fbo_flower.algorithms.bandits import record as bandits
 from fbo_flower.algorithms.co_kg import record as co_kg
 from fbo_flower.algorithms.ei import record as ei
 from fbo_flower.algorithms.fts import record as fts
+from fbo_flower.algorithms.peers import record as peers
 from fbo_flower.algorithms.pne import record as pne
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.rfms import record as rfms
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "fbo_flower.algorithms"  # group of entry points
-FAMILIES = (local_records, fts, ei, transfer, pne, bandits, co_kg, rfms)
+FAMILIES = (local_records, fts, ei, transfer, peers, pne, bandits, co_kg, rfms)
 BUILT_IN: dict[str, AlgorithmRecord] = {
     record.name: record for family in FAMILIES for record in family.RECORDS
 }

@@ -37,6 +37,7 @@ ATTACKS: dict[str, Attack] = {
         "points and values from parts of sums, from totals and from their differences",
         f"{__name__}.fed_ei:attack",
     ),
+    "consensus": Attack("points that agents evaluate, from their designs", f"{__name__}.peers:consensus"),
     "posterior": Attack(
         "points and values from the posteriors of RGPE and TAF", f"{__name__}.posterior:attack"
     ),

@@ -33,6 +33,8 @@ if TYPE_CHECKING:  # a test compares these names with the records
 
     class TAF(TuningStrategy): ...
 
+    class Consensus(TuningStrategy): ...
+
     class PFPNE(TuningStrategy): ...
 
     class FedPNE(TuningStrategy): ...
@@ -73,6 +75,7 @@ __all__ = [
     "STRATEGIES",
     "TAF",
     "CoKG",
+    "Consensus",
     "ExpectedImprovement",
     "Fed1UCB",
     "FedEI",

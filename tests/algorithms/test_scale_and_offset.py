@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from contract import SQUARE, Run, hills
 
+from fbo_flower.algorithms import ALGORITHMS as CLASSES
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.recommended import FTS_OPTIONS
 
@@ -16,6 +17,7 @@ ALGORITHMS = {
     "dp-fts": ("dp-fts", {"schedule": 0.5}),
     "rgpe": ("rgpe", {"num_features": 30}),
     "taf": ("taf", {"num_features": 30}),
+    "consensus": ("consensus", {"transition": 3}),
     "ts winsorise": ("ts", {"y_transform": "winsorise"}),
     "ts rank": ("ts", {"y_transform": "rank"}),
     "ts clip": ("ts", {"y_transform": "clip"}),
@@ -26,7 +28,10 @@ UNITS = {"1e-6": (1e-6, 0.0), "1e-9": (1e-9, 0.0), "1e3": (1e3, 0.0), "+1e4": (1
 def points(name, scale, offset):
     """All points that three agents evaluate in seven rounds."""
     plain = hills(SQUARE)
-    algorithm = make_algorithm(ALGORITHMS[name][0], {**SMALL, **ALGORITHMS[name][1]})
+    algorithm_name, options = ALGORITHMS[name]
+    known = CLASSES[algorithm_name].option_defaults()
+    small = {option: value for option, value in SMALL.items() if option in known}
+    algorithm = make_algorithm(algorithm_name, {**small, **options})
     run = Run.begin(algorithm, objective=lambda config, context: scale * plain(config, context) + offset)
     return np.concatenate([agent.log.points for agent in run.steps(7).agents.values()])
 
