@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fbo_flower.algorithms.fts.dp_fts import DPFTS
     from fbo_flower.algorithms.fts.fts import FTS
     from fbo_flower.algorithms.peers.consensus import Consensus
+    from fbo_flower.algorithms.peers.fmtbo import FMTBO
     from fbo_flower.algorithms.pne.pf_pne import PFPNE, FedPNE, LocalPNE
     from fbo_flower.algorithms.random_search import RandomSearch
     from fbo_flower.algorithms.rfms.rfms import RFMS
@@ -72,6 +73,7 @@ def with_secure_sums(algorithm: Algorithm[Any]) -> Algorithm[Any]:
 __all__ = [
     "ALGORITHMS",
     "DPFTS",
+    "FMTBO",
     "FNUCB",
     "FTS",
     "HCT",

@@ -38,6 +38,7 @@ ATTACKS: dict[str, Attack] = {
         f"{__name__}.fed_ei:attack",
     ),
     "consensus": Attack("points that agents evaluate, from their designs", f"{__name__}.peers:consensus"),
+    "fmtbo": Attack("best points, from ranks of public points", f"{__name__}.peers:fmtbo"),
     "posterior": Attack(
         "points and values from the posteriors of RGPE and TAF", f"{__name__}.posterior:attack"
     ),

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from fbo_flower.algorithms.peers.fmtbo import public_points
 from fbo_flower.algorithms.records import Array
 from fbo_flower.attacks.records import AttackResult, Heard, TappedGrid, rms
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.strategies import Consensus, TuningStrategy
+from fbo_flower.strategies import FMTBO, Consensus, TuningStrategy
 
 NUM_AGENTS = 4
 NUM_ROUNDS = 10
@@ -43,6 +45,25 @@ def consensus(seed: int) -> Iterator[AttackResult]:
     yield AttackResult(
         "Consensus: its best point, from the last design",
         rms(best), rms(uniform), SIDE, len(best), "a uniform point",
+    )  # fmt: skip
+
+
+def fmtbo(seed: int) -> Iterator[AttackResult]:
+    """Attack four agents on the function f1: their best points, from the ranks of public points."""
+    found, heard = _run(FMTBO(num_agents=NUM_AGENTS, seed=seed), seed)
+    draws = np.random.default_rng(seed)
+    public_seed = int(json.loads(heard.tasks[0].config["values"])["seed"])
+    ranked = [np.asarray(o.arrays["ranks"]) for o in heard.reports if "ranks" in o.arrays]
+    points = public_points(make_problem("f1", NUM_AGENTS, seed, {}).space, len(ranked[0]), public_seed)
+    ranks = {o.agent: np.asarray(o.arrays["ranks"]) for o in heard.reports if "ranks" in o.arrays}
+    errors, guesses = [], []
+    for agent, made in found.items():
+        top = made.points[int(np.argmax(made.values))]
+        errors.append(float(np.linalg.norm(points[int(np.argmax(ranks[agent]))] - top)))
+        guesses.append(float(np.linalg.norm(draws.random(2) - top)))
+    yield AttackResult(
+        "FMTBO: its best point, from the ranks of public points",
+        rms(errors), rms(guesses), SIDE, len(errors), "a uniform point",
     )  # fmt: skip
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:  # a test compares these names with the records
 
     class Consensus(TuningStrategy): ...
 
+    class FMTBO(TuningStrategy): ...
+
     class PFPNE(TuningStrategy): ...
 
     class FedPNE(TuningStrategy): ...
@@ -66,6 +68,7 @@ else:
 
 __all__ = [
     "DPFTS",
+    "FMTBO",
     "FNUCB",
     "FTS",
     "HCT",

@@ -18,6 +18,7 @@ ALGORITHMS = {
     "rgpe": ("rgpe", {"num_features": 30}),
     "taf": ("taf", {"num_features": 30}),
     "consensus": ("consensus", {"transition": 3}),
+    "fmtbo": ("fmtbo", {"num_points": 30}),
     "ts winsorise": ("ts", {"y_transform": "winsorise"}),
     "ts rank": ("ts", {"y_transform": "rank"}),
     "ts clip": ("ts", {"y_transform": "clip"}),

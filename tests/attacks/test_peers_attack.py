@@ -12,3 +12,8 @@ def test_designs_tell_the_points_that_are_evaluated_and_where_the_best_one_is() 
     assert points.count >= 30
     best = found["Consensus: its best point, from the last design"]
     assert best.error < best.guess
+
+
+def test_ranks_tell_where_the_best_point_is() -> None:
+    (found,) = find("fmtbo").run(0)
+    assert found.error < 0.5 * found.guess

@@ -30,4 +30,22 @@ RECORDS = (
         style=PlotStyle("#0072B2", ":"),
         page=f"{_PAGE}#consensus",
     ),
+    AlgorithmRecord(
+        name="fmtbo",
+        home="fbo_flower.algorithms.peers.fmtbo:FMTBO",
+        summary="comparator: agents share the hyperparameters of their models with those that rank points "
+        "alike (Zhu et al. 2024)",
+        server_sends="a seed of public points; averaged hyperparameters",
+        agent_sends="the hyperparameters of its model, and the ranks of public points under it",
+        meanings={
+            "theta": Meaning("hyperparameters of a model of its values", ALL_OBSERVATIONS),
+            "ranks": Meaning("the order of public points by a model of its values", ALL_OBSERVATIONS),
+        },
+        inference="The ranks draw a map of where the agent's model is high and low, without units: the "
+        "public point of the highest rank is near the agent's best point. Hyperparameters tell how fast and "
+        "how much its values vary, and how noisy they are.",
+        attack="fmtbo",
+        style=PlotStyle("#D55E00", ":"),
+        page=f"{_PAGE}#fmtbo",
+    ),
 )
