@@ -37,6 +37,8 @@ if TYPE_CHECKING:  # a test compares these names with the records
 
     class FMTBO(TuningStrategy): ...
 
+    class FLoRA(TuningStrategy): ...
+
     class PFPNE(TuningStrategy): ...
 
     class FedPNE(TuningStrategy): ...
@@ -80,6 +82,7 @@ __all__ = [
     "CoKG",
     "Consensus",
     "ExpectedImprovement",
+    "FLoRA",
     "Fed1UCB",
     "FedEI",
     "FedPNE",

@@ -30,6 +30,7 @@ OTHER_OPTIONS = {
     "pf-pne": [{"variant": "racing"}, {"deterministic": True}, {"variant": "gp"}],
     "co-kg": [{"framework": "data-communication"}, {"central": "product"}],
     "fed-ei": [{"secure_sums": 0}],
+    "flora": [{"secure_sums": 0}],
 }
 
 

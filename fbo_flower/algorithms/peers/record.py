@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fbo_flower.algorithms.algorithm_record import (
     ALL_OBSERVATIONS,
+    ALL_POINTS,
+    BOTH,
     POINTS,
     AlgorithmRecord,
     Meaning,
@@ -47,5 +49,26 @@ RECORDS = (
         attack="fmtbo",
         style=PlotStyle("#D55E00", ":"),
         page=f"{_PAGE}#fmtbo",
+    ),
+    AlgorithmRecord(
+        name="flora",
+        home="fbo_flower.algorithms.peers.flora:FLoRA",
+        summary="comparator: each agent tunes alone, then one exchange of regressions gives one "
+        "configuration for all (Zhou et al. 2021)",
+        server_sends="once shared random features, once a configuration",
+        agent_sends="once its regression, `M (M + 3) / 2` numbers: masked from three agents on, in the clear "
+        'only with `disclose = "trials"`',
+        meanings={
+            "gram": Meaning("sums of products of random features at its points", ALL_POINTS, POINTS),
+            "moment": Meaning("sums of its values times random features", ALL_OBSERVATIONS, BOTH),
+        },
+        inference="Without secure sums the server can compute an agent's points and standardised values from "
+        "its regression.",
+        summed=frozenset({"gram", "moment"}),
+        inference_with_sums="The total hides whose a point is. While all agents together have fewer points "
+        "than features, the server can compute the points from it.",
+        attack="fed-ei",
+        style=PlotStyle("#009E73", ":"),
+        page=f"{_PAGE}#flora",
     ),
 )
