@@ -94,7 +94,7 @@ class FedEI(FederatedAgent):
         pool = state.pool
         known = pool is not None and bool(pool.trials.keys() - {agent})
         if pool is not None and known:
-            arrays |= {"gram": pool.gram, "moment": pool.moment, "agreement": pool.agreement}
+            arrays |= pool.sums
             values["counted"] = pool.trials.get(agent, -1)
         if shares:
             values["share"] = True
@@ -113,8 +113,8 @@ class FedEI(FederatedAgent):
             if "point" in report.arrays:
                 points[agent] = floats(report.arrays["point"])
             if "gram" in report.arrays:
-                gram, moment, agreement = (floats(report.arrays[name]) for name in SUMMED)
-                parts[agent] = Pool(gram, moment, agreement, {agent: report.trial + report.num_trials})
+                sums = {name: floats(report.arrays[name]) for name in SUMMED}
+                parts[agent] = Pool(sums, {agent: report.trial + report.num_trials})
         return replace(state, progress=state.progress.advance(reports), parts=parts, points=points)
 
     # -- secure sums ---------------------------------------------------------------------------
@@ -139,12 +139,14 @@ class FedEI(FederatedAgent):
         self, state: FedEIState, agents: Sequence[str], sums: Mapping[str, Array]
     ) -> FedEIState:
         trials = {agent: state.progress.of(agent) for agent in agents}
-        return replace(state, pool=Pool(sums["gram"], sums["moment"], sums["agreement"], trials))
+        return replace(state, pool=Pool(sums, trials))
 
     # -- what may cross the wire ---------------------------------------------------------------
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"gram": (packed_size(self.num_features),), "moment": (self.num_features,), "agreement": (2,)}
+        size = self.num_features
+        of_trend = {"gram": (packed_size(size),), "moment": (size,), "energy": (1,)}
+        return {**of_trend, "agreement": (2,), "closeness": (2,)}
 
     def task_schema(self, space: SearchSpace) -> Schema:
         shapes = self._shapes()
@@ -171,6 +173,5 @@ def _total(parts: Mapping[str, Pool]) -> Pool | None:
     agents = sorted(parts, key=natural_key)  # sums of floats depend on the order
     if not agents:
         return None
-    gram, moment, agreement = (np.sum([getattr(parts[a], name) for a in agents], axis=0) for name in SUMMED)
-    trials = {agent: parts[agent].trials[agent] for agent in agents}
-    return Pool(gram, moment, agreement, trials)
+    sums = {name: np.sum([parts[a].sums[name] for a in agents], axis=0) for name in SUMMED}
+    return Pool(sums, {agent: parts[agent].trials[agent] for agent in agents})

@@ -19,15 +19,14 @@ class Pool:
 
     Parameters
     ----------
-    gram : `(M (M + 1) / 2,)`, upper triangle of the sum of `Phi^T Phi`
-    moment : `(M,)`, the sum of `Phi^T y`
-    agreement : `(2,)`, sums of trend times value and of trend squared, see `numerics.surrogates.trend`
+    sums : name -> sum. "gram" `(M (M + 1) / 2,)` is the upper triangle of the sum of `Phi^T Phi`, "moment"
+        `(M,)` the sum of `b_i = Phi_i^T y_i`, "energy" `(1,)` that of `|b_i|^2` over agents without a trend;
+        "agreement" and "closeness", `(2,)`: see `agreement` in `numerics.surrogates.trend`, of values with
+        the trend, and of values with the closeness to others' best points
     trials : agent in the sums -> id of the first trial that is not in them
     """
 
-    gram: Array
-    moment: Array
-    agreement: Array
+    sums: Mapping[str, Array]
     trials: Mapping[str, int]
 
 

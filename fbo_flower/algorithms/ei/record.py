@@ -29,18 +29,22 @@ RECORDS = (
         summary="expected improvement, guided by a trend from secure sums over the other agents and, with "
         "consent, by their best points",
         server_sends="shared random features; sums over agents; the best points of agents that allow it",
-        agent_sends="its part of sums, `M (M + 3) / 2 + 2` numbers, masked from three agents on; its best "
+        agent_sends="its part of sums, `M (M + 3) / 2 + 5` numbers, masked from three agents on; its best "
         'point without the value, only with `disclose = "point"` or `"trials"`',
         meanings={
             "gram": Meaning("sums of products of random features at its points", ALL_POINTS, POINTS),
             "moment": Meaning("sums of its values times random features", ALL_OBSERVATIONS, BOTH),
+            "energy": Meaning("square sum of its values times random features", ALL_OBSERVATIONS),
             "agreement": Meaning("how well the others' trend fits its values: two sums", ALL_OBSERVATIONS),
+            "closeness": Meaning(
+                "how well closeness to others' best points fits its values: two sums", ALL_OBSERVATIONS
+            ),
             "point": Meaning("its best point, without the value", ALL_OBSERVATIONS, POINTS),
         },
         inference="Without secure sums the server can compute an agent's points and standardised values from "
         "its part of the sums. An agent's best point shows where it is looking, and each change of it that a "
         "better value was found there.",
-        summed=frozenset({"gram", "moment", "agreement"}),
+        summed=frozenset({"gram", "moment", "energy", "agreement", "closeness"}),
         inference_with_sums="Sums hide whose a point is, not the point. The server, and every agent that "
         "receives the totals, can compute the points of all agents nearly, and the newest ones from the "
         "difference of two rounds' totals. An agent's best point, if its operator allows it, shows where it "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fbo_flower.algorithms.records import Task
 from fbo_flower.errors import WireError
 
-SUMMED = ("gram", "moment", "agreement")
+SUMMED = ("gram", "moment", "energy", "agreement", "closeness")
 FEATURES = ("frequencies", "phases")
 
 

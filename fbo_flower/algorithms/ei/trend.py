@@ -15,16 +15,26 @@ from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import NumericalError, WireError
 from fbo_flower.numerics.acquisition.tilt import Tilt
 from fbo_flower.numerics.optim.functions import LinearFunction
+from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
-from fbo_flower.numerics.surrogates.trend import agreement, ridge_weights, statistics, trend_weight
+from fbo_flower.numerics.surrogates.trend import (
+    agreement,
+    alignment,
+    beyond_chance,
+    deviations,
+    federation_weight,
+    first_weight,
+    own_weight,
+    ridge_weights,
+    statistics,
+)
 from fbo_flower.space.parameters import Categorical
 from fbo_flower.space.space import SearchSpace
 
-PRIOR_WEIGHT = 0.5  # a_0 before anything is known
-PRIOR_STRENGTH = 1.5  # of an agent's own weight: as much as one or two observations
-FEDERATION_STRENGTH = 3.0  # of the federation's weight
+FIRST_TILT = 0.06  # weight of the tilt before anybody has tested it
 TILT_WIDTH = 0.1  # h / sqrt(D)
 NUM_NEIGHBOURS = 2
+NUM_UNIFORM = 256  # points that stand for the uniform distribution over the search space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,21 +52,21 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
         return super().is_random(task, agent_state)
 
     def guidance(self, task: Task, agent_state: AgentState) -> Guidance:
-        """Return the others' trend with the weight it has earned, and the tilt toward their best points."""
+        """Return the others' trend and a tilt toward their best points, with the weights they have earned."""
         space = agent_state.space
-        incumbents = floats(task.arrays.get("points", np.empty((0, space.dimension))))
-        centres = with_means(space, space.snap(incumbents))
+        centres = others_centres(task, space)
         if "gram" not in task.arrays:
             return Guidance(centres)
         trend = self.others_trend(task, agent_state)
         x, y = self.observations(agent_state)
-        federation = trend_weight(floats(task.arrays["agreement"]), PRIOR_WEIGHT, FEDERATION_STRENGTH)
-        weight = trend_weight(agreement(trend(x), y), federation, PRIOR_STRENGTH)
-        tilt = None
-        if len(centres) and self.tilt:
-            strength = self.tilt * min(weight, 1.0) / max(len(y) - 2, 1)
-            tilt = Tilt(space.features(centres), TILT_WIDTH * math.sqrt(space.dimension), strength)
-        return Guidance(centres, replace(trend, weights=weight * trend.weights), tilt)
+        federation = federation_weight_of(task, space)
+        weight = own_weight(agreement(trend(x), y), federation)
+        weighted = replace(trend, weights=weight * trend.weights) if weight > 0.0 else None
+        shown = max(tilt_weight_of(task, federation), min(weight, 1.0))
+        if not (self.tilt and len(centres) and shown):
+            return Guidance(centres, weighted)
+        tilt = replace(tilt_to(centres, space), weight=self.tilt * shown / max(len(y) - 2, 1))
+        return Guidance(centres, weighted, tilt)
 
     def others_trend(self, task: Task, agent_state: AgentState) -> LinearFunction:
         """Return the trend of the other agents: the sums without this agent's own part."""
@@ -90,13 +100,52 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
         x, y = self.observations(agent_state)
         arrays: dict[str, AnyArray] = {}
         arrays["gram"], arrays["moment"] = statistics(_features(task)(x), y)
-        held = self.others_trend(task, agent_state)(x) if "gram" in task.arrays else np.zeros(len(y))
-        arrays["agreement"] = agreement(held, y)
+        arrays["energy"] = np.zeros(1)
+        arrays["agreement"] = arrays["closeness"] = np.zeros(2)
+        if "gram" in task.arrays:
+            arrays["agreement"] = agreement(self.others_trend(task, agent_state)(x), y)
+        else:
+            arrays["energy"] = np.array([float((arrays["moment"] ** 2).sum())])
+        centres = others_centres(task, agent_state.space)
+        if self.tilt and len(centres):
+            arrays["closeness"] = agreement(tilt_to(centres, agent_state.space)(x), y)
         if self.tilt:
             best = self.recommend(agent_state)
             assert best is not None
             arrays["point"] = best
         return Payload(arrays)
+
+
+def federation_weight_of(task: Task, space: SearchSpace) -> float:
+    """Return the weight `a_0` that the trend has earned in the whole federation."""
+    sums = floats(task.arrays["agreement"])
+    if sums[1] > 0.0:
+        return federation_weight(sums)
+    uniform = space.snap(sobol(NUM_UNIFORM, space.dimension, np.random.default_rng(0)))
+    phi = _features(task)(space.features(uniform))
+    return first_weight(alignment(floats(task.arrays["moment"]), float(task.arrays["energy"][0]), phi))
+
+
+def tilt_weight_of(task: Task, federation: float) -> float:
+    """Return the weight of the tilt: do values grow with closeness to others' best points?
+
+    Parameters
+    ----------
+    federation : `a_0`, which counts until agents have tested the tilt
+    """
+    sums = floats(task.arrays["closeness"])
+    return beyond_chance(deviations(sums)) if sums[1] > 0.0 else max(FIRST_TILT, min(federation, 1.0))
+
+
+def tilt_to(centres: Array, space: SearchSpace) -> Tilt:
+    """Return the tilt of weight 1 toward centres `(k, D)`; its values are the closeness to others' points."""
+    return Tilt(space.features(centres), TILT_WIDTH * math.sqrt(space.dimension), 1.0)
+
+
+def others_centres(task: Task, space: SearchSpace) -> Array:
+    """Return others' best points and means of them, `(k, D)`; `k` may be 0."""
+    incumbents = floats(task.arrays.get("points", np.empty((0, space.dimension))))
+    return with_means(space, space.snap(incumbents))
 
 
 def with_means(space: SearchSpace, points: Array) -> Array:

@@ -7,18 +7,31 @@ With shared features `phi` an agent's observations enter the regression through 
 so the sums over all agents suffice, and an agent can subtract its own part. The trend `m(x) = phi(x)^T w` of
 the others has then not seen this agent's values, so comparing `m` with them is fair evidence.
 
-The weight `a` of the trend is the mean of a normal posterior for the slope of `y` on `m`,
+**An agent's weight** `a` of the trend is the mean of a normal posterior for the slope of `y` on `m`,
 
     a = (strength a_0 + sum_i m(x_i) y_i) / (strength + sum_i m(x_i)^2),
 
-with `m` minus its mean over the points, since values are standardised by each agent for itself, and with
-prior mean `a_0`. The same formula over all agents' sums gives an `a_0`: how far the trend has held for the
-federation. Where agents have nothing in common it soon is close to 0.
+with `m` minus its mean over the points, since values are standardised by each agent for itself. `a_0` is the
+federation's weight. No weight is negative, so if their mean `a_0` is close to 0, all are: the prior's
+standard deviation is proportional to `a_0`, and its strength to `a_0^-2`.
+
+**The federation's weight** `a_0` is the same formula over all agents' sums, times `1 - 4 / z^2` with
+`z = sum m y / sqrt(sum m^2)`, the evidence in standard deviations of chance. The factor is that of James and
+Stein, but for 4 in place of 1: values at an agent's points are correlated, so chance is larger.
+
+**Before the first exchange** no agent has tested a trend. But agents that have something in common have
+similar values at points that lie close together. With `b_i = Phi_i^T y_i` and values of mean 0,
+
+    |sum b_i|^2 / sum |b_i|^2 - 1 = sum_(i != j) b_i^T b_j / sum |b_i|^2.
+
+If agents are unrelated and points uniform, its mean is 0 and its variance about `2 tr(C^2) / tr(C)^2`, where
+`C` is the covariance of the features over the search space. One more summed number, `|b_i|^2`, tests this.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 
@@ -27,6 +40,10 @@ from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import cholesky
 
 LARGEST_WEIGHT = 1.5
+PRIOR_WEIGHT = 0.5  # a_0 before anything is known
+FEDERATION_STRENGTH = 3.0  # of this prior
+OWN_STRENGTH = 1.5  # of a_0 as the prior of an agent's weight: as much as one or two observations
+DOUBT, FIRST_DOUBT = 4.0, 1.0  # z^2 up to which evidence counts as chance, and before the first exchange
 
 
 def packed_size(num_features: int) -> int:
@@ -91,20 +108,70 @@ def agreement(m: Array, y: Array) -> Array:
     return np.array([centred @ y, centred @ centred])
 
 
-def trend_weight(sums: Array, prior: float, strength: float) -> float:
-    """Return the weight `a` of a trend, between 0 and `LARGEST_WEIGHT`.
+def alignment(moment: Array, energy: float, phi: Array) -> float:
+    """Return by how many standard deviations agents' values agree more than those of unrelated agents.
 
     Parameters
     ----------
-    sums : `(2,)`, sums of `agreement`
-    prior : `a_0`, the weight without any observation
-    strength : precision of the prior, in squared units of `y`
+    moment : `(M,)`, the sum of `b_i = Phi_i^T y_i` over agents
+    energy : the sum of `|b_i|^2`
+    phi : `(n, M)`, features of points spread uniformly over the search space
+    """
+    centred = phi - phi.mean(axis=0)
+    covariance = centred.T @ centred
+    if energy <= 0.0 or covariance.trace() <= 0.0:
+        return 0.0
+    stddev = math.sqrt(2.0 * float((covariance * covariance).sum())) / float(covariance.trace())
+    return (float(moment @ moment) / energy - 1.0) / stddev
+
+
+def beyond_chance(z: float, doubt: float = DOUBT) -> float:
+    """Return `1 - doubt / z^2`, or 0 if that or `z` is negative.
 
     Examples
     --------
-    >>> trend_weight(np.array([0.0, 0.0]), 0.5, 1.5), trend_weight(np.array([300.0, 300.0]), 0.5, 1.5) > 0.99
-    (0.5, True)
+    >>> beyond_chance(-5.0), beyond_chance(1.0), beyond_chance(4.0)
+    (0.0, 0.0, 0.75)
     """
+    return max(0.0, 1.0 - doubt / z**2) if z > 0.0 else 0.0
+
+
+def deviations(sums: Array) -> float:
+    """Return `z = sum m y / sqrt(sum m^2)` of the sums of `agreement`; 0 without any."""
+    return float(sums[0]) / math.sqrt(float(sums[1])) if sums[1] > 0.0 else 0.0
+
+
+def federation_weight(sums: Array) -> float:
+    """Return `a_0` from the sums `(2,)` of `agreement` over all agents; `sum m^2` is positive."""
+    return _slope(sums, PRIOR_WEIGHT, FEDERATION_STRENGTH) * beyond_chance(deviations(sums))
+
+
+def first_weight(z: float) -> float:
+    """Return `a_0` before any agent has tested a trend, from the `alignment` of their values."""
+    return PRIOR_WEIGHT * beyond_chance(z, FIRST_DOUBT)
+
+
+def own_weight(sums: Array, federation: float) -> float:
+    """Return an agent's weight `a`, between 0 and `LARGEST_WEIGHT`.
+
+    Parameters
+    ----------
+    sums : `(2,)`, the agent's own sums of `agreement`
+    federation : `a_0`, the weight without any observation
+
+    Examples
+    --------
+    >>> own_weight(np.array([0.0, 0.0]), 0.5), own_weight(np.array([300.0, 300.0]), 0.5) > 0.99
+    (0.5, True)
+    >>> own_weight(np.array([2.0, 2.0]), 0.05) < 0.1, own_weight(np.array([9.0, 9.0]), 0.0)
+    (True, 0.0)
+    """
+    if federation <= 0.0:
+        return 0.0
+    return _slope(sums, federation, OWN_STRENGTH * max(1.0, PRIOR_WEIGHT / federation) ** 2)
+
+
+def _slope(sums: Array, prior: float, strength: float) -> float:
     value = (strength * prior + float(sums[0])) / (strength + float(sums[1]))
     return min(max(value, 0.0), LARGEST_WEIGHT)
 

@@ -8,9 +8,10 @@ from contract import MIXED, SQUARE, AlgorithmContract, Run, hills, same
 from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, FedEI
-from fbo_flower.algorithms.ei.trend import with_means
+from fbo_flower.algorithms.ei.trend import federation_weight_of, tilt_weight_of, with_means
 from fbo_flower.algorithms.records import AgentState, History, Phase
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.surrogates.rff import draw_features
 from fbo_flower.numerics.surrogates.trend import ridge_weights, statistics
 from fbo_flower.simulation import simulate
 from fbo_flower.space import Float, SearchSpace
@@ -57,6 +58,38 @@ def test_related_agents_are_ahead_of_agents_alone_and_a_tilt_adds_to_it():
     )
     assert ttest_rel(trend, alone, alternative="greater").statistic > 3
     assert both.mean() > alone.mean()
+
+
+def unrelated(seed):
+    """A smooth function of its own for each agent."""
+
+    def objective(config, context):
+        features = draw_features(200, 0.4, 4, np.random.default_rng([seed, 7, int(context.agent)]))
+        weights = np.random.default_rng([seed, 8, int(context.agent)]).standard_normal(200)
+        return float(features(CUBE.encode(config)[None, :])[0] @ weights)
+
+    return objective
+
+
+def test_unrelated_agents_do_not_pay_for_the_federation():
+    alone, both = (
+        np.array([best(a, unrelated(seed), seed, 3, num_agents=8) for seed in range(12)])
+        for a in (ExpectedImprovement(), FedEI(secure_sums=0))
+    )
+    assert ttest_rel(both, alone).statistic > -1.5
+
+
+def test_weights_follow_the_evidence_of_the_whole_federation():
+    found = {}
+    for name, objective in (("related", related(0, 0.05)), ("unrelated", unrelated(0))):
+        run = Run.begin(
+            FedEI(secure_sums=0, **SMALL), num_agents=8, seed=0, space=CUBE, objective=objective
+        ).steps(6)
+        task = run.exchanges[-1].task
+        federation = federation_weight_of(task, CUBE)
+        found[name] = federation, tilt_weight_of(task, federation)
+    assert min(found["related"]) > 0.5
+    assert max(found["unrelated"]) < 0.3
 
 
 def test_a_single_agent_does_what_it_does_alone():
@@ -125,7 +158,8 @@ def test_two_agents_cannot_sum_and_tune_with_each_others_points_alone():
 
 
 def test_nothing_but_sums_and_consented_points_is_in_a_report():
-    assert set(FedEI(secure_sums=0).report_schema(SQUARE).arrays) == {"gram", "moment", "agreement", "point"}
+    clear = FedEI(secure_sums=0).report_schema(SQUARE).arrays
+    assert set(clear) == {"gram", "moment", "energy", "agreement", "closeness", "point"}
     assert set(FedEI().report_schema(SQUARE).arrays) == {"point"}
     assert not FedEI(tilt=0.0).report_schema(SQUARE).arrays
 

@@ -31,7 +31,9 @@ ARRAYS = {
     "phases": np.linspace(0, 6, M),
     "gram": GRAM,
     "moment": MOMENT,
+    "energy": np.zeros(1),
     "agreement": np.array([3.0, 5.0]),
+    "closeness": np.array([1.0, 2.0]),
     "points": RNG.random((4, 2)),
 }
 VALUES: dict[str, Any] = {"counted": -1, "share": True}
