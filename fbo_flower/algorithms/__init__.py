@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fbo_flower.algorithms.fts.dp_fts import DPFTS
     from fbo_flower.algorithms.fts.fts import FTS
     from fbo_flower.algorithms.peers.consensus import Consensus
+    from fbo_flower.algorithms.peers.dp_vote import DPVote
     from fbo_flower.algorithms.peers.flora import FLoRA
     from fbo_flower.algorithms.peers.fmtbo import FMTBO
     from fbo_flower.algorithms.pne.pf_pne import PFPNE, FedPNE, LocalPNE
@@ -88,6 +89,7 @@ __all__ = [
     "ArraySpec",
     "CoKG",
     "Consensus",
+    "DPVote",
     "ExpectedImprovement",
     "FLoRA",
     "Fed1UCB",

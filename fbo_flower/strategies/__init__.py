@@ -39,6 +39,8 @@ if TYPE_CHECKING:  # a test compares these names with the records
 
     class FLoRA(TuningStrategy): ...
 
+    class DPVote(TuningStrategy): ...
+
     class PFPNE(TuningStrategy): ...
 
     class FedPNE(TuningStrategy): ...
@@ -81,6 +83,7 @@ __all__ = [
     "TAF",
     "CoKG",
     "Consensus",
+    "DPVote",
     "ExpectedImprovement",
     "FLoRA",
     "Fed1UCB",

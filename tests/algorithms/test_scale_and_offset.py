@@ -20,6 +20,7 @@ ALGORITHMS = {
     "consensus": ("consensus", {"transition": 3}),
     "fmtbo": ("fmtbo", {"num_points": 30}),
     "flora": ("flora", {"num_features": 30, "budget": 6, "secure_sums": 0}),
+    "dp-vote": ("dp-vote", {"num_configs": 8, "secure_sums": 0}),
     "ts winsorise": ("ts", {"y_transform": "winsorise"}),
     "ts rank": ("ts", {"y_transform": "rank"}),
     "ts clip": ("ts", {"y_transform": "clip"}),

@@ -31,6 +31,7 @@ OTHER_OPTIONS = {
     "co-kg": [{"framework": "data-communication"}, {"central": "product"}],
     "fed-ei": [{"secure_sums": 0}],
     "flora": [{"secure_sums": 0}],
+    "dp-vote": [{"secure_sums": 0}],
 }
 
 

@@ -44,6 +44,8 @@ CASES = {
     "fmtbo": ({"num_candidates": 32, "num_points": 20}, 5),
     "flora": ({"num_candidates": 32, "num_features": 12, "budget": 5}, 6),
     "flora clear": ({"num_candidates": 32, "num_features": 12, "budget": 5, "secure_sums": 0}, 6),
+    "dp-vote": ({"num_configs": 6, "num_votes": 2}, 4),
+    "dp-vote clear": ({"num_configs": 6, "num_votes": 2, "secure_sums": 0}, 4),
     "dp-fts": ({**SMALL, "num_features": 12, "schedule": 0.4, "sampling_rate": 1.0, "num_regions": 2}, 5),
     "dp-fts local": ({**SMALL, "num_features": 12, "schedule": 0.4, "noise": "local"}, 5),
     "rgpe": ({"num_features": 12, "num_candidates": 64, "num_draws": 10, "refresh_every": 2}, 5),

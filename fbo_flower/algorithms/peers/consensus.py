@@ -8,8 +8,9 @@ In the paper a client proposes, hears the average, then evaluates: two exchanges
 proposes its next design directly after an evaluation and sends it with the same report, so one exchange per
 evaluation suffices, and no proposal is older than the agent's observations.
 
-A design is averaged only if its agent answered the last round and its operator allows it to leave. An agent
-without such a design evaluates its own. With one agent, or after the transition, this is `ei`.
+A design is averaged only if its agent answered the last round and its operator discloses its trials, because
+averages and designs tell which points it evaluates. An agent without such a design evaluates its own. With
+one agent, or after the transition, this is `ei`.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Consensus(LocalEI[ConsensusState]):
     """
 
     name: ClassVar[str] = "consensus"
-    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"design": ("point", "trials")}
+    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"design": ("trials",)}
 
     transition: int = 20
 

@@ -21,7 +21,7 @@ RECORDS = (
         summary="comparator: agents evaluate averages of the designs that each would try next, in the end "
         "their own (Yue et al. 2025)",
         server_sends="an average of the agents' next designs",
-        agent_sends='its next design, only with `disclose = "point"` or `"trials"`',
+        agent_sends='its next design, only with `disclose = "trials"`',
         meanings={
             "design": Meaning("the point that it would evaluate next", ALL_OBSERVATIONS, POINTS),
         },
@@ -70,5 +70,27 @@ RECORDS = (
         attack="fed-ei",
         style=PlotStyle("#009E73", ":"),
         page=f"{_PAGE}#flora",
+    ),
+    AlgorithmRecord(
+        name="dp-vote",
+        home="fbo_flower.algorithms.peers.dp_vote:DPVote",
+        summary="comparator: a vote with differential privacy on one configuration of a list, DP-Hype "
+        "(Liebenow et al. 2025)",
+        server_sends="a seed of the list of configurations; at the end the winner",
+        agent_sends="once its votes with noise, masked from three agents on",
+        meanings={
+            "votes": Meaning(
+                "which configurations of a public list are its best, with the agent's noise", ALL_OBSERVATIONS
+            ),
+        },
+        inference="Which points an agent evaluates is public. Its votes carry all of the noise, and epsilon "
+        "bounds what they tell. Noise that is drawn from a seed, as in simulations, bounds nothing.",
+        summed=frozenset({"votes"}),
+        inference_with_sums="The total of the votes carries the noise of all members, and epsilon bounds "
+        "what it tells about one of them, if the others do not tell the server their noise.",
+        style=PlotStyle("#CC79A7", ":"),
+        page=f"{_PAGE}#dp-vote",
+        caution="Noise protects only if nobody can draw it again: on devices it comes from the operating "
+        "system, in simulations from the seed.",
     ),
 )

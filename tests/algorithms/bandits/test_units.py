@@ -29,7 +29,20 @@ CASES = {
     "fed1-ucb": ("fed1-ucb", {"budget": 6000, "arms_seed": 1, "noise_stddev": 0.05}, SCALED),
     "fn-ucb": ("fn-ucb", {"budget": 12, "arms_seed": 1}, UNIT),
 }
-ELSEWHERE = {"ei", "fed-ei", "consensus", "fmtbo", "flora", "fts", "dp-fts", "ts", "rgpe", "taf", "co-kg"}
+ELSEWHERE = {
+    "ei",
+    "fed-ei",
+    "consensus",
+    "fmtbo",
+    "flora",
+    "dp-vote",
+    "fts",
+    "dp-fts",
+    "ts",
+    "rgpe",
+    "taf",
+    "co-kg",
+}
 
 
 def trials(name, options, scale=1.0, offset=0.0):

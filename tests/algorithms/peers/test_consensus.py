@@ -111,9 +111,9 @@ def test_only_designs_of_the_last_round_are_averaged():
 def test_without_consent_a_design_stays_and_the_agent_evaluates_its_own():
     algorithm = Consensus(**SMALL)
     report = Report(0, 3, 0, {"design": np.array([0.1, 0.2])})
-    assert not consented(algorithm, report, "none").arrays
-    assert not consented(algorithm, report, "incumbent").arrays
-    assert set(consented(algorithm, report, "point").arrays) == {"design"}
+    for disclose in ("none", "point", "incumbent"):
+        assert not consented(algorithm, report, disclose).arrays
+    assert set(consented(algorithm, report, "trials").arrays) == {"design"}
     run = Run.begin(algorithm, num_agents=4).step()
     silent = {e.agent: e.report for e in run.exchanges}
     silent["1"] = consented(algorithm, silent["1"], "none")
