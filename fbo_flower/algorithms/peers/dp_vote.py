@@ -165,7 +165,7 @@ class DPVote(Stepwise, VoteOptions):
         return "votes"  # an agent votes once in a study
 
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        return {"seed": np.array([int(task.values["seed"])], dtype=np.int64)}
+        return {"seed": np.array([_seed(task)], dtype=np.int64)}
 
     def skip_sum(self, state: VoteState) -> VoteState:
         return replace(state, closed=True)
@@ -181,24 +181,25 @@ class DPVote(Stepwise, VoteOptions):
             return None
         if task.end > self.num_configs:
             raise WireError(f"trials: expected at most {self.num_configs} in all, got {task.end}")
-        points = listed_points(agent_state.space, self.num_configs, int(task.values["seed"]))
+        points = listed_points(agent_state.space, self.num_configs, _seed(task))
         return Query(points[trial : task.end])
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         """Evaluate the next configurations of the list; at the end of the study, store the winner."""
+        _seed(task)  # refuse a task that cannot be answered before anything is evaluated
         agent_state = yield from super().session(task, agent_state, draws)
         if task.phase is not Phase.FINISH or "winner" not in task.values:
             return agent_state
         winner = int(task.values["winner"])
         if not 0 <= winner < self.num_configs:
             raise WireError(f"winner: expected a place from 0 to {self.num_configs - 1}, got {winner}")
-        points = listed_points(agent_state.space, self.num_configs, int(task.values["seed"]))
+        points = listed_points(agent_state.space, self.num_configs, _seed(task))
         return agent_state.write(winner=points[winner])
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         if not task.values.get("vote"):
             return Payload()
-        points = listed_points(agent_state.space, self.num_configs, int(task.values["seed"]))
+        points = listed_points(agent_state.space, self.num_configs, _seed(task))
         # zeros without a success are sent too: that there was none must not be known
         return Payload({"votes": votes(agent_state.history, points, self.num_votes)})
 
@@ -237,3 +238,11 @@ class DPVote(Stepwise, VoteOptions):
         largest = 1.0 + 100.0 * self.sensitivity * self.noise_multiplier
         spec = ArraySpec((self.num_configs,), low=-largest, high=largest)
         return Schema({} if self.secure_sums else {"votes": spec})
+
+
+def _seed(task: Task) -> int:
+    """Return the seed of the list; WireError if the task has none, or one that no generator takes."""
+    seed = int(task.values.get("seed", -1))
+    if not 0 <= seed < 2**31:
+        raise WireError(f"seed: expected a number from 0 to 2^31 - 1, got {task.values.get('seed')!r}")
+    return seed

@@ -44,6 +44,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.loss_surfaces import combined
 from fbo_flower.numerics.surrogates.rff import RandomFeatures, draw_features
 from fbo_flower.numerics.surrogates.trend import packed_size, statistics
@@ -165,7 +166,8 @@ class FLoRA(FloraOptions, LocalEI[FloraState]):
         return "surface"  # an agent sends one in a study
 
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        return {name: task.arrays[name] for name in ("frequencies", "phases")}
+        features = _features(task)
+        return {"frequencies": features.frequencies, "phases": features.phases}
 
     def skip_sum(self, state: FloraState) -> FloraState:
         return replace(state, closed=True)
@@ -180,6 +182,8 @@ class FLoRA(FloraOptions, LocalEI[FloraState]):
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         """Evaluate the shared configuration, or step as `ei` does."""
+        if task.values.get("share"):
+            _features(task)  # refuse a task that cannot be answered before anything is evaluated
         if "design" in task.arrays and agent_state.next_trial == task.trial < task.end:
             outcome = yield Query(floats(task.arrays["design"])[None, :])
             agent_state = agent_state.learn(outcome)
@@ -188,9 +192,8 @@ class FLoRA(FloraOptions, LocalEI[FloraState]):
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         if not task.values.get("share") or not agent_state.history.num_succeeded:
             return Payload()
-        features = RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))
         x, y = self.observations(agent_state)
-        gram, moment = statistics(features(x), y)
+        gram, moment = statistics(_features(task)(x), y)
         return Payload({"gram": gram, "moment": moment})
 
     # -- what may cross the wire ---------------------------------------------------------------
@@ -211,3 +214,10 @@ class FLoRA(FloraOptions, LocalEI[FloraState]):
     def report_schema(self, space: SearchSpace) -> Schema:
         shapes = {} if self.secure_sums else self._shapes()
         return Schema({name: ArraySpec(shape, low=-LARGEST, high=LARGEST) for name, shape in shapes.items()})
+
+
+def _features(task: Task) -> RandomFeatures:
+    missing = [name for name in ("frequencies", "phases") if name not in task.arrays]
+    if missing:
+        raise WireError(f"arrays: expected {', '.join(missing)} in a task that asks for a surface, got none")
+    return RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))

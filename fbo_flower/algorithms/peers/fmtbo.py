@@ -41,6 +41,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.log_ei import LogExpectedImprovement
 from fbo_flower.numerics.acquisition.mixture import LogMixtureImprovement
 from fbo_flower.numerics.aggregation.rank_sharing import dissimilarities, ranks_of, shared_hyperparameters
@@ -132,6 +133,8 @@ class FMTBO(LocalEI[FMTBOState]):
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         """Evaluate as `ei` does, then fit the local hyperparameters, for the report and the next step."""
+        if int(task.values.get("seed", 0)) < 0:
+            raise WireError(f"seed: expected a number from 0, got {task.values['seed']!r}")
         begun = agent_state.next_trial
         agent_state = yield from super().session(task, agent_state, draws)
         if agent_state.next_trial == begun or not agent_state.history.num_succeeded:
