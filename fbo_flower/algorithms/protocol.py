@@ -118,6 +118,8 @@ class Algorithm(Configurable, ABC, Generic[State]):
 
     def summarising(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
         """Return `summarise` as steps, see `session.Stepwise`; `rng()` makes its generator."""
+        if type(self).summarise is Algorithm.summarise:  # it draws nothing: no generator is made
+            return Payload()
         return self.summarise(task, agent_state, rng())
         yield Idle()  # never reached: it makes this function a generator
 

@@ -55,6 +55,8 @@ class Stepwise:
 
     def learning(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
         """Return `learn` as steps."""
+        if type(self).learn is Stepwise.learn:  # it draws nothing: no generator is made
+            return agent_state.learn(outcome)
         return self.learn(task, agent_state, outcome, rng())
         yield Idle()
 

@@ -292,9 +292,9 @@ class TuningAgent(NumPyClient):
         spend(memory, budget, delta, f"{study} {request.key}", algorithm, task, self._space)
         if self._minimize and memory.study(study) is None:
             memory.put_note(minimize_note(study), {"minimize": True})
-        # only the first call for a study has an effect
-        pin, space = pinned(algorithm, request.envelope), self._space.to_json()
-        memory.begin(study, entropy, agent_state_to_bytes(agent_state), pin, space)
+        if memory.study(study) is None:
+            pin, space = pinned(algorithm, request.envelope), self._space.to_json()
+            memory.begin(study, entropy, agent_state_to_bytes(agent_state), pin, space)
         context = TaskContext(
             self._agent,
             study,

@@ -79,6 +79,8 @@ class ObjectiveEvaluator:
             observed, reason = self.cache.repeat(point, span, partial(observe, 1))
         if len(observed) == 0:
             return Evaluation(trial, point, float("nan"), 0, span, 0.0, reason, watch.measures())
+        if len(observed) == 1:
+            return Evaluation(trial, point, float(observed[0]) + 0.0, 1, span, 0.0, reason, watch.measures())
         with np.errstate(over="ignore"):  # the square of a huge value is infinite
             value = float(np.mean(observed)) + 0.0  # no -0.0
             square = float(np.sum(np.square(observed - value)))

@@ -7,6 +7,7 @@ depend on NumPy's PCG64 and on the encoding below; a golden test checks that the
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import secrets
 
@@ -38,13 +39,18 @@ def generator(seed: int, *keys: str | int) -> np.random.Generator:
     """
     if not 0 <= seed < 2**ENTROPY_BITS:
         raise ConfigError(f"seed: expected an integer in [0, 2**{ENTROPY_BITS}), got {seed}")
-    digest = hashlib.sha256(b"".join([_encode(key) for key in keys])).digest()
+    try:
+        encoded = b"".join(map(_encode, keys))
+    except TypeError as error:  # a key that cannot be hashed is none of the allowed ones
+        raise ConfigError(f"key: expected text or an integer, got one of {keys!r}") from error
+    digest = hashlib.sha256(encoded).digest()
     # equals SeedSequence(seed, spawn_key=the digest's words), in half the time
     words = np.frombuffer(int(seed).to_bytes(ENTROPY_BITS // 8, "little") + digest, dtype="<u4")
     sequence = np.random.SeedSequence(words.astype(np.uint32, copy=False))
     return np.random.Generator(np.random.PCG64(sequence))
 
 
+@functools.lru_cache(maxsize=4096, typed=True)  # purposes, phases, and the agents of a batch come again
 def _encode(key: str | int) -> bytes:
     """Return type, length and content of a key, so that concatenated encodings are unambiguous."""
     if isinstance(key, str):

@@ -181,7 +181,12 @@ class SearchSpace:
         ConfigError
             If `point` is not a point of the unit cube.
         """
-        snapped, index, active = self._resolve(self._checked(point, ndim=1)[np.newaxis])
+        checked = self._checked(point, ndim=1)
+        if self._is_cube:
+            coordinates = (checked + 0.0).tolist()
+            floats = zip(self.parameters.items(), coordinates, strict=True)
+            return {name: p.value(x) for (name, p), x in floats if isinstance(p, Float)}
+        snapped, index, active = self._resolve(checked[np.newaxis])
         return {
             name: p.value(float(snapped[0, axis]))
             if isinstance(p, Float)

@@ -115,7 +115,10 @@ def decode_task(packed: Packed, schema: Schema) -> Task:
 def encode_report(report: Report, task: Task, envelope: Envelope, disclosure: Disclosure) -> Packed:
     """Return a report and the agent's disclosure as arrays and scalars."""
     config = _header(envelope, task)
-    config |= {"num-failed": report.num_failed, "values": canonical_json(dict(report.values))}
+    config |= {
+        "num-failed": report.num_failed,
+        "values": canonical_json(dict(report.values)) if report.values else "{}",
+    }
     extra: dict[str, AnyArray] = {}
     if disclosure.trials is not None:
         extra["disclosed.points"] = disclosure.trials.points
@@ -249,8 +252,12 @@ def _header(envelope: Envelope, task: Task) -> dict[str, Scalar]:
         "round": task.round,
         "trial": task.trial,
         "num-trials": task.num_trials,
-        "values": canonical_json(dict(task.values)),
+        "values": _values_json(task.values),
     }
+
+
+def _values_json(values: Mapping[str, Scalar]) -> str:
+    return canonical_json(dict(values)) if values else "{}"
 
 
 def _check_version(config: Mapping[str, Scalar]) -> None:
@@ -291,6 +298,8 @@ def _checked_array(name: str, array: AnyArray, allowed: Mapping[str, ArraySpec])
 
 
 def _checked_values(config: Mapping[str, Scalar], schema: Schema) -> dict[str, Scalar]:
+    if config.get("values") == "{}":
+        return {}
     values = _json_object(config, "values")
     for name, value in values.items():
         kind = schema.values.get(name)

@@ -83,14 +83,22 @@ def count_bytes(content: RecordDict) -> int:
 
     Flower's own count fails on an empty text and counts characters instead of bytes.
     """
-    arrays = [record.count_bytes() for record in content.values() if isinstance(record, ArrayRecord)]
-    configs = [record for record in content.values() if isinstance(record, ConfigRecord)]
-    return sum(arrays) + sum(_size(k) + _size(v) for record in configs for k, v in record.items())
+    total = 0
+    for record in content.values():
+        if isinstance(record, ArrayRecord):
+            total += record.count_bytes()
+        elif isinstance(record, ConfigRecord):
+            for key, value in record.items():
+                total += _size(key) + _size(value)
+    return total
 
 
 def _size(value: object) -> int:
-    if isinstance(value, str) and value.isascii():
-        return len(value)
+    kind = type(value)
+    if kind is str and cast(str, value).isascii():
+        return len(cast(str, value))
+    if kind is int or kind is float:
+        return 8
     if isinstance(value, list):
         return sum(_size(item) for item in value)
     if isinstance(value, str):

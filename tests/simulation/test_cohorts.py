@@ -1,0 +1,81 @@
+"""A study is the same, bit for bit, however many agents are answered together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from fbo_flower import Float, SearchSpace
+from fbo_flower.clients import client_app
+from fbo_flower.clients.app import TuningApp
+from fbo_flower.simulation import grids, simulate
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.strategies import FTS
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+
+
+def hill(config, context):
+    if context.trial == 2 and context.agent == "3":
+        raise ValueError("planted")
+    return -((config["x"] - 0.02 * context.partition) ** 2) - config["y"] ** 2
+
+
+def trials(algorithm: str, options: dict[str, object], batch: int, monkeypatch) -> list[tuple]:
+    monkeypatch.setattr(grids, "BATCH", batch)
+    found = simulate(
+        "gp-samples", algorithm, num_agents=23, num_rounds=7, engine="inline",
+        options=options | {"num_candidates": 64}, problem_options={"dimension": 2},
+    )  # fmt: skip
+    return [tuple(found.trials[c].tolist()) for c in ("agent", "trial", "value")]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("ts", {}),
+        ("ts", {"kernel": "matern52"}),
+        ("fts", {}),
+        ("fts", {"lengthscale": "federated", "secure_sums": 3}),
+        ("fts", {"advice": "mixture"}),
+        ("dp-fts", {}),
+    ],
+)
+def test_a_study_does_not_depend_on_the_size_of_batches(algorithm, options, monkeypatch) -> None:
+    alone = trials(algorithm, options, 1, monkeypatch)
+    for batch in (7, 500):
+        assert trials(algorithm, options, batch, monkeypatch) == alone
+
+
+def test_agents_with_journals_answer_by_themselves_and_the_same(tmp_path) -> None:
+    def run(node_configs):
+        app = client_app(hill, SPACE, seed=1, disclose="trials")
+        strategy = FTS(num_agents=4, seed=1, num_candidates=32, num_features=8, num_path_features=16)
+        return strategy.start(InProcessGrid(app, 4, node_configs=node_configs), 5).trials["value"]
+
+    journals = {agent: {"journal": str(tmp_path / f"{agent}.db")} for agent in range(4)}
+    np.testing.assert_array_equal(run(None), run(journals))
+
+
+def test_faulty_nodes_fail_alone() -> None:
+    app = client_app(hill, SPACE, seed=1, disclose="trials")
+    faults = {1: Fault("raising", [2]), 2: Fault("silent", [3])}
+    grid = InProcessGrid(app, 5, faults=faults)
+    strategy = FTS(num_agents=5, seed=1, num_candidates=32, num_features=8, round_timeout=5.0)
+    study = strategy.start(grid, 4)
+    assert study.rounds["failures"].tolist() == [0, 1, 1, 0]
+    assert study.rounds["replies"].tolist() == [5, 4, 4, 5]
+
+
+def test_a_malformed_message_does_not_spoil_its_batch() -> None:
+    app = client_app(hill, SPACE, seed=1)
+    assert isinstance(app, TuningApp)
+    grids.identify()
+    contexts = [Context(1, node, {"partition-id": node}, RecordDict(), {}) for node in range(2)]
+    bad = Message(RecordDict({"config": ConfigRecord({"x": 1})}), 0, "train")
+    query = Message(RecordDict(), 1, "query")
+    first, second = app.answer_together([(bad, contexts[0]), (query, contexts[1])])
+    assert isinstance(first, Exception)
+    assert isinstance(second, Message)
+    assert second.content["config"]["agent"] == "1"
