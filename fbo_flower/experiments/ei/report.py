@@ -75,17 +75,15 @@ def _late(directory: Path, label: str, seeds: Sequence[int]) -> Pair:
 
 
 def _table(found: Mapping[str, Sequence[Pair]]) -> list[str]:
-    budget = min((f.shape[1] for pairs in found.values() for f, _ in pairs), default=0)
-    checkpoints = [at for at in CHECKPOINTS if at <= budget]
-    if not checkpoints:
-        return []
-    last = checkpoints[-1]
-    rows = _head(["problem", "seeds", *(f"at {at}" for at in checkpoints), f"agents worse at {last}"])
+    """Return the rows of a table; problems may have different budgets."""
+    longest = max((f.shape[1] for pairs in found.values() for f, _ in pairs), default=0)
+    checkpoints = [at for at in CHECKPOINTS if at <= longest]
+    rows = _head(["problem", "seeds", *(f"at {at}" for at in checkpoints), "agents worse at the end"])
     for label, pairs in found.items():
         difference = np.array([(f - e).mean(axis=0) for f, e in pairs])
-        worse = np.mean([(f - e)[:, last - 1] < -1e-9 for f, e in pairs])
-        row = [label, str(len(pairs)), *(_shown(difference[:, at - 1]) for at in checkpoints)]
-        rows.append("| " + " | ".join([*row, f"{100 * worse:.0f} %"]) + " |")
+        worse = np.mean([(f - e)[:, -1] < -1e-9 for f, e in pairs])
+        cells = [_shown(difference[:, at - 1]) if at <= difference.shape[1] else "-" for at in checkpoints]
+        rows.append("| " + " | ".join([label, str(len(pairs)), *cells, f"{100 * worse:.0f} %"]) + " |")
     return rows
 
 
