@@ -40,7 +40,7 @@ def objective(config: dict[str, Any], context: object) -> float:
 def main() -> None:
     """Print the table."""
     parts: dict[str, float] = defaultdict(float)
-    for name in ("propose", "learn", "summarise"):
+    for name in ("proposing", "learning", "summarising"):
         setattr(FTS, name, timed(getattr(FTS, name), name, parts))
     rng = np.random.default_rng(0)
     features = rff.draw_features(100, 0.5, 2, rng)
@@ -56,7 +56,7 @@ def main() -> None:
                 packed = wire.encode_task(task, envelope)
                 saved = dict(parts)
                 started = time.process_time()
-                agent.fit(*packed)
+                agent.answer(packed)
                 elapsed = time.process_time() - started
                 if repeat < 0 or trial < 3:  # random starting points take no time
                     parts.update(saved | {name: 0.0 for name in parts if name not in saved})
@@ -79,15 +79,14 @@ def new_agent(name: int, rng: np.random.Generator) -> tuple[TuningAgent, wire.En
     return agent, wire.Envelope("bench", str(name), SPACE.digest, "fts", canonical_json(FTS().options()))
 
 
-def timed(function: Callable[..., Any], name: str, parts: dict[str, float]) -> Callable[..., Any]:
-    """Return the function with its CPU time added to `parts`."""
+def timed(steps: Callable[..., Any], name: str, parts: dict[str, float]) -> Callable[..., Any]:
+    """Return the steps with their CPU time added to `parts`, computations included."""
 
     def wrapped(*args: Any) -> Any:
         started = time.process_time()
-        try:
-            return function(*args)
-        finally:
-            parts[name] += time.process_time() - started
+        result = yield from steps(*args)
+        parts[name] += time.process_time() - started
+        return result
 
     return wrapped
 

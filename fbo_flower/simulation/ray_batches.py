@@ -23,6 +23,7 @@ from flwr.common.logger import log
 from fbo_flower.simulation.ray_actors import ActorDied, Answers, BatchFailed
 
 BATCH_SECONDS = 0.25  # expected duration of a batch
+LEAST_SECONDS = 0.02  # of the last batches of a round: agents that compute together need less time
 BATCH_BYTES = 32 * 2**20  # expected bytes of a batch, or of its answers
 MAX_BATCH = 500  # messages
 IN_FLIGHT = 2  # batches per actor: one at work, one waiting
@@ -56,9 +57,10 @@ def batch_size(num_waiting: int, num_actors: int, seconds: float | None, num_byt
     num_bytes : measured size of a message or a reply with its context, whichever is larger
     """
     share = math.ceil(num_waiting / (2 * num_actors))  # the last batches are small, so that all end together
+    least = 1 if seconds is None else int(LEAST_SECONDS / max(seconds, 1e-9))
     most = 8 if seconds is None else max(1, int(BATCH_SECONDS / max(seconds, 1e-9)))
     fitting = max(1, int(BATCH_BYTES / max(num_bytes, 1.0)))
-    return max(1, min(share, most, fitting, MAX_BATCH, num_waiting))
+    return max(1, min(max(share, least), most, fitting, MAX_BATCH, num_waiting))
 
 
 @dataclass
