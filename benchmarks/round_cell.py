@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from itertools import pairwise
 from typing import Any
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -78,12 +79,13 @@ def study(
     problem = Hills(agents, 0, seconds=sleep)
     engines.RayGrid = WatchedGrid  # type: ignore[misc]
     busy: list[float] = []
+    own: list[float] = [time.process_time()]  # CPU of this process; on `inline` that is everything
 
     def note(progress: Any) -> None:
         print(f"round {progress.server_round}: {progress.seconds:.2f} s", file=sys.stderr, flush=True)
         busy.append(KEPT[-1].busy_seconds if KEPT else 0.0)
+        own.append(time.process_time())
 
-    cpu = time.process_time()
     known = PriorKnowledge(observations=problem.prior(prior))
     found = simulate(
         problem, what, num_rounds=rounds, engine=engine, options=options, prior=known, on_round=note,
@@ -92,7 +94,8 @@ def study(
     begun = [0.0, *busy[:-1]]
     row["busy"] = [b - a for a, b in zip(begun, busy, strict=True)]  # the first includes the registration
     row["workers"] = KEPT[-1].num_workers if KEPT else 1
-    row["trials"], row["cpu"] = len(found.trials), time.process_time() - cpu
+    row["trials"], row["cpu"] = len(found.trials), time.process_time() - own[0]
+    row["cpu_rounds"] = [b - a for a, b in pairwise(own)]  # the first with registration
     return row
 
 
@@ -104,7 +107,9 @@ def main() -> None:
     begin = time.perf_counter()
     with MemoryWatch() as memory:
         if what == "idle":
+            before = time.process_time()
             row = idle(*common)
+            row["cpu_rounds"] = [(time.process_time() - before) / common[2]] * common[2]
         else:
             own = asked.get("prior", 0), asked.get("options", {}), asked.get("sleep", 0.0)
             row = study(what, *common, *own)

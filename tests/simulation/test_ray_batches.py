@@ -16,8 +16,8 @@ from fbo_flower.simulation.ray_actors import ActorDied, Answers, BatchFailed
 from fbo_flower.simulation.ray_batches import (
     BATCH_BYTES,
     BATCH_SECONDS,
-    LEAST_SECONDS,
     IN_FLIGHT,
+    LEAST_SECONDS,
     MAX_BATCH,
     UNCLAIMED,
     Dispatcher,

@@ -86,27 +86,28 @@ class Cosines:
     frequencies: Array
     phases: Array
     weights: Array
-    rough: tuple[Single, Single, Single]  # frequencies transposed `(B, F, M)`, phases, weights
+    rough: tuple[Single, Single]  # frequencies and phases `(B, F + 1, M)`, weights `(B, M)`
 
     @staticmethod
     def of(frequencies: Array, phases: Array, weights: Array) -> Cosines:
         """Return the features with their copies in float32."""
-        transposed = np.ascontiguousarray(frequencies.transpose(0, 2, 1), dtype=np.float32)
-        rough = transposed, phases.astype(np.float32), weights.astype(np.float32)
-        return Cosines(frequencies, phases, weights, rough)
+        both = np.concatenate([frequencies.transpose(0, 2, 1), phases[:, None, :]], axis=1)
+        return Cosines(frequencies, phases, weights, (both.astype(np.float32), weights.astype(np.float32)))
 
     def rough_cosines(self, row: int, z: Single) -> Single:
-        """Return the cosines `(m, M)` of one function at `z (m, F)`."""
-        frequencies, phases, _ = self.rough
-        angles: Single = z @ frequencies[row]
-        angles += phases[row]
+        """Return the cosines `(m, M)` of one function at `z (m, F + 1)`, whose last column is 1."""
+        angles: Single = z @ self.rough[0][row]
         return np.cos(angles, out=angles)
 
     def rough_angles(self, z: Array) -> Single:
         """Return `S z + b`, `(B, m, M)`, at `z (B, m, F)`."""
-        angles: Single = z.astype(np.float32) @ self.rough[0]
-        angles += self.rough[1][:, None, :]
+        angles: Single = with_one(z) @ self.rough[0]
         return angles
+
+    @property
+    def rough_frequencies(self) -> Single:
+        """The frequencies in float32, `(B, M, F)`."""
+        return self.rough[0][:, :-1].transpose(0, 2, 1)
 
     def exact(self, z: Array) -> Array:
         """Return the cosines `(B, m, M)` at `z (B, m, F)`."""
@@ -117,7 +118,7 @@ class Cosines:
 
     def take(self, rows: IntArray) -> Cosines:
         """Return the features in `rows`."""
-        rough = self.rough[0][rows], self.rough[1][rows], self.rough[2][rows]
+        rough = self.rough[0][rows], self.rough[1][rows]
         return Cosines(self.frequencies[rows], self.phases[rows], self.weights[rows], rough)
 
 
@@ -154,13 +155,13 @@ class PathStack:
 
     def scores(self, z: Array, /) -> Array:
         found = np.empty(z.shape[:2])
-        for row, points in enumerate(z.astype(np.float32)):
-            score = self.prior.rough_cosines(row, points) @ self.prior.rough[2][row]
+        for row, points in enumerate(with_one(z)):
+            score = self.prior.rough_cosines(row, points) @ self.prior.rough[1][row]
             if self.x.shape[1]:
                 scales = np.sqrt(self.inverse_squares[row]).astype(np.float32)
-                scaled, own = points * scales, self.x[row].astype(np.float32) * scales
+                scaled, own = points[:, :-1] * scales, self.x[row].astype(np.float32) * scales
                 r2 = np.zeros((len(points), len(own)), dtype=np.float32)
-                for column in range(points.shape[1]):
+                for column in range(len(scales)):
                     difference = np.subtract.outer(scaled[:, column], own[:, column])
                     difference *= difference
                     r2 += difference
@@ -179,12 +180,12 @@ class PathStack:
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
         """Return values `(B, m)` and gradients `(B, m, F)`."""
-        frequencies, _, weights = self.prior.rough
+        frequencies, weights = self.prior.rough_frequencies, self.prior.rough[1]
         angles = self.prior.rough_angles(z)
         values = (np.cos(angles) @ weights[:, :, None])[:, :, 0].astype(np.float64)
         slopes = np.sin(angles, out=angles)
         slopes *= -weights[:, None, :]
-        gradients = (slopes @ frequencies.transpose(0, 2, 1)).astype(np.float64)
+        gradients = (slopes @ frequencies).astype(np.float64)
         if self.x.shape[1]:
             r2, differences = self._squared_distances(z)
             k, slope = kernels.profile_and_slope(self.kernel, r2)
@@ -226,9 +227,9 @@ class LinearStack:
 
     def scores(self, z: Array, /) -> Array:
         found = np.empty(z.shape[:2])
-        for row, points in enumerate(z.astype(np.float32)):
+        for row, points in enumerate(with_one(z)):
             u = self.features.rough_cosines(row, points)
-            found[row] = u @ self.features.rough[2][row]
+            found[row] = u @ self.features.rough[1][row]
             u *= u
             found[row] /= np.sqrt(np.maximum(u.sum(axis=1), np.finfo(np.float32).tiny))
         return found + self.offsets[:, None]
@@ -242,18 +243,23 @@ class LinearStack:
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
         """Return values `(B, m)` and gradients `(B, m, F)`; see `RandomFeatures.value_and_gradient`."""
-        frequencies, _, weights = self.features.rough
+        frequencies, weights = self.features.rough_frequencies, self.features.rough[1]
         angles = self.features.rough_angles(z)
         u = np.cos(angles)
         q = np.sqrt(np.maximum(np.square(u).sum(axis=2), np.finfo(np.float32).tiny))
         v = (u @ weights[:, :, None])[:, :, 0] / q
         slopes = np.sin(angles, out=angles)
         slopes *= (v / q)[:, :, None] * u - weights[:, None, :]
-        gradients = (slopes @ frequencies.transpose(0, 2, 1)) / q[:, :, None]
+        gradients = (slopes @ frequencies) / q[:, :, None]
         return v.astype(np.float64) + self.offsets[:, None], gradients.astype(np.float64)
 
     def take(self, rows: IntArray, /) -> LinearStack:
         return LinearStack(self.features.take(rows), self.offsets[rows])
+
+
+def with_one(z: Array) -> Single:
+    """Return `z (B, m, F)` in float32 with a last column of ones, which a matrix product uses for phases."""
+    return np.concatenate([z, np.ones((*z.shape[:2], 1))], axis=2).astype(np.float32)
 
 
 def stack_of(functions: Sequence[Differentiable]) -> Stack:

@@ -1,0 +1,66 @@
+"""Measure the CPU time of an agent's round when all agents are in one process, by algorithm.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/cohort_rounds.py [--agents 1000] [--before OTHER/CHECKOUT]
+
+Everything counts: the agents' steps and the server's work (engine `inline`, an objective that costs nothing).
+With `--before` every measurement alternates with one of another checkout, and the ratio is shown. CPU time
+hardly depends on what else the machine does; the smallest round of a run counts, the first left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+CELLS: dict[str, dict[str, Any]] = {
+    "no-op": {"what": "idle"},
+    "random": {"what": "random", "prior": 20},
+    "ts": {"what": "ts", "prior": 20},
+    "fts": {"what": "fts", "prior": 20},
+    "pf-pne": {"what": "pf-pne", "options": {"budget": 400, "max_evaluations_per_round": 100}},
+}
+
+
+def measure(cell: dict[str, Any], checkout: Path) -> tuple[list[float], float]:
+    """Return the CPU milliseconds per agent of each round, and the largest memory in GB."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, str(HERE / "round_cell.py"), json.dumps(cell)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    row = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    return [1000 * seconds / cell["agents"] for seconds in row["cpu_rounds"]], row["memory"] / 1e9
+
+
+def main() -> None:
+    """Print one line per algorithm."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--agents", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--before", type=Path, default=None, help="another checkout")
+    parser.add_argument("--only", nargs="*", default=list(CELLS), choices=list(CELLS))
+    given = parser.parse_args()
+    print(
+        "| algorithm | agents | CPU ms per agent and round | before | ratio | GB |\n|---|---|---|---|---|---|"
+    )
+    for name in given.only:
+        cell = {"engine": "inline", "agents": given.agents, "rounds": given.rounds, **CELLS[name]}
+        best = {"now": float("inf"), "before": float("inf")}
+        memory = 0.0
+        for _ in range(given.repeats):
+            for which, checkout in (("now", HERE.parent), ("before", given.before)):
+                if checkout is not None:
+                    milliseconds, gigabytes = measure(cell, checkout)
+                    best[which] = min([best[which], *milliseconds[1:]])
+                    memory = gigabytes if which == "now" else memory
+        before = f"{best['before']:.2f} | {best['before'] / best['now']:.1f}" if given.before else "- | -"
+        print(f"| {name} | {given.agents} | {best['now']:.2f} | {before} | {memory:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
