@@ -43,8 +43,10 @@ def cells(quick: bool, long: bool) -> list[dict[str, Any]]:
         found.append({**asked, "options": {"num_initial": 1}})
     if not quick:
         options = {"budget": 400, "max_evaluations_per_round": 100}
-        pne = {"what": "pf-pne", "engine": "ray", "agents": 10_000, "rounds": 3, "options": options}
-        found.append(pne)
+        for agents in (1000, 10_000):
+            common = {"engine": "ray", "agents": agents, "rounds": 3}
+            found.append({"what": "pf-pne", "options": options, **common})
+            found.append({"what": "ts", "prior": PRIOR, **common})
     for agents in (100,) if quick else (100, 1000, 5000, 10_000):
         common = {"engine": "flower", "agents": agents}
         found.append({"what": "idle", "rounds": 2 if agents < 5000 else 1, **common})
