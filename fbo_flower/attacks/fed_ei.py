@@ -6,6 +6,9 @@ points whose features lie in it. Given the points, `Phi^T y` is linear in the st
 With secure sums the server sees totals only. The total over many points spans nearly all smooth functions, so
 single points cannot be told from it. But the difference of the totals of two rounds holds only the points of
 one round, one of each agent: the server can look for these, though not say whose they are.
+
+With noise (`noise_multiplier`) an agent sends `Phi^T y / t` only. The attacker here knows all of the agent's
+points and values but its newest point, subtracts them, and looks for the point whose features the rest are.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from fbo_flower.strategies import FedEI
 
 NUM_AGENTS = 4
 NUM_ROUNDS = 6
+MULTIPLIERS = (1e-3, 1.0)  # of an agent's own noise: a control that the attack works, and protection
 JITTER = 1e-2  # added and taken off again by `observed_points`
 
 
@@ -94,6 +98,35 @@ def attack(seed: int) -> Iterator[AttackResult]:
     yield AttackResult(
         "FedEI: the best point, which it sends with consent", rms(best), rms(uniform), side, len(best),
         "a uniform point",
+    )  # fmt: skip
+
+    for multiplier in MULTIPLIERS:
+        yield _noisy(multiplier, seed)
+
+
+def _noisy(multiplier: float, seed: int) -> AttackResult:
+    """Attack the newest point of each agent by one that knows all others, through its noise."""
+    problem = make_problem("f1", NUM_AGENTS, seed, {})
+    grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
+    study = FedEI(num_agents=NUM_AGENTS, seed=seed, secure_sums=0, tilt=0.0, noise_multiplier=multiplier)
+    trials = study.start(grid, NUM_ROUNDS).trials
+    shared = next(o.arrays for o in grid.heard.tasks if "frequencies" in o.arrays)
+    features = rff.RandomFeatures(_float(shared["frequencies"]), _float(shared["phases"]))
+    guesses = np.random.default_rng(seed).random((4096, 2))
+    found, uniform = [], []
+    for sent in grid.heard.reports:
+        if sent.round != NUM_ROUNDS or "moment" not in sent.arrays:
+            continue
+        rows = trials.where(agent=sent.agent)
+        points = np.array([[c["x1"], c["x2"]] for c in rows["config"]])
+        values = transform(np.asarray(rows["value"], dtype=np.float64), "winsorise")
+        rest = len(points) * _float(sent.arrays["moment"]) - features(points[:-1]).T @ values[:-1]
+        best = guesses[int(np.argmax(np.sign(values[-1]) * (features(guesses) @ rest)))]
+        found.append(float(np.linalg.norm(best - points[-1])))
+        uniform.append(float(np.linalg.norm(guesses - points[-1], axis=1).mean()))
+    return AttackResult(
+        f"FedEI, noise {multiplier:g} of its own: an agent's newest point, from its part",
+        rms(found), rms(uniform), "side of the square", len(found), "a uniform point",
     )  # fmt: skip
 
 

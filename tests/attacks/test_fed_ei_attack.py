@@ -15,3 +15,9 @@ def test_a_part_in_the_clear_gives_points_and_values_away_and_totals_hide_only_w
     ):
         known = found[f"FedEI, secure sums: {what}"]
         assert known.error < 0.2 * known.guess
+    weak, strong = (
+        found[f"FedEI, noise {noise} of its own: an agent's newest point, from its part"]
+        for noise in ("0.001", "1")
+    )
+    assert weak.error < 0.1 * weak.guess
+    assert strong.error > 0.5 * strong.guess, "noise of an agent's own hides where its newest point is"

@@ -20,9 +20,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import Summand, observations_name
+from fbo_flower.algorithms.capabilities import ServerResults, Summand, observations_name
+from fbo_flower.algorithms.ei import noisy_sums
 from fbo_flower.algorithms.ei.fed_options import FedEIState, Pool
-from fbo_flower.algorithms.ei.task_check import FEATURES, SUMMED, check_task
+from fbo_flower.algorithms.ei.task_check import FEATURES, NOISY, check_task
 from fbo_flower.algorithms.ei.trend import FederatedAgent
 from fbo_flower.algorithms.progress import once_per_trial
 from fbo_flower.algorithms.records import (
@@ -30,6 +31,7 @@ from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
     Federation,
+    Payload,
     Phase,
     Report,
     Scalar,
@@ -38,6 +40,8 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.numerics.discrete_noise import Uniform
+from fbo_flower.numerics.privacy_account import Account
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates.rff import draw_features
 from fbo_flower.numerics.surrogates.trend import packed_size
@@ -96,8 +100,12 @@ class FedEI(FederatedAgent):
         if pool is not None and known:
             arrays |= pool.sums
             values["counted"] = pool.trials.get(agent, -1)
+            if self.noise_multiplier:
+                values["observed"] = sum(pool.trials.values())
         if shares:
             values["share"] = True
+        if pool is not None and known and self.noise_multiplier:
+            values["summed"] = len(pool.trials)
         others = [a for a in sorted(state.points, key=natural_key) if a != agent]
         if len(others) > self.num_centres:
             others = [others[i] for i in np.sort(rng.choice(len(others), self.num_centres, replace=False))]
@@ -108,28 +116,31 @@ class FedEI(FederatedAgent):
         return (1 if trial or known else self.num_initial), arrays, values
 
     def tell(self, state: FedEIState, phase: Phase, reports: Mapping[str, Report]) -> FedEIState:
-        parts, points = dict(state.parts), dict(state.points)
+        parts, points, released = dict(state.parts), dict(state.points), dict(state.num_released)
         for agent, report in reports.items():
             if "point" in report.arrays:
                 points[agent] = floats(report.arrays["point"])
-            if "gram" in report.arrays:
-                sums = {name: floats(report.arrays[name]) for name in SUMMED}
+            if "moment" in report.arrays:
+                sums = {name: floats(report.arrays[name]) for name in self._shapes()}
+                released[agent] = released.get(agent, 0) + 1
                 parts[agent] = Pool(sums, {agent: report.trial + report.num_trials})
-        return replace(state, progress=state.progress.advance(reports), parts=parts, points=points)
+        progress = state.progress.advance(reports)
+        return replace(state, progress=progress, parts=parts, points=points, num_released=released)
 
     # -- secure sums ---------------------------------------------------------------------------
 
     def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
         if not self.secure_sums or not task.values.get("share"):
             return {}
-        shapes = self._shapes()
-        return {name: Summand(shapes[name], 1e9) for name in SUMMED}
+        stddev = noisy_sums.own_stddev(self.noise_multiplier, self.secure_sums)
+        bound = noisy_sums.BOUND + 100.0 * stddev if stddev else 1e9
+        return {name: Summand(shape, bound) for name, shape in self._shapes().items()}
 
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
         return observations_name(task, agent_state)
 
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        check_task(task)
+        check_task(task, self.noise_multiplier > 0)
         return {name: task.arrays[name] for name in FEATURES}
 
     def skip_sum(self, state: FedEIState) -> FedEIState:
@@ -139,25 +150,59 @@ class FedEI(FederatedAgent):
         self, state: FedEIState, agents: Sequence[str], sums: Mapping[str, Array]
     ) -> FedEIState:
         trials = {agent: state.progress.of(agent) for agent in agents}
-        return replace(state, pool=Pool(sums, trials))
+        released = {**state.num_released, **{a: state.num_released.get(a, 0) + 1 for a in agents}}
+        return replace(state, pool=Pool(sums, trials), num_released=released)
+
+    # -- differential privacy ------------------------------------------------------------------
+
+    def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
+        if not self.noise_multiplier or "moment" not in payload.arrays:
+            return payload
+        part = np.concatenate([floats(payload.arrays[name]) for name in NOISY])
+        noisy = noisy_sums.with_noise(part, self.noise_multiplier, self.secure_sums, uniform)
+        return replace(payload, arrays={**payload.arrays, "moment": noisy[:-2], "agreement": noisy[-2:]})
+
+    def uses_observations(self, task: Task, space: SearchSpace) -> bool:
+        return bool(task.values.get("share"))
+
+    def message_noise(self) -> float:
+        return float(self.noise_multiplier / np.sqrt(max(self.secure_sums, 1)))
+
+    def results(self, state: FedEIState) -> ServerResults | None:
+        if not self.noise_multiplier:
+            return None
+        count = max(state.num_released.values(), default=0)
+        epsilon = Account({(self.noise_multiplier, 1.0): count}).epsilon(self.delta) if count else 0.0
+        return ServerResults(
+            privacy={
+                "noise": "in sums of all agents" if self.secure_sums else "local",
+                "noise_from": "agents",
+                "epsilon": epsilon,
+                "delta": self.delta,
+                "messages": count,
+            }
+        )
 
     # -- what may cross the wire ---------------------------------------------------------------
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         size = self.num_features
+        if self.noise_multiplier:
+            return {"moment": (size,), "agreement": (2,)}
         of_trend = {"gram": (packed_size(size),), "moment": (size,), "energy": (1,)}
         return {**of_trend, "agreement": (2,), "closeness": (2,)}
 
     def task_schema(self, space: SearchSpace) -> Schema:
         shapes = self._shapes()
+        noisy: dict[str, type] = {"summed": int, "observed": int} if self.noise_multiplier else {}
         return Schema(
             arrays={
                 "frequencies": ArraySpec((self.num_features, space.num_features)),
                 "phases": ArraySpec((self.num_features,), low=0.0, high=2 * np.pi),
                 "points": ArraySpec((None, space.dimension), low=0.0, high=1.0, max_length=self.num_centres),
-                **{name: ArraySpec(shapes[name]) for name in SUMMED},
+                **{name: ArraySpec(shape) for name, shape in shapes.items()},
             },
-            values={"share": bool, "counted": int},
+            values={"share": bool, "counted": int, **noisy},
         )
 
     def report_schema(self, space: SearchSpace) -> Schema:
@@ -173,5 +218,6 @@ def _total(parts: Mapping[str, Pool]) -> Pool | None:
     agents = sorted(parts, key=natural_key)  # sums of floats depend on the order
     if not agents:
         return None
-    sums = {name: np.sum([parts[a].sums[name] for a in agents], axis=0) for name in SUMMED}
+    names = parts[agents[0]].sums
+    sums = {name: np.sum([parts[a].sums[name] for a in agents], axis=0) for name in names}
     return Pool(sums, {agent: parts[agent].trials[agent] for agent in agents})

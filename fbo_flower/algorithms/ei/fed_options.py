@@ -9,6 +9,7 @@ from fbo_flower.algorithms.ei.options import EIOptions
 from fbo_flower.algorithms.options import check_number, check_secure_sums
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import AnyArray, Array, Scalar
+from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
 from fbo_flower.space.space import SearchSpace
 
@@ -40,6 +41,7 @@ class FedEIState:
     parts : agent -> its part of the sums; empty with secure sums
     pool : the last sums; None: none yet
     points : agent that allows it -> its best point `(D,)`
+    num_released : agent -> number of sums that it is in
     sent : agent -> trial, and number of trials, arrays and values of its last task, so that a lost task is
         sent again unchanged
     """
@@ -50,6 +52,7 @@ class FedEIState:
     parts: Mapping[str, Pool] = field(default_factory=dict)
     pool: Pool | None = None
     points: Mapping[str, Array] = field(default_factory=dict)
+    num_released: Mapping[str, int] = field(default_factory=dict)
     sent: Mapping[str, tuple[int, tuple[int, dict[str, AnyArray], dict[str, Scalar]]]] = field(
         default_factory=dict
     )
@@ -71,6 +74,10 @@ class FedEIOptions(EIOptions[FedEIState]):
     secure_sums : smallest number of agents in a sum; the server sees sums only, and a federation of fewer
         agents tunes without a trend. 0: the server sees every agent's part, from which it can compute points
         and values
+    noise_multiplier : `z` of the noise on sums, for the privacy of an agent with all its observations; 0: no
+        noise. Each agent adds its part, so that the smallest sum has `z` times the largest change that one
+        agent can make. Needs `tilt = 0`, because points have no noise. Ten agents are too few for it
+    delta : `delta` of the `(epsilon, delta)` that is reported with noise
     """
 
     num_features: int = 100
@@ -79,6 +86,8 @@ class FedEIOptions(EIOptions[FedEIState]):
     tilt: float = 4.0
     num_centres: int = 64
     secure_sums: int = 3
+    noise_multiplier: float = 0.0
+    delta: float = 1e-5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,3 +97,13 @@ class FedEIOptions(EIOptions[FedEIState]):
         check_number("tilt", self.tilt, 0, 1e3)
         check_number("num_centres", self.num_centres, 1, 1024, integer=True)
         check_secure_sums(self.secure_sums)
+        check_number("noise_multiplier", self.noise_multiplier, 0, 1e4)
+        check_number("delta", self.delta, 1e-15, 0.5)
+        if self.noise_multiplier and self.noise_multiplier / max(self.secure_sums, 1) ** 0.5 < 1e-3:
+            raise ConfigError(
+                f"noise_multiplier: expected 0 or at least .001 per agent, got {self.noise_multiplier}"
+            )
+        if self.noise_multiplier and self.tilt:
+            raise ConfigError(
+                f"tilt: expected 0 with noise on sums, because points travel without noise, got {self.tilt}"
+            )

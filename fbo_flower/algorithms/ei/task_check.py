@@ -9,11 +9,20 @@ SUMMED = ("gram", "moment", "energy", "agreement", "closeness")
 FEATURES = ("frequencies", "phases")
 
 
-def check_task(task: Task) -> None:
-    """Raise WireError if a task lacks arrays or values that go with those it has."""
-    present = [name for name in (*SUMMED, "counted") if name in task.arrays or name in task.values]
+NOISY = ("moment", "agreement")  # what is summed with noise
+
+
+def check_task(task: Task, noisy: bool = False) -> None:
+    """Raise WireError if a task lacks arrays or values that go with those it has.
+
+    Parameters
+    ----------
+    noisy : whether the sums have noise, see `noisy_sums`
+    """
+    needed = (*NOISY, "counted", "summed", "observed") if noisy else (*SUMMED, "counted")
+    present = [name for name in needed if name in task.arrays or name in task.values]
     if present:
-        _check_complete(task, (*SUMMED, "counted", *FEATURES), f"with {present[0]}")
+        _check_complete(task, (*needed, *FEATURES), f"with {present[0]}")
     if task.values.get("share"):
         _check_complete(task, FEATURES, "with a request to share sums")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fbo_flower.algorithms.ei import noisy_sums
 from fbo_flower.algorithms.ei.fed_options import FedEIOptions, FedEIState
 from fbo_flower.algorithms.ei.local import Guidance, LocalEI
 from fbo_flower.algorithms.ei.task_check import check_task
@@ -23,6 +24,7 @@ from fbo_flower.numerics.surrogates.trend import (
     beyond_chance,
     deviations,
     federation_weight,
+    filtered_weights,
     first_weight,
     own_weight,
     ridge_weights,
@@ -42,12 +44,12 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
     """The agent's half of `fed-ei`."""
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
-        check_task(task)
+        check_task(task, self.noise_multiplier > 0)
         return (yield from super().session(task, agent_state, draws))
 
     def is_random(self, task: Task, agent_state: AgentState) -> bool:
         """Return whether the next point is a random one: never for an agent that can use others' sums."""
-        if "gram" in task.arrays:
+        if "moment" in task.arrays:
             return len(agent_state.history) > 0 and not agent_state.history.num_succeeded
         return super().is_random(task, agent_state)
 
@@ -55,15 +57,20 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
         """Return the others' trend and a tilt toward their best points, with the weights they have earned."""
         space = agent_state.space
         centres = others_centres(task, space)
-        if "gram" not in task.arrays:
+        if "moment" not in task.arrays:
             return Guidance(centres)
         trend = self.others_trend(task, agent_state)
         x, y = self.observations(agent_state)
-        federation = federation_weight_of(task, space)
+        if self.noise_multiplier:
+            federation = noisy_sums.federation_weight_of(task, self.noise_multiplier, self.secure_sums)
+        else:
+            federation = federation_weight_of(task, space)
         weight = own_weight(agreement(trend(x), y), federation)
         weighted = replace(trend, weights=weight * trend.weights) if weight > 0.0 else None
+        if not (self.tilt and len(centres)):
+            return Guidance(centres, weighted)
         shown = max(tilt_weight_of(task, federation), min(weight, 1.0))
-        if not (self.tilt and len(centres) and shown):
+        if not shown:
             return Guidance(centres, weighted)
         tilt = replace(tilt_to(centres, space), weight=self.tilt * shown / max(len(y) - 2, 1))
         return Guidance(centres, weighted, tilt)
@@ -71,30 +78,38 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
     def others_trend(self, task: Task, agent_state: AgentState) -> LinearFunction:
         """Return the trend of the other agents: the sums without this agent's own part."""
         features = _features(task)
-        gram, moment = floats(task.arrays["gram"]), floats(task.arrays["moment"])
-        counted = int(task.values["counted"])
-        if counted >= 0:
-            history = agent_state.history
-            earlier = history.trials < counted
-            then = replace(
-                history,
-                points=history.points[earlier],
-                values=history.values[earlier],
-                trials=history.trials[earlier],
-            )
-            x, y = self.observations(replace(agent_state, history=then))
-            own_gram, own_moment = statistics(features(x), y)
-            gram, moment = gram - own_gram, moment - own_moment
+        moment, counted = floats(task.arrays["moment"]), int(task.values["counted"])
+        x, y = self.observations(before(agent_state, counted))
+        own_gram, own_moment = statistics(features(x), y)
+        if self.noise_multiplier:
+            num_agents, num_observations = noisy_sums.sizes(task)
+            stddev = noisy_sums.own_stddev(self.noise_multiplier, self.secure_sums)
+            mean = moment - own_moment / max(len(y), 1)
+            phi = features(agent_state.space.features(uniform_points(agent_state.space)))
+            variance = stddev**2 * num_agents
+            weights = filtered_weights(mean, phi, num_agents, num_observations, variance, self.ridge)
+            return LinearFunction(features, weights)
         try:
-            return LinearFunction(features, ridge_weights(gram, moment, self.ridge))
+            weights = ridge_weights(floats(task.arrays["gram"]) - own_gram, moment - own_moment, self.ridge)
         except NumericalError as error:
             raise WireError(
                 "gram: expected a sum of products of features that holds this agent's part, got a matrix "
                 f"with a negative eigenvalue ({error})",
                 "content",
             ) from error
+        return LinearFunction(features, weights)
+
+    def noisy_part(self, task: Task, agent_state: AgentState) -> Payload:
+        """Return what the agent adds to noisy sums, before `protect` adds the noise."""
+        x, y = self.observations(agent_state)  # none: zeros are sent, so that the report does not tell
+        moment = _features(task)(x).T @ y
+        held = self.others_trend(task, agent_state)(x) if "moment" in task.arrays else np.zeros(len(y))
+        part = noisy_sums.contribution(moment, agreement(held, y), len(y))
+        return Payload({"moment": part[:-2], "agreement": part[-2:]})
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+        if task.values.get("share") and self.noise_multiplier:
+            return self.noisy_part(task, agent_state)
         if not task.values.get("share") or not agent_state.history.num_succeeded:
             return Payload()
         x, y = self.observations(agent_state)
@@ -102,7 +117,7 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
         arrays["gram"], arrays["moment"] = statistics(_features(task)(x), y)
         arrays["energy"] = np.zeros(1)
         arrays["agreement"] = arrays["closeness"] = np.zeros(2)
-        if "gram" in task.arrays:
+        if "moment" in task.arrays:
             arrays["agreement"] = agreement(self.others_trend(task, agent_state)(x), y)
         else:
             arrays["energy"] = np.array([float((arrays["moment"] ** 2).sum())])
@@ -121,9 +136,26 @@ def federation_weight_of(task: Task, space: SearchSpace) -> float:
     sums = floats(task.arrays["agreement"])
     if sums[1] > 0.0:
         return federation_weight(sums)
-    uniform = space.snap(sobol(NUM_UNIFORM, space.dimension, np.random.default_rng(0)))
-    phi = _features(task)(space.features(uniform))
+    phi = _features(task)(space.features(uniform_points(space)))
     return first_weight(alignment(floats(task.arrays["moment"]), float(task.arrays["energy"][0]), phi))
+
+
+def uniform_points(space: SearchSpace) -> Array:
+    """Return points `(S, D)` spread uniformly over the search space, always the same."""
+    return space.snap(sobol(NUM_UNIFORM, space.dimension, np.random.default_rng(0)))
+
+
+def before(agent_state: AgentState, trial: int) -> AgentState:
+    """Return the agent's state with the observations before a trial only; -1: with none."""
+    history = agent_state.history
+    earlier = history.trials < trial if trial >= 0 else np.zeros(len(history.trials), dtype=np.bool_)
+    then = replace(
+        history,
+        points=history.points[earlier],
+        values=history.values[earlier],
+        trials=history.trials[earlier],
+    )
+    return replace(agent_state, history=then)
 
 
 def tilt_weight_of(task: Task, federation: float) -> float:

@@ -93,6 +93,30 @@ def ridge_weights(gram: Array, moment: Array, ridge: float) -> Array:
     return cholesky(matrix).solve(moment)
 
 
+def filtered_weights(
+    mean: Array, phi: Array, num_agents: int, num_observations: int, noise_variance: float, ridge: float
+) -> Array:
+    """Return `w (M,)` from a noisy sum of `Phi_i^T y_i / t_i` over agents, without `Phi^T Phi`.
+
+    `Phi_i^T Phi_i / t_i` is replaced by its mean `C` over the search space. In its eigenvectors, with
+    eigenvalues `c` and `n` agents of `t` observations, the sum has mean `n c w` and variance
+    `noise_variance + n c / t`, so with the ridge as prior `w = n c mean / (n^2 c^2 + ridge * variance)`.
+    Without noise that is the ridge regression with the Gram matrix `n t C`.
+
+    Parameters
+    ----------
+    mean : `(M,)`
+    phi : `(S, M)`, features of points spread uniformly over the search space
+    num_observations : of all agents together
+    """
+    centred = phi - phi.mean(axis=0)
+    values, vectors = np.linalg.eigh(centred.T @ centred / len(phi))
+    scaled = num_agents * np.maximum(values, 0.0)  # n c
+    variance = noise_variance + scaled * num_agents / num_observations
+    gain = scaled / np.maximum(scaled**2 + ridge * variance, 1e-300)
+    return np.asarray(vectors @ (gain * (vectors.T @ mean)), dtype=np.float64)
+
+
 def agreement(m: Array, y: Array) -> Array:
     """Return `[sum m_i y_i, sum m_i^2]` with the mean of `m` subtracted; these sums add over agents.
 
@@ -144,6 +168,13 @@ def deviations(sums: Array) -> float:
 def federation_weight(sums: Array) -> float:
     """Return `a_0` from the sums `(2,)` of `agreement` over all agents; `sum m^2` is positive."""
     return _slope(sums, PRIOR_WEIGHT, FEDERATION_STRENGTH) * beyond_chance(deviations(sums))
+
+
+def noisy_federation_weight(sums: Array, stddev: float) -> float:
+    """Return `a_0` from sums of `agreement` with noise of this standard deviation on each of the two."""
+    product, square = float(sums[0]), max(float(sums[1]), 0.0)
+    z = product / math.sqrt(square + stddev**2) if square + stddev > 0.0 else 0.0
+    return _slope(np.array([product, square]), PRIOR_WEIGHT, FEDERATION_STRENGTH) * beyond_chance(z)
 
 
 def first_weight(z: float) -> float:
