@@ -91,4 +91,8 @@ def test_a_golden_study_goes_on_to_the_end_of_an_uninterrupted_one(tmp_path: Pat
     # Earlier versions chose the points in these journals with tighter tolerances.
     np.testing.assert_allclose(study.trials["value"], whole.trials["value"], atol=2e-3)
     assert len(study.rounds) == 3
+    with StudyJournal(tmp_path / "golden" / "study.db") as journal:
+        first = str(next(journal.events()).values["study"])
+    with AgentJournal(tmp_path / "golden" / "agent_0.db", "0") as agent:
+        assert str(agent.algorithm(first)).startswith("fts {"), "its options are pinned from now on"
     assert set(resumed.calls) < set(anew.calls)
