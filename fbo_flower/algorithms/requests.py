@@ -92,8 +92,6 @@ class Fit(Request):
             np.array([request.y for request in requests]),
             requests[0].kernel,
             np.array(starts) if starts else None,
-            gradient_tolerance=gp_many.REFIT_GRADIENT,
-            value_tolerance=gp_many.REFIT_VALUE,
         )
         return [gp.Hyperparameters.from_array(requests[0].kernel, theta) for theta in modes.theta]
 

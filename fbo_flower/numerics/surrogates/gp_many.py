@@ -32,10 +32,6 @@ from fbo_flower.numerics.surrogates import gp, kernels
 
 LONGEST_STEP = 2.0  # in units of theta
 GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-3, 2e-7  # as in `gp.fit`; the second is relative
-REFIT_GRADIENT, REFIT_VALUE = (
-    2e-2,
-    2e-5,
-)  # of a refit from the last mode: 2e-3 in value loses .05 of some modes
 ARMIJO, SHORTEST_STEP = 1e-4, 1e-6
 MAX_EVALUATIONS = 100
 TINY = 1e-300
@@ -62,9 +58,6 @@ def fit(
     y: Array,
     kernel: str,
     start: Array | None = None,
-    *,
-    gradient_tolerance: float = GRADIENT_TOLERANCE,
-    value_tolerance: float = VALUE_TOLERANCE,
 ) -> Modes:
     """Return the mode of the hyperparameters' posterior of every process.
 
@@ -74,8 +67,6 @@ def fit(
     y : `(B, n)`, standardised observations
     kernel : one of `kernels.KERNELS`
     start : `(B, F + 2)`, e.g. the last modes; None: the mode of the prior
-    gradient_tolerance, value_tolerance : a process ends when its gradient is smaller, or when a step gains
-        less, relative to its value
     """
     kernels.check_kernel(kernel)
     if x.ndim != 3 or y.shape != x.shape[:2]:
@@ -91,7 +82,7 @@ def fit(
 
     begin = np.tile(mean, (len(x), 1)) if start is None else start
     metric = np.diag(1.0 / precision)
-    return _climb(evaluate, begin, gp.bounds(x.shape[2]), metric, gradient_tolerance, value_tolerance)
+    return _climb(evaluate, begin, gp.bounds(x.shape[2]), metric)
 
 
 def log_marginal_likelihoods(differences: Array, y: Array, kernel: str, theta: Array) -> tuple[Array, Array]:
@@ -174,8 +165,6 @@ def _climb(
     start: Array,
     bounds: Array,
     metric: Array,
-    gradient_tolerance: float = GRADIENT_TOLERANCE,
-    value_tolerance: float = VALUE_TOLERANCE,
 ) -> Modes:
     """Maximise a function of each row independently, within `bounds (D, 2)`.
 
@@ -194,7 +183,7 @@ def _climb(
     evaluations = np.ones(len(x), dtype=np.int64)
     for _ in range(MAX_EVALUATIONS):
         free = ~(((x <= least) & (g < 0.0)) | ((x >= most) & (g > 0.0)))
-        on = (np.abs(np.where(free, g, 0.0)).max(axis=1) > gradient_tolerance) & (step > SHORTEST_STEP)
+        on = (np.abs(np.where(free, g, 0.0)).max(axis=1) > GRADIENT_TOLERANCE) & (step > SHORTEST_STEP)
         if not on.all():
             which, x, g, h, step, values, free = (a[on] for a in (which, x, g, h, step, values, free))
         if len(which) == 0:
@@ -219,6 +208,6 @@ def _climb(
         x, g = np.where(accepted[:, None], trial, x), np.where(accepted[:, None], trial_g, g)
         values = np.where(accepted, trial_values, values)
         found[which], best[which] = x, values
-        arrived = accepted & (gain <= value_tolerance * np.maximum(np.abs(values), 1.0))
+        arrived = accepted & (gain <= VALUE_TOLERANCE * np.maximum(np.abs(values), 1.0))
         step = np.where(arrived, 0.0, step)
     return Modes(found, best, evaluations)
