@@ -43,8 +43,9 @@ def points(name, scale, offset):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_proposals_do_not_depend_on_scale_and_offset(name, unit):
     expected, found = points(name, 1.0, 0.0), points(name, *UNITS[unit])
-    # the offset 1e4 leaves 12 of 16 digits of the values; every round builds on the one before
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    # the offset 1e4 leaves 12 of 16 digits of the values, a polish ends within single precision, and every
+    # round builds on the one before
+    np.testing.assert_allclose(found, expected, atol=5e-4)
 
 
 def test_another_objective_gives_other_proposals():
