@@ -60,7 +60,8 @@ def batch_size(num_waiting: int, num_actors: int, seconds: float | None, num_byt
     least = 1 if seconds is None else int(LEAST_SECONDS / max(seconds, 1e-9))
     most = 8 if seconds is None else max(1, int(BATCH_SECONDS / max(seconds, 1e-9)))
     fitting = max(1, int(BATCH_BYTES / max(num_bytes, 1.0)))
-    return max(1, min(max(share, least), most, fitting, MAX_BATCH, num_waiting))
+    least = min(least, math.ceil(num_waiting / num_actors))  # and every actor has work
+    return max(1, min(max(share, least), most, fitting, MAX_BATCH))
 
 
 @dataclass

@@ -84,7 +84,7 @@ def test_posteriors_of_an_earlier_study_are_members_from_the_first_model_on(name
         "inverses": (3, 78),
         "incumbents": (3, best),
     }
-    warm, cold = (run(name, 1, 4, 1, warm_start=start) for start in (tmp_path, None))
+    warm, cold = (run(name, 2, 4, 1, warm_start=start) for start in (tmp_path, None))
     assert np.sum(warm.rounds["floats_down"]) > np.sum(cold.rounds["floats_down"]) + 3 * (12 + 78 + best) - 1
     assert warm.trials["value"].tolist() != cold.trials["value"].tolist()
     algorithm = make_algorithm(name, SMALL)
