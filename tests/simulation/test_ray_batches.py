@@ -105,9 +105,9 @@ def answers(dispatcher: Dispatcher, items: list[Any]) -> dict[str, Message]:
         (10_000, 2, 1e-9, 0, MAX_BATCH),
         (1000, 2, BATCH_SECONDS / 10, 0, 10),
         (1000, 2, 3.0, 0, 1),
-        (3, 2, 1e-4, 0, 3),  # .3 ms of work: no more than the least batch
+        (3, 2, 1e-4, 0, 2),  # .3 ms of work, but every worker has some
         (100, 2, 1e-3, 0, 25),
-        (30, 2, 1e-3, 0, 20),
+        (30, 2, 1e-3, 0, 15),
         (3, 2, 0.02, 0, 1),
         (1, 8, None, 0, 1),
         (1000, 2, 1e-4, BATCH_BYTES / 20, 20),
