@@ -249,3 +249,8 @@ def loaded_by(code: str) -> set[str]:
         cwd=PACKAGE.parent,
     ).stdout.split()
     return set(names)
+
+
+def test_no_two_test_files_have_one_name():
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names)), "pytest leaves the second one out"
