@@ -184,6 +184,15 @@ class ServerResults:
     recommendations: Mapping[str, tuple[Array, float]] = field(default_factory=dict)
     privacy: Mapping[str, object] = field(default_factory=dict)
 
+    @classmethod
+    def of_noise(
+        cls, noise: str, epsilon: float, delta: float, counts: Mapping[str, object], by_agents: bool = True
+    ) -> ServerResults:
+        """Return the privacy spent by noise; `epsilon` is None where there is no noise, so no bound."""
+        source = {"noise_from": "agents"} if by_agents else {}
+        spent = epsilon if np.isfinite(epsilon) else None
+        return cls(privacy={"noise": noise, **source, "epsilon": spent, "delta": delta, **counts})
+
 
 @runtime_checkable
 class ReportsResults(Protocol, metaclass=CheckedOncePerClass):

@@ -29,7 +29,7 @@ from fbo_flower.algorithms.records import (
     Report,
     Task,
 )
-from fbo_flower.algorithms.requests import Idle, Rng, Steps
+from fbo_flower.algorithms.requests import Rng, Steps
 from fbo_flower.algorithms.schema import Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.space.space import SearchSpace
@@ -121,7 +121,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
         if type(self).summarise is Algorithm.summarise:  # it draws nothing: no generator is made
             return Payload()
         return self.summarise(task, agent_state, rng())
-        yield Idle()  # never reached: it makes this function a generator
+        yield from ()  # never reached: it makes this function a generator
 
     def recommend(self, agent_state: AgentState) -> Array | None:
         """Return the point `(D,)` that the agent should use, None before the first successful evaluation."""

@@ -51,20 +51,6 @@ Steps = Generator[Request, Any, T]
 
 
 @dataclass(frozen=True)
-class Idle(Request):
-    """Nothing to compute; the result is None."""
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        return ()
-
-    @staticmethod
-    def compute(requests: Sequence[Idle]) -> Sequence[None]:
-        """Compute nothing."""
-        return [None] * len(requests)
-
-
-@dataclass(frozen=True)
 class Fit(Request):
     """Fit the hyperparameters of a Gaussian process; the result is `gp.Hyperparameters`.
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from fbo_flower.algorithms.records import AgentState, Outcome, Query, Task
-from fbo_flower.algorithms.requests import Idle, Request, Rng, Steps
+from fbo_flower.algorithms.requests import Request, Rng, Steps
 
 Session = Generator[Query | Request, Any, AgentState]
 
@@ -51,14 +51,14 @@ class Stepwise:
     def proposing(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query | None]:
         """Return `propose` as steps; `rng()` makes its generator."""
         return self.propose(task, agent_state, rng())
-        yield Idle()  # never reached: it makes this function a generator
+        yield from ()  # never reached: it makes this function a generator
 
     def learning(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
         """Return `learn` as steps."""
         if type(self).learn is Stepwise.learn:  # it draws nothing: no generator is made
             return agent_state.learn(outcome)
         return self.learn(task, agent_state, outcome, rng())
-        yield Idle()
+        yield from ()
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         """Propose, evaluate, learn, until `propose` returns None."""

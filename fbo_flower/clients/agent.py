@@ -237,7 +237,7 @@ class TuningAgent(NumPyClient):
     def answering(self, message: wire.Packed) -> Steps[wire.Packed]:
         """Return `answer` as steps, so that agents of one process can compute together.
 
-        BLAS and OpenMP are limited to one thread by whoever drives the steps.
+        Drive them within `single_thread()`.
         """
         request = self._verify(message)
         with closing(self._open_memory()) as memory:

@@ -22,10 +22,14 @@ from fbo_flower.algorithms.records import AnyArray
 _ENTRIES = "_data"  # where Flower's records keep their entries
 _EMPTY_ARRAYS, _EMPTY_CONFIG, _EMPTY_CONTENT = ArrayRecord(), ConfigRecord(), RecordDict()
 _KNOWN = all(r.__dict__.get(_ENTRIES) == {} for r in (_EMPTY_ARRAYS, _EMPTY_CONFIG, _EMPTY_CONTENT))
+_ATTRIBUTES = {"dtype", "shape", "stype", "data", "_is_dirty"}  # of Flower's arrays
+_KNOWN_ARRAY = set(FlowerArray(np.zeros(0)).__dict__) == _ATTRIBUTES
 
 
 def flower_array(array: AnyArray) -> FlowerArray:
     """Return an array in Flower's form, with the bytes that `numpy.save` writes."""
+    if not _KNOWN_ARRAY:
+        return FlowerArray(array)
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     header = _npy_header(array.dtype, array.shape, fortran)
     made = object.__new__(FlowerArray)

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fbo_flower.algorithms.requests import DrawPath, DrawWeights, Fit, Idle, Maximise, Request, alone
+from fbo_flower.algorithms.requests import DrawPath, DrawWeights, Fit, Maximise, Request, alone
 from fbo_flower.algorithms.side_by_side import Failed, side_by_side
 from fbo_flower.errors import NumericalError
 from fbo_flower.numerics.optim.functions import LinearFunction
@@ -106,7 +106,7 @@ def test_only_the_agent_at_fault_fails() -> None:
 
 def test_an_agent_that_raises_does_not_stop_the_others() -> None:
     def raising(agent: int):
-        yield Idle()
+        yield fit(agent)
         if agent == 1:
             raise ValueError("planted")
         return agent

@@ -55,3 +55,10 @@ def test_records_do_not_share_their_entries_and_still_check_what_is_added() -> N
     assert other["a"] == 1
     with pytest.raises(TypeError):
         one["a"] = object()  # type: ignore[assignment]
+
+
+def test_another_version_of_flower_builds_its_own_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = quick_records.array_record({"matrix": quick_records.flower_array(ARRAYS["matrix"])})
+    monkeypatch.setattr(quick_records, "_KNOWN", False)
+    monkeypatch.setattr(quick_records, "_KNOWN_ARRAY", False)
+    assert quick_records.array_record({"matrix": quick_records.flower_array(ARRAYS["matrix"])}) == quick

@@ -173,15 +173,8 @@ class FedEI(FederatedAgent):
             return None
         count = max(state.num_released.values(), default=0)
         epsilon = Account({(self.noise_multiplier, 1.0): count}).epsilon(self.delta) if count else 0.0
-        return ServerResults(
-            privacy={
-                "noise": "in sums of all agents" if self.secure_sums else "local",
-                "noise_from": "agents",
-                "epsilon": epsilon,
-                "delta": self.delta,
-                "messages": count,
-            }
-        )
+        noise = "in sums of all agents" if self.secure_sums else "local"
+        return ServerResults.of_noise(noise, epsilon, self.delta, {"messages": count})
 
     # -- what may cross the wire ---------------------------------------------------------------
 

@@ -6,10 +6,8 @@ from fbo_flower.algorithms.records import Task
 from fbo_flower.errors import WireError
 
 SUMMED = ("gram", "moment", "energy", "agreement", "closeness")
+NOISY = ("moment", "agreement")  # the sums that have noise, if any has
 FEATURES = ("frequencies", "phases")
-
-
-NOISY = ("moment", "agreement")  # what is summed with noise
 
 
 def check_task(task: Task, noisy: bool = False) -> None:

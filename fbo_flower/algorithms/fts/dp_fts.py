@@ -185,17 +185,8 @@ class DPFTS(DPFTSOptions):
     def results(self, state: DPFTSState) -> ServerResults:
         central = self.noise == "central"
         count = state.num_releases if central else max(state.num_messages.values(), default=0)
-        epsilon = self.epsilon(count)
-        return ServerResults(
-            privacy={
-                "noise": self.noise,
-                **({} if central else {"noise_from": "agents"}),
-                "epsilon": epsilon if np.isfinite(epsilon) else None,  # None: without noise there is no bound
-                "delta": self.delta,
-                "releases" if central else "messages": count,
-                "max_epsilon": self.max_epsilon,
-            }
-        )
+        counts = {"releases" if central else "messages": count, "max_epsilon": self.max_epsilon}
+        return ServerResults.of_noise(self.noise, self.epsilon(count), self.delta, counts, not central)
 
     def export_messages(self, state: DPFTSState) -> dict[str, AnyArray]:
         if state.weights is None:

@@ -130,16 +130,8 @@ class DPVote(Stepwise, VoteOptions):
 
     def results(self, state: VoteState) -> ServerResults:
         count = int(bool(state.asked))
-        epsilon = self.epsilon(count)
-        return ServerResults(
-            privacy={
-                "noise": "distributed" if self.secure_sums else "local",
-                "noise_from": "agents",
-                "epsilon": epsilon if np.isfinite(epsilon) else None,  # None: without noise there is no bound
-                "delta": self.delta,
-                "messages": count,
-            }
-        )
+        noise = "distributed" if self.secure_sums else "local"
+        return ServerResults.of_noise(noise, self.epsilon(count), self.delta, {"messages": count})
 
     def description(self, state: VoteState) -> dict[str, object]:
         """Return the winner and the sum of the votes, with their noise; empty before the vote."""
