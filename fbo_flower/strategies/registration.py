@@ -9,55 +9,28 @@ takes part under a new id, such as "3~2".
 
 from __future__ import annotations
 
-import re
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
-from typing import Any
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower import wire
-from fbo_flower.algorithms.disclosure import CHOOSERS, DISCLOSURES
 from fbo_flower.algorithms.records import natural_key
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.strategies.send_and_receive import Stopped, send_and_receive
+from fbo_flower.strategies import refusals
+from fbo_flower.strategies.connected_nodes import is_simulated, wait_for_nodes
+from fbo_flower.strategies.registration_message import Registration, read_registration
+from fbo_flower.strategies.send_and_receive import send_and_receive
 
-_STEADY_SECONDS = 2.0  # the number of connected nodes must not change for this time
-_STEADY_SECONDS_SIMULATED = 1.0  # the same in a simulation, whose nodes all connect when it starts
 _MAX_SKIPPED_ROUNDS = 8
 _END_SECONDS = 60.0  # to wait for the replies to the message that ends a study
 _FIRST_PAUSE, _LAST_PAUSE = 0.5, 8.0  # seconds between two requests to nodes that refused
 _MAX_REASON = 400  # characters
-
-
-@dataclass(frozen=True)
-class Registration:
-    """What one node reports about its agent.
-
-    Parameters
-    ----------
-    disclosure : what the agent discloses and who chose it, such as "none, default"; "" if it did not say
-    wants_end : whether it asks for a message when the study has ended
-    minimize : whether its objective is a loss, with its sign changed
-    """
-
-    node: int
-    agent: str
-    digest: str
-    space: str
-    role: str
-    incarnation: str
-    key: str
-    disclosure: str = ""
-    wants_end: bool = False
-    minimize: bool = False
 
 
 @dataclass
@@ -120,7 +93,7 @@ class AgentRegistry:
         """
         deadline = time.monotonic() + wait_seconds
         pause = _FIRST_PAUSE
-        connected = _wait_for_nodes(grid, num_agents, deadline, stop)
+        connected = wait_for_nodes(grid, num_agents, deadline, stop)
         if is_simulated(grid) and connected and num_agents and len(connected) < num_agents:
             # before the first message, for whose answer a simulation starts Ray
             raise ConfigError(
@@ -139,14 +112,14 @@ class AgentRegistry:
                 self._back_off(connected)
                 return
             if connected and len(connected) >= (num_agents or 1) and set(connected) <= set(self.refused):
-                raise ConfigError(_all_refused(self.refused))
+                raise ConfigError(refusals.all_refused(self.refused))
             if time.monotonic() >= deadline:
                 raise ConfigError(
-                    _too_few(num_agents, len(self.nodes), len(connected), wait_seconds, self.refused)
+                    refusals.too_few(num_agents, len(self.nodes), len(connected), wait_seconds, self.refused)
                 )
             stop.wait(min(pause, max(_FIRST_PAUSE / 10, deadline - time.monotonic())))
             pause = min(2 * pause, _LAST_PAUSE)  # a simulation logs a traceback for every refusal
-            connected = _wait_for_nodes(grid, num_agents, deadline, stop)
+            connected = wait_for_nodes(grid, num_agents, deadline, stop)
 
     def register_late(
         self, grid: Grid, connected: list[int], stop: threading.Event, seconds: float = 30.0
@@ -238,7 +211,7 @@ class AgentRegistry:
                 if reply.has_error():
                     reason = " ".join(str(reply.error.reason).split())
                     raise ConfigError(f"registration: expected an answer, got an error: {reason}")
-                registrations.append(_read_registration(nodes[position], reply.content))
+                registrations.append(read_registration(nodes[position], reply.content))
             except FBOError as error:
                 self.refused[nodes[position]] = str(error)[:_MAX_REASON]
         self._log_refusals(before)
@@ -259,7 +232,7 @@ class AgentRegistry:
             other = next(digest for digest in groups if digest != expected)
             raise ConfigError(
                 f"space: expected the same search space at every agent (digest {expected[:12]}), "
-                f"got {other[:12]} at {_shorten(others)}"
+                f"got {other[:12]} at {refusals.shorten(others)}"
             )
 
     def _check_minimize(self, registrations: list[Registration]) -> None:
@@ -271,7 +244,7 @@ class AgentRegistry:
         if others:
             raise ConfigError(
                 f"minimize: expected the same at every agent, got {self.minimize} at some and "
-                f"{not self.minimize} at {_shorten(others)}; give every agent the same app"
+                f"{not self.minimize} at {refusals.shorten(others)}; give every agent the same app"
             )
 
     def mark_suspect(self, agent: str) -> None:
@@ -336,107 +309,3 @@ class AgentRegistry:
         for reason, nodes in new.items():
             others = f" and {len(nodes) - 1} more do" if len(nodes) > 1 else " does"
             log(WARNING, "Node %d%s not take part: %s", nodes[0], others, reason)
-
-
-def is_simulated(grid: Grid) -> bool:
-    """Return whether a grid is that of Flower's simulation, whose nodes are all there from the start."""
-    return type(grid).__name__ == "InMemoryGrid"  # its module differs between versions of Flower
-
-
-def _wait_for_nodes(grid: Grid, num_agents: int | None, deadline: float, stop: threading.Event) -> list[int]:
-    """Return the connected nodes: once `num_agents` are connected, or at the deadline.
-
-    Without `num_agents`, or in a simulation: once the number of nodes has stopped changing.
-    """
-    nodes = sorted(grid.get_node_ids())
-    steady_since = time.monotonic()
-    while time.monotonic() < deadline:
-        if num_agents is not None and len(nodes) >= num_agents:
-            return nodes
-        is_complete = num_agents is None or is_simulated(grid)
-        enough = _STEADY_SECONDS if num_agents is None else _STEADY_SECONDS_SIMULATED
-        if is_complete and nodes and time.monotonic() - steady_since >= enough:
-            return nodes
-        if stop.wait(0.05):
-            raise Stopped
-        now = sorted(grid.get_node_ids())
-        if now != nodes:
-            nodes, steady_since = now, time.monotonic()
-    return nodes
-
-
-def _read_registration(node: int, content: RecordDict) -> Registration:
-    """Return a node's registration; raise ConfigError if a field is missing or malformed."""
-    config: Mapping[str, Any] = content.get("config", {})
-    texts = {key: config.get(key) for key in ("agent", "digest", "space", "role")}
-    if config.get("schema") != wire.SCHEMA_VERSION:
-        raise ConfigError(
-            f"schema: expected version {wire.SCHEMA_VERSION}, got {config.get('schema')!r}; install the same "
-            "version of fbo-flower on server and agents"
-        )
-    malformed = [k for k, text in texts.items() if not isinstance(text, str) or len(text) > wire.MAX_TEXT]
-    if malformed:
-        raise ConfigError(
-            f"registration: expected texts of at most {wire.MAX_TEXT} characters for {', '.join(texts)}; "
-            f"missing or malformed: {', '.join(malformed)}"
-        )
-    texts["incarnation"] = config.get("incarnation", "")
-    if not isinstance(texts["incarnation"], str) or len(texts["incarnation"]) > 100:
-        raise ConfigError("registration: incarnation: expected a text of at most 100 characters")
-    texts["key"] = config.get("key", "")
-    if not isinstance(texts["key"], str) or not re.fullmatch("([0-9a-f]{290})?", texts["key"]):
-        raise ConfigError(
-            "registration: key: expected signed public keys of 145 bytes in hexadecimal digits; install the "
-            "same version of fbo-flower on server and agents"
-        )
-    named = {name: str(text) for name, text in texts.items()}
-    registration = Registration(
-        node, **named, disclosure=_disclosure(config),
-        wants_end=config.get("end") is True, minimize=config.get("minimize") is True,
-    )  # fmt: skip
-    if not 0 < len(registration.agent) <= 100 or not registration.agent.isprintable():
-        shown = registration.agent[:100]
-        raise ConfigError(f"agent: expected 1 to 100 printable characters, got {shown!r}")
-    digest = SearchSpace.from_json(registration.space).digest
-    if digest != registration.digest:
-        raise ConfigError(
-            f"digest: expected that of the search space in the same message, {digest}, "
-            f"got {registration.digest[:64]}"
-        )
-    return registration
-
-
-def _disclosure(config: Mapping[str, Any]) -> str:
-    """Return what the agent discloses and who chose it; "" if it is an earlier version, or says nonsense."""
-    said = config.get("disclose"), config.get("disclose_by")
-    return f"{said[0]}, {said[1]}" if said[0] in DISCLOSURES and said[1] in CHOOSERS else ""
-
-
-def _all_refused(refused: Mapping[int, str]) -> str:
-    """Return the text of the error that no node takes part."""
-    reasons = Counter(refused.values()).most_common()
-    count, others = len(refused), len(reasons) - 1
-    who = "the only node refuses" if count == 1 else f"all {count} nodes refuse"
-    more = f"; {others} other reasons are in the log" if others else ""
-    return f"agents: expected nodes that take part, {who}: {reasons[0][0]}{more}"
-
-
-def _too_few(
-    expected: int | None, got: int, connected: int, seconds: float, refused: Mapping[int, str]
-) -> str:
-    """Return the text of the error that too few agents have registered."""
-    text = f"agents: expected {expected or 'at least 1'}, only {got} registered after {seconds:g} s"
-    if connected > got + len(refused):
-        text += f"; {connected - got - len(refused)} connected nodes did not answer"
-    if refused:
-        text += f"; {len(refused)} were refused, the first because: {next(iter(refused.values()))}"
-    if connected < (expected or 1):
-        text += "; start more SuperNodes"
-        if expected:
-            text += f" or set num-supernodes={expected}"
-    return text
-
-
-def _shorten(agents: list[str]) -> str:
-    names = ", ".join(agents[:5])
-    return f"agent {names}" if len(agents) == 1 else f"agents {names}{', ...' if len(agents) > 5 else ''}"

@@ -288,7 +288,7 @@ class InMemoryGrid(InProcessGrid):
 
 
 def test_a_simulation_with_too_few_nodes_ends_at_once_and_says_how_many_to_add(monkeypatch):
-    monkeypatch.setattr("fbo_flower.strategies.registration._STEADY_SECONDS_SIMULATED", 0.1)
+    monkeypatch.setattr("fbo_flower.strategies.connected_nodes._STEADY_SECONDS_SIMULATED", 0.1)
     started = time.monotonic()
     with pytest.raises(ConfigError) as caught:
         register(InMemoryGrid(client_app(objective, SPACE), 2), 5, wait=LIMIT)
