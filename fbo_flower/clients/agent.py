@@ -8,12 +8,10 @@ convert from and to the lists of `NumPyClient`, so the same class works in a dec
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from logging import DEBUG
 from typing import Any
 
@@ -23,21 +21,20 @@ from flwr.client import NumPyClient
 from flwr.common.logger import FLOWER_LOGGER, log
 
 from fbo_flower import wire
-from fbo_flower.algorithms import Algorithm, make_algorithm
+from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.capabilities import (
     AccountsPrivacy,
     ReusesValues,
     SecureRounds,
     consented,
-    incumbent,
     unwrapped,
 )
 from fbo_flower.algorithms.disclosure import APP
 from fbo_flower.algorithms.outcomes import seen_by
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Phase, Scalar, Task
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Scalar, Task
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, task_steps
-from fbo_flower.algorithms.schema import Schema
+from fbo_flower.clients.agent_id import agent_id, partition_of
 from fbo_flower.clients.agent_state_io import (
     agent_state_from_bytes,
     agent_state_to_bytes,
@@ -52,7 +49,7 @@ from fbo_flower.clients.answered import (
     pinned,
     work_of,
 )
-from fbo_flower.clients.data_file import name_of_file
+from fbo_flower.clients.disclosed import disclosure_of
 from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.clients.evaluation_replay import EvaluationReplay
 from fbo_flower.clients.known_configs import KnownConfigs
@@ -64,9 +61,10 @@ from fbo_flower.clients.operator import Operator
 from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
 from fbo_flower.clients.privacy_budget import spend
 from fbo_flower.clients.secagg_keys import identity, own_card
+from fbo_flower.clients.shared_algorithms import algorithm_of
 from fbo_flower.clients.task_context import Evaluator, TaskContext
-from fbo_flower.clients.trial_times import Times, disclosed_times
-from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.clients.trial_times import Times
+from fbo_flower.errors import WireError
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
@@ -75,7 +73,6 @@ from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.storage.answers import minimize_note
 from fbo_flower.wire.numpy_client import from_lists, to_lists
 
-_LONGEST_SHARED = 20_000  # characters of the options of an algorithm that is kept for the next message
 Prior = Mapping[str, tuple[Array, Array]]
 
 
@@ -256,7 +253,7 @@ class TuningAgent(NumPyClient):
             raise WireError(f"agent: expected a task for {self._agent!r}, got one for {envelope.agent!r}")
         if envelope.space != self._space.digest:
             raise WireError(f"space: expected digest {self._space.digest}, got {envelope.space}")
-        algorithm, schema = _algorithm(envelope.algorithm, envelope.options, self._space)
+        algorithm, schema = algorithm_of(envelope.algorithm, envelope.options, self._space)
         task = wire.decode_task(message, schema)
         return Request(envelope, algorithm, task, task_key(task))
 
@@ -298,7 +295,7 @@ class TuningAgent(NumPyClient):
         context = TaskContext(
             self._agent,
             study,
-            _partition(self._context),
+            partition_of(self._context),
             task,
             entropy,
             memory,
@@ -359,7 +356,7 @@ class TuningAgent(NumPyClient):
 
     def _reply(self, request: Request, result: TaskResult, times: Times) -> wire.Packed:
         """Return the message that leaves this agent, and log the names of its contents."""
-        disclosure = self._disclosure(request, result, times)
+        disclosure = disclosure_of(self._operator.disclose, request.algorithm, request.task, result, times)
         disclosed = [] if disclosure.incumbent is None else ["its best value"]
         disclosed = disclosed if disclosure.trials is None else ["its trials"]
         if FLOWER_LOGGER.isEnabledFor(DEBUG):
@@ -367,19 +364,6 @@ class TuningAgent(NumPyClient):
             sends = ", ".join([*arrays, *result.report.values, *disclosed]) or "only the number of trials"
             log(DEBUG, "agent %s, round %d: sends %s", self._agent, request.task.round, sends)
         return wire.encode_report(result.report, request.task, request.envelope, disclosure)
-
-    def _disclosure(self, request: Request, result: TaskResult, times: Times) -> wire.Disclosure:
-        if self._operator.disclose in ("none", "point"):  # the algorithm's report holds the point
-            return wire.Disclosure()
-        algorithm, task, outcome = request.algorithm, request.task, result.outcome
-        best = incumbent(algorithm, result.agent_state)
-        if task.phase in (Phase.EVALUATE, Phase.REVEAL):  # Flower returns no arrays in these half-rounds
-            return wire.Disclosure(incumbent=best)
-        all_trials = self._operator.disclose == "trials" and int(np.sum(outcome.pulls)) == task.num_trials > 0
-        point = algorithm.recommend(result.agent_state) if algorithm.finishes else None
-        if not all_trials:
-            return wire.Disclosure(None, best, point)
-        return wire.Disclosure(outcome, best, point, disclosed_times(times, outcome.trials))
 
     # -- the end of a study --------------------------------------------------------------------
 
@@ -410,50 +394,3 @@ class TuningAgent(NumPyClient):
         values = np.asarray(observed, dtype=np.float64)
         history = History.prior(self._space.snap(points), -values if self._minimize else values)
         return fresh_entropy() if self._seed is None else self._seed, AgentState(self._space, history)
-
-
-def agent_id(context: Context) -> str:
-    """Return the agent's id: `agent` in `node_config`, else the name of its file, else `partition-id`."""
-    if "agent" not in context.node_config and (name := name_of_file(context.node_config, context.run_config)):
-        return name
-    for key in ("agent", "partition-id"):
-        if key in context.node_config:
-            name = str(context.node_config[key])
-            if 0 < len(name) <= 100 and name.isprintable() and "," not in name:
-                return name
-            raise ConfigError(f"{key}: expected 1 to 100 printable characters without a comma, got {name!r}")
-    raise ConfigError(
-        "node_config: expected 'agent' or 'partition-id', got neither; start the SuperNode with "
-        "--node-config 'agent=\"NAME\"'"
-    )
-
-
-def _partition(context: Context) -> int:
-    partition = context.node_config.get("partition-id")
-    return int(partition) if partition is not None else -1
-
-
-def _algorithm(name: str, options: str, space: SearchSpace) -> tuple[Algorithm[Any], Schema]:
-    """Return an algorithm that fits the space, and its schema of tasks; agents of a process share them."""
-    if len(options) > _LONGEST_SHARED:
-        return _new_algorithm(name, options, space)
-    return _shared_algorithm(name, options, space)
-
-
-def _new_algorithm(name: str, options: str, space: SearchSpace) -> tuple[Algorithm[Any], Schema]:
-    algorithm = make_algorithm(name, _options(options))
-    algorithm.check(space)
-    return algorithm, algorithm.task_schema(space)
-
-
-_shared_algorithm = lru_cache(maxsize=64)(_new_algorithm)
-
-
-def _options(text: str) -> dict[str, object]:
-    try:
-        options = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"options: expected a JSON object, got {text[:80]!r}") from error
-    if not isinstance(options, dict):
-        raise WireError(f"options: expected a JSON object, got {text[:80]!r}")
-    return options
