@@ -12,11 +12,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Federation, Phase, Query, Report, Task
 from fbo_flower.algorithms.session import Stepwise
+from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 
 
 def uniform_point(agent_state: AgentState, rng: np.random.Generator) -> Query:
@@ -25,18 +25,8 @@ def uniform_point(agent_state: AgentState, rng: np.random.Generator) -> Query:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Independent(Stepwise, Algorithm[Progress]):
-    """Every agent tunes alone: an initial design in one batch, then one trial per round.
-
-    Parameters
-    ----------
-    num_initial : trials of an agent's first round, evaluated as one batch
-    """
-
-    num_initial: int = 3
-
-    def __post_init__(self) -> None:
-        check_number("num_initial", self.num_initial, 1, 10_000, integer=True)
+class Independent(TrialsPerRound, Stepwise, Algorithm[Progress]):
+    """Every agent tunes alone: an initial design in one batch, then `trials_per_round` trials per round."""
 
     def init(self, federation: Federation, rng: np.random.Generator) -> Progress:
         return Progress()
@@ -53,7 +43,7 @@ class Independent(Stepwise, Algorithm[Progress]):
             return state, {}
         trials = {agent: state.of(agent) for agent in present}
         return state, {
-            agent: Task(phase, server_round, trial, self.num_initial if trial == 0 else 1)
+            agent: Task(phase, server_round, trial, self.trials_from(trial))
             for agent, trial in trials.items()
         }
 
@@ -63,7 +53,7 @@ class Independent(Stepwise, Algorithm[Progress]):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSearch(Independent):
-    """Uniform random search; `Independent` describes its option."""
+    """Uniform random search; `TrialsPerRound` describes its options."""
 
     name: ClassVar[str] = "random"
 

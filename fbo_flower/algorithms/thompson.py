@@ -20,6 +20,7 @@ from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Tas
 from fbo_flower.algorithms.requests import DrawPath, Fit, Rng, Steps, alone
 from fbo_flower.algorithms.search import maximising
 from fbo_flower.algorithms.session import Stepwise
+from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.surrogates import gp
@@ -30,12 +31,11 @@ KERNELS = ("rbf", "matern52")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalSurrogate(Stepwise, Algorithm[State]):
+class LocalSurrogate(TrialsPerRound, Stepwise, Algorithm[State]):
     """An agent that models its own observations with a Gaussian process and draws functions from it.
 
     Parameters
     ----------
-    num_initial : random trials of an agent's first round, evaluated as one batch
     kernel : "rbf" or "matern52"
     min_distance : smallest distance to an earlier point, in the unit cube of features; 0 allows repeats.
         None: 0.025, or 0.001 with a single feature, where points 0.025 apart would soon fill the interval
@@ -49,7 +49,6 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
     num_candidates : Sobol points from which the maximisation of a draw starts
     """
 
-    num_initial: int = 3
     kernel: str = "rbf"
     min_distance: float | None = None
     y_transform: str = "standardise"
@@ -59,7 +58,7 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
     integer_moves: bool = False
 
     def __post_init__(self) -> None:
-        check_number("num_initial", self.num_initial, 1, 10_000, integer=True)
+        super().__post_init__()
         check_choice("kernel", self.kernel, KERNELS)
         if self.min_distance is not None:
             check_number("min_distance", self.min_distance, 0, 1)
@@ -73,14 +72,15 @@ class LocalSurrogate(Stepwise, Algorithm[State]):
     def learn(
         self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
     ) -> AgentState:
-        """Append the outcome to the history; after the task's last trial refit the hyperparameters if due."""
+        """Append the outcome to the history; after the initial design refit the hyperparameters if due."""
         return alone(LocalSurrogate.learning(self, task, agent_state, outcome, lambda: rng))
 
     def learning(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
         """Return `learn` as steps."""
         agent_state = agent_state.learn(outcome)
         count = agent_state.history.num_succeeded
-        if agent_state.next_trial < task.end or count < 2:
+        in_design = agent_state.next_trial < min(task.end, self.num_initial)
+        if in_design or count < 2:
             return agent_state
         fitted = int(agent_state.arrays["fitted_at"][0]) if "fitted_at" in agent_state.arrays else 0
         # refit after every observation up to 10, then after every fifth more

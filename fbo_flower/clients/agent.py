@@ -34,6 +34,7 @@ from fbo_flower.algorithms.outcomes import seen_by
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Scalar, Task
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, task_steps
+from fbo_flower.algorithms.trials_per_round import answers_in_part
 from fbo_flower.clients.agent_id import agent_id, partition_of
 from fbo_flower.clients.agent_state_io import (
     agent_state_from_bytes,
@@ -280,11 +281,15 @@ class TuningAgent(NumPyClient):
         self._admit(algorithm, task, agent_state)
         self._require_journal(algorithm)
         self._operator.check_studies(memory, study)
+        charge = f"{study} {work.key}"
+        if answers_in_part(unwrapped(algorithm)):
+            task = self._operator.allowed_part(memory, charge, task)
+            request = replace(request, task=task)
         accepted_state = agent_state
         if isinstance(algorithm, SecureRounds):
             self._operator.check_peers(algorithm.members(task))
             accepted_state = algorithm.accept(task, agent_state.write(**identity(memory, study)))
-        self._operator.charge(memory, f"{study} {work.key}", task)
+        self._operator.charge(memory, charge, task)
         budget, delta = float(self._operator.max_epsilon), float(self._operator.delta)
         spend(memory, budget, delta, f"{study} {request.key}", algorithm, task, self._space)
         if self._minimize and memory.study(study) is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -141,6 +141,17 @@ class Operator:
                 "content",
             )
 
+    def allowed_part(self, memory: Memory, key: str, task: Task) -> Task:
+        """Return a task with as many of its trials as `max_trials` still allows, if it allows one.
+
+        An interrupted task keeps its part. Without a trial left the task is returned as it is, and refused.
+        """
+        spent = memory.note("trials") if self.max_trials else {}
+        if spent.get("task") == key:
+            return replace(task, num_trials=int(str(spent.get("number", task.num_trials))))
+        left = self.max_trials - int(str(spent.get("total", 0)))
+        return replace(task, num_trials=left) if self.max_trials and 0 < left < task.num_trials else task
+
     def charge(self, memory: Memory, key: str, task: Task) -> None:
         """Count a task's trials against `max_trials`; raise WireError if they exceed it.
 
@@ -158,7 +169,7 @@ class Operator:
                 f"node_config, got {total} with this task; the agent does not run it",
                 "num-trials",
             )
-        memory.put_note("trials", {"total": total, "task": key})
+        memory.put_note("trials", {"total": total, "task": key, "number": task.num_trials})
 
 
 @lru_cache(maxsize=16)

@@ -25,11 +25,13 @@ from fbo_flower.algorithms.capabilities import (
     evaluation_task,
     report_kind,
     secret_draws,
+    unwrapped,
     with_draws,
 )
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Federation, Phase, Report, Task, natural_key
 from fbo_flower.algorithms.schema import Schema
+from fbo_flower.algorithms.trials_per_round import answers_in_part
 from fbo_flower.errors import JournalError, WireError, printable
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
@@ -351,11 +353,19 @@ class StudyRun:
             if reply.packed is None:
                 raise WireError(reply.reason, reply.word)
             space, schema = self.recorder.space, self._report_schema
-            checked = wire.decode_report(reply.packed, sent.task, sent.envelope, schema, space.dimension)
-            self.algorithm.check_report(sent.task, checked[0])
+            task = self._answered_part(sent.task, reply.packed)
+            checked = wire.decode_report(reply.packed, task, sent.envelope, schema, space.dimension)
+            self.algorithm.check_report(task, checked[0])
             return checked
         except WireError as error:
             return error.with_traceback(None)
+
+    def _answered_part(self, task: Task, packed: wire.Packed) -> Task:
+        """Return a task with the trials that the agent has made, if its operator may allow only some."""
+        number = packed.config.get("num-trials")
+        if not isinstance(number, int) or not 0 < number < task.num_trials:
+            return task
+        return replace(task, num_trials=number) if answers_in_part(unwrapped(self.algorithm)) else task
 
     @cached_property
     def _report_schema(self) -> Schema:

@@ -44,6 +44,7 @@ SECURE = {"fed-pne": BUDGET["fed-pne"], "dp-fts": {}, "co-kg": SMALL["co-kg"]}
 CASES = [
     *((name, options) for name, options in ALONE.items()),
     *((name, {**options, "secure_sums": 2}) for name, options in SECURE.items()),
+    *((name, {**SMALL.get(name, {}), "trials_per_round": 3}) for name in ("fts", "dp-fts")),
 ]
 
 

@@ -53,6 +53,11 @@ CASES = {
         {"num_initial": 2, "num_features": 9, "schedule": 0.5, "num_candidates": 32, "num_path_features": 9},
         "gp-samples", {}, 2, 3,
     ),
+    "ts in threes": Case(
+        "ts",
+        {"num_initial": 2, "trials_per_round": 3, "num_candidates": 32, "num_path_features": 9},
+        "gp-samples", {}, 2, 3,
+    ),
     "dp-fts": Case("dp-fts", _PRIVATE, "gp-samples", {}, 2, 5),
     "co-kg": Case("co-kg", {"num_initial": 3, "num_points": 25}, "f1", {}, 2, 4),
     "pf-pne": Case("pf-pne", _BANDIT, "garland", {}, 2, None),

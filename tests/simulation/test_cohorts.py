@@ -40,6 +40,8 @@ def trials(algorithm: str, options: dict[str, object], batch: int, monkeypatch) 
         ("fts", {"lengthscale": "federated", "secure_sums": 3}),
         ("fts", {"advice": "mixture"}),
         ("dp-fts", {}),
+        ("ts", {"trials_per_round": 2}),
+        ("fts", {"trials_per_round": 3}),
     ],
 )
 def test_a_study_does_not_depend_on_the_size_of_batches(algorithm, options, monkeypatch) -> None:

@@ -22,6 +22,13 @@ NUM_AGENTS = 3
 CASES = {
     "random": ("gp-samples", {}, {}, 3),
     "fts": ("gp-samples", {}, {"num_features": 20}, 4),
+    "fts in threes": ("gp-samples", {}, {"num_features": 20, "trials_per_round": 3}, 3),
+    "dp-fts in threes": (
+        "gp-samples",
+        {},
+        {"num_features": 6, "sampling_rate": 0.6, "schedule": 0.3, "trials_per_round": 3},
+        3,
+    ),
     "dp-fts": ("gp-samples", {}, {"num_features": 6, "sampling_rate": 0.6, "schedule": 0.3}, 4),
     "dp-fts secure": (
         "gp-samples",
@@ -46,6 +53,12 @@ CASES = {
     "dp-vote": ("himmelblau", {}, {"num_configs": 6}, 5),
     "fed-ei": ("himmelblau", {}, {"num_candidates": 32, "num_features": 12, "secure_sums": 0}, 4),
     "fed-ei secure": ("himmelblau", {}, {"num_candidates": 32, "num_features": 12}, 4),
+    "fed-ei secure in twos": (
+        "himmelblau",
+        {},
+        {"num_candidates": 32, "num_features": 12, "trials_per_round": 2},
+        3,
+    ),
 }
 
 

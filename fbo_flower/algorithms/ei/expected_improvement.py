@@ -15,3 +15,7 @@ class ExpectedImprovement(LocalEI[Progress], Independent):
     """Expected improvement by every agent alone; `EIOptions` describes the options."""
 
     name: ClassVar[str] = "ei"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        Independent.__post_init__(self)

@@ -113,7 +113,7 @@ class FedEI(FederatedAgent):
             arrays["points"] = np.array([state.points[a] for a in others])
         if shares or known:
             arrays["frequencies"], arrays["phases"] = state.features.frequencies, state.features.phases
-        return (1 if trial or known else self.num_initial), arrays, values
+        return self.trials_from(trial, known), arrays, values
 
     def tell(self, state: FedEIState, phase: Phase, reports: Mapping[str, Report]) -> FedEIState:
         parts, points, released = dict(state.parts), dict(state.points), dict(state.num_released)

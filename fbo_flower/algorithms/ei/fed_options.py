@@ -9,6 +9,7 @@ from fbo_flower.algorithms.ei.options import EIOptions
 from fbo_flower.algorithms.options import check_number, check_secure_sums
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import AnyArray, Array, Scalar
+from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
 from fbo_flower.space.space import SearchSpace
@@ -59,7 +60,7 @@ class FedEIState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedEIOptions(EIOptions[FedEIState]):
+class FedEIOptions(EIOptions[FedEIState], TrialsPerRound):
     """The options of federated expected improvement.
 
     Parameters
@@ -91,6 +92,7 @@ class FedEIOptions(EIOptions[FedEIState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        TrialsPerRound.__post_init__(self)
         check_number("num_features", self.num_features, 1, 512, integer=True)
         check_number("lengthscale", self.lengthscale, 1e-3, 1e3)
         check_number("ridge", self.ridge, 1e-6, 1e6)

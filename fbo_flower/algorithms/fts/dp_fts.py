@@ -39,6 +39,7 @@ from fbo_flower.algorithms.capabilities import ServerResults, Summand, observati
 from fbo_flower.algorithms.fts.dp_options import Collection, DPFTSOptions, DPFTSState
 from fbo_flower.algorithms.fts.messages import shared_lengthscales
 from fbo_flower.algorithms.fts.schedules import own_probability
+from fbo_flower.algorithms.fts.steps import STEPS, is_advised, which_steps
 from fbo_flower.algorithms.progress import once_per_trial
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
@@ -132,7 +133,7 @@ class DPFTS(DPFTSOptions):
         sent = dict(state.sent)
         for agent in present:
             trial = state.progress.of(agent)
-            num_trials = self.num_initial if trial == 0 else 1
+            num_trials = self.trials_from(trial)
             # a generator per agent, so that one agent's draws do not depend on the others
             own = generator(seed, "advice", agent)
             advice = once_per_trial(sent, agent, trial, partial(self._advice, state, trial, own))
@@ -282,8 +283,12 @@ class DPFTS(DPFTSOptions):
         return replace(state, collection=collection, num_messages=counts)
 
     def _needed(self, state: DPFTSState, present: Sequence[str]) -> bool:
-        """Return whether some agent has `p_t < 1` in the next round, so that it may use a release."""
-        ends = [max(state.progress.of(agent) + 1, self.num_initial) for agent in present]
+        """Return whether some agent has `p_t < 1` in the next round, so that it may use a release.
+
+        `p_t` grows with `t`, so the first step of that round decides.
+        """
+        trials = [state.progress.of(agent) for agent in present]
+        ends = [max(trial + self.trials_from(trial), self.num_initial) for trial in trials]
         return any(own_probability(self.schedule, end - self.num_initial + 1) < 1 for end in ends)
 
     def _shares(self, state: DPFTSState) -> dict[str, Array]:
@@ -296,11 +301,17 @@ class DPFTS(DPFTSOptions):
         return dict(zip(state.regions, shares, strict=True))
 
     def _advice(self, state: DPFTSState, trial: int, rng: np.random.Generator) -> dict[str, AnyArray]:
-        """Toss the coin: return nothing with probability `p_t` (own surrogate), else the last release."""
+        """Toss the coin of every step: own surrogate with probability `p_t`, else the last release."""
         if trial == 0 or state.weights is None:
             return {}
-        own = rng.random() <= own_probability(self.schedule, trial - self.num_initial + 1)
-        return {} if own else {"weights": state.weights}
+        iteration, number = trial - self.num_initial + 1, self.trials_per_round
+        own = [rng.random() <= own_probability(self.schedule, iteration + step) for step in range(number)]
+        if all(own):
+            return {}
+        return {
+            "weights": state.weights,
+            **({STEPS: np.flatnonzero(np.logical_not(own))} if number > 1 else {}),
+        }
 
     # -- the agent's half ----------------------------------------------------------------------
 
@@ -317,7 +328,7 @@ class DPFTS(DPFTSOptions):
             axes, _ = agent_state.space.continuous
             points[:, axes] = boxes.stretch(points[:, axes], int(task.values.get("region", 0)) % len(boxes))
             return Query(points)
-        if "weights" not in task.arrays:
+        if "weights" not in task.arrays or not is_advised(task, trial, self.trials_per_round):
             return (yield from self.thompson_steps(agent_state, rng()))
         features = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))
         columns = agent_state.space.continuous[1]
@@ -399,6 +410,7 @@ class DPFTS(DPFTSOptions):
                 "phases": ArraySpec((m,), low=0.0, high=2 * np.pi),
                 "weights": ArraySpec((self._num_regions(space), m)),
                 "shares": ArraySpec((self._num_regions(space),), low=0.0, high=1.0),
+                **which_steps(self.trials_per_round),
             },
             values={"message": bool, "region": int},
         )

@@ -24,6 +24,7 @@ from fbo_flower.algorithms.fts import mixture
 from fbo_flower.algorithms.fts.advice import AdviceSelector
 from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target, shared_lengthscales
 from fbo_flower.algorithms.fts.options import FEDERATED, FTSOptions, FTSState
+from fbo_flower.algorithms.fts.steps import advice_of, pack, step_specs
 from fbo_flower.algorithms.progress import once_per_trial
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
@@ -90,15 +91,16 @@ class FTS(FTSOptions):
             tunes = is_target(self, agent)
             designs = trial < self.num_initial and self.initial_design == "advised"
             advised = tunes and (trial > 0 if not designs else selector.is_ready(agent))
-            num_trials = 0 if not tunes else 1 if trial > 0 or advised else self.num_initial
+            num_trials = self.trials_from(trial, advised) if tunes else 0
             arrays: dict[str, AnyArray] = {}
             values: dict[str, Scalar] = {}
             if advised:
-                iteration = trial - self.num_initial + 1  # t of Alg. 1
                 # a generator per agent, so that one agent's draws do not depend on the others
                 own = generator(seed, "advice", agent)
                 # Alg. 1, lines 2-3 and 6
-                content = once_per_trial(sent, agent, trial, partial(selector.advise, agent, iteration, own))
+                content = once_per_trial(
+                    sent, agent, trial, partial(self._advise, selector, agent, trial, own)
+                )
                 arrays.update(content)
             # a surrogate of fewer values is little but its prior: the message would mislead the others
             begins = advised and trial + num_trials < self.num_initial
@@ -117,6 +119,15 @@ class FTS(FTSOptions):
         return replace(
             state, used=selector.used, advised=selector.advised, has_messages=has_messages, sent=sent
         ), tasks
+
+    def _advise(
+        self, selector: AdviceSelector, agent: str, trial: int, rng: np.random.Generator
+    ) -> dict[str, AnyArray]:
+        """Return the arrays for the steps of a task: a coin and a draw for each, or messages for all."""
+        iteration = trial - self.num_initial + 1  # t of Alg. 1
+        number = 1 if self.advice == "mixture" else self.trials_per_round
+        advice = [selector.advise(agent, iteration + step, rng) for step in range(number)]
+        return pack(advice) if number > 1 else advice[0]
 
     def tell(self, state: FTSState, phase: Phase, reports: Mapping[str, Report]) -> FTSState:
         messages, likelihoods = dict(state.messages), dict(state.log_likelihoods)
@@ -199,13 +210,14 @@ class FTS(FTSOptions):
         if trial >= task.end:
             return None
         draws = rng()
-        if trial < self.num_initial and not ADVICE & {*task.arrays, *agent_state.arrays}:
+        advice = advice_of(task, trial, self.trials_per_round)
+        if trial < self.num_initial and not ADVICE & {*advice, *agent_state.arrays}:
             return uniform_point(agent_state, draws)
-        if "weights" in task.arrays:  # Alg. 1, line 6: x_t = argmax phi(x)^T omega_n
-            message = LinearFunction(_features(task), floats(task.arrays["weights"]))
+        if "weights" in advice:  # Alg. 1, line 6: x_t = argmax phi(x)^T omega_n
+            message = LinearFunction(_features(task), floats(advice["weights"]))
             return (yield from self.maximising(message, agent_state, draws))
-        if "point" in task.arrays:
-            advised = self._advised_point(task, agent_state)
+        if "point" in advice:
+            advised = self._advised_point(floats(advice["point"]), agent_state)
             return advised if advised is not None else (yield from self.thompson_steps(agent_state, draws))
         if self.advice == "mixture":
             messages = mixture.received(task, agent_state)
@@ -226,9 +238,9 @@ class FTS(FTSOptions):
         cube = agent_state.space.features(sobol(256, agent_state.space.dimension, rng))
         return mixture.draw(x, y, own, messages, cube, self.draw_path, rng)
 
-    def _advised_point(self, task: Task, agent_state: AgentState) -> Query | None:
-        """Return the point in the task, None if it is closer than `min_distance` to an evaluated one."""
-        point = agent_state.space.snap(floats(task.arrays["point"])[None, :])
+    def _advised_point(self, point: Array, agent_state: AgentState) -> Query | None:
+        """Return an advised point `(D,)`, None if it is closer than `min_distance` to an evaluated one."""
+        point = agent_state.space.snap(point[None, :])
         seen = agent_state.space.features(agent_state.history.points)
         distance = np.linalg.norm(seen - agent_state.space.features(point), axis=1)
         return Query(point) if len(seen) == 0 or distance.min() >= self.distance(agent_state) else None
@@ -282,8 +294,10 @@ class FTS(FTSOptions):
             arrays={
                 "frequencies": ArraySpec((m, f)),
                 "phases": ArraySpec((m,), low=0.0, high=2 * np.pi),
-                "weights": ArraySpec((m,)),
-                "point": ArraySpec((d,), low=0.0, high=1.0),
+                **step_specs(
+                    {"weights": ArraySpec((m,)), "point": ArraySpec((d,), low=0.0, high=1.0)},
+                    self.trials_per_round,
+                ),
                 "messages": ArraySpec((None, m), max_length=self.mixture_messages),
                 "lengthscales": ArraySpec((len(LENGTHSCALE_GRID),), low=1e-6, high=1e6),
             },

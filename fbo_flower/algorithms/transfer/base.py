@@ -101,7 +101,7 @@ class Transfer(TransferOptions):
         for agent in present:
             trial = state.progress.of(agent)
             tunes = is_target(self, agent)
-            num_trials = 0 if not tunes else self.num_initial if trial == 0 else 1
+            num_trials = self.trials_from(trial) if tunes else 0
             arrays: dict[str, AnyArray] = {}
             values: dict[str, Scalar] = {}
             if tunes and trial > 0:

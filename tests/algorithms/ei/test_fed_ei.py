@@ -34,6 +34,13 @@ class TestContractWithoutConsent(AlgorithmContract):
         return FedEI(secure_sums=0, tilt=0.0, **SMALL)
 
 
+class TestContractInTwos(AlgorithmContract):
+    reports_values = True
+
+    def make(self):
+        return FedEI(secure_sums=0, trials_per_round=2, **SMALL)
+
+
 def related(seed, spread):
     """One bowl per agent; the centres are `spread` apart."""
     common = np.random.default_rng([seed, 99]).random(4)

@@ -26,10 +26,12 @@ VARIANTS = {
     "central": {"max_epsilon": 4.0, "when_spent": "keep", "schedule": 0.5},
     "regions-draw": {"num_regions": 3, "message": "draw", "release_every": 2, "schedule": "first-4"},
     "local": {"noise": "local", "sampling_rate": 1.0, "schedule": 0.5},
+    "in twos": {"trials_per_round": 2, "schedule": 0.5},
+    "local in twos": {"trials_per_round": 2, "noise": "local", "sampling_rate": 1.0, "schedule": 0.5},
 }
 
 
-WHOLE = ("regions-draw", "local")
+WHOLE = ("in twos", "regions-draw", "local")
 # what an option could break; the whole contract is for the defaults, and in slow tests for WHOLE
 SHORT = (
     "test_same_seed_gives_the_same_run_and_another_seed_another",

@@ -45,10 +45,22 @@ VARIANTS = {
     "advised": {"initial_design": "advised", "lengthscale": "dimension", "y_transform": "winsorise"},
     "advised-mixture": {"advice": "mixture", "initial_design": "advised", "communication": "once"},
     "recommended": FTS_OPTIONS,
+    "single in twos": {"trials_per_round": 2, "schedule": 0.5},
+    "single-once in twos": {"trials_per_round": 2, "communication": "once", "schedule": 0.3},
+    "portfolio in twos": {"trials_per_round": 2, "advice": "portfolio", "schedule": 0.3},
+    "mixture in twos": {"trials_per_round": 2, "advice": "mixture"},
+    "random in twos": {"trials_per_round": 2, "advice": "random", "schedule": 0.5},
+    "advised in twos": {"trials_per_round": 2, "initial_design": "advised", "schedule": 0.5},
 }
 
 
-WHOLE = ("mixture-once", "targets", "federated-lengthscale", "learned")  # what they send or keep differs
+WHOLE = (
+    "single in twos",
+    "mixture-once",
+    "targets",
+    "federated-lengthscale",
+    "learned",
+)  # what they send or keep differs
 # what an option could break; the whole contract is for the defaults, and in slow tests for WHOLE
 SHORT = (
     "test_same_seed_gives_the_same_run_and_another_seed_another",

@@ -1,0 +1,356 @@
+"""Several trials between two exchanges: what changes, and what must not."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contract import SQUARE, AlgorithmContract, Run, assert_same, hills, same
+from flwr.app import Context, RecordDict
+
+from fbo_flower import wire
+from fbo_flower.algorithms import (
+    DPFTS,
+    FTS,
+    RGPE,
+    TAF,
+    ExpectedImprovement,
+    RandomSearch,
+    ThompsonSampling,
+    make_algorithm,
+)
+from fbo_flower.algorithms.fts.schedules import own_probability
+from fbo_flower.algorithms.fts.steps import STEPS, advice_of, pack
+from fbo_flower.algorithms.options import canonical_json
+from fbo_flower.algorithms.records import Phase, Task
+from fbo_flower.clients import client_app
+from fbo_flower.clients.agent import TuningAgent
+from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.privacy_account import Account
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation import simulate
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.strategies import STRATEGIES
+from fbo_flower.study import Study
+
+PATHS = {"num_candidates": 64, "num_path_features": 32}
+SMALL: dict[str, dict[str, Any]] = {
+    "random": {},
+    "ts": PATHS,
+    "ei": {"num_candidates": 64},
+    "fts": {**PATHS, "num_features": 20},
+    "dp-fts": {**PATHS, "num_features": 12, "schedule": 0.3},
+    "fed-ei": {"num_candidates": 64, "num_features": 20, "secure_sums": 0},
+    "rgpe": {**PATHS, "num_features": 12, "num_draws": 10},
+    "taf": {**PATHS, "num_features": 12},
+}
+
+
+class TestRandom(AlgorithmContract):
+    def make(self):
+        return RandomSearch(trials_per_round=2)
+
+
+class TestThompsonSampling(AlgorithmContract):
+    def make(self):
+        return ThompsonSampling(trials_per_round=2, **SMALL["ts"])
+
+
+class TestExpectedImprovement(AlgorithmContract):
+    def make(self):
+        return ExpectedImprovement(trials_per_round=2, **SMALL["ei"])
+
+
+class TestRGPE(AlgorithmContract):
+    def make(self):
+        return RGPE(trials_per_round=2, refresh_every=2, **SMALL["rgpe"])
+
+
+class TestTAF(AlgorithmContract):
+    reports_values = True
+
+    def make(self):
+        return TAF(trials_per_round=2, refresh_every=2, **SMALL["taf"])
+
+
+# -- the same steps, fewer exchanges -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", [RandomSearch, ThompsonSampling, ExpectedImprovement])
+def test_an_agent_alone_makes_the_same_trials_in_fewer_exchanges(algorithm):
+    def objective(config, context):
+        return None if context.trial in (1, 5) else hills(SQUARE)(config, context)
+
+    options = {} if algorithm is RandomSearch else {"num_candidates": 64}
+    one = Run.begin(algorithm(**options), objective=objective).steps(13)
+    four = Run.begin(algorithm(trials_per_round=4, **options), objective=objective).steps(4)
+    assert_same(one.histories(), four.histories(), "histories", "An agent alone learns nothing by exchanges.")
+    assert [e.task.num_trials for e in four.exchanges if e.agent == "0"] == [3, 4, 4, 4]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_three_trials_per_round_are_three_in_every_table(name):
+    study = simulate("gp-samples", name, 3, 4, 1, "inline", {"trials_per_round": 3, **SMALL[name]})
+    for agent in "012":
+        mine = study.trials.where(agent=agent)
+        assert mine["trial"].tolist() == list(range(12))
+        assert mine["round"].tolist() == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
+    assert study.rounds["tasks"].tolist() == [3, 3, 3, 3]
+    best = [max(study.trials["value"][study.trials["round"] <= r]) for r in study.rounds["round"]]
+    assert study.rounds["best"].tolist() == best
+
+
+@pytest.mark.parametrize("name", ["fts", "fed-ei", "rgpe"])
+def test_messages_are_sent_once_per_exchange(name):
+    one, three = (
+        Run.begin(make_algorithm(name, {"trials_per_round": k, **SMALL[name]})).steps(rounds)
+        for k, rounds in ((1, 10), (3, 4))
+    )
+    for run, messages in ((one, 30), (three, 12)):
+        assert {len(history) for history in run.histories().values()} == {12}
+        assert sum(bool(e.report.arrays) for e in run.exchanges) <= messages
+    assert sum(bool(e.report.arrays) for e in three.exchanges) > 0
+
+
+def test_a_message_is_made_from_all_trials_of_its_exchange():
+    run = Run.begin(FTS(trials_per_round=3, schedule=1.0 - 1e-9, **SMALL["fts"])).steps(3)
+    for exchange in run.exchanges:
+        assert exchange.history.next_trial == exchange.task.end, "made after the last trial"
+    masses = [e.report.arrays["weights"] for e in run.exchanges if e.agent == "0"]
+    assert len(masses) == 3
+
+
+def test_secure_sums_give_the_same_study_as_sums_in_the_clear():
+    options = {"num_features": 20, "num_candidates": 64, "trials_per_round": 3}
+    clear, secure = (
+        simulate("himmelblau", "fed-ei", 4, 3, 1, "inline", {**options, "secure_sums": k}) for k in (0, 3)
+    )
+    np.testing.assert_allclose(clear.trials["value"], secure.trials["value"], rtol=1e-4)
+
+
+def test_the_first_exchange_is_the_initial_design_also_if_it_is_smaller():
+    run = Run.begin(RandomSearch(num_initial=2, trials_per_round=5)).steps(2)
+    assert [e.task.num_trials for e in run.exchanges if e.agent == "0"] == [2, 5]
+
+
+def test_a_late_joiner_of_fed_ei_uses_the_others_sums_in_all_of_its_first_trials():
+    run = Run.begin(make_algorithm("fed-ei", {"trials_per_round": 4, **SMALL["fed-ei"]}), late=["2"])
+    run.steps(2, present=["0", "1"]).step()
+    first = next(e for e in run.exchanges if e.agent == "2")
+    assert first.task.num_trials == 4
+    assert "moment" in first.task.arrays
+    drawn = Run.begin(RandomSearch()).step().histories()["2"].points
+    assert not any(same(point, other) for point in first.history.points for other in drawn), "none is random"
+
+
+@pytest.mark.parametrize("value", [0, 1.5, True, "2", 10_001])
+@pytest.mark.parametrize("name", SMALL)
+def test_a_number_of_trials_that_is_none_is_refused(name, value):
+    with pytest.raises(ConfigError, match="trials_per_round"):
+        make_algorithm(name, {"trials_per_round": value})
+
+
+# -- the coin of every step ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("advice", ["single", "portfolio", "random"])
+def test_every_step_has_a_coin_of_its_own_iteration(advice):
+    # 400 agents; chi-squared would be over 5 in a step with probability .025: 4 standard errors
+    algorithm = FTS(trials_per_round=4, advice=advice, schedule="1-1/t", **SMALL["fts"])
+    run = Run.begin(algorithm, num_agents=6).steps(2)
+    tosses, counts = 0, np.zeros(4)
+    for seed in range(100):
+        _, tasks = algorithm.ask(run.state, Phase.TRAIN, 3, list(run.agents), generator(seed, "ask"))
+        for task in tasks.values():
+            counts[np.asarray(task.arrays.get(STEPS, ()), dtype=np.int64)] += 1
+            tosses += 1
+    first = run.state.progress.of("0") - algorithm.num_initial + 1
+    expected = np.array([1 - own_probability("1-1/t", first + step) for step in range(4)])
+    error = np.sqrt(expected * (1 - expected) / tosses)
+    assert (np.abs(counts / tosses - expected) < 4 * error).all()
+    assert (np.abs(counts / tosses - expected[::-1]) > 4 * error).any(), "the order of the steps counts"
+
+
+def test_advised_steps_maximise_their_own_message_and_the_others_are_thompson_sampling():
+    algorithm = FTS(trials_per_round=4, schedule=0.5, **SMALL["fts"])
+    one = FTS(schedule=0.5, **SMALL["fts"])
+    run = Run.begin(algorithm, num_agents=4).steps(3)
+    compared = {True: 0, False: 0}
+    for exchange in (e for e in run.exchanges if e.server_round == 3):
+        agent, task = run.agents[exchange.agent], exchange.task
+        # the same steps, one task each, with what `advice_of` finds in the task of all
+        again = Run.begin(algorithm, num_agents=4).steps(2).agents[exchange.agent]
+        for trial in range(task.trial, task.end):
+            arrays = advice_of(task, trial, 4)
+            compared["weights" in arrays] += 1
+            arrays = {name: array for name, array in arrays.items() if name != STEPS}
+            again.answer(one, dataclasses.replace(task, trial=trial, num_trials=1, arrays=arrays))
+        assert_same(agent.log, again.log, "history", "A step does what it would do in a task of its own.")
+    assert min(compared.values()) > 1, "both kinds of steps"
+
+
+def test_under_once_the_steps_of_a_task_have_different_senders():
+    algorithm = FTS(trials_per_round=3, communication="once", schedule=0.0, **SMALL["fts"])
+    run = Run.begin(algorithm, num_agents=6).steps(4)
+    for name in run.agents:
+        received = [
+            row
+            for e in run.exchanges
+            if e.agent == name and "weights" in e.task.arrays
+            for row in e.task.arrays["weights"]
+        ]
+        assert len(received) == len({row.tobytes() for row in received}) == 5
+
+
+def test_an_advised_initial_design_goes_over_into_steps_with_coins():
+    algorithm = FTS(trials_per_round=4, initial_design="advised", schedule=1.0, **SMALL["fts"])
+    state = Run.begin(dataclasses.replace(algorithm, schedule=0.5), num_agents=4).steps(2).state
+    _, tasks = algorithm.ask(state, Phase.TRAIN, 3, ["9"], generator(0))
+    assert tasks["9"].num_trials == 4
+    assert tasks["9"].arrays[STEPS].tolist() == [0, 1, 2], "three without a coin, then p_t = 1"
+
+
+def test_steps_of_dp_fts_follow_the_release_that_the_task_carries_once():
+    algorithm = DPFTS(trials_per_round=3, **SMALL["dp-fts"])
+    run = Run.begin(algorithm, num_agents=4).steps(6)
+    advised = [e.task for e in run.exchanges if "weights" in e.task.arrays]
+    assert {task.arrays["weights"].shape for task in advised} == {(1, 12)}
+    assert any(0 < len(task.arrays[STEPS]) < 3 for task in advised)
+
+
+def test_noise_is_counted_by_exchanges_and_not_by_trials():
+    for noise in ("central", "local"):
+        options = {**SMALL["dp-fts"], "noise": noise, "sampling_rate": 1.0, "noise_multiplier": 2.0}
+        one, five = (
+            Run.begin(DPFTS(trials_per_round=k, **options)).steps(rounds) for k, rounds in ((1, 11), (5, 3))
+        )
+        assert {len(h) for h in (*one.histories().values(), *five.histories().values())} == {13}
+        spent = [run.algorithm.results(run.state).privacy["epsilon"] for run in (one, five)]
+        counts = [
+            run.state.num_releases if noise == "central" else max(run.state.num_messages.values())
+            for run in (one, five)
+        ]
+        assert counts[1] <= 3 < counts[0]
+        expected = [Account({(2.0, 1.0): count}).epsilon(1e-3) for count in counts]
+        assert spent == pytest.approx(expected)
+        assert spent[1] < spent[0] / 2
+
+
+# -- hostile tasks and replies -------------------------------------------------------------------------
+
+
+def test_advice_for_steps_survives_packing():
+    advice = [{}, {"weights": np.arange(3.0)}, {}, {"weights": -np.arange(3.0)}]
+    task = Task(Phase.TRAIN, 1, 7, 4, {"phases": np.ones(2), **pack(advice)})
+    for step, expected in enumerate(advice):
+        found = advice_of(task, 7 + step, 4)
+        assert same(found.get("weights", ()), expected.get("weights", ()))
+        assert "phases" in found
+    assert pack([{}, {}]) == {}
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"weights": np.ones((2, 3))},
+        {"weights": np.ones((2, 3)), STEPS: np.array([0])},
+        {"weights": np.ones((2, 3)), STEPS: np.array([1, 0])},
+        {"point": np.ones((2, 3)), STEPS: np.array([1, 1])},
+        {"point": np.ones((1, 3)), "weights": np.ones((2, 3)), STEPS: np.array([0, 1])},
+    ],
+)
+def test_rows_that_do_not_belong_to_steps_are_refused(arrays):
+    with pytest.raises(WireError, match=r"weights|steps|point"):
+        advice_of(Task(Phase.TRAIN, 1, 3, 2, arrays), 3, 2)
+
+
+def played(
+    faults: dict[int, Fault], options: dict[str, Any], node_configs: Any = None, rounds: int = 5
+) -> Study:
+    calls: list[tuple[str, int]] = []
+
+    def objective(config, context):
+        calls.append((context.agent, context.trial))
+        return hills(SQUARE)(config, context)
+
+    app = client_app(objective, SQUARE, seed=1, disclose="trials")
+    strategy = STRATEGIES["fts"](num_agents=3, seed=1, round_timeout=5.0, **SMALL["fts"], **options)
+    study = strategy.start(InProcessGrid(app, 3, faults=faults, node_configs=node_configs), rounds)
+    assert len(calls) == len(set(calls)), "nothing was evaluated twice"
+    return study
+
+
+@pytest.mark.parametrize("number", [0, -1, 2, 4, "3", 3.0, True, None])
+def test_a_reply_about_another_number_of_trials_than_it_shows_is_refused(number):
+    def change(content):
+        content["config"]["num-trials"] = number if number is not None else b""
+        return content
+
+    study = played({1: Fault("malformed", [3], change=change)}, {"trials_per_round": 3})
+    assert study.rounds["refused"].tolist() == [0, 0, 1, 0, 0]
+    mine = study.trials.where(agent="1")
+    assert mine["round"].tolist() == [1] * 3 + [2] * 3 + [4] * 3 + [5] * 3, "the work was not lost"
+
+
+def test_a_report_of_part_of_the_trials_is_refused_of_algorithms_with_one_per_round():
+    def change(content):
+        content["config"]["num-trials"] = 2
+        return content
+
+    study = played({1: Fault("malformed", [1], change=change)}, {})
+    assert study.rounds["refused"].tolist() == [1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("options", [{}, {"advice": "portfolio"}, {"advice": "mixture"}])
+def test_the_last_exchange_is_smaller_if_the_operators_limit_does_not_divide(options, tmp_path: Path):
+    limits = {1: {"max_trials": 8, "journal": str(tmp_path / "1.db"), "disclose": "trials"}}
+    study = played({}, {"trials_per_round": 3, **options}, limits)
+    mine = study.trials.where(agent="1")
+    assert mine["trial"].tolist() == list(range(8))
+    assert mine["round"].tolist() == [1] * 3 + [2] * 3 + [3] * 2
+    assert study.rounds["failures"].tolist() == [0, 0, 0, 1, 1], "then it refuses"
+    others = study.trials.where(agent="0")
+    assert len(others) == 15
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+def test_an_agent_killed_in_its_last_part_makes_the_rest_of_it_and_no_more(tmp_path: Path):
+    options = {"trials_per_round": 4, "num_initial": 2}
+    made = make_algorithm("random", options)
+    envelope = wire.Envelope("s", "3", SQUARE.digest, "random", canonical_json(made.options()))
+    context = Context(
+        1, 2, {"partition-id": 3, "journal": str(tmp_path / "a.db"), "max_trials": 5}, RecordDict(), {}
+    )
+    calls: list[int] = []
+
+    def objective(config, context):
+        if len(calls) == 4 and "dead" not in made_dead:
+            made_dead.append("dead")
+            raise Killed
+        calls.append(context.trial)
+        return 1.0
+
+    made_dead: list[str] = []
+
+    def answer(task: Task) -> wire.Packed:
+        agent = TuningAgent(objective, SQUARE, context, seed=7, disclose="trials")
+        return agent.answer(wire.encode_task(task, envelope))
+
+    assert answer(Task(Phase.TRAIN, 1, 0, 2)).config["num-trials"] == 2
+    second = Task(Phase.TRAIN, 2, 2, 4)
+    with pytest.raises(Killed):
+        answer(second)
+    first = answer(second)
+    assert first.config["num-trials"] == 3
+    assert calls == [0, 1, 2, 3, 4]
+    again = answer(dataclasses.replace(second, round=3))
+    assert again.config == {**first.config, "round": 3}
+    with pytest.raises(WireError, match="max_trials"):
+        answer(Task(Phase.TRAIN, 4, 5, 4))
+    assert len(calls) == 5
