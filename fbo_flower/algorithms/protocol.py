@@ -48,10 +48,13 @@ class Algorithm(Configurable, ABC, Generic[State]):
     name : the algorithm's name as users type it
     phases : the half-rounds in which it sends tasks to agents
     finishes : whether it ends by itself, once its budget is spent
+    barrier : why the answers of a round are needed together, as a clause after "because"; "": they are not,
+        so each agent may get its next task at once
     """
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN,)
     finishes: ClassVar[bool] = False
+    barrier: ClassVar[str] = "its rounds need the answers of all agents together"
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Algorithm[Any]:

@@ -28,6 +28,8 @@ def uniform_point(agent_state: AgentState, rng: np.random.Generator) -> Query:
 class Independent(TrialsPerRound, Stepwise, Algorithm[Progress]):
     """Every agent tunes alone: an initial design in one batch, then `trials_per_round` trials per round."""
 
+    barrier: ClassVar[str] = ""
+
     def init(self, federation: Federation, rng: np.random.Generator) -> Progress:
         return Progress()
 

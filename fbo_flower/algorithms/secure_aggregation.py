@@ -99,6 +99,7 @@ class SecureAggregation(Algorithm[SecureState]):
     """
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN, Phase.EVALUATE, Phase.REVEAL)
+    barrier: ClassVar[str] = "a secure sum needs several agents together (option secure_sums = 0 has none)"
 
     inner: Algorithm[Any]
     least: int

@@ -24,6 +24,8 @@ from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.simulation.agents import check_initial, check_roles, problem_app
 from fbo_flower.simulation.annotate import annotate
 from fbo_flower.simulation.arguments import Arguments
+from fbo_flower.simulation.clock import SimulatedClock
+from fbo_flower.simulation.durations import Durations
 from fbo_flower.simulation.engines import engine_name, run_on_engine
 from fbo_flower.simulation.own_objective import (
     AgentData,
@@ -63,6 +65,8 @@ def simulate(
     overwrite: bool = False,
     label: str | None = None,
     fraction: float = 1.0,
+    mode: str = "sync",
+    durations: Durations | None = None,
     site_options: Mapping[str, object] | None = None,
     prior: PriorKnowledge | None = None,
     checkpoint: Checkpoint | None = None,
@@ -100,6 +104,11 @@ def simulate(
     overwrite : replace a study that is in `out`; otherwise a directory with a study is refused
     label : name of this run in tables and pictures
     fraction : share of the agents that get a task in a round
+    mode : "sync": a round ends when its agents have answered. "async": each agent gets its next task as soon
+        as it has answered, and a round is as many answers as there are agents
+    durations : how long evaluations take on a simulated clock, which costs no time: seconds, or agent ->
+        seconds (or a list of them, one per trial), or a function `(agent, trial, rng) -> seconds`, ready ones
+        of which are in `simulation.durations`. The study's times are then simulated seconds. None: real time
     site_options : options of every site, for an algorithm with roles; on devices the operator sets them in
         `node_config`, see `clients.site_options`
     prior : what agents and server know before the study begins, see `PriorKnowledge`; None: nothing
@@ -157,6 +166,7 @@ def simulate(
         raise ConfigError(
             f"prior: expected none with {algorithm}, because its sites begin without observations"
         )
+    clock = SimulatedClock(durations, seed)
     strategy = STRATEGIES[algorithm](
         num_agents=problem.num_agents,
         seed=seed,
@@ -188,11 +198,13 @@ def simulate(
                 journal=None if journals is None else journals / "study.db",
                 resume=checkpoint.resume,
                 warm_start=prior.warm_start,
+                mode=mode,
             )
-            run_on_engine(engine, strategy, start, app, problem.num_agents)
+            run_on_engine(engine, strategy, clock.around(start), app, problem.num_agents)
         finally:
             if strategy.study is not None:
                 study = annotate(strategy.study, problem, engine=name, prior_trials=prior_trials)
+                study = clock.with_times(study)
                 if directory is not None:
                     study.save(directory)
                 _save_messages(strategy, checkpoint.messages or directory, label or algorithm)

@@ -42,11 +42,12 @@ from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
+from fbo_flower.strategies.async_loop import AsyncLoop, check_mode
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import NO_REPLY, read_reply
 from fbo_flower.strategies.round_loop import RoundLoop
 from fbo_flower.strategies.send_and_receive import Stopped
-from fbo_flower.strategies.settings import StrategySettings, fixed_settings, study_settings
+from fbo_flower.strategies.settings import ASYNC, SYNC, StrategySettings, fixed_settings, study_settings
 from fbo_flower.strategies.study_end import end_study
 from fbo_flower.strategies.study_run import StudyRun
 from fbo_flower.strategies.study_start import StudyStart
@@ -115,6 +116,7 @@ class TuningStrategy(Strategy):
             on_round=on_round,
         )
         self._seed = seed
+        self._mode = SYNC
         self._stop = threading.Event()
         self._run: StudyRun | None = None
         self.study: Study | None = None  # of the run so far, also after an interruption
@@ -143,6 +145,7 @@ class TuningStrategy(Strategy):
         journal: str | os.PathLike[str] | None = None,
         resume: bool = False,
         warm_start: str | os.PathLike[str] | None = None,
+        mode: str = SYNC,
     ) -> Study:
         """Run the algorithm over the grid and return the study: disclosed trials and measured rounds.
 
@@ -155,11 +158,14 @@ class TuningStrategy(Strategy):
         resume : continue the study in `journal` where it was interrupted, in a new Flower run and with new
             node ids; an empty journal starts a new study. `num_rounds` may be larger than before
         warm_start : a file with the `export_messages` of an earlier study, or that study's directory
+        mode : "sync": a round ends when its agents have answered. "async": each agent gets its next task as
+            soon as it has answered, and a round is as many answers as there are connected agents
 
         Raises
         ------
         ConfigError
-            If `num_rounds` is not positive, too few agents connected, or they have different search spaces.
+            If `num_rounds` is not positive, the algorithm cannot run in this mode, too few agents connected,
+            or they have different search spaces.
         JournalError
             If another process uses the journal, or it holds a study with other settings; the error lists the
             differences.
@@ -170,6 +176,10 @@ class TuningStrategy(Strategy):
             check_number("num_rounds", num_rounds, 1, integer=True)
         elif not self.algorithm.finishes:
             num_rounds = DEFAULT_ROUNDS
+        check_mode(
+            mode, self.algorithm.barrier, self.algorithm.name, self._settings.fraction, self._settings.quorum
+        )
+        self._mode = mode
         if resume and journal is None:
             raise ConfigError("resume: expected the journal of a study, got none; pass journal=FILE")
         started, status = time.perf_counter(), "failed"
@@ -228,10 +238,16 @@ class TuningStrategy(Strategy):
             defaults = self.algorithm_class.option_defaults()
             journal.begin(
                 fixed_settings(
-                    self._settings, self.algorithm, defaults, self._seed, warm_start, recorded or {}
+                    self._settings,
+                    self.algorithm,
+                    defaults,
+                    self._seed,
+                    warm_start,
+                    recorded or {},
+                    self._mode,
                 )
             )
-        study_start = StudyStart(self.algorithm, self._settings, warm_start, self._stop)
+        study_start = StudyStart(self.algorithm, self._settings, warm_start, self._stop, self._mode == ASYNC)
         return study_start.start(grid, self._seed, journal, events)
 
     def _tell(self, phase: Phase, server_round: int) -> None:
@@ -264,7 +280,8 @@ class TuningStrategy(Strategy):
         return self._run
 
     def _loop(self) -> RoundLoop:
-        return RoundLoop(self._current(), self._settings, self._stop, self._tell)
+        loop = AsyncLoop if self._mode == ASYNC else RoundLoop
+        return loop(self._current(), self._settings, self._stop, self._tell)
 
     # -- Flower's interface --------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import math
 import platform
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -126,11 +126,13 @@ class Recorder:
     Parameters
     ----------
     minimize : whether the agents send losses with their sign changed; the rows then hold the losses
+    clock : the time in seconds; a simulation may have a clock of its own
     """
 
     label: str
     space: SearchSpace
     minimize: bool = False
+    clock: Callable[[], float] = time.perf_counter
     trials: list[dict[str, Any]] = field(default_factory=list)
     times: list[dict[str, Any]] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
@@ -151,7 +153,7 @@ class Recorder:
         self._counts = dict.fromkeys(_COUNTS, 0) | {"floats_down": 0.0, "floats_up": 0.0}
         self._reasons = Counter()
         self._evaluations, self._reason = 0, ""
-        self._started = time.perf_counter()
+        self._started = self.clock()
         self._open = True
 
     def count(self, **increments: int | float) -> None:
@@ -234,7 +236,7 @@ class Recorder:
         ----------
         seconds : duration of the round, if an earlier process ran it; None: measure it
         """
-        seconds = time.perf_counter() - self._started if seconds is None else seconds
+        seconds = self.clock() - self._started if seconds is None else seconds
         self._open = False
         best = list(self.incumbents.values())
         top_of = min if self.minimize else max

@@ -23,7 +23,7 @@ from fbo_flower.strategies.send_and_receive import send_and_receive
 from fbo_flower.strategies.settings import StrategySettings
 from fbo_flower.strategies.study_run import StudyRun
 
-_MAX_REGISTRATION_SECONDS = 30.0  # for nodes that connect during the study
+MAX_REGISTRATION_SECONDS = 30.0  # for nodes that connect during the study
 _LONGEST_WAIT = 1.0  # seconds between two looks for agents that can work
 
 
@@ -65,7 +65,7 @@ class RoundLoop:
             if self.settings.on_round is not None:
                 self.settings.on_round(progress)
             last_work = self._wait_for_work(last_work) if num_rounds is None else last_work
-        self._run_final_exchanges(grid, server_round)
+        self.run_final_exchanges(grid, server_round)
 
     def choose_agents(self, grid: Grid, server_round: int) -> list[str]:
         """Return the agents of a round: all connected ones, or a fraction of them, drawn anew each round.
@@ -85,7 +85,7 @@ class RoundLoop:
         run = self.run
         run.begin_round(server_round)
         incarnations = dict(run.registry.incarnations)
-        seconds = min(_MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
+        seconds = min(MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
         run.registry.register_late(grid, sorted(grid.get_node_ids()), self.stop, seconds)
         if run.registry.incarnations != incarnations:
             run.write_agents()
@@ -114,7 +114,7 @@ class RoundLoop:
         self.stop.wait(min(_LONGEST_WAIT, timeout))
         return last_work
 
-    def _run_final_exchanges(self, grid: Grid, server_round: int) -> None:
+    def run_final_exchanges(self, grid: Grid, server_round: int) -> None:
         """Run final exchanges until the algorithm has no more tasks; each has a round number of its own."""
         algorithm = self.run.algorithm
         most = algorithm.max_final_exchanges if isinstance(algorithm, ExchangesModels) else 1

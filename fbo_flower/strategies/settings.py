@@ -21,6 +21,8 @@ from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.study_run import StudyRun
 
+SYNC, ASYNC = "sync", "async"  # whether agents wait for each other at the end of a round, or not
+
 
 @dataclass(frozen=True)
 class StrategySettings:
@@ -66,6 +68,7 @@ def fixed_settings(
     seed: int,
     warm_start: WarmStart | None,
     recorded: Mapping[str, object],
+    mode: str = SYNC,
 ) -> dict[str, object]:
     """Return the settings that must not change when a study is resumed.
 
@@ -76,6 +79,7 @@ def fixed_settings(
     ----------
     default_options : of the algorithm
     recorded : the settings in the journal; empty for a new study
+    mode : "sync" or "async"
     """
     options = algorithm.options()
     recorded_options = recorded.get("options", options)
@@ -88,6 +92,7 @@ def fixed_settings(
         "fraction": settings.fraction,
         "label": settings.label,
         **({} if warm_start is None else {"warm_start": warm_start.digest}),
+        **({} if mode == SYNC else {"mode": mode}),
     }
 
 
@@ -118,6 +123,7 @@ def study_settings(
         "num_initial": core.num_initial if isinstance(core, HasInitialDesign) else 0,
         "target_agents": None if targets == "all" else list(targets),
         "fraction": settings.fraction,
+        **({"mode": ASYNC} if run.asynchronous else {}),
         "seed": run.seed,
         "study": run.study,
         "space": recorder.space.to_json(),

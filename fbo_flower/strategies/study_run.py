@@ -16,6 +16,7 @@ from typing import Any, cast
 from flwr.app import Array as FlowerArray
 from flwr.app import Message, MessageType, RecordDict
 from flwr.common.logger import log
+from flwr.serverapp import Grid
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
@@ -38,6 +39,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.agent_journal import task_key
+from fbo_flower.strategies.clocked import Clocked
 from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.replies import NO_REPLY, Reply, from_event, tasks_digest, to_event
@@ -99,6 +101,9 @@ class StudyRun:
     interrupted : the half-round in which the run was interrupted; None: it was between two
     open_round : number of the open round; 0: no round is open
     seconds_before : duration of the rounds before the run was resumed
+    asynchronous : whether agents do not wait for each other: `sent` then holds the tasks under way
+    window, num_told : number of answers that close the open round of an asynchronous run, and how many came
+    num_asked : how often an asynchronous run has made tasks
     """
 
     algorithm: Algorithm[Any]
@@ -120,17 +125,28 @@ class StudyRun:
     interrupted: tuple[Phase, int] | None = None
     open_round: int = 0
     seconds_before: float = 0.0
+    asynchronous: bool = False
+    window: int = 0
+    num_told: int = 0
+    num_asked: int = 0
+    _clock: dict[str, float] = field(default_factory=dict)  # agent -> when it got its task; "": the latest
     _sent_to: dict[str, SentTask] = field(default_factory=dict)
 
     # -- steps ---------------------------------------------------------------------------------
 
-    def begin_round(self, server_round: int) -> None:
-        """Start to count messages and bytes, unless the run was interrupted in this round."""
+    def begin_round(self, server_round: int, window: int = 0) -> None:
+        """Start to count messages and bytes, unless the run was interrupted in this round.
+
+        Parameters
+        ----------
+        window : number of answers that close the round; 0 in a synchronous run
+        """
         if self.open_round == server_round:
             return
         self.recorder.open_round()
         self.open_round, self.had_tasks = server_round, False
-        self._write(Event("open", server_round))
+        self.window, self.num_told = window, 0
+        self._write(Event("open", server_round, values={"window": window} if window else {}))
 
     def ask(self, phase: Phase, server_round: int, present: Sequence[str]) -> None:
         """Make the tasks of a half-round; write their checksum to the journal before any is sent.
@@ -145,6 +161,7 @@ class StudyRun:
             return
         values: dict[str, object] = {"present": list(present), "tasks": tasks_digest(tasks)}
         values |= {"seeded": self.seeded} if draws else {}
+        values |= self._time(tasks)
         self._write(Event("ask", server_round, phase, arrays=draws, values=values))
 
     def messages(self, phase: Phase, server_round: int, suffix: str) -> dict[str, Message]:
@@ -174,16 +191,22 @@ class StudyRun:
         missing : stands for every reply that did not arrive
         """
         reports: dict[str, Report] = {}
-        for sent in self.sent:
+        closes = self.sent
+        if self._goes_on(phase):
+            closes = [sent for sent in self.sent if sent.agent in self.replies]
+            self.sent = [sent for sent in self.sent if sent.agent not in self.replies]
+            self.num_told += len(closes)
+        for sent in closes:
             report = self._read(sent, server_round, self.replies.get(sent.agent, missing))
             if report is not None:
                 reports[sent.agent] = replace(report, arrays={}, values={}) if sent.late else report
                 self.unanswered.pop((sent.agent, phase), None)
         self.state = self.algorithm.tell(self.state, phase, reports)
-        self._note_silence(server_round)
+        self._note_silence(closes, server_round)
         self.closed[phase, server_round] = True
         self.replies, self.checked, self.interrupted = {}, {}, None
-        self._write(Event("tell", server_round, phase, values={"missing": missing.reason}))
+        values = {"missing": missing.reason, **self._time(())}
+        self._write(Event("tell", server_round, phase, values=values))
 
     def end_round(
         self, server_round: int, num_rounds: int | None, seconds: float | None = None
@@ -208,10 +231,14 @@ class StudyRun:
             min(2 ** (number - _SILENT_ROUNDS + 1), _LONGEST_REST) if number >= _SILENT_ROUNDS else 0
         )
 
-    def _note_silence(self, server_round: int) -> None:
-        for sent in self.sent:
+    def _goes_on(self, phase: Phase) -> bool:
+        """Whether tasks of a half-round stay under way when others of it are answered."""
+        return self.asynchronous and phase is Phase.TRAIN
+
+    def _note_silence(self, asked: Iterable[SentTask], server_round: int) -> None:
+        for sent in asked:
             number, last = self.silence.pop(sent.agent, (0, 0))
-            if sent.agent not in self.replies:
+            if self.replies.get(sent.agent, NO_REPLY).word == NO_REPLY.word:
                 self.silence[sent.agent] = number + (last != server_round), server_round
 
     # -- journal and resume ----------------------------------------------------------------------
@@ -249,9 +276,10 @@ class StudyRun:
                 self.registry.keys.update(_texts(event.values.get("keys", {})))
                 self.note_minimize(event.values.get("minimize") is True)
             elif event.kind == "open":
-                self.begin_round(event.round)
+                self.begin_round(event.round, int(cast(int, event.values.get("window", 0))))
             elif event.kind == "ask":
                 self._apply_draws(event.arrays, event.values.get("seeded") is True)
+                self._note_time(event)
                 tasks = self._make_tasks(phase, event.round, cast(list[str], event.values["present"]))
                 if tasks_digest(tasks) != event.values["tasks"]:
                     raise JournalError(
@@ -263,10 +291,30 @@ class StudyRun:
             elif event.kind == "reply":
                 self.replies[event.agent] = from_event(event)
             elif event.kind == "tell":
+                self._note_time(event)
                 self.tell(phase, event.round, replace(NO_REPLY, reason=str(event.values["missing"])))
             elif event.kind == "round":
                 self.end_round(event.round, None, float(cast(float, event.values["seconds"])))
         self.journal = journal
+
+    def restore_clock(self, grid: Grid) -> None:
+        """Set a simulated clock to where it was when the run was interrupted."""
+        if self._clock and isinstance(grid, Clocked):
+            began = {sent.agent: self._clock.get(sent.agent, 0.0) for sent in self.sent}
+            grid.restore(self._clock[""], {self.registry.nodes[a]: t for a, t in began.items()})
+
+    def _time(self, agents: Iterable[str]) -> dict[str, object]:
+        """Return the time for an entry of an asynchronous run's journal, and note who begins then."""
+        if not self.asynchronous:
+            return {}
+        now = self.recorder.clock()
+        self._clock.update({"": now, **dict.fromkeys(agents, now)})
+        return {"time": now, "agents": sorted(agents)}
+
+    def _note_time(self, event: Event) -> None:
+        if "time" in event.values:
+            now = float(cast(float, event.values["time"]))
+            self._clock.update(dict.fromkeys(["", *cast(list[str], event.values["agents"])], now))
 
     # -- one half-round -----------------------------------------------------------------------
 
@@ -280,13 +328,16 @@ class StudyRun:
         self.state = with_draws(self.algorithm, self.state, draws)
 
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
-        rng = generator(self.seed, "server", "ask", str(phase), server_round)
+        goes_on = self._goes_on(phase)
+        keys = (server_round, self.num_asked) if goes_on else (server_round,)
+        rng = generator(self.seed, "server", "ask", str(phase), *keys)
         if isinstance(self.algorithm, SecureRounds):
             cards = {agent: bytes.fromhex(key) for agent, key in self.registry.keys.items()}
             self.state = self.algorithm.register_cards(self.state, self.study, cards)
         self.state, tasks = self.algorithm.ask(self.state, phase, server_round, present, rng)
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
-        self.sent = []
+        self.num_asked += goes_on
+        self.sent = list(self.sent) if goes_on else []
         converted: dict[int, FlowerArray] = {}
         for agent in sorted(tasks, key=natural_key):
             own_name = self.registry.own_names.get(agent, agent)
@@ -300,7 +351,7 @@ class StudyRun:
             self.sent.append(SentTask(agent, task, envelope, content, late))
         self._sent_to = {sent.agent: sent for sent in self.sent}
         self.had_tasks = self.had_tasks or bool(tasks)
-        if not tasks:
+        if not tasks and not goes_on:
             self.closed[phase, server_round] = False
         return tasks
 

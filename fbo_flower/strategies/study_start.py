@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from fbo_flower.errors import ConfigError, FBOError, JournalError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
+from fbo_flower.strategies.clocked import Clocked
 from fbo_flower.strategies.recorder import Recorder
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.settings import StrategySettings
@@ -50,12 +52,14 @@ class StudyStart:
     algorithm, settings : of the strategy
     warm_start : messages of an earlier study; None: start without
     stop : ends the wait for agents when it is set
+    asynchronous : whether agents do not wait for each other
     """
 
     algorithm: Algorithm[Any]
     settings: StrategySettings
     warm_start: WarmStart | None
     stop: threading.Event
+    asynchronous: bool = False
 
     def start(self, grid: Grid, seed: int, journal: StudyJournal | None, events: list[Event]) -> StudyRun:
         """Return a run that is ready for its next round, with all agents registered.
@@ -89,9 +93,13 @@ class StudyStart:
         if self.warm_start is not None:
             self.warm_start.check_space(federation.space.digest)
             state = self._warm_started(state, self.warm_start.arrays)
-        recorder = Recorder(self.settings.label, federation.space, self.settings.minimize)
+        clock = grid.now if isinstance(grid, Clocked) else time.perf_counter
+        recorder = Recorder(self.settings.label, federation.space, self.settings.minimize, clock)
         seeded = self.settings.seed is not None
-        run = StudyRun(self.algorithm, seed, study, registry, recorder, state, journal, seeded)
+        run = StudyRun(
+            self.algorithm, seed, study, registry, recorder, state, journal, seeded,
+            asynchronous=self.asynchronous,
+        )  # fmt: skip
         if events:
             with _replaying():
                 run.replay(events[1:])

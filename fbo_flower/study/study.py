@@ -208,6 +208,19 @@ class Study:
         """
         return trials_frame(self.trials, self.times)
 
+    def with_times(self, times: Table) -> Study:
+        """Return this study with other start and end times of trials, columns as in `TIMES`."""
+        return Study(
+            self.settings,
+            self.trials,
+            self.rounds,
+            self.regret,
+            self.recommendations,
+            self.models,
+            self.judgements,
+            times,
+        )
+
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the study's files into `directory`, which is created if it does not exist.
 

@@ -12,6 +12,8 @@ from amounts import examples
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.simulation.agents import problem_app
+from fbo_flower.simulation.clock import ClockedGrid
+from fbo_flower.simulation.durations import log_normal
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.storage import Event, StudyJournal
@@ -59,6 +61,14 @@ CASES = {
         {"num_candidates": 32, "num_features": 12, "trials_per_round": 2},
         3,
     ),
+    "fts async": ("gp-samples", {}, {"num_features": 20}, 4),
+    "fed-ei async": ("himmelblau", {}, {"num_candidates": 32, "num_features": 12, "secure_sums": 0}, 4),
+    "fed-ei async in twos": (
+        "himmelblau",
+        {},
+        {"num_candidates": 32, "num_features": 12, "secure_sums": 0, "trials_per_round": 2},
+        3,
+    ),
 }
 
 
@@ -72,6 +82,7 @@ class Federation:
     def __init__(self, case: str, faults: dict[int, Fault] | None = None) -> None:
         problem_name, problem_options, self.options, self.num_rounds = CASES[case]
         self.algorithm = case.split(maxsplit=1)[0]
+        self.mode = "async" if "async" in case else "sync"
         self.num_agents = 5 if case == "rfms" else NUM_AGENTS
         problem = make_problem(problem_name, self.num_agents, 1, problem_options)
         self.evaluations = 0
@@ -89,7 +100,8 @@ class Federation:
     def start(self, journal: Path | None = None, resume: bool = False, **settings: object) -> Study:
         options = {"seed": 5, "num_agents": self.num_agents, "round_timeout": 0.2} | settings
         strategy = STRATEGIES[self.algorithm](**options, **self.options)  # type: ignore[arg-type]
-        return strategy.start(self.grid, self.num_rounds, journal=journal, resume=resume)
+        grid = self.grid if self.mode == "sync" else ClockedGrid(self.grid, log_normal(), 5)
+        return strategy.start(grid, self.num_rounds, journal=journal, resume=resume, mode=self.mode)
 
 
 def rows(study: Study) -> list[tuple[object, ...]]:

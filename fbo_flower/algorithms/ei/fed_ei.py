@@ -55,6 +55,7 @@ class FedEI(FederatedAgent):
     """Federated expected improvement; `FedEIOptions` describes the options."""
 
     name: ClassVar[str] = "fed-ei"
+    barrier: ClassVar[str] = ""
     needs_sums: ClassVar[bool] = False
     consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"point": ("point", "trials")}
 
@@ -80,11 +81,12 @@ class FedEI(FederatedAgent):
             state = replace(state, pool=_total(state.parts))
         tasks: dict[str, Task] = {}
         sent = dict(state.sent)
+        shares = len({*present, *state.progress.next_trial}) > 1
         for agent in present:
             trial = state.progress.of(agent)
             # a generator per agent, so that one agent's draws do not depend on the others
             own = generator(seed, "centres", agent)
-            write = partial(self._content, state, agent, trial, len(present) > 1, own)
+            write = partial(self._content, state, agent, trial, shares, own)
             num_trials, arrays, values = once_per_trial(sent, agent, trial, write)
             tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
         return replace(state, sent=sent), tasks

@@ -75,6 +75,7 @@ class DPFTS(DPFTSOptions):
     """Differentially private federated Thompson sampling; `DPFTSOptions` describes the options."""
 
     name: ClassVar[str] = "dp-fts"
+    barrier: ClassVar[str] = "a release is made from the messages of one round"
 
     # -- the server's half ---------------------------------------------------------------------
 

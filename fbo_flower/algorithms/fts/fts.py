@@ -59,6 +59,7 @@ class FTS(FTSOptions):
     """Federated Thompson sampling; `FTSOptions` describes the options."""
 
     name: ClassVar[str] = "fts"
+    barrier: ClassVar[str] = ""
 
     # -- the server's half ---------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -66,6 +67,8 @@ class Members:
 @dataclass(frozen=True, kw_only=True)
 class Transfer(TransferOptions):
     """A target maximises an acquisition function of its own surrogate and the other agents' posteriors."""
+
+    barrier: ClassVar[str] = ""
 
     def sends_incumbent(self) -> bool:
         """Return whether an agent sends its best value with its posterior."""

@@ -1,0 +1,101 @@
+"""How long simulated evaluations take: the same, log-normal, heavy-tailed, or measured ones.
+
+A duration is a function of the agent, its trial and a random generator, so it does not depend on when or
+where the trial runs, and a simulation repeats exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.numerics.seeding import generator
+
+Duration = Callable[[str, int, np.random.Generator], float]  # (agent, trial, rng) -> seconds
+Durations = float | Mapping[str, float | Sequence[float]] | Duration
+
+
+def constant(seconds: float) -> Duration:
+    """Return a duration that is always the same."""
+    check_number("seconds", seconds, 0.0)
+    return lambda agent, trial, rng: float(seconds)
+
+
+def log_normal(median: float = 1.0, sigma: float = 1.0, of_agents: float = 0.0, seed: int = 0) -> Duration:
+    """Return log-normal durations.
+
+    Parameters
+    ----------
+    median : seconds
+    sigma : standard deviation of the logarithm, over an agent's trials
+    of_agents : standard deviation of the logarithm of the agents' own medians
+    seed : of the agents' medians
+    """
+    check_number("median", median, 0.0)
+    check_number("sigma", sigma, 0.0)
+    check_number("of_agents", of_agents, 0.0)
+
+    def seconds(agent: str, trial: int, rng: np.random.Generator) -> float:
+        own = of_agents * generator(seed, "speed", agent).standard_normal() if of_agents else 0.0
+        return median * math.exp(own + sigma * rng.standard_normal())
+
+    return seconds
+
+
+def heavy_tailed(shortest: float = 1.0, exponent: float = 1.5) -> Duration:
+    """Return Pareto durations: `P(T > t) = (shortest / t) ** exponent`.
+
+    Parameters
+    ----------
+    exponent : the mean is infinite up to 1, the variance up to 2
+    """
+    check_number("shortest", shortest, 0.0)
+    check_number("exponent", exponent, 1e-3)
+    return lambda agent, trial, rng: float(shortest * (1.0 + rng.pareto(exponent)))
+
+
+def slower(duration: Duration, factors: Mapping[str, float]) -> Duration:
+    """Return a duration that is `factors[agent]` times as long, once for agents that are not named."""
+    return lambda agent, trial, rng: factors.get(agent, 1.0) * duration(agent, trial, rng)
+
+
+def durations(given: Durations) -> Duration:
+    """Return the duration that a user means by a number, a mapping or a function.
+
+    Parameters
+    ----------
+    given : seconds of every evaluation; or agent -> seconds, or a table of them, of which trial t takes
+        entry t, and begins again after the last; or a function `(agent, trial, rng) -> seconds`
+
+    Raises
+    ------
+    ConfigError
+        If it is none of these, or a number is negative or not finite.
+    """
+    if isinstance(given, Mapping):
+        table = {str(agent): _seconds(agent, value) for agent, value in given.items()}
+
+        def listed(agent: str, trial: int, rng: np.random.Generator) -> float:
+            if agent not in table:
+                raise ConfigError(f"durations: expected seconds for every agent, got none for {agent!r}")
+            return table[agent][trial % len(table[agent])]
+
+        return listed
+    if callable(given):
+        return given
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return constant(given)
+    raise ConfigError(f"durations: expected seconds, a mapping or a function, got {kind_of(given)}")
+
+
+def _seconds(agent: object, value: Any) -> list[float]:
+    listed = list(value) if isinstance(value, Sequence | np.ndarray) else [value]
+    numbers = all(isinstance(v, int | float | np.number) and 0 <= float(v) < math.inf for v in listed)
+    if not listed or not numbers:
+        raise ConfigError(f"durations: expected seconds for {agent!r}, not negative, got {value!r}")
+    return [float(v) for v in listed]

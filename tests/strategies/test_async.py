@@ -1,0 +1,199 @@
+"""Asynchronous studies: nobody waits for anybody, and the same durations give the same trials."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from fbo_flower.clients import client_app
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation import simulate
+from fbo_flower.simulation.clock import ClockedGrid
+from fbo_flower.simulation.durations import constant, log_normal, slower
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.strategies import FTS, RandomSearch
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0)})
+NUM_AGENTS, ROUNDS = 4, 6
+ALGORITHMS = {
+    "random": {},
+    "ts": {},
+    "fts": {"num_features": 16},
+    "ei": {},
+    "fed-ei": {"secure_sums": 0, "num_features": 16},
+    "rgpe": {"num_features": 16},
+    "taf": {"num_features": 16},
+}
+EVER = range(1, 100_000)
+
+
+def hill(config, context):
+    return 1.0 - (config["x"] - 0.3) ** 2
+
+
+def columns(study):
+    trials, times = study.trials, study.times
+    return [
+        *(trials[c].tolist() for c in ("agent", "round", "trial", "value")),
+        *(times[c].tolist() for c in ("agent", "trial", "started", "ended")),
+    ]
+
+
+def run(durations, num_rounds=ROUNDS, mode="async", algorithm="random", engine="inline", **options):
+    return simulate(
+        "double-sine", algorithm, NUM_AGENTS, num_rounds, 2, engine, options, mode=mode, durations=durations
+    )
+
+
+def spans(study, agent):
+    times = study.times.where(agent=agent)
+    return list(zip(times["started"], times["ended"], strict=True))
+
+
+def test_an_agent_begins_its_next_task_when_it_has_ended_the_last_one():
+    study = run(log_normal(1.0, 0.5))
+    for agent in map(str, range(NUM_AGENTS)):
+        mine = spans(study, agent)
+        assert mine[0][0] == 0.0
+        assert all(later[0] == earlier[1] for earlier, later in itertools.pairwise(mine))
+
+
+def test_with_a_barrier_everybody_begins_with_the_slowest():
+    study = run({"0": 1.0, "1": 1.0, "2": 1.0, "3": 5.0}, mode="sync", num_initial=1)
+    assert study.rounds["seconds"].tolist() == [5.0] * ROUNDS
+    assert [start for start, _ in spans(study, "0")] == [5.0 * r for r in range(ROUNDS)]
+
+
+def test_a_slow_agent_does_not_slow_the_others():
+    study = run({"0": 1.0, "1": 1.0, "2": 1.0, "3": 100.0}, num_rounds=12, num_initial=1)
+    assert study.rounds["replies"].tolist() == [6] * 12  # three answers come at the same time
+    done = {a: len(study.trials.where(agent=a)) for a in "0123"}
+    assert done == {"0": 24, "1": 24, "2": 24, "3": 0}
+    assert study.times["ended"].max() == study.rounds["seconds"].sum() == 24.0
+
+
+def test_with_equal_durations_it_is_the_synchronous_study_up_to_the_servers_draws():
+    # ts and ei draw nothing at the server, so their trials are the same
+    for algorithm in ("ts", "ei", "random"):
+        sync, asynchronous = (run(constant(1.0), 4, mode, algorithm) for mode in ("sync", "async"))
+        assert columns(sync) == columns(asynchronous)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_study_repeats_exactly_whatever_the_engine(algorithm):
+    options = ALGORITHMS[algorithm]
+    first = run(log_normal(), algorithm=algorithm, **options)
+    again = run(log_normal(), algorithm=algorithm, **options)
+    assert columns(first) == columns(again)
+    if algorithm == "fed-ei":
+        assert columns(first) == columns(run(log_normal(), algorithm=algorithm, engine="ray", **options))
+    trials = first.trials
+    for agent in map(str, range(NUM_AGENTS)):
+        mine = trials.where(agent=agent)["trial"].tolist()
+        assert sorted(mine) == list(range(len(mine)))
+
+
+def test_messages_are_used_at_once():
+    """An agent that answers after another one of the same round is advised by that one's message."""
+    app = client_app(hill, SPACE, seed=1, disclose="trials")
+    seen = []
+
+    class Watched(InProcessGrid):
+        def push_messages(self, messages):
+            listed = list(messages)
+            for message in listed:
+                arrays = message.content.get("arrays") or {}
+                seen.append((str(message.content["config"].get("agent")), sorted(arrays)))
+            return super().push_messages(listed)
+
+    grid = ClockedGrid(Watched(app, 2), slower(constant(1.0), {"1": 1.5}), 1)
+    strategy = FTS(num_agents=2, seed=1, num_initial=1, num_features=8, schedule=0.5)
+    strategy.start(grid, 3, mode="async")
+    tasks = [names for agent, names in seen if agent == "1"]
+    assert "weights" in tasks[1] or "messages" in tasks[1] or "frequencies" in tasks[1]
+
+
+def without_trial(content):
+    content["config"].pop("trial", None)
+    return content
+
+
+@pytest.mark.parametrize("kind", ["silent", "raising", "malformed"])
+def test_an_agent_at_fault_costs_its_own_trials_only(kind):
+    faults = {2: Fault(kind, rounds=EVER, change=without_trial)}
+    app = client_app(hill, SPACE, seed=1, disclose="trials")
+    grid = InProcessGrid(app, NUM_AGENTS, faults=faults)
+    strategy = RandomSearch(num_agents=NUM_AGENTS, seed=1, num_initial=1, round_timeout=0.2)
+    study = strategy.start(grid, ROUNDS, mode="async")
+    done = [len(study.trials.where(agent=str(a))) for a in range(NUM_AGENTS)]
+    assert done[2] == 0
+    others = [done[a] for a in (0, 1, 3)]
+    assert min(others) >= ROUNDS - 1
+    assert sum(others) >= 3 * ROUNDS
+    column = {"silent": None, "raising": "failures", "malformed": "refused"}[kind]
+    if column:  # a silent agent is given up after the timeout; the others may have ended by then
+        assert study.rounds[column].tolist() == [1] * ROUNDS  # one task per round, then it waits
+
+
+def test_an_agent_that_joins_late_gets_tasks():
+    app = client_app(hill, SPACE, seed=1, disclose="trials")
+    faults = {3: Fault("down", rounds=[0, 1, 2])}
+    grid = InProcessGrid(app, NUM_AGENTS, faults=faults)
+    study = RandomSearch(num_agents=3, seed=1).start(grid, ROUNDS, mode="async")
+    assert len(study.trials.where(agent="3")) > 0
+
+
+def test_when_all_agents_fail_the_study_ends():
+    app = client_app(hill, SPACE, seed=1, disclose="trials")
+    faults = {m: Fault("silent", rounds=EVER) for m in range(NUM_AGENTS)}
+    grid = InProcessGrid(app, NUM_AGENTS, faults=faults)
+    strategy = RandomSearch(num_agents=NUM_AGENTS, seed=1, round_timeout=0.02)
+    with pytest.raises(Exception, match="a valid reply to one of 20 tasks"):
+        strategy.start(grid, 5, mode="async")
+    assert strategy.study is not None
+    assert len(strategy.study.rounds) == 5
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "reason"),
+    [
+        ("co-kg", {}, "answers of all agents"),
+        ("pf-pne", {}, "answers of all agents"),
+        ("dp-fts", {}, "one round"),
+        ("fed-ei", {}, "secure_sums = 0"),
+    ],
+)
+def test_an_algorithm_with_a_barrier_says_why_it_cannot(algorithm, options, reason):
+    with pytest.raises(ConfigError, match=reason):
+        run(None, algorithm=algorithm, **options)
+
+
+def test_modes_and_shares_that_do_not_fit_are_refused():
+    with pytest.raises(ConfigError, match="'sync' or 'async'"):
+        run(None, mode="later")
+    with pytest.raises(ConfigError, match="no fraction and no quorum"):
+        simulate("double-sine", "ts", 4, 3, 0, "inline", mode="async", fraction=0.5)
+
+
+def test_a_quorum_closes_a_round_in_simulated_time():
+    app = client_app(hill, SPACE, seed=1, disclose="trials")
+    grid = ClockedGrid(InProcessGrid(app, 4), slower(constant(1.0), {"3": 9.0}), 1)
+    study = RandomSearch(num_agents=4, seed=1, num_initial=1, quorum=0.75).start(grid, 4)
+    assert study.rounds["seconds"].tolist() == [1.0] * 4
+    assert np.isfinite(study.rounds["best"]).all()
+
+
+def test_a_silent_agent_is_given_up_in_simulated_time():
+    app = client_app(hill, SPACE, seed=1, disclose="trials")
+    grid = ClockedGrid(InProcessGrid(app, 3, faults={2: Fault("silent", rounds=EVER)}), constant(1.0), 1)
+    strategy = RandomSearch(num_agents=3, seed=1, num_initial=1, round_timeout=5.0)
+    study = strategy.start(grid, 6, mode="async")
+    assert study.rounds["failures"].sum() >= 1
+    assert study.times["ended"].max() >= 0.0
+    alone = ClockedGrid(InProcessGrid(app, 1, faults={0: Fault("silent", rounds=[1])}), constant(1.0), 1)
+    study = RandomSearch(num_agents=1, seed=1, num_initial=1, round_timeout=5.0).start(alone, 3, mode="async")
+    # the task is sent again, and was done meanwhile
+    assert study.rounds["seconds"].tolist() == [5.0, 0.0, 1.0]
