@@ -65,6 +65,7 @@ def simulate(
     overwrite: bool = False,
     label: str | None = None,
     fraction: float = 1.0,
+    quorum: float = 1.0,
     mode: str = "sync",
     durations: Durations | None = None,
     site_options: Mapping[str, object] | None = None,
@@ -104,6 +105,7 @@ def simulate(
     overwrite : replace a study that is in `out`; otherwise a directory with a study is refused
     label : name of this run in tables and pictures
     fraction : share of the agents that get a task in a round
+    quorum : share of the answers that closes a round; on the simulated clock of `durations`
     mode : "sync": a round ends when its agents have answered. "async": each agent gets its next task as soon
         as it has answered, and a round is as many answers as there are agents
     durations : how long evaluations take on a simulated clock, which costs no time: seconds, or agent ->
@@ -171,6 +173,7 @@ def simulate(
         num_agents=problem.num_agents,
         seed=seed,
         fraction=fraction,
+        quorum=quorum,
         label=label,
         minimize=isinstance(problem, OwnObjective) and problem.minimize,
         on_round=on_round,
