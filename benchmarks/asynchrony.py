@@ -28,7 +28,7 @@ AGENTS, BUDGET, SLOW, FACTOR = 20, 50, "0", 100.0
 PLAIN = {"secure_sums": 0}
 # label -> algorithm, options, mode, quorum, number of rounds
 RUNS = {
-    "ei alone": ("ei", {}, "async", 1.0, 3 * BUDGET),
+    "ei alone": ("ei", {}, "async", 1.0, BUDGET + 20),
     "fed-ei sync": ("fed-ei", PLAIN, "sync", 1.0, BUDGET),
     "fed-ei quorum .8": ("fed-ei", PLAIN, "sync", 0.8, BUDGET),
     "fed-ei async": ("fed-ei", PLAIN, "async", 1.0, BUDGET),
