@@ -27,11 +27,11 @@ class AsyncLoop(RoundLoop):
     def run_rounds(self, grid: Grid, num_rounds: int | None) -> None:
         """Run the windows that are left; tasks under way at the end stay in their agents' journals."""
         run = self.run
-        run.restore_clock(grid)
+        began = run.restore_clock(grid)
         if run.replies:
             self.tell(Phase.TRAIN, run.open_round)
         under_way = UnderWay(grid, self.settings.round_timeout, self.stop)
-        under_way.send(run.messages(Phase.TRAIN, run.open_round, self.settings.message_suffix))
+        under_way.send(run.messages(Phase.TRAIN, run.open_round, self.settings.message_suffix), began)
         server_round = run.open_round or len(run.recorder.rounds)
         while run.open_round or not (server_round == num_rounds or run.algorithm.finished(run.state)):
             if not run.open_round:

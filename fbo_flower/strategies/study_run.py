@@ -7,7 +7,7 @@ is restored by repeating the steps with the replies and results in the journal; 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from logging import WARNING
@@ -43,6 +43,7 @@ from fbo_flower.strategies.clocked import Clocked
 from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.replies import NO_REPLY, Reply, from_event, tasks_digest, to_event
+from fbo_flower.strategies.task_times import TaskTimes
 from fbo_flower.wire.flower_records import count_bytes, to_records
 
 MAX_REASON = 300  # characters of a reason in the log
@@ -129,7 +130,7 @@ class StudyRun:
     window: int = 0
     num_told: int = 0
     num_asked: int = 0
-    _clock: dict[str, float] = field(default_factory=dict)  # agent -> when it got its task; "": the latest
+    _times: TaskTimes = field(default_factory=TaskTimes)
     _sent_to: dict[str, SentTask] = field(default_factory=dict)
 
     # -- steps ---------------------------------------------------------------------------------
@@ -156,12 +157,14 @@ class StudyRun:
         uniform = self._source_of_draws(phase, server_round)
         draws = secret_draws(self.algorithm, self.state, phase, server_round, present, uniform)
         self._apply_draws(draws, self.seeded)
+        waiting = {agent for agent, _ in self.unanswered}
         tasks = self._make_tasks(phase, server_round, present)
+        times = self._note_time(tasks, waiting & tasks.keys())
         if self.journal is None:
             return
         values: dict[str, object] = {"present": list(present), "tasks": tasks_digest(tasks)}
         values |= {"seeded": self.seeded} if draws else {}
-        values |= self._time(tasks)
+        values |= times
         self._write(Event("ask", server_round, phase, arrays=draws, values=values))
 
     def messages(self, phase: Phase, server_round: int, suffix: str) -> dict[str, Message]:
@@ -205,7 +208,7 @@ class StudyRun:
         self._note_silence(closes, server_round)
         self.closed[phase, server_round] = True
         self.replies, self.checked, self.interrupted = {}, {}, None
-        values = {"missing": missing.reason, **self._time(())}
+        values = {"missing": missing.reason, **self._note_time()}
         self._write(Event("tell", server_round, phase, values=values))
 
     def end_round(
@@ -279,7 +282,7 @@ class StudyRun:
                 self.begin_round(event.round, int(cast(int, event.values.get("window", 0))))
             elif event.kind == "ask":
                 self._apply_draws(event.arrays, event.values.get("seeded") is True)
-                self._note_time(event)
+                self._times.replay(event)
                 tasks = self._make_tasks(phase, event.round, cast(list[str], event.values["present"]))
                 if tasks_digest(tasks) != event.values["tasks"]:
                     raise JournalError(
@@ -291,30 +294,28 @@ class StudyRun:
             elif event.kind == "reply":
                 self.replies[event.agent] = from_event(event)
             elif event.kind == "tell":
-                self._note_time(event)
+                self._times.replay(event)
                 self.tell(phase, event.round, replace(NO_REPLY, reason=str(event.values["missing"])))
             elif event.kind == "round":
                 self.end_round(event.round, None, float(cast(float, event.values["seconds"])))
         self.journal = journal
 
-    def restore_clock(self, grid: Grid) -> None:
-        """Set a simulated clock to where it was when the run was interrupted."""
-        if self._clock and isinstance(grid, Clocked):
-            began = {sent.agent: self._clock.get(sent.agent, 0.0) for sent in self.sent}
-            grid.restore(self._clock[""], {self.registry.nodes[a]: t for a, t in began.items()})
+    def restore_clock(self, grid: Grid) -> dict[str, float]:
+        """Set a simulated clock to where it was when the run was interrupted.
 
-    def _time(self, agents: Iterable[str]) -> dict[str, object]:
-        """Return the time for an entry of an asynchronous run's journal, and note who begins then."""
-        if not self.asynchronous:
+        Returns
+        -------
+        agent -> when the task that is under way was sent; empty without a simulated clock
+        """
+        if not self._times.sent or not isinstance(grid, Clocked):
             return {}
-        now = self.recorder.clock()
-        self._clock.update({"": now, **dict.fromkeys(agents, now)})
-        return {"time": now, "agents": sorted(agents)}
+        nodes, times = self.registry.nodes, self._times
+        made = {nodes[agent]: times.made[agent] for agent, _ in self.unanswered if agent in nodes}
+        grid.restore(times.now, made)
+        return {sent.agent: times.sent[sent.agent] for sent in self.sent}
 
-    def _note_time(self, event: Event) -> None:
-        if "time" in event.values:
-            now = float(cast(float, event.values["time"]))
-            self._clock.update(dict.fromkeys(["", *cast(list[str], event.values["agents"])], now))
+    def _note_time(self, asked: Iterable[str] = (), again: Collection[str] = ()) -> dict[str, object]:
+        return self._times.note(self.recorder.clock(), asked, again) if self.asynchronous else {}
 
     # -- one half-round -----------------------------------------------------------------------
 

@@ -38,18 +38,23 @@ class UnderWay:
     def __len__(self) -> int:
         return len(self._agents) + len(self._unsent)
 
-    def send(self, messages: Mapping[str, Message]) -> None:
-        """Send messages to agents; one that cannot be sent is answered by an error."""
+    def send(self, messages: Mapping[str, Message], sent_before: Mapping[str, float] | None = None) -> None:
+        """Send messages to agents; one that cannot be sent is answered by an error.
+
+        Parameters
+        ----------
+        sent_before : agent -> when its message was sent for the first time, if not now
+        """
         if not messages:
             return
         agents = {message.metadata.message_id: agent for agent, message in messages.items()}
         ids = [str(i) for i in self.grid.push_messages(list(messages.values())) if i]
         if len(ids) == len(messages):  # some grids give a message its id when they send it
             agents = dict(zip(ids, messages, strict=True))
-        deadline = self._now() + self.timeout
+        now = self._now()
         for message_id in ids:
-            self._agents[message_id] = agents[message_id]
-            self._deadlines[message_id] = deadline
+            agent = self._agents[message_id] = agents[message_id]
+            self._deadlines[message_id] = (sent_before or {}).get(agent, now) + self.timeout
         sent = {agents[message_id] for message_id in ids}
         self._unsent += [agent for agent in messages if agent not in sent]
 
