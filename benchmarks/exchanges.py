@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
 from fbo_flower.experiments.ei.curves import best_so_far
 from fbo_flower.experiments.ei.problems import ShiftedFunction
@@ -79,11 +80,12 @@ def complete(directory: Path, label: str, seeds: Sequence[int]) -> list[int]:
 
 
 def difference(values: Array, reference: Array) -> str:
-    """Return the mean of paired differences with its standard error; bold from two standard errors on."""
+    """Return the mean of paired differences with its standard error; bold if a t-test at 5 % rejects 0."""
     gaps = values - reference
     mean, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else 0.0
     text = f"{mean:+.4f} ± {error:.4f}"
-    return f"**{text}**" if abs(mean) > 2 * error > 0 else text
+    bound = float(stats.t.ppf(0.975, len(gaps) - 1)) * error if len(gaps) > 1 else np.inf
+    return f"**{text}**" if abs(mean) > bound > 0 else text
 
 
 def tables(directory: Path, label: str, seeds: Sequence[int]) -> list[str]:
@@ -162,7 +164,7 @@ def report(directory: Path, seeds: Sequence[int]) -> None:
     found = {label: done for label, done in found.items() if len(done) > 1}
     if not found:
         return
-    lines = [f"Seeds from {FIRST_SEED} on. Differences are paired by seed; bold: above two standard errors."]
+    lines = [f"Seeds from {FIRST_SEED} on. Differences are paired by seed; bold: a t-test at 5 % rejects 0."]
     for label, done in found.items():
         lines += tables(directory, label, done)
     with atomic_file(directory / "results.md", text=True) as stream:
