@@ -23,6 +23,11 @@ CELLS: dict[str, dict[str, Any]] = {
     "random": {"what": "random", "prior": 20},
     "ts": {"what": "ts", "prior": 20},
     "fts": {"what": "fts", "prior": 20},
+    "ei": {"what": "ei", "prior": 20},
+    "fed-ei": {"what": "fed-ei", "prior": 20, "options": {"secure_sums": 0}},
+    "fed-ei, secure sums": {"what": "fed-ei", "prior": 20},
+    "rgpe": {"what": "rgpe", "prior": 20},
+    "taf": {"what": "taf", "prior": 20},
     "pf-pne": {"what": "pf-pne", "options": {"budget": 400, "max_evaluations_per_round": 100}},
 }
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fbo_flower.algorithms.records import Array, IntArray
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.maximise import maximise_many
-from fbo_flower.numerics.optim.stacks import shape_of
-from fbo_flower.numerics.surrogates import gp, gp_many, path_many, rff
+from fbo_flower.numerics.optim.stacks import shape_of, stack_of
+from fbo_flower.numerics.surrogates import condition_many, gp, gp_many, path_many, rff
 
 T = TypeVar("T")
 Rng = Callable[[], np.random.Generator]  # makes a step's random generator when it is needed
@@ -58,16 +59,18 @@ class Fit(Request):
     ----------
     x, y : `(n, F)` and `(n,)`, observations
     start : the last fit; None: begin at the mode of the prior
+    priors : of the hyperparameters
     """
 
     x: Array
     y: Array
     kernel: str
     start: gp.Hyperparameters | None
+    priors: gp.Priors = gp.DEFAULT_PRIORS
 
     @property
     def shape(self) -> tuple[object, ...]:
-        return self.x.shape, self.kernel, self.start is None
+        return self.x.shape, self.kernel, self.start is None, self.priors
 
     @staticmethod
     def compute(requests: Sequence[Fit]) -> list[gp.Hyperparameters]:
@@ -78,6 +81,7 @@ class Fit(Request):
             np.array([request.y for request in requests]),
             requests[0].kernel,
             np.array(starts) if starts else None,
+            requests[0].priors,
         )
         return [gp.Hyperparameters.from_array(requests[0].kernel, theta) for theta in modes.theta]
 
@@ -111,6 +115,46 @@ class DrawPath(Request):
 
 
 @dataclass(frozen=True)
+class Condition(Request):
+    """Condition a Gaussian process on observations; the result is `condition_many.Conditioned`."""
+
+    x: Array
+    y: Array
+    hyperparameters: gp.Hyperparameters
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        return self.x.shape, self.hyperparameters.kernel
+
+    @staticmethod
+    def compute(requests: Sequence[Condition]) -> list[condition_many.Conditioned]:
+        """Condition all processes together."""
+        return condition_many.condition(
+            np.array([request.x for request in requests]),
+            np.array([request.y for request in requests]),
+            [request.hyperparameters for request in requests],
+        )
+
+
+@dataclass(frozen=True)
+class Evaluate(Request):
+    """Evaluate a function at points `(m, F)`; the result is `(m,)`."""
+
+    function: Differentiable
+    points: Array
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        return shape_of(self.function), self.points.shape
+
+    @staticmethod
+    def compute(requests: Sequence[Evaluate]) -> Sequence[Array]:
+        """Evaluate all functions side by side."""
+        stack = stack_of([request.function for request in requests])
+        return list(stack.values(np.array([request.points for request in requests])))
+
+
+@dataclass(frozen=True)
 class Maximise(Request):
     """Maximise a function of the features; see `maximise`, whose `Maximum` is the result."""
 
@@ -119,22 +163,28 @@ class Maximise(Request):
     columns: IntArray
     avoid: Array
     min_distance: float
+    movable: npt.NDArray[np.bool_] | None = None
+    max_iterations: int = 30
 
     @property
     def shape(self) -> tuple[object, ...]:
-        kind = shape_of(self.function)
-        return kind, self.candidates.shape, self.columns.tobytes(), self.avoid.shape, self.min_distance
+        kind, columns, moves = shape_of(self.function), self.columns.tobytes(), self.movable is not None
+        sizes = self.candidates.shape, self.avoid.shape
+        return kind, columns, moves, sizes, self.min_distance, self.max_iterations
 
     @staticmethod
     def compute(requests: Sequence[Maximise]) -> Sequence[Any]:
         """Maximise all functions side by side."""
         first = requests[0]
+        movable = [request.movable for request in requests if request.movable is not None]
         return maximise_many(
             [request.function for request in requests],
             np.array([request.candidates for request in requests]),
             first.columns,
             avoid=np.array([request.avoid for request in requests]),
             min_distance=first.min_distance,
+            max_iterations=first.max_iterations,
+            movable=np.array(movable) if movable else None,
         )
 
 
@@ -169,12 +219,16 @@ class DrawWeights(Request):
 
 
 def alone(steps: Steps[T]) -> T:
-    """Drive the steps of one agent and return their result."""
-    result: Any = None
-    while True:
-        try:
-            request = steps.send(result)
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
-        result = request.compute([request])[0]
+    """Drive the steps of one agent and return their result; the steps see the errors of their requests."""
+    try:
+        request = next(steps)
+        while True:
+            try:
+                result = request.compute([request])[0]
+            except Exception as error:
+                request = steps.throw(error)
+            else:
+                request = steps.send(result)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value

@@ -6,7 +6,7 @@ import numpy as np
 
 from fbo_flower.algorithms.records import Array
 from fbo_flower.algorithms.requests import Maximise, Steps, alone
-from fbo_flower.numerics.optim.functions import ActiveOnly, Differentiable
+from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.maximise import Maximum
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.space.parameters import Int, Ordinal
@@ -82,11 +82,12 @@ def _polished(
     The point, snapped; its value; whether it keeps its distance from `avoid`, which no candidate may.
     """
     axes, columns = space.continuous
-    features = space.features(candidates)
+    # Inactive parameters do not move: snapping would undo their moves and change the value.
     active = space.active(candidates)[:, axes]
-    if not active.all():
-        function = ActiveOnly(function, columns, features, active)
-    best: Maximum = yield Maximise(function, features, columns, avoid, min_distance)
+    movable = None if active.all() else active
+    best: Maximum = yield Maximise(
+        function, space.features(candidates), columns, avoid, min_distance, movable
+    )
     point = candidates[best.start].copy()
     point[axes] = best.x[columns]
     return space.snap(point[None, :])[0], best.value, best.avoided

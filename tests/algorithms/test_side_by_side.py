@@ -7,12 +7,25 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fbo_flower.algorithms.requests import DrawPath, DrawWeights, Fit, Maximise, Request, alone
+from fbo_flower.algorithms.ei.solve_trend import SolveTrend
+from fbo_flower.algorithms.requests import (
+    Condition,
+    DrawPath,
+    DrawWeights,
+    Evaluate,
+    Fit,
+    Maximise,
+    Request,
+    alone,
+)
 from fbo_flower.algorithms.side_by_side import Failed, side_by_side
 from fbo_flower.errors import NumericalError
+from fbo_flower.numerics.acquisition.guided import GuidedImprovement
+from fbo_flower.numerics.acquisition.tilt import Tilt
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import gp, rff
+from fbo_flower.numerics.surrogates.trend import statistics
 
 HYPERPARAMETERS = gp.Hyperparameters("rbf", np.array([0.3, 0.2]), 1.3, 0.02)
 FEATURES = rff.draw_features(30, 0.5, 2, np.random.default_rng(0))
@@ -34,6 +47,42 @@ def fit(agent: int) -> Request:
 
 def matching(start: gp.Hyperparameters, agent: int) -> gp.Hyperparameters:
     return dataclasses.replace(start, kernel="matern52" if agent % 2 else "rbf")
+
+
+def fit_with_priors(agent: int) -> Request:
+    return Fit(*data(agent), "matern52", None, gp.Priors(noise_centre=1e-4))
+
+
+def condition(agent: int) -> Request:
+    return Condition(*data(agent), matching(HYPERPARAMETERS, agent))
+
+
+def solve_trend(agent: int) -> Request:
+    rng = np.random.default_rng([5, agent])
+    x, y = data(agent, 4 + agent % 3)
+    points, values = np.concatenate([x, rng.random((40, 2))]), np.concatenate([y, rng.standard_normal(40)])
+    return SolveTrend(*statistics(FEATURES(points), values), FEATURES, x, y, 0.1)
+
+
+def guided(agent: int) -> GuidedImprovement:
+    rng = np.random.default_rng([6, agent])
+    trend = LinearFunction(FEATURES, rng.standard_normal(30), 0.1 * agent)
+    tilt = Tilt(rng.random((7, 2)), 0.2, 1.0 + agent % 2)
+    found = alone(ask(condition(agent)))
+    return GuidedImprovement(found, 0.5, trend if agent % 5 else None, tilt if agent % 3 else None)
+
+
+def maximise_guided(agent: int) -> Request:
+    return maximise(guided(agent), agent)
+
+
+def maximise_where_some_columns_do_not_move(agent: int) -> Request:
+    movable = np.random.default_rng([8, agent]).random((200, 2)) < 0.7
+    return dataclasses.replace(maximise_guided(agent), movable=movable, max_iterations=9)
+
+
+def evaluate(agent: int) -> Request:
+    return Evaluate(guided(agent), data(agent, 5)[0])
 
 
 def draw_path(agent: int) -> Request:
@@ -71,7 +120,13 @@ def bits(result: object) -> bytes:
     return result.encode() if isinstance(result, str) else np.asarray(result).tobytes()
 
 
-@pytest.mark.parametrize("make", [fit, draw_path, maximise_path, maximise_message, draw_weights])
+MAKERS = [
+    fit, fit_with_priors, condition, solve_trend, draw_path, draw_weights, evaluate, maximise_path,
+    maximise_message, maximise_guided, maximise_where_some_columns_do_not_move,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", MAKERS)
 def test_results_do_not_depend_on_how_many_are_computed_together(make, monkeypatch) -> None:
     count = 150
     expected = [bits(alone(ask(make(agent)))) for agent in range(count)]
@@ -128,3 +183,17 @@ def test_steps_see_the_error_of_their_request_and_can_clean_up() -> None:
 
     assert isinstance(side_by_side([steps()])[0], Failed)
     assert cleaned == [True]
+    with pytest.raises(NumericalError):
+        alone(steps())
+    assert cleaned == [True, True]
+
+
+def test_steps_may_answer_an_error_of_their_request() -> None:
+    def steps():
+        try:
+            yield Fit(np.full((4, 2), np.nan), np.zeros(4), "rbf", None)
+        except NumericalError:
+            return "caught"
+
+    assert alone(steps()) == "caught"
+    assert side_by_side([steps()]) == ["caught"]

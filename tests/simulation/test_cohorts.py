@@ -42,6 +42,9 @@ def trials(algorithm: str, options: dict[str, object], batch: int, monkeypatch) 
         ("dp-fts", {}),
         ("ts", {"trials_per_round": 2}),
         ("fts", {"trials_per_round": 3}),
+        ("ei", {}),
+        ("fed-ei", {"secure_sums": 0}),
+        ("fed-ei", {"secure_sums": 3, "tilt": 0.0}),
     ],
 )
 def test_a_study_does_not_depend_on_the_size_of_batches(algorithm, options, monkeypatch) -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from fbo_flower.algorithms.records import Array
+from fbo_flower.algorithms.requests import Evaluate, Maximise, Steps, alone
 from fbo_flower.numerics.aggregation.portfolio import cube_points
-from fbo_flower.numerics.optim.functions import ActiveOnly, Differentiable
-from fbo_flower.numerics.optim.maximise import maximise
+from fbo_flower.numerics.optim.functions import Differentiable
+from fbo_flower.numerics.optim.maximise import Maximum
 from fbo_flower.space.parameters import Categorical, Float
 from fbo_flower.space.space import SearchSpace
 
-NUM_STARTS = 4
 MAX_STEPS = 20  # of climbing
 NEAR, FAR = 0.02, 0.1  # standard deviations of variations, in the unit cube
 NUM_VARIATIONS = 64
@@ -49,19 +49,34 @@ def best_point(
     -------
     `(1, D)`, snapped to the space
     """
+    return alone(searching(function, space, seen, centres, num_candidates, min_distance, rng))
+
+
+def searching(
+    function: Differentiable,
+    space: SearchSpace,
+    seen: Array,
+    centres: Array,
+    num_candidates: int,
+    min_distance: float,
+    rng: np.random.Generator,
+) -> Steps[Array]:
+    """Return `best_point` as steps."""
     spread = cube_points(num_candidates, space.dimension, rng)
     candidates = space.snap(np.concatenate([spread, centres, variations(space, centres, rng)]))
     avoid = space.features(seen)
-    point, value = _climbed(function, space, candidates, avoid, min_distance)
+    point, value = yield from _climbed(function, space, candidates, avoid, min_distance)
     exchanged, best = point, value
     for _ in range(MAX_EXCHANGES):
         near = neighbours(space, exchanged)
-        values = _values(function, space, near, avoid, min_distance)
-        if len(near) == 0 or values.max() <= best:
+        if len(near) == 0:
+            break
+        values = yield from _values(function, space, near, avoid, min_distance)
+        if values.max() <= best:
             break
         exchanged, best = near[int(np.argmax(values))], float(values.max())
     if best > value:
-        point, _ = _climbed(function, space, exchanged[None, :], avoid, min_distance)
+        point, _ = yield from _climbed(function, space, exchanged[None, :], avoid, min_distance)
     return point[None, :]
 
 
@@ -107,29 +122,26 @@ def neighbours(space: SearchSpace, point: Array) -> Array:
 
 def _values(
     function: Differentiable, space: SearchSpace, points: Array, avoid: Array, min_distance: float
-) -> Array:
+) -> Steps[Array]:
     """Return the function at snapped points `(v, D)`, `-inf` at those that are too close to points seen."""
-    if len(points) == 0:
-        return np.empty(0)
     features = space.features(points)
     squares = ((features[:, None, :] - avoid[None, :, :]) ** 2).sum(axis=2)
     close = squares.min(axis=1, initial=np.inf) < min_distance**2
-    return np.asarray(np.where(close, -np.inf, function(features)), dtype=np.float64)
+    values: Array = yield Evaluate(function, features)
+    return np.where(close, -np.inf, values)
 
 
 def _climbed(
     function: Differentiable, space: SearchSpace, candidates: Array, avoid: Array, min_distance: float
-) -> tuple[Array, float]:
+) -> Steps[tuple[Array, float]]:
     """Return the best point `(D,)` reached from snapped candidates `(S, D)`, and its value."""
     axes, columns = space.continuous
-    features = space.features(candidates)
+    # Inactive parameters do not move: snapping would undo their moves and change the value.
     active = space.active(candidates)[:, axes]
-    if not active.all():
-        function = ActiveOnly(function, columns, features, active)
-    best = maximise(
-        function, features, columns,
-        num_starts=NUM_STARTS, avoid=avoid, min_distance=min_distance, max_iterations=MAX_STEPS,
-    )  # fmt: skip
+    movable = None if active.all() else active
+    best: Maximum = yield Maximise(
+        function, space.features(candidates), columns, avoid, min_distance, movable, MAX_STEPS
+    )
     point = candidates[best.start].copy()
     point[axes] = best.x[columns]
     value = best.value if best.avoided else -np.inf

@@ -18,13 +18,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fbo_flower.algorithms.ei.climb import best_point
+from fbo_flower.algorithms.ei.climb import searching
 from fbo_flower.algorithms.ei.options import EIOptions, State
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import AgentState, Array, Query, Task, floats
+from fbo_flower.algorithms.requests import Condition, Fit, Steps
 from fbo_flower.algorithms.session import Draws, Session
-from fbo_flower.numerics.acquisition.log_ei import LogExpectedImprovement
-from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction, Sum
+from fbo_flower.numerics.acquisition.guided import GuidedImprovement
+from fbo_flower.numerics.acquisition.tilt import Tilt
+from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.transforms import transform
 
@@ -45,7 +47,7 @@ class Guidance:
 
     centres: Array
     trend: LinearFunction | None = None
-    tilt: Differentiable | None = None
+    tilt: Tilt | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,7 @@ class LocalEI(EIOptions[State]):
             if self.is_random(task, agent_state):
                 query = uniform_point(agent_state, rng)
             else:
-                query, fitted = self.step(task, agent_state, rng)
+                query, fitted = yield from self.step(task, agent_state, rng)
             outcome = yield query
             agent_state = agent_state.learn(outcome)
             if fitted is not None:
@@ -71,9 +73,10 @@ class LocalEI(EIOptions[State]):
         """Return whether the next point is a random one: in the initial design, and before a success."""
         return agent_state.next_trial < self.num_initial or not agent_state.history.num_succeeded
 
-    def guidance(self, task: Task, agent_state: AgentState) -> Guidance:
-        """Return what the agent knows from others; here nothing."""
+    def guidance(self, task: Task, agent_state: AgentState, x: Array, y: Array) -> Steps[Guidance]:
+        """Return what the agent with these `observations` knows from others; here nothing."""
         return Guidance(np.empty((0, agent_state.space.dimension)))
+        yield  # never reached: it makes this function a generator
 
     def observations(self, agent_state: AgentState) -> tuple[Array, Array]:
         """Return features `(n, F)` and transformed values `(n,)` of the agent's history."""
@@ -82,10 +85,10 @@ class LocalEI(EIOptions[State]):
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
-    ) -> tuple[Query, Array | None]:
+    ) -> Steps[tuple[Query, Array | None]]:
         """Return the next point and the fitted hyperparameters `theta`, None if there is nothing to fit."""
-        guidance = self.guidance(task, agent_state)
         x, y = self.observations(agent_state)
+        guidance = yield from self.guidance(task, agent_state, x, y)
         if not len(y) and guidance.trend is not None and len(guidance.centres):
             # a late joiner's first point: far from all observations the trend only extrapolates
             values = guidance.trend(agent_state.space.features(guidance.centres))
@@ -98,18 +101,20 @@ class LocalEI(EIOptions[State]):
             trend, residuals = replace(trend, offset=trend.offset + level), residuals - level
         stored = agent_state.arrays.get("hyperparameters")
         start = None if stored is None else gp.Hyperparameters.from_array(KERNEL, floats(stored))
-        hyperparameters = gp.fit(x, residuals, KERNEL, rng, start=start, priors=PRIORS).hyperparameters
-        posterior = gp.posterior(x, residuals, hyperparameters)
-        means = posterior.predict(x)[0] + (y - residuals)
+        hyperparameters = yield Fit(x, residuals, KERNEL, start, PRIORS)
+        process = yield Condition(x, residuals, hyperparameters)
+        means = process.means + (y - residuals)
         incumbent = int(np.argmax(means)) if len(x) else 0
         best = float(means[incumbent]) if len(x) else 0.0
-        function: Differentiable = LogExpectedImprovement(posterior, best, trend)
-        if guidance.tilt is not None:
-            function = Sum(function, guidance.tilt)
-        seen = agent_state.history.points
+        function = GuidedImprovement(process, best, trend, guidance.tilt)
         own = agent_state.history.observed()[0][incumbent : incumbent + 1]
-        centres = np.concatenate([own, guidance.centres])
-        point = best_point(
-            function, agent_state.space, seen, centres, self.num_candidates, self.min_distance, rng
+        point = yield from searching(
+            function,
+            agent_state.space,
+            agent_state.history.points,
+            np.concatenate([own, guidance.centres]),
+            self.num_candidates,
+            self.min_distance,
+            rng,
         )
         return Query(point), hyperparameters.to_array()

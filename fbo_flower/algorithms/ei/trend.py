@@ -10,8 +10,11 @@ import numpy as np
 from fbo_flower.algorithms.ei import noisy_sums
 from fbo_flower.algorithms.ei.fed_options import FedEIOptions, FedEIState
 from fbo_flower.algorithms.ei.local import Guidance, LocalEI
+from fbo_flower.algorithms.ei.memo import kept_with
+from fbo_flower.algorithms.ei.solve_trend import SolveTrend
 from fbo_flower.algorithms.ei.task_check import check_task
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Task, floats
+from fbo_flower.algorithms.requests import Rng, Steps, alone
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import NumericalError, WireError
 from fbo_flower.numerics.acquisition.tilt import Tilt
@@ -27,7 +30,6 @@ from fbo_flower.numerics.surrogates.trend import (
     filtered_weights,
     first_weight,
     own_weight,
-    ridge_weights,
     statistics,
 )
 from fbo_flower.space.parameters import Categorical
@@ -53,14 +55,13 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
             return len(agent_state.history) > 0 and not agent_state.history.num_succeeded
         return super().is_random(task, agent_state)
 
-    def guidance(self, task: Task, agent_state: AgentState) -> Guidance:
+    def guidance(self, task: Task, agent_state: AgentState, x: Array, y: Array) -> Steps[Guidance]:
         """Return the others' trend and a tilt toward their best points, with the weights they have earned."""
         space = agent_state.space
         centres = others_centres(task, space)
         if "moment" not in task.arrays:
             return Guidance(centres)
-        trend = self.others_trend(task, agent_state)
-        x, y = self.observations(agent_state)
+        trend = yield from self.others_trend(task, agent_state)
         if self.noise_multiplier:
             federation = noisy_sums.federation_weight_of(task, self.noise_multiplier, self.secure_sums)
         else:
@@ -75,41 +76,64 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
         tilt = replace(tilt_to(centres, space), weight=self.tilt * shown / max(len(y) - 2, 1))
         return Guidance(centres, weighted, tilt)
 
-    def others_trend(self, task: Task, agent_state: AgentState) -> LinearFunction:
+    def others_trend(self, task: Task, agent_state: AgentState) -> Steps[LinearFunction]:
         """Return the trend of the other agents: the sums without this agent's own part."""
-        features = _features(task)
-        moment, counted = floats(task.arrays["moment"]), int(task.values["counted"])
-        x, y = self.observations(before(agent_state, counted))
-        own_gram, own_moment = statistics(features(x), y)
-        if self.noise_multiplier:
-            num_agents, num_observations = noisy_sums.sizes(task)
-            stddev = noisy_sums.own_stddev(self.noise_multiplier, self.secure_sums)
-            mean = moment - own_moment / max(len(y), 1)
-            phi = features(agent_state.space.features(uniform_points(agent_state.space)))
-            variance = stddev**2 * num_agents
-            weights = filtered_weights(mean, phi, num_agents, num_observations, variance, self.ridge)
-            return LinearFunction(features, weights)
+        features, moment = _features(task), floats(task.arrays["moment"])
+        then = before(agent_state, int(task.values["counted"]))
+        points, values = then.history.observed()
+        kept = kept_with(floats(task.arrays["moment" if self.noise_multiplier else "gram"]))
+        own = moment.tobytes(), features.frequencies.tobytes(), points.tobytes(), values.tobytes()
+        key = self, agent_state.space.digest, own
+        if key not in kept:
+            x, y = self.observations(then)
+            kept[key] = (
+                self._noisy_weights(task, agent_state.space, features, x, y)
+                if self.noise_multiplier
+                else (yield from self._weights(task, features, x, y))
+            )
+        return LinearFunction(features, kept[key])
+
+    def _weights(self, task: Task, features: RandomFeatures, x: Array, y: Array) -> Steps[Array]:
+        """Return the weights of the trend from sums of `statistics`, without the part of `x` and `y`."""
+        gram, moment = floats(task.arrays["gram"]), floats(task.arrays["moment"])
         try:
-            weights = ridge_weights(floats(task.arrays["gram"]) - own_gram, moment - own_moment, self.ridge)
+            weights: Array = yield SolveTrend(gram, moment, features, x, y, self.ridge)
         except NumericalError as error:
             raise WireError(
                 "gram: expected a sum of products of features that holds this agent's part, got a matrix "
                 f"with a negative eigenvalue ({error})",
                 "content",
             ) from error
-        return LinearFunction(features, weights)
+        return weights
 
-    def noisy_part(self, task: Task, agent_state: AgentState) -> Payload:
+    def _noisy_weights(
+        self, task: Task, space: SearchSpace, features: RandomFeatures, x: Array, y: Array
+    ) -> Array:
+        """Return the weights of the trend from noisy sums, see `noisy_sums`."""
+        num_agents, num_observations = noisy_sums.sizes(task)
+        stddev = noisy_sums.own_stddev(self.noise_multiplier, self.secure_sums)
+        mean = floats(task.arrays["moment"]) - features(x).T @ y / max(len(y), 1)
+        phi = features(space.features(uniform_points(space)))
+        variance = stddev**2 * num_agents
+        return filtered_weights(mean, phi, num_agents, num_observations, variance, self.ridge)
+
+    def noisy_part(self, task: Task, agent_state: AgentState) -> Steps[Payload]:
         """Return what the agent adds to noisy sums, before `protect` adds the noise."""
         x, y = self.observations(agent_state)  # none: zeros are sent, so that the report does not tell
         moment = _features(task)(x).T @ y
-        held = self.others_trend(task, agent_state)(x) if "moment" in task.arrays else np.zeros(len(y))
+        held = np.zeros(len(y))
+        if "moment" in task.arrays:
+            held = (yield from self.others_trend(task, agent_state))(x)
         part = noisy_sums.contribution(moment, agreement(held, y), len(y))
         return Payload({"moment": part[:-2], "agreement": part[-2:]})
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+        return alone(self.summarising(task, agent_state, lambda: rng))
+
+    def summarising(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
+        """Return `summarise` as steps."""
         if task.values.get("share") and self.noise_multiplier:
-            return self.noisy_part(task, agent_state)
+            return (yield from self.noisy_part(task, agent_state))
         if not task.values.get("share") or not agent_state.history.num_succeeded:
             return Payload()
         x, y = self.observations(agent_state)
@@ -118,7 +142,8 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
         arrays["energy"] = np.zeros(1)
         arrays["agreement"] = arrays["closeness"] = np.zeros(2)
         if "moment" in task.arrays:
-            arrays["agreement"] = agreement(self.others_trend(task, agent_state)(x), y)
+            trend = yield from self.others_trend(task, agent_state)
+            arrays["agreement"] = agreement(trend(x), y)
         else:
             arrays["energy"] = np.array([float((arrays["moment"] ** 2).sum())])
         centres = others_centres(task, agent_state.space)
@@ -149,6 +174,8 @@ def before(agent_state: AgentState, trial: int) -> AgentState:
     """Return the agent's state with the observations before a trial only; -1: with none."""
     history = agent_state.history
     earlier = history.trials < trial if trial >= 0 else np.zeros(len(history.trials), dtype=np.bool_)
+    if earlier.all():
+        return agent_state
     then = replace(
         history,
         points=history.points[earlier],
@@ -176,8 +203,14 @@ def tilt_to(centres: Array, space: SearchSpace) -> Tilt:
 
 def others_centres(task: Task, space: SearchSpace) -> Array:
     """Return others' best points and means of them, `(k, D)`; `k` may be 0."""
-    incumbents = floats(task.arrays.get("points", np.empty((0, space.dimension))))
-    return with_means(space, space.snap(incumbents))
+    if "points" not in task.arrays:
+        return np.empty((0, space.dimension))
+    incumbents = floats(task.arrays["points"])
+    kept = kept_with(incumbents)
+    if space.digest not in kept:
+        kept[space.digest] = with_means(space, space.snap(incumbents))
+    centres: Array = kept[space.digest]
+    return centres
 
 
 def with_means(space: SearchSpace, points: Array) -> Array:

@@ -39,6 +39,7 @@ from fbo_flower.algorithms.records import (
     Task,
     floats,
 )
+from fbo_flower.algorithms.requests import Steps
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.space.space import SearchSpace
@@ -139,19 +140,19 @@ class Consensus(LocalEI[ConsensusState]):
             if "design" in task.arrays and trial == task.trial:
                 query = Query(floats(task.arrays["design"])[None, :])
             else:
-                agent_state = self._propose(task, agent_state, draws)
+                agent_state = yield from self._propose(task, agent_state, draws)
                 own = proposal(agent_state)
                 query = uniform_point(agent_state, draws("propose", trial)) if own is None else Query(own)
             outcome = yield query
             agent_state = agent_state.learn(outcome)
-        return self._propose(task, agent_state, draws)
+        return (yield from self._propose(task, agent_state, draws))
 
-    def _propose(self, task: Task, agent_state: AgentState, draws: Draws) -> AgentState:
+    def _propose(self, task: Task, agent_state: AgentState, draws: Draws) -> Steps[AgentState]:
         """Return the state with a design for the next trial, unless that trial is a random one."""
         if proposal(agent_state) is not None or self.is_random(task, agent_state):
             return agent_state
         trial = agent_state.next_trial
-        query, fitted = self.step(task, agent_state, draws("propose", trial))
+        query, fitted = yield from self.step(task, agent_state, draws("propose", trial))
         assert fitted is not None
         number = np.array([trial], dtype=np.int64)
         return agent_state.write(design=query.points[0], design_trial=number, hyperparameters=fitted)

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.ei.climb import best_point
+from fbo_flower.algorithms.ei.climb import searching
 from fbo_flower.algorithms.ei.local import KERNEL, PRIORS, LocalEI
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.progress import Progress, once_per_trial
@@ -39,16 +39,18 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
+from fbo_flower.algorithms.requests import Condition, Fit, Steps
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import WireError
-from fbo_flower.numerics.acquisition.log_ei import LogExpectedImprovement
+from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.acquisition.mixture import LogMixtureImprovement
 from fbo_flower.numerics.aggregation.rank_sharing import dissimilarities, ranks_of, shared_hyperparameters
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates.condition_many import Conditioned
 from fbo_flower.space.space import SearchSpace
 
 BOUND = 20.0  # of the logarithm of a hyperparameter in a message
@@ -139,43 +141,46 @@ class FMTBO(LocalEI[FMTBOState]):
         agent_state = yield from super().session(task, agent_state, draws)
         if agent_state.next_trial == begun or not agent_state.history.num_succeeded:
             return agent_state
-        fitted = self._fit(agent_state, draws("fit", agent_state.next_trial))
+        fitted = yield self._fit(agent_state)
         return agent_state.write(hyperparameters=fitted.to_array())
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator
-    ) -> tuple[Query, Array | None]:
+    ) -> Steps[tuple[Query, Array | None]]:
         """Return the maximiser of the mixture's expected improvement; `session` keeps the fit."""
         space = agent_state.space
         x, y = self.observations(agent_state)
         stored = agent_state.arrays.get("hyperparameters")
         local = (
-            self._fit(agent_state, rng)
+            (yield self._fit(agent_state))
             if stored is None
             else gp.Hyperparameters.from_array(KERNEL, floats(stored))
         )
-        posteriors, weights = [gp.posterior(x, y, local)], [1.0]
         if "theta" in task.arrays and self.global_weight:
             low, high = gp.bounds(space.num_features).T
             theta = np.clip(floats(task.arrays["theta"]), low, high)
-            posteriors.append(gp.posterior(x, y, gp.Hyperparameters.from_array(KERNEL, theta)))
+            shared = gp.Hyperparameters.from_array(KERNEL, theta)
+            posteriors = [gp.posterior(x, y, local), gp.posterior(x, y, shared)]
             weights = [1.0 - self.global_weight, self.global_weight]
-        means = LogMixtureImprovement(posteriors, weights, 0.0).predict(x)[0]
-        incumbent = int(np.argmax(means))
-        best = float(means[incumbent])
-        function: Differentiable = LogExpectedImprovement(posteriors[0], best)
-        if len(posteriors) > 1:
-            function = LogMixtureImprovement(posteriors, weights, best)
+            means = LogMixtureImprovement(posteriors, weights, 0.0).predict(x)[0]
+            incumbent = int(np.argmax(means))
+            function: Differentiable = LogMixtureImprovement(posteriors, weights, float(means[incumbent]))
+        else:
+            process: Conditioned = yield Condition(x, y, local)
+            incumbent = int(np.argmax(process.means))
+            function = GuidedImprovement(process, float(process.means[incumbent]))
         centre = agent_state.history.observed()[0][incumbent : incumbent + 1]
         seen = agent_state.history.points
-        point = best_point(function, space, seen, centre, self.num_candidates, self.min_distance, rng)
+        point = yield from searching(
+            function, space, seen, centre, self.num_candidates, self.min_distance, rng
+        )
         return Query(point), None
 
-    def _fit(self, agent_state: AgentState, rng: np.random.Generator) -> gp.Hyperparameters:
+    def _fit(self, agent_state: AgentState) -> Fit:
         x, y = self.observations(agent_state)
         stored = agent_state.arrays.get("hyperparameters")
         start = None if stored is None else gp.Hyperparameters.from_array(KERNEL, floats(stored))
-        return gp.fit(x, y, KERNEL, rng, start=start, priors=PRIORS).hyperparameters
+        return Fit(x, y, KERNEL, start, PRIORS)
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         if "hyperparameters" not in agent_state.arrays or "seed" not in task.values or not task.num_trials:

@@ -25,6 +25,7 @@ from fbo_flower.numerics.optim.sobol import BITS, sobol
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 FAR = -40.0  # below it the fifth term of the series is below 1e-12 of the first
+HIGH = 36.0  # above it h(z) = z to the last bit, and Mills' ratio overflows soon
 
 
 @functools.cache
@@ -64,8 +65,29 @@ def log_excess_and_slopes(z: Array) -> tuple[Array, Array, Array]:
     return log_h, np.asarray(density, dtype=np.float64), np.exp(log_cdf(z) - log_h)
 
 
+def excess_ratios(z: Array) -> tuple[Array, Array, Array]:
+    """Return `log_excess_and_slopes` with a third of the calls, to a relative error of 1e-12.
+
+    One ratio `r = Phi / phi` serves all three: `h / phi = 1 + z r`, also for `z > 0`.
+    """
+    near = np.minimum(np.maximum(z, FAR), HIGH)
+    ratio = mills(near)
+    lift = 1.0 + near * ratio  # h / phi
+    log_h = np.log(lift) - 0.5 * near * near - LOG_SQRT_2PI
+    density, probability = 1.0 / lift, ratio / lift
+    beyond = near != z
+    if beyond.any():
+        low, high = z < FAR, z > HIGH
+        inverse = 1.0 / np.square(z[low])
+        series = inverse * (1 - inverse * (3 - inverse * (15 - inverse * (105 - inverse * 945))))
+        log_h[low] = np.log(series) - 0.5 * np.square(z[low]) - LOG_SQRT_2PI
+        density[low], probability[low] = 1.0 / series, (series - 1.0) / (z[low] * series)
+        log_h[high], density[high], probability[high] = np.log(z[high]), 0.0, 1.0 / z[high]
+    return log_h, density, probability
+
+
 def mills(z: Array) -> Array:
-    """Return `Phi(z) / phi(z)` for `z <= 0`, Mills' ratio of `-z`: 0 at `-inf`."""
+    """Return `Phi(z) / phi(z)` for `z <= 36`, Mills' ratio of `-z`: 0 at `-inf`."""
     return np.asarray(math.sqrt(math.pi / 2) * _special().erfcx(z * -math.sqrt(0.5)), dtype=np.float64)
 
 

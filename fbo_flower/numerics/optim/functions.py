@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
@@ -45,39 +44,6 @@ class LinearFunction:
         """Return values `(n,)` and gradients `(n, F)`."""
         value, gradient = self.features.value_and_gradient(z, self.weights)
         return value + self.offset, gradient
-
-
-@dataclass(frozen=True)
-class ActiveOnly:
-    """A function whose gradient is 0 in the columns of inactive parameters.
-
-    Otherwise the maximisation would move along inactive parameters, and snapping the result to the search
-    space would undo these moves and change its value.
-
-    Parameters
-    ----------
-    function : the wrapped function
-    columns : `(c,)`, feature columns of the continuous parameters
-    candidates : `(S, F)`, starting points of the maximisation, which changes only `columns`
-    active : `(S, c)`, whether each of the columns is active at each candidate
-    """
-
-    function: Differentiable
-    columns: npt.NDArray[np.int64]
-    candidates: Array
-    active: npt.NDArray[np.bool_]
-
-    def __call__(self, z: Array, /) -> Array:
-        return self.function(z)
-
-    def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(n,)` and gradients `(n, F)`."""
-        value, gradient = self.function.value_and_gradient(z)
-        fixed = np.delete(np.arange(z.shape[1]), self.columns)  # they determine what is active
-        same = (z[:, None, fixed] == self.candidates[None, :, fixed]).all(axis=2)  # (n, S)
-        gradient = gradient.copy()
-        gradient[:, self.columns] *= self.active[same.argmax(axis=1)]
-        return value, gradient
 
 
 @dataclass(frozen=True)

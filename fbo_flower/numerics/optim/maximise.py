@@ -60,6 +60,7 @@ def maximise(
     avoid: Array | None = None,
     min_distance: float = 0.0,
     max_iterations: int = 30,
+    movable: npt.NDArray[np.bool_] | None = None,
 ) -> Maximum:
     """Return the best point among the candidates and the polished starts.
 
@@ -74,6 +75,8 @@ def maximise(
     min_distance : least Euclidean distance, over all columns, from every row of `avoid`; ignored if no
         candidate satisfies it
     max_iterations : number of polishing steps, each of which evaluates a batch of `num_starts` points
+    movable : `(S, c)`, whether a column may move from this candidate, e.g. not that of an inactive
+        parameter; None: all may
 
     Raises
     ------
@@ -88,6 +91,7 @@ def maximise(
     return maximise_many(
         [function], candidates[None], columns,
         num_starts=num_starts, avoid=avoids, min_distance=min_distance, max_iterations=max_iterations,
+        movable=None if movable is None else movable[None],
     )[0]  # fmt: skip
 
 
@@ -100,6 +104,7 @@ def maximise_many(
     avoid: Array | None = None,
     min_distance: float = 0.0,
     max_iterations: int = 30,
+    movable: npt.NDArray[np.bool_] | None = None,
 ) -> list[Maximum]:
     """Return `maximise` of each function, computed side by side.
 
@@ -108,6 +113,7 @@ def maximise_many(
     functions : `B` functions of one `stacks.shape_of`
     candidates : `(B, S, F)`
     avoid : `(B, k, F)`
+    movable : `(B, S, c)`
     columns, num_starts, min_distance, max_iterations : see `maximise`
 
     Raises
@@ -127,7 +133,10 @@ def maximise_many(
     points = np.take_along_axis(candidates, starts[:, :, None], axis=1)
     values = np.take_along_axis(scores, starts, axis=1) if stack.exact_scores else stack.values(points)
     if len(columns):
-        polished = _polish(stack, points, columns, max_iterations)
+        moves = np.ones((*starts.shape, len(columns)), dtype=np.bool_)
+        if movable is not None:
+            moves = np.take_along_axis(movable, starts[:, :, None], axis=1)
+        polished = _polish(stack, points, columns, moves, max_iterations)
         keeps = keeps_distance(polished, avoid, min_distance) | ~avoided[:, None]
         starts = np.concatenate([starts, starts], axis=1)
         points = np.concatenate([points, polished], axis=1)
@@ -139,7 +148,13 @@ def maximise_many(
     ]
 
 
-def _polish(stack: Stack, points: Array, columns: npt.NDArray[np.intp], max_iterations: int) -> Array:
+def _polish(
+    stack: Stack,
+    points: Array,
+    columns: npt.NDArray[np.intp],
+    moves: npt.NDArray[np.bool_],
+    max_iterations: int,
+) -> Array:
     """Return local maxima `(B, s, F)` found from each row of `points (B, s, F)`, in `[0, 1]` in `columns`.
 
     Projected BFGS [Bertsekas 1982, Projected Newton methods] with Armijo's rule, for each row by itself; the
@@ -154,26 +169,27 @@ def _polish(stack: Stack, points: Array, columns: npt.NDArray[np.intp], max_iter
     h = np.tile(identity, (len(x), 1, 1))  # inverse of minus the Hessian, (B s, c, c)
     fresh, active = np.ones((2, len(x)), dtype=np.bool_)  # fresh: h has not been scaled yet
     step = np.ones(len(x))
+    moves = moves.reshape(-1, num_columns)
     for _ in range(max_iterations):
-        free = ~(((x <= 0.0) & (g < 0.0)) | ((x >= 1.0) & (g > 0.0)))
+        free = moves & ~(((x <= 0.0) & (g < 0.0)) | ((x >= 1.0) & (g > 0.0)))
         free_g = np.where(free, g, 0.0)
         active &= np.abs(free_g).max(axis=1) > GRADIENT_TOLERANCE
         working = active.reshape(-1, shape[1]).any(axis=1)
         if not working.any():
             break
-        if working.mean() < WORTH_A_COPY:
+        if np.count_nonzero(working) < WORTH_A_COPY * len(which):
             _write_columns(found, which, x, columns)
             rows: IntArray = np.flatnonzero(working)
             each = (rows[:, None] * shape[1] + np.arange(shape[1])).ravel()
             which, stack, z = which[rows], stack.take(rows), z[rows]
-            x, g, h, fresh, step, active, values, free, free_g = (
-                a[each] for a in (x, g, h, fresh, step, active, values, free, free_g)
+            x, g, h, fresh, step, active, values, free, free_g, moves = (
+                a[each] for a in (x, g, h, fresh, step, active, values, free, free_g, moves)
             )
         direction = np.where(free, (h @ free_g[:, :, None])[:, :, 0], 0.0)
         length = np.sqrt((direction * direction).sum(axis=1))
         longest = np.where(fresh, FIRST_STEP, LONGEST_STEP)
         scale = np.where(fresh, longest, np.minimum(longest, length)) / np.maximum(length, TINY)
-        trial = np.clip(x + (step * scale * active)[:, None] * direction, 0.0, 1.0)
+        trial = np.minimum(np.maximum(x + (step * scale * active)[:, None] * direction, 0.0), 1.0)
         z[:, :, columns] = trial.reshape(len(z), -1, num_columns)
         trial_values, trial_gradients = (a.reshape(-1, *a.shape[2:]) for a in stack.value_and_gradient(z))
         moved = trial - x
@@ -182,7 +198,7 @@ def _polish(stack: Stack, points: Array, columns: npt.NDArray[np.intp], max_iter
         accepted = active & (gain >= ARMIJO * np.maximum(predicted, 0.0))
         # Shorten a failed step to the maximum of the parabola through both values and the slope, but to
         # between .1 and .5 of its length.
-        shorter = np.clip(0.5 * predicted / np.maximum(predicted - gain, TINY), 0.1, 0.5)
+        shorter = np.minimum(np.maximum(0.5 * predicted / np.maximum(predicted - gain, TINY), 0.1), 0.5)
         step = np.where(accepted, 1.0, step * shorter)
         # a step that gains less, or promises to, is within rounding
         little = np.where(accepted, gain, predicted) <= stack.value_tolerance

@@ -13,9 +13,10 @@ Notation: `B` functions, `m` points of each, `M` cosines, `F` columns, `n` obser
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +50,20 @@ class Stack(Protocol):
 
     def take(self, rows: IntArray, /) -> Stack:
         """Return the functions in `rows`."""
+
+
+class Stackable(ABC):
+    """A function that can be stacked with others of its class and `shape`."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[object, ...]:
+        """What two functions of this class must have in common to be stacked."""
+
+    @staticmethod
+    @abstractmethod
+    def stacked(functions: Sequence[Any]) -> Stack:
+        """Return functions of this class and of one shape as a stack."""
 
 
 @dataclass(frozen=True)
@@ -264,6 +279,9 @@ def with_one(z: Array) -> Single:
 
 def stack_of(functions: Sequence[Differentiable]) -> Stack:
     """Return functions of one `shape_of` as a stack."""
+    first = functions[0]
+    if isinstance(first, Stackable):
+        return first.stacked(functions)
     if all(type(f) is gp.SamplePath for f in functions):
         return PathStack.of([f for f in functions if isinstance(f, gp.SamplePath)])
     if all(type(f) is LinearFunction for f in functions):
@@ -277,4 +295,6 @@ def shape_of(function: Differentiable) -> tuple[object, ...]:
         return "path", function.hyperparameters.kernel, function.features.frequencies.shape, function.x.shape
     if type(function) is LinearFunction:
         return "linear", function.features.frequencies.shape
+    if isinstance(function, Stackable):
+        return type(function).__name__, *function.shape
     return (type(function).__name__,)

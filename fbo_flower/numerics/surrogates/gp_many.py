@@ -58,6 +58,7 @@ def fit(
     y: Array,
     kernel: str,
     start: Array | None = None,
+    priors: gp.Priors = gp.DEFAULT_PRIORS,
 ) -> Modes:
     """Return the mode of the hyperparameters' posterior of every process.
 
@@ -67,13 +68,17 @@ def fit(
     y : `(B, n)`, standardised observations
     kernel : one of `kernels.KERNELS`
     start : `(B, F + 2)`, e.g. the last modes; None: the mode of the prior
+    priors : of the hyperparameters
     """
     kernels.check_kernel(kernel)
     if x.ndim != 3 or y.shape != x.shape[:2]:
         raise ConfigError(f"data: expected x (B, n, F) and y (B, n), got {x.shape} and {y.shape}")
+    mean, precision = gp.prior(x.shape[2], priors)
+    if x.shape[1] == 0:  # nothing but the prior
+        nothing = np.zeros(len(x))
+        return Modes(np.tile(mean, (len(x), 1)), nothing, nothing.astype(np.int64))
     rows, columns, _ = _below_diagonal(x.shape[1])
     differences = np.square(x[:, rows] - x[:, columns]).transpose(0, 2, 1).copy()  # (B, F, P)
-    mean, precision = gp.prior(x.shape[2])
 
     def evaluate(which: IntArray, theta: Array) -> tuple[Array, Array]:
         values, gradients = log_marginal_likelihoods(differences[which], y[which], kernel, theta)
@@ -191,7 +196,7 @@ def _climb(
         direction = np.where(free, (h @ np.where(free, g, 0.0)[:, :, None])[:, :, 0], 0.0)
         length = np.sqrt(np.square(direction).sum(axis=1))
         scale = step * np.minimum(1.0, LONGEST_STEP / np.maximum(length, TINY))
-        trial = np.clip(x + scale[:, None] * direction, least, most)
+        trial = np.minimum(np.maximum(x + scale[:, None] * direction, least), most)
         trial_values, trial_g = evaluate(which, trial)
         evaluations[which] += 1
         moved = trial - x
@@ -199,7 +204,7 @@ def _climb(
         accepted = gain >= ARMIJO * np.maximum(predicted, 0.0)
         # shorten a failed step to the maximum of the parabola through both values and the slope, but to
         # between .1 and .5 of its length
-        shorter = np.clip(0.5 * predicted / np.maximum(predicted - gain, TINY), 0.1, 0.5)
+        shorter = np.minimum(np.maximum(0.5 * predicted / np.maximum(predicted - gain, TINY), 0.1), 0.5)
         step = np.where(accepted, 1.0, step * shorter)
         bend = np.where(accepted[:, None], g - trial_g, 0.0)
         curvature = (moved * bend).sum(axis=1)

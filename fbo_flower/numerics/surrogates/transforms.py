@@ -46,12 +46,13 @@ def winsorise(y: Array) -> Array:
     this median to the largest value: half of the values, and all that a search for the largest one cares
     about. With fewer than three distinct values nothing is raised.
     """
-    distinct = np.unique(y)
+    ordered = np.sort(y)
+    distinct = ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(y) else y
     if len(distinct) < 3:
         return y
     exponent = np.frexp(np.max(np.abs(distinct)))[1]  # a power of two: exact, and no sum overflows
     scaled = np.ldexp(distinct, -exponent)
-    median = np.median(scaled)
+    median = 0.5 * (scaled[(len(scaled) - 1) // 2] + scaled[len(scaled) // 2])
     with np.errstate(over="ignore"):  # a fence of -inf raises nothing
         fence = np.ldexp(median - FENCE * (scaled[-1] - median), exponent)
     return np.asarray(np.maximum(y, fence), dtype=np.float64)

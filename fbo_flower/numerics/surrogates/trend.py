@@ -61,7 +61,7 @@ def statistics(phi: Array, y: Array) -> tuple[Array, Array]:
     """
     if phi.ndim != 2 or y.shape != (len(phi),):
         raise ConfigError(f"statistics: expected phi (n, M) and y (n,), got {phi.shape} and {y.shape}")
-    return (phi.T @ phi)[_triangle(phi.shape[1])], phi.T @ y
+    return (phi.T @ phi).ravel()[_upper(phi.shape[1])], phi.T @ y
 
 
 def unpack(gram: Array, num_features: int) -> Array:
@@ -205,6 +205,13 @@ def own_weight(sums: Array, federation: float) -> float:
 def _slope(sums: Array, prior: float, strength: float) -> float:
     value = (strength * prior + float(sums[0])) / (strength + float(sums[1]))
     return min(max(value, 0.0), LARGEST_WEIGHT)
+
+
+@functools.lru_cache(maxsize=8)
+def _upper(num_features: int) -> IntArray:
+    """Return the places of the upper triangle in a flat `(M, M)` matrix."""
+    rows, columns = _triangle(num_features)
+    return np.asarray(rows * num_features + columns, dtype=np.int64)
 
 
 @functools.lru_cache(maxsize=8)

@@ -10,6 +10,7 @@ from scipy.stats import ttest_rel
 from fbo_flower.algorithms import ExpectedImprovement, FedEI
 from fbo_flower.algorithms.ei.trend import federation_weight_of, tilt_weight_of, with_means
 from fbo_flower.algorithms.records import AgentState, History, Phase
+from fbo_flower.algorithms.requests import alone
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates.rff import draw_features
 from fbo_flower.numerics.surrogates.trend import ridge_weights, statistics
@@ -129,7 +130,7 @@ def test_an_agent_subtracts_its_own_part_and_sees_the_trend_of_the_others():
     run = Run.begin(FedEI(secure_sums=0, **SMALL), num_agents=3, space=MIXED).steps(4)
     algorithm, state = run.algorithm, run.state
     _, tasks = algorithm.ask(state, Phase.TRAIN, 9, ["0", "1", "2"], np.random.default_rng(0))
-    trend = algorithm.others_trend(tasks["1"], run.agents["1"].agent_state)
+    trend = alone(algorithm.others_trend(tasks["1"], run.agents["1"].agent_state))
     parts = []
     for name in ("0", "2"):
         x, y = algorithm.observations(run.agents[name].agent_state)
@@ -143,11 +144,11 @@ def test_sums_that_are_older_than_the_history_are_subtracted_as_they_were():
     algorithm, agent = run.algorithm, run.agents["1"]
     old = run.exchanges[-1].task
     assert agent.agent_state.next_trial > int(old.values["counted"]) > 0
-    again = algorithm.others_trend(old, agent.agent_state)
+    again = alone(algorithm.others_trend(old, agent.agent_state))
     rows = agent.agent_state.history.trials < old.trial
     h = agent.agent_state.history
     before = AgentState(SQUARE, History(h.points[rows], h.values[rows], h.trials[rows]))
-    np.testing.assert_array_equal(again.weights, algorithm.others_trend(old, before).weights)
+    np.testing.assert_array_equal(again.weights, alone(algorithm.others_trend(old, before)).weights)
 
 
 def test_secure_sums_give_the_same_study_as_sums_in_the_clear():

@@ -6,7 +6,15 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.acquisition.normal import centred_draws, excess, log_cdf, log_excess, mills
+from fbo_flower.numerics.acquisition.normal import (
+    centred_draws,
+    excess,
+    excess_ratios,
+    log_cdf,
+    log_excess,
+    log_excess_and_slopes,
+    mills,
+)
 
 
 def log_excess_by_integration(z):
@@ -66,3 +74,11 @@ def test_draws_are_finite_above_the_dimensions_of_the_sequence(seed):
 def test_draws_that_cannot_be_centred_are_refused(num_draws, dimension):
     with pytest.raises(ConfigError, match="draws"):
         centred_draws(num_draws, dimension, np.random.default_rng(0))
+
+
+def test_ratios_with_few_calls_are_those_with_many() -> None:
+    z = np.concatenate([np.linspace(-60.0, 60.0, 997), [-40.0, 0.0, 36.0, 1e6]])
+    for few, many in zip(excess_ratios(z), log_excess_and_slopes(z), strict=True):
+        np.testing.assert_allclose(few, many, rtol=2e-12, atol=1e-12)
+    # far to the left phi / h = z^2 + 3 - 6 / z^2 + ..., where a difference of logarithms loses digits
+    assert excess_ratios(np.array([-1e3]))[1][0] == pytest.approx(1e6 + 3 - 6e-6, rel=1e-14)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from fbo_flower.numerics.optim.functions import ActiveOnly, LinearFunction, Sum
+from fbo_flower.numerics.optim.functions import LinearFunction, Sum
 from fbo_flower.numerics.surrogates.rff import draw_features
 
 
@@ -39,18 +39,3 @@ def test_sum_adds():
     one, two = linear(2), linear(3)
     z = np.random.default_rng(0).random((4, 3))
     np.testing.assert_array_equal(Sum(one, two)(z), one(z) + two(z))
-
-
-def test_flat_columns_stay_flat_where_they_are_inactive_only():
-    function = linear(0)
-    candidates = np.array([[0.0, 0.5, 0.2], [1.0, 0.7, 0.5]])  # column 0 is discrete
-    active = np.array([[False, True], [True, False]])
-    masked = ActiveOnly(function, np.array([1, 2]), candidates, active)
-    z = np.array([[1.0, 0.1, 0.5], [0.0, 0.5, 0.9], [1.0, 0.3, 0.5]])
-    value, gradient = masked.value_and_gradient(z)
-    plain_value, plain = function.value_and_gradient(z)
-    np.testing.assert_array_equal(value, plain_value)
-    np.testing.assert_array_equal(masked(z), function(z))
-    expected = plain * [[1, 1, 0], [1, 0, 1], [1, 1, 0]]
-    np.testing.assert_array_equal(gradient, expected)
-    assert (plain != 0).all(), "there was something to hide"

@@ -181,3 +181,15 @@ def test_a_function_that_is_not_finite_is_an_error():
 def test_no_candidates_are_refused():
     with pytest.raises(ConfigError, match="candidates"):
         maximise(TWO_AND_A_HALF_TOPS, np.zeros((0, 2)), COLUMNS)
+
+
+def test_columns_that_may_not_move_keep_the_value_of_their_candidate() -> None:
+    candidates = np.array([[0.3, 0.3], [0.7, 0.6], [0.35, 0.7]])
+    for movable in ([False, True], [True, False], [False, False]):
+        moves = np.tile(movable, (3, 1))
+        best = maximise(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, movable=moves)
+        still = ~np.array(movable)
+        np.testing.assert_array_equal(best.x[still], candidates[best.start][still])
+        assert best.value >= TWO_AND_A_HALF_TOPS(candidates).max()
+    free = maximise(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, movable=np.ones((3, 2), dtype=np.bool_))
+    np.testing.assert_array_equal(free.x, maximise(TWO_AND_A_HALF_TOPS, candidates, COLUMNS).x)

@@ -93,3 +93,17 @@ def test_one_matrix_that_is_singular_gets_its_jitter_and_the_others_none():
 def test_shapes_that_do_not_fit_are_refused(x, y):
     with pytest.raises(ConfigError, match=r"expected x \(B, n, F\)"):
         gp_many.fit(np.zeros(x), np.zeros(y), "rbf")
+
+
+def test_priors_move_the_modes_as_in_the_fit_of_one() -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.random((3, 8, 2)), rng.standard_normal((3, 8))
+    priors = gp.Priors(lengthscale_stddev=0.3, noise_centre=1e-4)
+    modes = gp_many.fit(x, y, "matern52", priors=priors)
+    plain = [gp.fit(x[b], y[b], "matern52", rng, priors=priors).value for b in range(3)]
+    np.testing.assert_allclose(modes.values, plain, atol=1e-3)
+
+
+def test_without_observations_the_mode_is_that_of_the_prior() -> None:
+    modes = gp_many.fit(np.empty((2, 0, 3)), np.empty((2, 0)), "rbf", np.ones((2, 5)))
+    np.testing.assert_array_equal(modes.theta, np.tile(gp.prior(3)[0], (2, 1)))

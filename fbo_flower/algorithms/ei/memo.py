@@ -1,0 +1,26 @@
+"""Results that an agent needs twice for one task, in its session and in its report.
+
+A session and `summarise` are separate functions of the task and the agent's state. What both compute from
+the same arrays is kept here while an array of the task, the anchor, exists. A result is found again only for
+the same anchor and an equal key, so keeping it changes no result.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable
+from typing import Any
+
+from fbo_flower.algorithms.records import Array
+
+_KEPT: dict[int, tuple[weakref.ref[Array], dict[Hashable, Any]]] = {}
+
+
+def kept_with(anchor: Array) -> dict[Hashable, Any]:
+    """Return the results that are kept as long as this array object exists."""
+    name = id(anchor)
+    found = _KEPT.get(name)
+    if found is None or found[0]() is not anchor:
+        found = weakref.ref(anchor, lambda _: _KEPT.pop(name, None)), {}
+        _KEPT[name] = found
+    return found[1]
