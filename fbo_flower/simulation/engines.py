@@ -22,6 +22,7 @@ from flwr.serverapp import Grid, ServerApp
 from fbo_flower.errors import ConfigError, FBOError, did_you_mean
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.simulation.log_colours import colour_terminals_only
+from fbo_flower.simulation.rare_collections import rare_collections
 from fbo_flower.simulation.ray_actors import check_picklable
 from fbo_flower.simulation.ray_grid import RayGrid
 from fbo_flower.simulation.settings import RayEngine
@@ -58,12 +59,16 @@ def run_on_engine(
     name = engine_name(engine)
     colour_terminals_only()
     if name == "inline":
-        start(InProcessGrid(app, num_agents))
+        with rare_collections():
+            start(InProcessGrid(app, num_agents))
     elif name == "ray":
         ray = engine if isinstance(engine, RayEngine) else RayEngine()
-        with RayGrid(
-            app, num_agents, num_workers=ray.num_workers, address=ray.address, timeout=ray.timeout
-        ) as grid:
+        with (
+            RayGrid(
+                app, num_agents, num_workers=ray.num_workers, address=ray.address, timeout=ray.timeout
+            ) as grid,
+            rare_collections(),
+        ):
             start(grid)
     else:
         _run_flower(strategy, start, app, num_agents)

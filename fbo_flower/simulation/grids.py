@@ -19,6 +19,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from fbo_flower.clients.app import TuningApp
+from fbo_flower.simulation.rare_collections import garbage_of_a_batch
 
 RUN_ID = 1
 BATCH = 256  # messages that the in-process grid has answered together
@@ -132,12 +133,13 @@ def answer(app: ClientApp, message: Message, context: Context) -> Message:
 
 def answer_all(app: ClientApp, batch: Sequence[tuple[Message, Context]]) -> list[Message]:
     """Return the ClientApp's replies to messages of different nodes; it may answer them together."""
-    if not isinstance(app, TuningApp):
-        return [answer(app, message, context) for message, context in batch]
-    return [
-        _error(reply, message) if isinstance(reply, Exception) else reply
-        for (message, _), reply in zip(batch, app.answer_together(batch), strict=True)
-    ]
+    with garbage_of_a_batch():
+        if not isinstance(app, TuningApp):
+            return [answer(app, message, context) for message, context in batch]
+        return [
+            _error(reply, message) if isinstance(reply, Exception) else reply
+            for (message, _), reply in zip(batch, app.answer_together(batch), strict=True)
+        ]
 
 
 def _error(error: Exception, message: Message) -> Message:

@@ -22,6 +22,7 @@ from flwr.clientapp import ClientApp
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import answer_all, identify
+from fbo_flower.simulation.rare_collections import collect_rarely
 
 _START_SECONDS = 120.0  # how long the actors may take to start
 _THREADS = {
@@ -166,6 +167,7 @@ class _Actor:
     def __init__(self, app: ClientApp) -> None:
         identify()
         self._app = app
+        collect_rarely()
 
     def ping(self) -> None:
         """Return nothing; an answer shows that the actor lives."""
