@@ -37,10 +37,11 @@ from fbo_flower.algorithms.run_task import TaskResult, task_steps
 from fbo_flower.algorithms.trials_per_round import answers_in_part
 from fbo_flower.clients.agent_id import agent_id, partition_of
 from fbo_flower.clients.agent_state_io import (
+    LiveReport,
+    LiveState,
     agent_state_from_bytes,
     agent_state_to_bytes,
     packed_from_bytes,
-    packed_to_bytes,
 )
 from fbo_flower.clients.answered import (
     check_new,
@@ -319,7 +320,7 @@ class TuningAgent(NumPyClient):
         if memory.keeps_ledger:
             source = seen_by(result.agent_state)
             sent = ledger.entries(*reply, algorithm.name, source, False, self._operator.chosen_by)
-        state_and_report = agent_state_to_bytes(result.agent_state), packed_to_bytes(reply)
+        state_and_report = LiveState.of(result.agent_state), LiveReport.of(reply)
         answered = work.name, work.key
         memory.finish(study, self._report_key(request), task.round, *state_and_report, sent, answered)
         return reply

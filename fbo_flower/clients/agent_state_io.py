@@ -1,12 +1,19 @@
-"""Convert an agent's state and its reports to bytes and back, for its memory."""
+"""Convert an agent's state and its reports to bytes and back, for its memory.
+
+A memory that stays in its process keeps `LiveState` and `LiveReport`: the objects themselves, in the form in
+which they would come back from bytes, so that results do not depend on whether they were packed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import SupportsBytes, cast
+
+import numpy as np
 
 from fbo_flower import wire
-from fbo_flower.algorithms.records import AgentState, Array, History, IntArray, Scalar
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, IntArray, Scalar
 from fbo_flower.errors import JournalError, WireError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.serialization import dumps, loads
@@ -27,14 +34,68 @@ def agent_state_to_bytes(agent_state: AgentState) -> bytes:
     return dumps({**agent_state.arrays, **own}, values)
 
 
-def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
-    """Undo `agent_state_to_bytes`.
+@dataclass(frozen=True)
+class LiveState:
+    """An agent's state that is packed when its bytes are asked for; `LiveState.of` makes one."""
+
+    agent_state: AgentState
+
+    @staticmethod
+    def of(agent_state: AgentState) -> LiveState:
+        """Return a state whose arrays nobody else holds, and nobody can change."""
+        history = agent_state.history
+        points, values, trials = (_settled(getattr(history, name)) for name in _HISTORY)
+        failures = {int(trial): reason for trial, reason in history.failures.items()}
+        kept = History(cast(Array, points), cast(Array, values), cast(IntArray, trials), failures)
+        arrays = {name: _settled(array) for name, array in agent_state.arrays.items()}
+        return LiveState(AgentState(agent_state.space, kept, arrays, agent_state.passed))
+
+    def __bytes__(self) -> bytes:
+        return agent_state_to_bytes(self.agent_state)
+
+
+@dataclass(frozen=True)
+class LiveReport:
+    """A packed report whose bytes are made when they are asked for; `LiveReport.of` makes one."""
+
+    packed: wire.Packed
+
+    @staticmethod
+    def of(packed: wire.Packed) -> LiveReport:
+        """Return a report whose arrays nobody else holds, and nobody can change."""
+        arrays = {name: _settled(array) for name, array in packed.arrays.items()}
+        return LiveReport(wire.Packed(arrays, dict(packed.config)))
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the arrays and of the texts, in bytes and characters."""
+        texts = sum(len(value) for value in self.packed.config.values() if isinstance(value, str))
+        return texts + sum(array.nbytes for array in self.packed.arrays.values())
+
+    def __bytes__(self) -> bytes:
+        return packed_to_bytes(self.packed)
+
+
+def _settled(array: AnyArray) -> AnyArray:
+    """Return an array with memory of its own, in C order, that cannot be written."""
+    if array.flags.writeable or array.base is not None or not array.flags.c_contiguous:
+        array = np.array(array, order="C")
+        array.flags.writeable = False
+    return array
+
+
+def agent_state_from_bytes(data: SupportsBytes, space: SearchSpace) -> AgentState:
+    """Undo `agent_state_to_bytes`, or return the state in a `LiveState`.
 
     Raises
     ------
     JournalError
         If the state is damaged or of another search space.
     """
+    if isinstance(data, LiveState):
+        _check_space(data.agent_state.space.digest, space)
+        return replace(data.agent_state, space=space)
+    data = bytes(data)
     try:
         return _agent_state(data, space)
     except (WireError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -47,15 +108,19 @@ def agent_state_from_bytes(data: bytes, space: SearchSpace) -> AgentState:
 
 def _agent_state(data: bytes, space: SearchSpace) -> AgentState:
     arrays, values = loads(data)
-    if values["space"] != space.digest:
-        raise JournalError(
-            f"space: expected digest {values['space']}, with which this study began, got {space.digest}; "
-            "restore the search space, or start a new study"
-        )
+    _check_space(values["space"], space)
     points, observed, trials = (arrays.pop(f"history.{name}") for name in _HISTORY)
     failures = {int(trial): reason for trial, reason in values["failures"].items()}
     history = History(cast(Array, points), cast(Array, observed), cast(IntArray, trials), failures)
     return AgentState(space, history, arrays, values["passed"])
+
+
+def _check_space(digest: str, space: SearchSpace) -> None:
+    if digest != space.digest:
+        raise JournalError(
+            f"space: expected digest {digest}, with which this study began, got {space.digest}; "
+            "restore the search space, or start a new study"
+        )
 
 
 def packed_to_bytes(packed: wire.Packed) -> bytes:
@@ -64,7 +129,9 @@ def packed_to_bytes(packed: wire.Packed) -> bytes:
     return dumps({str(i): array for i, array in enumerate(arrays)}, dict(config))
 
 
-def packed_from_bytes(data: bytes) -> wire.Packed:
-    """Undo `packed_to_bytes`."""
-    arrays, config = loads(data)
+def packed_from_bytes(data: SupportsBytes) -> wire.Packed:
+    """Undo `packed_to_bytes`, or return the report in a `LiveReport`."""
+    if isinstance(data, LiveReport):
+        return data.packed
+    arrays, config = loads(bytes(data))
     return from_lists([arrays[str(i)] for i in range(len(arrays))], cast(Mapping[str, Scalar], config))

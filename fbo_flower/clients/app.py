@@ -118,12 +118,13 @@ class TuningApp(ClientApp):
         """
         replies: dict[int, Message | Exception] = {}
         waiting: dict[int, Steps[Packed]] = {}
+        seen: dict[int, Any] = {}  # arrays that several messages share
         with single_thread():
             for number, (message, context) in enumerate(batch):
                 try:
                     agent = self._agent(context) if message.metadata.message_type == TRAIN else None
                     if agent is not None and agent.can_wait:
-                        waiting[number] = agent.answering(from_records(message.content))
+                        waiting[number] = agent.answering(from_records(message.content, seen))
                     else:
                         replies[number] = self(message, context)
                 except Exception as error:  # the agent's code may raise anything; the others go on

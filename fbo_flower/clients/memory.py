@@ -12,11 +12,13 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
-from typing import Protocol, cast
+from typing import Protocol, SupportsBytes, cast
 from urllib.parse import quote
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
+from fbo_flower.clients.agent_state_io import LiveReport
+from fbo_flower.clients.live_record import live_record, read_record
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.agent_journal import Evaluation
@@ -40,7 +42,7 @@ class Memory(Protocol):
     def incarnation(self) -> str:
         """Random token of this memory; an agent that has lost its memory gets another one."""
 
-    def study(self, study: str) -> tuple[int, bytes] | None:
+    def study(self, study: str) -> tuple[int, SupportsBytes] | None:
         """Return the agent's seed and its state after the last finished task; None: a new study."""
 
     def num_studies(self) -> int:
@@ -61,7 +63,7 @@ class Memory(Protocol):
     def answered(self, study: str, work: str) -> str | None:
         """Return the key of the task with which a piece of work was answered; None if it was not."""
 
-    def report(self, study: str, task: str) -> bytes | None:
+    def report(self, study: str, task: str) -> SupportsBytes | None:
         """Return the report that was sent for a task; None if it is not stored."""
 
     def evaluations(self, study: str, task: str) -> list[Evaluation]:
@@ -75,14 +77,15 @@ class Memory(Protocol):
         study: str,
         task: str,
         server_round: int,
-        agent_state: bytes,
-        report: bytes,
+        agent_state: SupportsBytes,
+        report: SupportsBytes,
         sent: Sequence[LedgerEntry] = (),
         answered: tuple[str, str] = ("", ""),
     ) -> None:
         """Store the state and the report after a task, and add the sent arrays and scalars to the ledger.
 
-        `answered` is the name of the piece of work and its key; "" for none.
+        State and report are bytes, or `LiveState` and `LiveReport`, which a memory without a file keeps as
+        they are. `answered` is the name of the piece of work and its key; "" for none.
         """
 
     def enter_sent(self, sent: Sequence[LedgerEntry]) -> None:
@@ -160,12 +163,11 @@ class StateMemory:
             self._write("incarnation", b"", values)
         return str(values["id"])
 
-    def study(self, study: str) -> tuple[int, bytes] | None:
+    def study(self, study: str) -> tuple[int, SupportsBytes] | None:
         values = self._read("memory")
         if values.get("study") != study:
             return None
-        record = cast(ConfigRecord, self._state[f"{STATE_KEY}.memory"])
-        return int(str(values["entropy"])), cast(bytes, record["data"])
+        return int(str(values["entropy"])), self._data("memory")
 
     def num_studies(self) -> int:
         return int("study" in self._read("memory"))
@@ -191,11 +193,11 @@ class StateMemory:
             return None
         return cast(dict[str, str], values.get("answered", {})).get(work)
 
-    def report(self, study: str, task: str) -> bytes | None:
+    def report(self, study: str, task: str) -> SupportsBytes | None:
         values = self._read("report")
         if (values.get("study"), values.get("task")) != (study, task):
             return None
-        return cast(bytes, cast(ConfigRecord, self._state[f"{STATE_KEY}.report"])["data"])
+        return self._data("report")
 
     def evaluations(self, study: str, task: str) -> list[Evaluation]:
         return []
@@ -208,8 +210,8 @@ class StateMemory:
         study: str,
         task: str,
         server_round: int,
-        agent_state: bytes,
-        report: bytes,
+        agent_state: SupportsBytes,
+        report: SupportsBytes,
         sent: Sequence[LedgerEntry] = (),
         answered: tuple[str, str] = ("", ""),
     ) -> None:
@@ -218,9 +220,10 @@ class StateMemory:
             known = cast(dict[str, str], values.get("answered", {}))
             latest = list({**known, answered[0]: answered[1]}.items())[-MAX_STATE_ANSWERS:]
             values["answered"] = dict(latest)
-        self._write("memory", agent_state, values)
-        if len(report) <= MAX_STATE_REPORT:
-            self._write("report", report, {"study": study, "task": task})
+        self._put("memory", agent_state, values)
+        small = isinstance(report, LiveReport) and report.num_bytes < MAX_STATE_REPORT // 4  # without names
+        if small or len(bytes(report)) <= MAX_STATE_REPORT:
+            self._put("report", report, {"study": study, "task": task})
         else:
             self._state.pop(f"{STATE_KEY}.report", None)
 
@@ -242,14 +245,20 @@ class StateMemory:
     def _read(self, name: str) -> dict[str, object]:
         if name not in self._values:
             record = self._state.get(f"{STATE_KEY}.{name}")
-            self._values[name] = (
-                dict(json.loads(str(record["values"]))) if isinstance(record, ConfigRecord) else {}
-            )
+            self._values[name] = read_record(record)[1] if isinstance(record, ConfigRecord) else {}
         return dict(self._values[name])
+
+    def _data(self, name: str) -> SupportsBytes:
+        return read_record(cast(ConfigRecord, self._state[f"{STATE_KEY}.{name}"]))[0]
 
     def _write(self, name: str, data: bytes, values: Mapping[str, object]) -> None:
         record = config_record({"data": data, "values": json.dumps(dict(values))})
         self._state[f"{STATE_KEY}.{name}"] = record
+        self._values.pop(name, None)
+
+    def _put(self, name: str, data: SupportsBytes, values: Mapping[str, object]) -> None:
+        """Store data that is packed when it leaves this process; nobody changes it or the values."""
+        self._state[f"{STATE_KEY}.{name}"] = live_record(data, values)
         self._values.pop(name, None)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import Any
+from typing import Any, SupportsBytes
 
 import numpy as np
 
@@ -195,8 +195,8 @@ class AgentJournal:
         study: str,
         task: str,
         server_round: int,
-        memory: bytes,
-        report: bytes,
+        memory: SupportsBytes,
+        report: SupportsBytes,
         sent: Sequence[ledger.LedgerEntry] = (),
         answered: tuple[str, str] = ("", ""),
     ) -> None:
@@ -210,8 +210,8 @@ class AgentJournal:
                 self._store.put_meta(f"answer.{study}.{answered[0]}", answered[1])
             self._store.append("evaluations", self._pending)
             if known is not None:
-                self._store.put("studies", (study, str(known[0]), memory))
-            self._store.put("tasks", (study, task, server_round, report, time.time()))
+                self._store.put("studies", (study, str(known[0]), bytes(memory)))
+            self._store.put("tasks", (study, task, server_round, bytes(report), time.time()))
             self._store.append("sent", map(ledger.as_row, sent))
         self._pending = []
 

@@ -10,6 +10,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,21 @@ import numpy.typing as npt
 from fbo_flower.errors import WireError
 
 AnyArray = npt.NDArray[np.generic]
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def dumps(arrays: Mapping[str, AnyArray], values: Mapping[str, object]) -> bytes:
     """Return arrays and JSON values as bytes; `loads` reads them back bit for bit."""
     parts = [np.asarray(array, order="C") for array in arrays.values()]
-    index = [[name, part.dtype.str, list(part.shape)] for name, part in zip(arrays, parts, strict=True)]
-    header = json.dumps({"arrays": index, "values": dict(values)}, separators=(",", ":")).encode()
+    index = _index(tuple((name, a.dtype.str, a.shape) for name, a in zip(arrays, parts, strict=True)))
+    header = f'{{"arrays":{index},"values":{_to_json(dict(values))}}}'.encode()
     return b"".join([struct.pack("<I", len(header)), header, *(part.tobytes() for part in parts)])
+
+
+@lru_cache(maxsize=256)  # the arrays of most messages and states have the same names and shapes
+def _index(arrays: tuple[tuple[str, str, tuple[int, ...]], ...]) -> str:
+    """Return names, dtypes and shapes as JSON."""
+    return _to_json([[name, dtype, list(shape)] for name, dtype, shape in arrays])
 
 
 def loads(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:

@@ -26,7 +26,10 @@ SCHEMA_VERSION = 1
 MAX_TEXT = 2**20  # characters of one text
 MAX_TRIALS = 2**53
 MAX_TASK = 10**7  # trials that one task may ask for
+MAX_KEPT = 2**16  # bytes of an array whose range is kept
 LATEST_TIME = 9e9  # seconds since 1970 that a clock may show, the year 2255
+
+_LAST_RANGE: dict[str, tuple[AnyArray, float, float]] = {}  # by name, of arrays that nobody can change
 
 
 class Packed(NamedTuple):
@@ -288,13 +291,31 @@ def _checked_array(name: str, array: AnyArray, allowed: Mapping[str, ArraySpec])
         return array  # bytes of a model; every byte is allowed
     if math.isinf(spec.low) and math.isinf(spec.high):
         return array  # NaN is allowed; the code that reads the array gives it a meaning
-    numbers = np.asarray(array, dtype=np.float64)
-    if array.size and not (numbers.min() >= spec.low and numbers.max() <= spec.high):
+    if not array.size:
+        return array
+    least, largest = _range(name, array)
+    if not (least >= spec.low and largest <= spec.high):
+        numbers = np.asarray(array, dtype=np.float64)
         raise WireError(
             f"{name}: expected finite numbers between {spec.low:g} and {spec.high:g}",
             "bounds" if np.isfinite(numbers).all() else "not-finite",
         )
     return array
+
+
+def _range(name: str, array: AnyArray) -> tuple[float, float]:
+    """Return the least and the largest number; NaN if there is one.
+
+    Messages that are answered together share arrays: the range of the last one of each name is kept.
+    """
+    known, least, largest = _LAST_RANGE.get(name, (None, 0.0, 0.0))
+    if known is array:
+        return least, largest
+    numbers = np.asarray(array, dtype=np.float64)
+    least, largest = float(numbers.min()), float(numbers.max())
+    if not array.flags.writeable and array.nbytes <= MAX_KEPT:
+        _LAST_RANGE[name] = array, least, largest
+    return least, largest
 
 
 def _checked_values(config: Mapping[str, Scalar], schema: Schema) -> dict[str, Scalar]:

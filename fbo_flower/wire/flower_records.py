@@ -48,10 +48,15 @@ def to_records(packed: Packed, seen: dict[int, FlowerArray] | None = None) -> Re
     return quick_records.content({"arrays": record, "config": quick_records.config_record(scalars)})
 
 
-def from_records(content: RecordDict) -> Packed:
+def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArray]] | None = None) -> Packed:
     """Return the arrays and scalars of a Flower message.
 
     Sizes are checked before anything large is allocated.
+
+    Parameters
+    ----------
+    seen : id of an encoded array -> the array and what it decodes to; filled here. Messages of one batch
+        share arrays, which are then decoded once
 
     Raises
     ------
@@ -75,7 +80,15 @@ def from_records(content: RecordDict) -> Packed:
     names = scalars.pop(NAMES, "")
     if ",".join(record) != names:
         raise WireError(f"names: expected {show(','.join(record))}, got {show(names)}", NAMES)
-    return Packed({name: _decode_array(name, array) for name, array in record.items()}, scalars)
+    if seen is None:
+        return Packed({name: _decode_array(name, array) for name, array in record.items()}, scalars)
+    arrays: dict[str, AnyArray] = {}
+    for name, array in record.items():
+        known = seen.get(id(array))
+        if known is None:
+            known = seen[id(array)] = array, _decode_array(name, array)
+        arrays[name] = known[1]
+    return Packed(arrays, scalars)
 
 
 def count_bytes(content: RecordDict) -> int:

@@ -61,6 +61,20 @@ def config_record(scalars: Mapping[str, Any]) -> ConfigRecord:
     return record
 
 
+def record_with(entries: dict[str, Any]) -> ConfigRecord:
+    """Return a record of scalars that holds these entries themselves, not a copy."""
+    if not _KNOWN:
+        return ConfigRecord(dict(entries.items()))
+    record = _EMPTY_CONFIG.copy()
+    record.__dict__[_ENTRIES] = entries
+    return record
+
+
+def entries_of(record: ConfigRecord) -> object:
+    """Return what a record keeps its entries in; None if Flower keeps them elsewhere."""
+    return record.__dict__.get(_ENTRIES)
+
+
 def content(records: Mapping[str, ArrayRecord | ConfigRecord]) -> RecordDict:
     """Return records as the content of a message."""
     if not _KNOWN:
