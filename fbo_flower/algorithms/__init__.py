@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.algorithm_record import AlgorithmRecord, Meaning, PlotStyle
-from fbo_flower.algorithms.capabilities import Summable
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
@@ -18,6 +17,7 @@ from fbo_flower.algorithms.records import AgentState, Outcome, Payload, Phase, Q
 from fbo_flower.algorithms.registry import Algorithms, built_in_class, find
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Session, Stepwise
+from fbo_flower.algorithms.summing import Summable
 
 if TYPE_CHECKING:
     from fbo_flower.algorithms.bandits.fed1_ucb import Fed1UCB

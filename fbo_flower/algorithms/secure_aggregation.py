@@ -21,13 +21,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from fbo_flower.algorithms import secure_member
-from fbo_flower.algorithms.capabilities import (
-    GoesOnWithoutSums,
-    ProtectsReports,
-    ReportsResults,
-    ServerResults,
-    Summable,
-)
+from fbo_flower.algorithms.capabilities import ProtectsReports, ReportsResults, ServerResults
 from fbo_flower.algorithms.open_sum import REVEALED, SIGNATURE, OpenSum
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
@@ -45,6 +39,7 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.secure_member import MASKED, SUM, Member
 from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.summing import GoesOnWithoutSums, Summable
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.secure import fixed_point, keys, members, rounds

@@ -22,18 +22,13 @@ from flwr.common.logger import FLOWER_LOGGER, log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import (
-    AccountsPrivacy,
-    ReusesValues,
-    SecureRounds,
-    consented,
-    unwrapped,
-)
+from fbo_flower.algorithms.capabilities import AccountsPrivacy, ReusesValues, consented
 from fbo_flower.algorithms.disclosure import APP
 from fbo_flower.algorithms.outcomes import seen_by
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Scalar, Task
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, task_steps
+from fbo_flower.algorithms.summing import SecureRounds, unwrapped
 from fbo_flower.algorithms.trials_per_round import answers_in_part
 from fbo_flower.clients.agent_id import agent_id, partition_of
 from fbo_flower.clients.agent_state_io import (

@@ -15,13 +15,12 @@ from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.capabilities import (
     AccountsPrivacy,
     ExchangesModels,
-    SecureRounds,
     evaluation_task,
     report_kind,
-    unwrapped,
     uses_observations,
 )
 from fbo_flower.algorithms.records import AgentState, Phase, Task
+from fbo_flower.algorithms.summing import SecureRounds, unwrapped
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.storage.agent_journal import task_key

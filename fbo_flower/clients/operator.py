@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import NeedsTrials, Summable, roles, unwrapped
+from fbo_flower.algorithms.capabilities import NeedsTrials, roles
 from fbo_flower.algorithms.disclosure import APP, DEFAULT, DISCLOSURES, OPERATOR
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import Task
+from fbo_flower.algorithms.summing import Summable, unwrapped
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, WireError
 

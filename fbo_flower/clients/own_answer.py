@@ -19,8 +19,9 @@ from flwr.app import Context
 from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm, make_algorithm
-from fbo_flower.algorithms.capabilities import EstimatesIncumbent, unwrapped
+from fbo_flower.algorithms.capabilities import EstimatesIncumbent
 from fbo_flower.algorithms.records import AgentState, Array
+from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.agent_state_io import agent_state_from_bytes
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, JournalError, printable

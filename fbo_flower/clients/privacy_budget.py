@@ -12,8 +12,9 @@ import json
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import AccountsPrivacy, unwrapped, uses_observations
+from fbo_flower.algorithms.capabilities import AccountsPrivacy, uses_observations
 from fbo_flower.algorithms.records import Task
+from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.numerics.privacy_account import Account

@@ -11,8 +11,9 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import roles, unwrapped
+from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.algorithms.disclosure import SIMULATION
+from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.site_app import site_agent

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms import Algorithm, make_algorithm
-from fbo_flower.algorithms.capabilities import HasTargets, roles, unwrapped
+from fbo_flower.algorithms.capabilities import HasTargets, roles
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.recommended import RECOMMENDED, RECOMMENDED_OPTIONS
+from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.agent import Prior
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.simulation.agents import check_initial, check_roles, problem_app

@@ -30,12 +30,11 @@ from fbo_flower.algorithms.capabilities import (
     ReportsResults,
     ServerResults,
     WarmStartable,
-    unwrapped,
-    unwrapped_state,
 )
 from fbo_flower.algorithms.options import canonical_json, check_number
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
 from fbo_flower.algorithms.records import Phase
+from fbo_flower.algorithms.summing import unwrapped, unwrapped_state
 from fbo_flower.errors import ConfigError, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread

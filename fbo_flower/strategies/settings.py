@@ -8,14 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import (
-    DescribesProgress,
-    HasInitialDesign,
-    HasTargets,
-    unwrapped,
-    unwrapped_state,
-)
+from fbo_flower.algorithms.capabilities import DescribesProgress, HasInitialDesign, HasTargets
 from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.summing import unwrapped, unwrapped_state
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.recorder import RoundProgress

@@ -21,17 +21,11 @@ from flwr.serverapp import Grid
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
-from fbo_flower.algorithms.capabilities import (
-    SecureRounds,
-    evaluation_task,
-    report_kind,
-    secret_draws,
-    unwrapped,
-    with_draws,
-)
+from fbo_flower.algorithms.capabilities import evaluation_task, report_kind, secret_draws, with_draws
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Federation, Phase, Report, Task, natural_key
 from fbo_flower.algorithms.schema import Schema
+from fbo_flower.algorithms.summing import SecureRounds, unwrapped
 from fbo_flower.algorithms.trials_per_round import answers_in_part
 from fbo_flower.errors import JournalError, WireError, printable
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from

@@ -15,8 +15,9 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import SecureRounds, WarmStartable, unwrapped, unwrapped_state
+from fbo_flower.algorithms.capabilities import WarmStartable
 from fbo_flower.algorithms.records import AnyArray, Federation
+from fbo_flower.algorithms.summing import SecureRounds, unwrapped, unwrapped_state
 from fbo_flower.errors import ConfigError, FBOError, JournalError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal

@@ -18,9 +18,9 @@ import fbo_flower.algorithms
 import fbo_flower.strategies
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS, AlgorithmRecord, Meaning, make_algorithm, registry
-from fbo_flower.algorithms.capabilities import unwrapped
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.registry import BUILT_IN, PluginWarning, find, lookup, records
+from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.attacks import ATTACKS
 from fbo_flower.attacks import find as find_attack
 from fbo_flower.cli import main as cli

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import ServerResults, Summand, observations_name
+from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.co_kg import agent as agent_half
 from fbo_flower.algorithms.co_kg import design, messages, prior
 from fbo_flower.algorithms.co_kg import results as server_results
@@ -48,6 +48,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.schema import Schema
 from fbo_flower.algorithms.session import Stepwise
+from fbo_flower.algorithms.summing import Summand, observations_name
 from fbo_flower.space.space import SearchSpace
 
 

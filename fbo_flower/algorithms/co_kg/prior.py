@@ -12,11 +12,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import Summand
 from fbo_flower.algorithms.co_kg.hyperparameters import shared_hyperparameters
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
 from fbo_flower.algorithms.co_kg.state import SharedPrior, WarmUp, WhitenedPosterior, unpack_lower
 from fbo_flower.algorithms.records import AnyArray, Array, Report, natural_key
+from fbo_flower.algorithms.summing import Summand
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.linalg import Factor
 from fbo_flower.numerics.surrogates import gp

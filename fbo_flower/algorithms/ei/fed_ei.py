@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import ServerResults, Summand, observations_name
+from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.ei import noisy_sums
 from fbo_flower.algorithms.ei.fed_options import FedEIState, Pool
 from fbo_flower.algorithms.ei.task_check import FEATURES, NOISY, check_task
@@ -40,6 +40,7 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.summing import Summand, observations_name
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.numerics.privacy_account import Account
 from fbo_flower.numerics.seeding import generator

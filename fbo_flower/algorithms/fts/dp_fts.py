@@ -35,7 +35,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import ServerResults, Summand, observations_name
+from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.fts.dp_options import Collection, DPFTSOptions, DPFTSState
 from fbo_flower.algorithms.fts.messages import shared_lengthscales
 from fbo_flower.algorithms.fts.schedules import own_probability
@@ -58,6 +58,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Rng, Steps, alone
 from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.summing import Summand, observations_name
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.regions import Boxes, BoxwiseLinearFunction
 from fbo_flower.numerics.arrays import IntArray

@@ -19,7 +19,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import Summand, observations_name
 from fbo_flower.algorithms.fts import mixture
 from fbo_flower.algorithms.fts.advice import AdviceSelector
 from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target, shared_lengthscales
@@ -44,6 +43,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import DrawWeights, Rng, Steps, alone
 from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.summing import Summand, observations_name
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator

@@ -24,7 +24,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import Summand
 from fbo_flower.algorithms.ei.climb import best_point
 from fbo_flower.algorithms.ei.local import LocalEI
 from fbo_flower.algorithms.peers.flora_options import FloraOptions, FloraState, Surface
@@ -44,6 +43,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.summing import Summand
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.loss_surfaces import combined
 from fbo_flower.numerics.surrogates.rff import RandomFeatures, draw_features

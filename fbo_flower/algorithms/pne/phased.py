@@ -29,7 +29,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fbo_flower.algorithms.bandits.base import Bandit, branching, in_order
-from fbo_flower.algorithms.capabilities import Summand
 from fbo_flower.algorithms.pne import phased_agent
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import (
@@ -46,6 +45,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.summing import Summand
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.space.space import SearchSpace
