@@ -33,6 +33,7 @@ class AppConfig:
     wait_seconds: float
     round_timeout: float
     quorum: float
+    mode: str
     label: str | None
     out: Path | None
     overwrite: bool
@@ -64,6 +65,7 @@ class AppConfig:
             wait_seconds=_number(run_config, "wait-seconds", 0.0),
             round_timeout=_number(run_config, "round-timeout", 0.0),
             quorum=_number(run_config, "quorum", 1e-9, 1.0),
+            mode=_text(run_config, "mode"),
             label=_text(run_config, "label") or None,
             out=_path(run_config, "out", "directory"),
             overwrite=_flag(run_config, "overwrite"),

@@ -59,7 +59,9 @@ def tune(grid: Grid, config: AppConfig, directory: Path) -> None:
         **config.options,
     )
     try:
-        strategy.start(grid, config.num_rounds, journal=config.journal, resume=config.resume)
+        strategy.start(
+            grid, config.num_rounds, journal=config.journal, resume=config.resume, mode=config.mode
+        )
     finally:
         if strategy.study is not None:
             (run,) = strategy.study.settings["runs"]

@@ -67,6 +67,8 @@ def test_the_defaults_are_those_of_simulate() -> None:
         ({"seed": -1}, ["seed", "-1"]),
         ({"fraction": 0}, ["fraction", "0"]),
         ({"quorum": 2}, ["quorum", "2"]),
+        ({"mode": "later"}, ["mode", "'sync' or 'async'", "'later'"]),
+        ({"mode": "async", "algorithm": "co-kg"}, ["mode", "co-kg", "answers of all agents"]),
         ({"wait_seconds": "long"}, ["wait-seconds", "'long'"]),
         ({"options": "advice=portfolio"}, ["options", "JSON object", "advice=portfolio"]),
         ({"problem_options": "[1]"}, ["problem-options", "JSON object", "[1]"]),
@@ -92,6 +94,13 @@ def test_bad_input_fails_the_run_with_one_line(
     assert "\n" not in str(raised.value)
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert errors == [str(raised.value)]
+
+
+def test_an_asynchronous_run_writes_its_study(tmp_path: Path) -> None:
+    run_in_process(3, mode="async", num_rounds=4, out=str(tmp_path / "x"))
+    study = Study.load(tmp_path / "x")
+    assert study.settings["runs"][0]["mode"] == "async"
+    assert study.rounds["replies"].tolist() == [3] * 4
 
 
 def test_a_missing_key_is_named() -> None:
