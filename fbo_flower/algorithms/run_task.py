@@ -80,19 +80,22 @@ def task_steps(
         agent_state = agent_state.skip_to(task.trial)
     session = algorithm.session(task, agent_state, draws)
     outcomes: list[Outcome] = []
-    answer: Any = None
+    go_on: Callable[[], Any] = partial(session.send, None)
     while True:
         try:
-            asked = session.send(answer)
+            asked = go_on()
         except StopIteration as stop:
             agent_state = stop.value
             break
         if isinstance(asked, Query):
             first_trial = outcomes[-1].end if outcomes else agent_state.next_trial
             outcomes.append(evaluate(asked, first_trial))
-            answer = outcomes[-1]
-        else:
-            answer = yield asked
+            go_on = partial(session.send, outcomes[-1])
+            continue
+        try:
+            go_on = partial(session.send, (yield asked))
+        except Exception as error:  # the computation failed; the session may know what that means
+            go_on = partial(session.throw, error)
     agent_state = agent_state.write(**extra())
     summarising = steps_of(algorithm, Algorithm, "summarise", "summarising")
     rng = partial(draws, "summarise", task.trial, task.num_trials)

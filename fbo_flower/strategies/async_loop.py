@@ -27,11 +27,12 @@ class AsyncLoop(RoundLoop):
     def run_rounds(self, grid: Grid, num_rounds: int | None) -> None:
         """Run the windows that are left; tasks under way at the end stay in their agents' journals."""
         run = self.run
-        began = run.restore_clock(grid)
+        run.restore_clock(grid)
         if run.replies:
             self.tell(Phase.TRAIN, run.open_round)
+        sent_before = run.restore_clock(grid)  # again: the answers that were told are not awaited any more
         under_way = UnderWay(grid, self.settings.round_timeout, self.stop)
-        under_way.send(run.messages(Phase.TRAIN, run.open_round, self.settings.message_suffix), began)
+        under_way.send(run.messages(Phase.TRAIN, run.open_round, self.settings.message_suffix), sent_before)
         server_round = run.open_round or len(run.recorder.rounds)
         while run.open_round or not (server_round == num_rounds or run.algorithm.finished(run.state)):
             if not run.open_round:
@@ -60,11 +61,10 @@ class AsyncLoop(RoundLoop):
     def _run_window(self, grid: Grid, under_way: UnderWay, server_round: int) -> None:
         """Send tasks and collect answers until the window has its number of answers."""
         run = self.run
-        failed: set[str] = set()  # agents without a valid answer wait for the next window
         while run.num_told < run.window:
             present = run.registry.present(grid.get_node_ids())
             busy = {sent.agent for sent in run.sent}
-            idle = [agent for agent in present if agent not in busy | failed]
+            idle = [agent for agent in present if agent not in busy | run.resting]
             due = run.due(idle, server_round) or ([] if busy else idle)
             if due and not run.algorithm.finished(run.state):
                 run.ask(Phase.TRAIN, server_round, due)
@@ -74,11 +74,8 @@ class AsyncLoop(RoundLoop):
                 return  # nobody works, and nobody may begin before the next window
             replies = under_way.receive(_LONGEST_WAIT)
             if replies:
-                valid = run.recorder.totals.replies
                 run.on_replies(Phase.TRAIN, server_round, replies)
                 self.tell(Phase.TRAIN, server_round)
-                if run.recorder.totals.replies - valid < len(replies):
-                    failed |= set(replies)
 
 
 def check_mode(mode: str, barrier: str, name: str, fraction: float, quorum: float) -> None:

@@ -98,6 +98,7 @@ class StudyRun:
     seconds_before : duration of the rounds before the run was resumed
     asynchronous : whether agents do not wait for each other: `sent` then holds the tasks under way
     window, num_told : number of answers that close the open round of an asynchronous run, and how many came
+    resting : agents without a valid answer in the open round of an asynchronous run: they wait for the next
     num_asked : how often an asynchronous run has made tasks
     """
 
@@ -123,6 +124,7 @@ class StudyRun:
     asynchronous: bool = False
     window: int = 0
     num_told: int = 0
+    resting: set[str] = field(default_factory=set)
     num_asked: int = 0
     _times: TaskTimes = field(default_factory=TaskTimes)
     _sent_to: dict[str, SentTask] = field(default_factory=dict)
@@ -140,7 +142,7 @@ class StudyRun:
             return
         self.recorder.open_round()
         self.open_round, self.had_tasks = server_round, False
-        self.window, self.num_told = window, 0
+        self.window, self.num_told, self.resting = window, 0, set()
         self._write(Event("open", server_round, values={"window": window} if window else {}))
 
     def ask(self, phase: Phase, server_round: int, present: Sequence[str]) -> None:
@@ -173,9 +175,10 @@ class StudyRun:
     def on_replies(self, phase: Phase, server_round: int, replies: Mapping[str, Reply]) -> None:
         """Write new replies to the journal, then check them."""
         self.replies.update(replies)
+        times = self._note_time()
         if self.journal is not None:
             events = [to_event(reply, agent, phase, server_round) for agent, reply in replies.items()]
-            self.journal.write(events)
+            self.journal.write([replace(event, values={**event.values, **times}) for event in events])
         for agent, reply in replies.items():
             if reply.packed is not None and agent in self._sent_to:
                 self.checked[agent] = self._check(self._sent_to[agent], reply)
@@ -195,7 +198,9 @@ class StudyRun:
             self.num_told += len(closes)
         for sent in closes:
             report = self._read(sent, server_round, self.replies.get(sent.agent, missing))
-            if report is not None:
+            if report is None:
+                self.resting.add(sent.agent)
+            else:
                 reports[sent.agent] = replace(report, arrays={}, values={}) if sent.late else report
                 self.unanswered.pop((sent.agent, phase), None)
         self.state = self.algorithm.tell(self.state, phase, reports)
@@ -286,10 +291,11 @@ class StudyRun:
                     )
                 self.interrupted = (phase, event.round) if tasks else None
             elif event.kind == "reply":
+                self._times.replay(event)
                 self.replies[event.agent] = from_event(event)
             elif event.kind == "tell":
-                self._times.replay(event)
                 self.tell(phase, event.round, replace(NO_REPLY, reason=str(event.values["missing"])))
+                self._times.replay(event)  # after `tell`, which notes the time of this process
             elif event.kind == "round":
                 self.end_round(event.round, None, float(cast(float, event.values["seconds"])))
         self.journal = journal
