@@ -50,19 +50,15 @@ class ClockedGrid(Grid):
     inner : the grid that answers the messages
     duration : of an evaluation, by agent and trial
     seed : of the durations
-    exchange_seconds : added to every message with a task, for the way to the agent and back
     """
 
-    def __init__(
-        self, inner: LocalGrid, duration: Duration, seed: int, exchange_seconds: float = 0.0
-    ) -> None:
+    def __init__(self, inner: LocalGrid, duration: Duration, seed: int) -> None:
         self._inner = inner
         self._duration = duration
         self._seed = seed
-        self._exchange_seconds = exchange_seconds
         self._clock = _Clock()
-        self._due: dict[str, tuple[float, int]] = {}  # message id -> when its reply is due, place
-        self._heap: list[tuple[float, int, str]] = []
+        self._unread: set[str] = set()  # ids of the messages whose replies nobody has pulled
+        self._heap: list[tuple[float, int, str]] = []  # of them: when the reply is due, place, id
         self._arrived: dict[str, Message] = {}
         self._num_sent = 0
 
@@ -122,15 +118,14 @@ class ClockedGrid(Grid):
         ids = [str(i) for i in self._inner.push_messages(listed)]
         for message_id, seconds in zip(ids, due, strict=True):
             self._num_sent += 1
-            self._due[message_id] = seconds, self._num_sent
+            self._unread.add(message_id)
             heapq.heappush(self._heap, (seconds, self._num_sent, message_id))
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the replies that are due next, once they have arrived; the clock advances to that time."""
         wanted = set(message_ids)
-        unread = [i for i in wanted if i in self._due and i not in self._arrived]
-        for reply in self._inner.pull_messages(unread):
+        for reply in self._inner.pull_messages([i for i in wanted & self._unread if i not in self._arrived]):
             self._arrived[reply.metadata.reply_to_message_id] = reply
         found: list[Message] = []
         skipped: list[tuple[float, int, str]] = []
@@ -148,7 +143,7 @@ class ClockedGrid(Grid):
                 break
             self._clock.now = max(self._clock.now, seconds)
             found.append(self._arrived.pop(message_id))
-            del self._due[message_id]
+            self._unread.remove(message_id)
         for entry in skipped:
             heapq.heappush(self._heap, entry)
         return found
@@ -186,7 +181,7 @@ class ClockedGrid(Grid):
                 )
             clock.times[agent, place] = time, time + seconds
             time += seconds
-        clock.free[node] = time = max(clock.now, time + self._exchange_seconds)
+        clock.free[node] = time = max(clock.now, time)
         return time
 
 

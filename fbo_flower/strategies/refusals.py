@@ -32,5 +32,6 @@ def too_few(
 
 
 def shorten(agents: list[str]) -> str:
+    """Return the names of the first agents, for a message."""
     names = ", ".join(agents[:5])
     return f"agent {names}" if len(agents) == 1 else f"agents {names}{', ...' if len(agents) > 5 else ''}"

@@ -82,7 +82,7 @@ TIMES: dict[str, Kind] = {  # one row per disclosed trial; not in the trials, wh
     "algorithm": "text",
     "agent": "text",
     "trial": "integer",
-    "started": "real",  # seconds since 1970, by the clock of the agent
+    "started": "real",  # seconds since 1970, by the clock of the agent; on a simulated clock since the start
     "ended": "real",
 }
 RECOMMENDATIONS: dict[str, Kind] = {"algorithm": "text", "agent": "text", "value": "real", "config": "config"}

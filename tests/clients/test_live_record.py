@@ -1,4 +1,4 @@
-"""A memory that stays in its process keeps objects; whoever else reads it finds the bytes of before."""
+"""A memory that stays in its process is kept as objects; everywhere else it has the same bytes as before."""
 
 from __future__ import annotations
 
