@@ -9,39 +9,20 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from fbo_flower.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fbo_flower.study.table import Table
+from fbo_flower.study.pandas_module import require_pandas
+from fbo_flower.study.table import Table
 
 Column = npt.NDArray[Any]
 
 SUCCEEDED, FAILED = "succeeded", "failed"
 _PARAMETER: Final = "config."
 _KEY = ("algorithm", "agent", "trial")  # of a trial in `trials.csv` and `times.csv`
-
-
-def require_pandas(caller: str) -> Any:  # the module, which has no types of its own
-    """Return the module pandas.
-
-    Raises
-    ------
-    ConfigError
-        If pandas is not installed; the message says what to install.
-    """
-    try:
-        return importlib.import_module("pandas")
-    except ImportError as error:
-        raise ConfigError(
-            f"{caller}: pandas is not installed; run pip install 'fbo-flower[pandas]'"
-        ) from error
 
 
 def trials_frame(trials: Table, times: Table) -> Any:

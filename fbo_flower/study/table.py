@@ -35,7 +35,7 @@ from fbo_flower.study.csv_cells import (
     unguard,
     write_rows,
 )
-from fbo_flower.study.dataframe import require_pandas
+from fbo_flower.study.pandas_module import require_pandas
 
 Kind = Literal["text", "integer", "real", "boolean", "config"]
 Column = npt.NDArray[Any]
