@@ -4,6 +4,9 @@ A target stores posteriors under the digest of their content, without the sender
 digests of all posteriors that the target is to use and carries only those that it does not store yet; the
 server derives `stored` from the reports. A target that has lost some reports `missing`, and the server sends
 it everything again.
+
+Targets are sent the same arrays where that is possible: with many agents, those of one group get the same
+sample of posteriors. Such arrays are encoded once, and in a simulation all targets of a process share them.
 """
 
 from __future__ import annotations
@@ -34,16 +37,15 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
+from fbo_flower.algorithms.requests import Rng, Steps, alone
 from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.transfer.content import NO_INCUMBENTS, STORED, Outgoing, received
 from fbo_flower.algorithms.transfer.options import TransferOptions, TransferState, WeightPosterior
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
 from fbo_flower.numerics.optim.functions import Differentiable
-from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, rff
 from fbo_flower.space.space import SearchSpace
-
-STORED = ("means", "inverses", "incumbents")
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Transfer(TransferOptions):
     ) -> tuple[TransferState, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}
-        digests = {agent: posterior.digest for agent, posterior in state.posteriors.items()}
+        outgoing = Outgoing(state.posteriors, self.max_members, self.sends_incumbent())
         tasks: dict[str, Task] = {}
         sent = dict(state.sent)
         for agent in present:
@@ -108,7 +110,7 @@ class Transfer(TransferOptions):
             arrays: dict[str, AnyArray] = {}
             values: dict[str, Scalar] = {}
             if tunes and trial > 0:
-                content = once_per_trial(sent, agent, trial, partial(self._members, state, agent, digests))
+                content = once_per_trial(sent, agent, trial, partial(outgoing.arrays, agent, state.stored))
                 arrays.update(content)
             if is_due(self, agent, state.answered, server_round):
                 values["message"] = True
@@ -118,27 +120,6 @@ class Transfer(TransferOptions):
             if num_trials or values:
                 tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
         return replace(state, sent=sent), tasks
-
-    def _members(self, state: TransferState, agent: str, digests: Mapping[str, int]) -> dict[str, AnyArray]:
-        """Return the digests of the posteriors for a target, and the content of those it does not store."""
-        others = sorted((a for a in digests if a != agent), key=natural_key)
-        if len(others) > self.max_members:
-            # each target has its own sample, the same in every round, so that a posterior is sent once
-            own = generator(0, "members", agent)
-            chosen = np.sort(own.choice(len(others), self.max_members, replace=False))
-            others = [others[i] for i in chosen]
-        wanted = dict.fromkeys(digests[a] for a in others)  # equal posteriors of two agents count once
-        if not wanted:
-            return {}
-        stored = state.stored.get(agent, frozenset())
-        content = {digests[a]: state.posteriors[a] for a in others if digests[a] not in stored}
-        arrays: dict[str, AnyArray] = {"members": np.array(list(wanted), dtype=np.int64)}
-        if content:
-            arrays["means"] = np.array([p.mean for p in content.values()])
-            arrays["inverses"] = np.array([p.inverse for p in content.values()])
-            if self.sends_incumbent():
-                arrays["incumbents"] = np.concatenate([p.incumbent for p in content.values()])
-        return arrays
 
     def tell(self, state: TransferState, phase: Phase, reports: Mapping[str, Report]) -> TransferState:
         posteriors, stored = dict(state.posteriors), dict(state.stored)
@@ -204,47 +185,67 @@ class Transfer(TransferOptions):
     # -- the agent's half ----------------------------------------------------------------------
 
     def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
+        return alone(Transfer.proposing(self, task, agent_state, lambda: rng))
+
+    def proposing(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query | None]:
         trial = agent_state.next_trial
         if trial >= task.end:
             return None
+        draws = rng()
         if trial < self.num_initial or not agent_state.history.num_succeeded:
-            return uniform_point(agent_state, rng)
+            return uniform_point(agent_state, draws)
         x, y = self.observations(agent_state)
-        posterior = gp.posterior(x, y, self.hyperparameters(agent_state, rng))
+        posterior = gp.posterior(x, y, (yield from self._fitted(agent_state)))
         members = self._read_members(task, agent_state)
-        return self.maximiser(self.acquisition(posterior, members, rng), agent_state, rng)
+        return (yield from self.maximising(self.acquisition(posterior, members, draws), agent_state, draws))
 
     def learn(
         self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
     ) -> AgentState:
-        agent_state = super().learn(task, agent_state, outcome, rng)
+        return alone(Transfer.learning(self, task, agent_state, outcome, lambda: rng))
+
+    def learning(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
+        agent_state = yield from super().learning(task, agent_state, outcome, rng)
         features = {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
         stored = self._stored(task, agent_state) if "members" in task.arrays else {}
         return agent_state.write(**features, **stored)
 
     def _stored(self, task: Task, agent_state: AgentState) -> dict[str, AnyArray]:
-        """Return the posteriors that a target stores after a task: those listed in it that are available."""
-        incumbents = self.sends_incumbent()
-        packed = self.num_features * (self.num_features + 1) // 2
-        found: dict[int, WeightPosterior] = {}
-        for arrays in (agent_state.arrays, task.arrays):
-            if "means" in arrays:
-                rows = [floats(arrays[name]) for name in STORED if name in arrays]
-                none = np.empty((len(rows[0]), 0))
-                best = rows[2].reshape(-1, 1) if incumbents and len(rows) == 3 else none
-                posteriors = [WeightPosterior(*parts) for parts in zip(rows[0], rows[1], best, strict=True)]
-                digests = (
-                    _integers(arrays["digests"]) if "digests" in arrays else [p.digest for p in posteriors]
-                )
-                found.update(zip(digests, posteriors, strict=True))
-        wanted = [digest for digest in _integers(task.arrays["members"]) if digest in found]
-        chosen = [found[digest] for digest in wanted]
-        return {
-            "digests": np.array(wanted, dtype=np.int64),
-            "means": np.array([c.mean for c in chosen]).reshape(-1, self.num_features),
-            "inverses": np.array([c.inverse for c in chosen]).reshape(-1, packed),
-            "incumbents": np.concatenate([np.empty(0), *(c.incumbent for c in chosen)]),
+        """Return the posteriors that a target stores after a task: those listed in it that are available.
+
+        Arrays that hold all of them are stored as they are, also if they hold others too.
+        """
+        wanted = _integers(task.arrays["members"])
+        sources = [a for a in map(self._readable, (agent_state.arrays, task.arrays)) if a is not None]
+        for digests, arrays in reversed(sources):
+            if set(wanted) <= set(digests):
+                return {"digests": np.array(digests, dtype=np.int64), **arrays}
+        found = {
+            digest: [arrays[name][row : row + 1] for name in STORED]
+            for digests, arrays in sources
+            for row, digest in enumerate(digests)
         }
+        chosen = [digest for digest in wanted if digest in found]
+        packed = self.num_features * (self.num_features + 1) // 2
+        nothing = np.empty((0, self.num_features)), np.empty((0, packed)), np.empty(0)
+        return {
+            "digests": np.array(chosen, dtype=np.int64),
+            **{
+                name: np.concatenate([none, *(found[digest][i] for digest in chosen)])
+                for i, (name, none) in enumerate(zip(STORED, nothing, strict=True))
+            },
+        }
+
+    def _readable(self, source: Mapping[str, AnyArray]) -> tuple[list[int], dict[str, Array]] | None:
+        """Return digests and arrays of the posteriors in a task or in an agent's state, None without any."""
+        if "means" not in source:
+            return None
+        arrays = {name: floats(source[name]) for name in STORED if name in source}
+        if not self.sends_incumbent() or "incumbents" not in arrays:
+            arrays["incumbents"] = NO_INCUMBENTS
+        if "digests" in source:
+            return _integers(source["digests"]), arrays
+        return received(arrays)
 
     def _read_members(self, task: Task, agent_state: AgentState) -> Members:
         """Return the posteriors that the task lists, else those stored in the agent's state, else none."""
@@ -258,7 +259,14 @@ class Transfer(TransferOptions):
                 np.zeros((self.num_features, agent_state.space.num_features)), np.zeros(self.num_features)
             )
             return Members(features, empty, np.empty((0, 0)), np.empty(0))
-        return Members(features, *(floats(stored[name]) for name in STORED))
+        means, inverses, incumbents = (floats(stored[name]) for name in STORED)
+        if "members" in task.arrays:
+            row_of = {digest: row for row, digest in enumerate(_integers(stored["digests"]))}
+            rows = [row_of[digest] for digest in _integers(task.arrays["members"]) if digest in row_of]
+            chosen = slice(len(rows)) if rows == list(range(len(rows))) else rows  # a slice copies nothing
+            means, inverses = means[chosen], inverses[chosen]
+            incumbents = incumbents[chosen] if len(incumbents) else incumbents
+        return Members(features, means, inverses, incumbents)
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
         values = self._missing(task, agent_state)
@@ -277,10 +285,10 @@ class Transfer(TransferOptions):
         """Return `missing` if the agent has lost features or posteriors that the task does not carry."""
         if "members" not in task.arrays:
             return {}
-        num_listed = len(task.arrays["members"])
-        num_stored = len(agent_state.arrays["means"]) if "means" in agent_state.arrays else 0
+        stored = _integers(agent_state.arrays.get("digests", np.empty(0, dtype=np.int64)))
         lost_features = shared_features(task, agent_state) is None
-        return {"missing": True} if num_stored < num_listed or lost_features else {}
+        lost = not set(_integers(task.arrays["members"])) <= set(stored)
+        return {"missing": True} if lost_features or lost else {}
 
     # -- what may cross the wire ---------------------------------------------------------------
 
@@ -290,11 +298,11 @@ class Transfer(TransferOptions):
             "frequencies": ArraySpec((m, space.num_features)),
             "phases": ArraySpec((m,), low=0.0, high=2 * np.pi),
             "members": ArraySpec((None,), "int64", 0, 2**63 - 1, self.max_members),
-            "means": ArraySpec((None, m), max_length=self.max_members),
-            "inverses": ArraySpec((None, packed), max_length=self.max_members),
+            "means": ArraySpec((None, m), max_length=self.max_members + 1),
+            "inverses": ArraySpec((None, packed), max_length=self.max_members + 1),
         }
         if self.sends_incumbent():
-            arrays["incumbents"] = ArraySpec((None,), max_length=self.max_members)
+            arrays["incumbents"] = ArraySpec((None,), max_length=self.max_members + 1)
         return Schema(arrays=arrays, values={"message": bool})
 
     def report_schema(self, space: SearchSpace) -> Schema:
@@ -317,4 +325,5 @@ def shared_features(task: Task, agent_state: AgentState) -> rff.RandomFeatures |
 
 
 def _integers(array: AnyArray) -> list[int]:
-    return [int(i) for i in array]
+    found: list[int] = array.tolist()
+    return found

@@ -82,7 +82,7 @@ class TransferOptions(LocalSurrogate[TransferState]):
         "dimension": .35 times the square root of the number of features
     message_noise_variance : `sigma^2` of the weight posterior, for standardised values
     max_members : largest number of other agents' posteriors that a target uses; if there are more, a random
-        sample, fixed for each target
+        sample, fixed for each group of targets
     """
 
     communication: str = "every-round"

@@ -81,29 +81,41 @@ class RGPE(Transfer):
         if self.draws == "bootstrap":
             counts = rng.multinomial(len(y), np.full(len(y), 1 / len(y)), num_draws).astype(np.float64)
             predictions = differences(members.means @ phi.T)
-            losses = [bootstrap_losses(gaps, y, counts) for gaps in predictions]
+            losses = np.array([bootstrap_losses(gaps, y, counts) for gaps in predictions])
             target = bootstrap_losses(leave_one_out_gaps(posterior, 0, rng)[0], y, counts)
         else:
-            losses = [prediction_losses(d, y) for d in self._draws(phi, members, rng)]
+            drawn = self._draws(phi, members, rng)
+            losses = prediction_losses(drawn.reshape(-1, len(y)), y)
             target = ranking_losses(leave_one_out_gaps(posterior, num_draws, rng), y)
-        return ensemble_weights(np.array(losses).reshape(-1, num_draws), target)
+        return ensemble_weights(losses.reshape(-1, num_draws), target)
 
-    def _draws(self, phi: Array, members: Members, rng: np.random.Generator) -> list[Array]:
-        """Draw every other agent's function at the target's points, `(S, n)` each."""
-        found = []
-        for mean, packed in zip(members.means, members.inverses, strict=True):
-            inverse = unpack_symmetric(packed, self.num_features)
-            covariance = self.message_noise_variance * phi @ inverse @ phi.T
-            covariance.flat[:: len(phi) + 1] += NUGGET
-            found.append(phi @ mean + rng.standard_normal((self.num_draws, len(phi))) @ _root(covariance).T)
-        return found
+    def _draws(self, phi: Array, members: Members, rng: np.random.Generator) -> Array:
+        """Draw every other agent's function at the target's points, `(K, S, n)`."""
+        num_members, n = len(members.means), len(phi)
+        if num_members == 0:
+            return np.empty((0, self.num_draws, n))
+        inverses = unpack_symmetric(members.inverses, self.num_features)
+        covariances = self.message_noise_variance * phi @ inverses @ phi.T
+        covariances.reshape(num_members, -1)[:, :: n + 1] += NUGGET
+        normals = rng.standard_normal((num_members, self.num_draws, n))
+        means = (phi @ members.means[:, :, None])[:, :, 0]
+        drawn: Array = normals @ roots(covariances).transpose(0, 2, 1)
+        drawn += means[:, None, :]
+        return drawn
+
+
+def roots(covariances: Array) -> Array:
+    """Return `L (K, n, n)` with `L L^T = C` for covariances `C (K, n, n)`.
+
+    Agents may send anything: if a `C` is not positive semi-definite, its negative eigenvalues are set to 0.
+    """
+    try:
+        return np.asarray(np.linalg.cholesky(covariances), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return np.array([_root(covariance) for covariance in covariances])
 
 
 def _root(covariance: Array) -> Array:
-    """Return `L (n, n)` with `L L^T = C`.
-
-    Agents may send anything: if `C` is not positive semi-definite, its negative eigenvalues are set to 0.
-    """
     try:
         return cholesky(covariance).lower
     except NumericalError:

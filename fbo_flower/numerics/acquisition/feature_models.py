@@ -12,13 +12,14 @@ References
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
 
 from fbo_flower.numerics.acquisition.normal import LOG_SQRT_2PI, log_cdf, log_excess
 from fbo_flower.numerics.acquisition.proposals import LEAST_STDDEV, LogImprovement, moments
-from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
 
@@ -32,11 +33,17 @@ def pack_symmetric(matrix: Array) -> Array:
 
 def unpack_symmetric(packed: Array, size: int) -> Array:
     """Return the symmetric matrices `(..., M, M)` packed as `(..., M (M + 1) / 2)` by `pack_symmetric`."""
-    rows, columns = np.tril_indices(size)
-    full = np.empty((*packed.shape[:-1], size, size))
-    full[..., rows, columns] = packed
-    full[..., columns, rows] = packed
-    return full
+    found: Array = np.take(packed, _positions(size), axis=-1)
+    return found
+
+
+@functools.lru_cache(maxsize=8)
+def _positions(size: int) -> IntArray:
+    """Return where a packed matrix has the entries of the full one, `(M, M)`."""
+    rows, columns = np.indices((size, size))
+    low, high = np.minimum(rows, columns), np.maximum(rows, columns)
+    found: IntArray = high * (high + 1) // 2 + low
+    return found
 
 
 def linear_gradients(features: RandomFeatures, z: Array, weights: Array) -> tuple[Array, Array]:

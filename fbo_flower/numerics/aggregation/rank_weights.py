@@ -52,13 +52,22 @@ def ranking_losses(gaps: Array, y: Array) -> Array:
 
 
 def prediction_losses(predictions: Array, y: Array) -> Array:
-    """Return the ranking losses `(S,)` of functions with values `predictions (S, n)`."""
-    lower, upper = np.nonzero(y[:, None] < y[None, :])
-    if len(lower) == 0:
+    """Return the ranking losses `(S,)` of functions with finite values `predictions (S, n)`."""
+    order = np.argsort(y, kind="stable")
+    ascending = y[order]
+    columns = np.ascontiguousarray(predictions[:, order].T)  # (n, S), by increasing y
+    larger = np.searchsorted(ascending, ascending, side="right")  # the first column with a larger value
+    num_pairs = int((len(y) - larger).sum())
+    if num_pairs == 0:
         return np.zeros(len(predictions))
-    gaps = predictions[:, lower] - predictions[:, upper]
-    wrong = np.count_nonzero(gaps > 0.0, axis=1) + 0.5 * np.count_nonzero(gaps == 0.0, axis=1)
-    return np.asarray(wrong / len(lower), dtype=np.float64)
+    # a wrong order counts once as > and once as >=, a tie only as >=: twice the loss of the pair
+    twice = np.zeros(len(predictions), dtype=np.int64)
+    count = np.uint8 if len(y) < 256 else np.uint32
+    for row, first in enumerate(larger):
+        above, later = columns[row], columns[first:]
+        for wrong in (above > later, above >= later):
+            twice += wrong.view(np.uint8).sum(axis=0, dtype=count)
+    return 0.5 * twice / num_pairs
 
 
 def bootstrap_losses(gaps: Array, y: Array, counts: Array) -> Array:

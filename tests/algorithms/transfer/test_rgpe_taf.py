@@ -9,6 +9,7 @@ from scipy.stats import norm
 from fbo_flower.algorithms import RGPE, TAF
 from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
 from fbo_flower.algorithms.transfer.base import Members
+from fbo_flower.algorithms.transfer.content import Outgoing
 from fbo_flower.algorithms.transfer.options import WeightPosterior
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
@@ -98,6 +99,66 @@ def test_a_target_is_sent_a_sample_of_very_many():
     assert {len(arrays["members"]) for arrays in later} == {2}
     assert sum(len(arrays.get("means", ())) for arrays in later) == 5 * 2  # the sample is kept, and sent once
     assert len({tuple(arrays["members"]) for arrays in later[:5]}) > 1  # and not the same for all
+
+
+@pytest.mark.parametrize("algorithm", [RGPE, TAF])
+def test_targets_of_a_group_share_the_arrays_of_their_tasks_and_keep_one_copy(algorithm):
+    rng = np.random.default_rng(0)
+    with_incumbents = algorithm is TAF
+    posteriors = {
+        str(i): WeightPosterior(*map(rng.random, (12, 78, int(with_incumbents)))) for i in range(60)
+    }
+    outgoing = Outgoing(posteriors, 20, with_incumbents)
+    tasks = {agent: outgoing.arrays(agent, {}) for agent in posteriors}
+    for agent, arrays in tasks.items():
+        listed = arrays["members"].tolist()
+        assert len(set(listed)) == 20
+        assert posteriors[agent].digest not in listed
+        assert set(listed) <= {WeightPosterior(*row).digest for row in rows(arrays)}
+    assert len({id(arrays["inverses"]) for arrays in tasks.values()}) == 3
+    target = algorithm(max_members=20, **SMALL)
+    states = [
+        target._stored(Task(Phase.TRAIN, 1, 0, 1, arrays), AgentState(SQUARE, History.empty(2)))
+        for arrays in tasks.values()
+    ]
+    assert len({id(state["inverses"]) for state in states}) == 3
+    assert not any(state["inverses"].flags.writeable for state in states)
+
+
+def rows(arrays):
+    none = np.empty((len(arrays["means"]), 0))
+    best = arrays["incumbents"][:, None] if "incumbents" in arrays else none
+    return zip(arrays["means"], arrays["inverses"], best, strict=True)
+
+
+def test_a_target_uses_the_listed_posteriors_in_their_order_and_not_its_own():
+    rng = np.random.default_rng(0)
+    posteriors = {str(i): WeightPosterior(*map(rng.random, (12, 78, 1))) for i in range(21)}
+    target = TAF(**SMALL)
+    for agent in ("0", "20"):
+        arrays = Outgoing(posteriors, 64, True).arrays(agent, {})
+        assert len(arrays["means"]) == 21
+        shared = {"frequencies": np.zeros((12, 2)), "phases": np.zeros(12)}
+        task = Task(Phase.TRAIN, 1, 0, 1, {**arrays, **shared})
+        members = target._read_members(task, AgentState(SQUARE, History.empty(2)))
+        others = [p for name, p in posteriors.items() if name != agent]
+        np.testing.assert_array_equal(members.means, [p.mean for p in others])
+        np.testing.assert_array_equal(members.incumbents, np.concatenate([p.incumbent for p in others]))
+
+
+def test_new_posteriors_are_merged_with_those_that_a_target_stores():
+    rng = np.random.default_rng(0)
+    posteriors = {str(i): WeightPosterior(*map(rng.random, (12, 78, 1))) for i in range(5)}
+    target, agent_state = TAF(**SMALL), AgentState(SQUARE, History.empty(2))
+    first = Outgoing(posteriors, 64, True).arrays("0", {})
+    agent_state = agent_state.write(**target._stored(Task(Phase.TRAIN, 1, 0, 1, first), agent_state))
+    posteriors["3"] = WeightPosterior(*map(rng.random, (12, 78, 1)))
+    second = Outgoing(posteriors, 64, True).arrays("0", {"0": frozenset(first["members"].tolist())})
+    assert len(second["means"]) == 1
+    stored = target._stored(Task(Phase.TRAIN, 2, 1, 1, second), agent_state)
+    assert stored["digests"].tolist() == [posteriors[a].digest for a in "1234"]
+    np.testing.assert_array_equal(stored["inverses"], [posteriors[a].inverse for a in "1234"])
+    np.testing.assert_array_equal(stored["incumbents"], [posteriors[a].incumbent[0] for a in "1234"])
 
 
 def test_unknown_targets_are_named():

@@ -52,6 +52,16 @@ def test_ranking_loss_is_that_of_plain_loops(seed):
     np.testing.assert_allclose(prediction_losses(f, y), expected)
 
 
+@pytest.mark.parametrize("n", [1, 2, 20, 300])
+def test_losses_of_predictions_are_the_shares_of_wrong_pairs_with_ties_as_halves(n):
+    rng = np.random.default_rng(n)
+    predictions, y = np.round(rng.standard_normal((7, n)), 1), np.round(rng.random(n), 1)
+    lower, upper = np.nonzero(y[:, None] < y[None, :])
+    gaps = predictions[:, lower] - predictions[:, upper]
+    wrong = np.count_nonzero(gaps > 0.0, axis=1) + 0.5 * np.count_nonzero(gaps == 0.0, axis=1)
+    np.testing.assert_array_equal(prediction_losses(predictions, y), wrong / max(len(lower), 1))
+
+
 def test_equal_values_are_no_pairs():
     f, y = np.random.default_rng(0).random((3, 4)), np.ones(4)
     assert ranking_losses(differences(f), y).tolist() == [0, 0, 0]
