@@ -13,9 +13,10 @@ def joined(outcomes: list[Outcome]) -> Outcome:
     A bandit may evaluate the same cell several times in one task; these evaluations become one row.
     """
     points = np.concatenate([o.points for o in outcomes])
-    _, first, row = np.unique(points, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.argsort(order)[row.reshape(-1)]
+    seen: dict[bytes, int] = {}  # a point -> its row
+    place = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in points + 0.0])  # no -0.0
+    first = np.full(len(seen), len(place))
+    np.minimum.at(first, place, np.arange(len(place)))
     spans = np.bincount(place, weights=np.concatenate([o.pulls for o in outcomes])).astype(np.int64)
     each = [np.isfinite(o.values).astype(np.int64) if o.counts is None else o.counts for o in outcomes]
     weights = np.concatenate(each)
@@ -24,10 +25,13 @@ def joined(outcomes: list[Outcome]) -> Outcome:
     with np.errstate(invalid="ignore"):
         means = np.bincount(place, weights=values * weights) / np.where(counts > 0, counts, np.nan)
     trials = outcomes[0].trials[0] + np.cumsum(spans) - spans
-    reasons = {t: text for o in outcomes for t, text in o.failures.items()}
-    at = {int(t): int(p) for t, p in zip(np.concatenate([o.trials for o in outcomes]), place, strict=True)}
-    failures = {int(trials[at[t]]): reasons[t] for t in sorted(reasons, reverse=True)}  # the first one stays
-    return Outcome(points[first[order]], means, trials, failures, counts, spans)
+    failures: dict[int, str] = {}
+    if any(o.failures for o in outcomes):
+        reasons = {t: text for o in outcomes for t, text in o.failures.items()}
+        every = np.concatenate([o.trials for o in outcomes])
+        at = {int(t): int(p) for t, p in zip(every, place, strict=True)}
+        failures = {int(trials[at[t]]): reasons[t] for t in sorted(reasons, reverse=True)}  # the first stays
+    return Outcome(points[first], means, trials, failures, counts, spans)
 
 
 def num_succeeded(outcome: Outcome) -> int:

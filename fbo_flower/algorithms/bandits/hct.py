@@ -16,6 +16,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from fbo_flower.algorithms.bandits.base import XArmedBandit
+from fbo_flower.algorithms.once import once_per_state
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import AgentState, Array, Federation, Phase, Query, Report, Task
@@ -117,17 +118,12 @@ class HCT(XArmedBandit[HCTState]):
         return agent_state.write(**arrays).passed_to(next_trial)
 
     def recommend(self, agent_state: AgentState) -> Array | None:
-        tree = self._tree(agent_state)
-        best = self._best(tree)
-        if best is None:
-            return None
-        point: Array = self._centre(tree, best)[0]
-        return point
+        best = self._best(agent_state)
+        return None if best is None else best[0]
 
     def incumbent(self, agent_state: AgentState) -> float:
-        tree = self._tree(agent_state)
-        best = self._best(tree)
-        return float("nan") if best is None else float(tree.means()[best])
+        best = self._best(agent_state)
+        return float("nan") if best is None else best[1]
 
     def _centre(self, tree: Tree, cell: int) -> Array:
         """Return the centre of a cell, `(1, D)`."""
@@ -139,15 +135,16 @@ class HCT(XArmedBandit[HCTState]):
         kept = {n.removeprefix("tree."): a for n, a in agent_state.arrays.items() if n.startswith("tree.")}
         return Tree.from_arrays(options, cast(Any, kept)) if kept else Tree(options)
 
-    def _best(self, tree: Tree) -> int | None:
-        """Return the cell with the best lower bound; None before the first success."""
+    @once_per_state
+    def _best(self, agent_state: AgentState) -> tuple[Array, float] | None:
+        """Return centre `(D,)` and mean of the cell with the best lower bound; None before a success."""
+        tree = self._tree(agent_state)
         count = np.array(tree.count)
         pulled = np.flatnonzero(tree.succeeded())
         if len(pulled) == 0:
             return None
-        radius = (
-            tree.unit
-            * self.c
-            * np.sqrt(tree.options.log_term(power_above(max(1, tree.t - 1))) / count[pulled])
-        )
-        return int(pulled[elimination.recommend(tree.means()[pulled], radius)])
+        log_term = tree.options.log_term(power_above(max(1, tree.t - 1)))
+        radius = tree.unit * self.c * np.sqrt(log_term / count[pulled])
+        means = tree.means()
+        best = int(pulled[elimination.recommend(means[pulled], radius)])
+        return self._centre(tree, best)[0], float(means[best])

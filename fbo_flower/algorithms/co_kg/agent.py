@@ -108,7 +108,7 @@ def best_of_set(
     if added is not None:
         points = np.concatenate([points, added])
     x, y = observations(options, agent_state, setting)
-    mean = gp.posterior(x, y, setting.hyperparameters).predict(agent_state.space.features(points))[0]
+    mean = gp.posterior(x, y, setting.hyperparameters).mean(agent_state.space.features(points))
     best = int(np.argmax(mean))
     return best, points[best], float(mean[best])
 
@@ -161,7 +161,7 @@ def posterior(
         shift = increment.shift + noise + increment.precision @ noise
         return {"precision": pack_lower(increment.precision), "shift": shift}
     process = gp.posterior(x, y, setting.hyperparameters)
-    mean = process.predict(pivots)[0]
+    mean = process.mean(pivots)
     if options.mean_noise_stddev > 0.0:
         mean = mean + pivot_factor(pivots, setting.hyperparameters).lower @ noise
     return {"mean": mean, "covariance": pack_lower(process.covariance(pivots))}

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fbo_flower.algorithms.bandits.base import Bandit, branching, in_order
+from fbo_flower.algorithms.once import once_per_state
 from fbo_flower.algorithms.pne import phased_agent
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import (
@@ -399,6 +400,7 @@ class PhasedPNE(Bandit[PNEState]):
         best = self._best(agent_state)
         return float("nan") if best is None else best[2]
 
+    @once_per_state
     def _best(self, agent_state: AgentState) -> tuple[int, int, float] | None:
         num_agents = agent_state.arrays.get("agents")
         if num_agents is None:

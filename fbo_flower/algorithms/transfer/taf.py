@@ -53,7 +53,7 @@ class TAF(Transfer):
     def acquisition(
         self, posterior: gp.Posterior, members: Members, rng: np.random.Generator
     ) -> LogTransferImprovement:
-        best = float(posterior.predict(posterior.x)[0].max())
+        best = float(posterior.mean(posterior.x).max())
         predictions = members.means @ members.features(posterior.x).T  # (K, n)
         losses = prediction_losses(predictions, posterior.y)
         # a ranking needs two different values; without them the other agents get no weight

@@ -25,6 +25,7 @@ from fbo_flower.numerics.arrays import Array, IntArray
 MAX_INDEX_BITS = 62
 MAX_HALVINGS = 52  # per dimension; the centre needs one more bit
 MAX_FULL_DIMENSION = 3
+FEW = 256  # up to so many cells all digits of their indices are taken at once, which needs few calls
 
 
 def max_depth(dim: int, arity: int = 2) -> int:
@@ -127,12 +128,29 @@ def _corner_and_width(depth: int, index: npt.ArrayLike, dim: int, arity: int) ->
     if index.size and (index.min() < 0 or index.max() >= 1 << bits):
         raise ConfigError(f"index: expected 0 <= index < 2**{bits} at depth {depth}, got {index}")
     halvings = _halvings(bits, dim)
+    if index.size <= FEW:  # all digits at once
+        shifts, values, width = _digits(bits, dim)
+        return ((index[..., None] >> shifts) & 1) @ values * width, width
     corner = np.zeros((dim, *index.shape), dtype=np.int64)  # in units of the width
     for level in range(bits):
         axis = level % dim
         corner[axis] = 2 * corner[axis] + ((index >> (bits - 1 - level)) & 1)
     width = np.asarray(2.0**-halvings, dtype=np.float64)
     return np.asarray(np.moveaxis(corner, 0, -1) * width, dtype=np.float64), width
+
+
+@lru_cache(maxsize=256)
+def _digits(bits: int, dim: int) -> tuple[IntArray, IntArray, Array]:
+    """Return the shift of each binary digit of an index, `(bits,)`, its value in each coordinate of the lower
+    corner, in units of the width, `(bits, D)`, and the widths `(D,)`; read-only.
+    """
+    level, halvings = np.arange(bits), _halvings(bits, dim)
+    values = np.zeros((bits, dim), dtype=np.int64)
+    values[level, level % dim] = 1 << (halvings[level % dim] - 1 - level // dim)
+    found = bits - 1 - level, values, np.asarray(2.0**-halvings, dtype=np.float64)
+    for array in found:
+        array.setflags(write=False)
+    return found
 
 
 @lru_cache(maxsize=256)

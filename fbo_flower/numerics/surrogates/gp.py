@@ -250,6 +250,10 @@ class Posterior:
         variance = self.hyperparameters.outputscale - np.einsum("ij,ij->j", v, v)
         return cross @ self.alpha, np.maximum(variance, 0.0)
 
+    def mean(self, z: Array) -> Array:
+        """Return the mean `(m,)` at `z (m, F)`, as `predict` does, without the cost of the variance."""
+        return self._cross(z) @ self.alpha
+
     def covariance(self, z: Array) -> Array:
         """Return the covariance `(m, m)` of the function (without noise) at `z (m, F)`."""
         h = self.hyperparameters

@@ -131,3 +131,13 @@ def test_cells_beyond_the_exact_ones_are_refused():
         partition.children([2**61])
     with pytest.raises(ConfigError, match="unit cube"):
         partition.locate([[1.5]], 1)
+
+
+@pytest.mark.parametrize(("dim", "arity"), [(1, 2), (2, 2), (3, 8), (10, 2)])
+def test_few_cells_have_the_same_borders_as_among_many(dim, arity, monkeypatch):
+    for depth in (0, 1, 5, partition.max_depth(dim, arity)):
+        index = np.random.default_rng(depth).integers(0, min(arity**depth, 2**62), 9)
+        found = partition.cell(depth, index, dim, arity)
+        with monkeypatch.context() as patch:
+            patch.setattr(partition, "FEW", 0)
+            np.testing.assert_array_equal(found, partition.cell(depth, index, dim, arity))

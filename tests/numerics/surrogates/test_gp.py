@@ -73,6 +73,7 @@ def test_predictions_agree_with_scikit_learn(name):
     expected, covariance = oracle(h).fit(x, y).predict(z, return_cov=True)
     process = gp.posterior(x, y, h)
     mean, variance = process.predict(z)
+    np.testing.assert_array_equal(process.mean(z), mean)
     noise = h.noise_variance * np.eye(6)  # scikit-learn predicts noisy observations
     np.testing.assert_allclose(mean, expected, atol=1e-9)
     np.testing.assert_allclose(process.covariance(z) + noise, covariance, atol=1e-9)
