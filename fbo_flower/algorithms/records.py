@@ -238,6 +238,8 @@ class History:
         Before the first success both are empty.
         """
         failed = ~np.isfinite(self.values)
+        if not failed.any():
+            return self.points, self.values.copy()
         if failed.all():
             return self.points[:0], self.values[:0]
         return self.points, np.where(failed, np.nanmin(self.values), self.values)

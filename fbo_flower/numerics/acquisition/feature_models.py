@@ -53,11 +53,22 @@ def linear_gradients(features: RandomFeatures, z: Array, weights: Array) -> tupl
     ----------
     weights : `(m, M)`
     """
+    return _linear_gradients(features, *_waves(features, z), weights)
+
+
+def _waves(features: RandomFeatures, z: Array) -> tuple[Array, Array, Array]:
+    """Return `cos(S z + b)`, `sin(S z + b)`, both `(m, M)`, and the norms of the cosines, `(m, 1)`."""
     angles = features.angles(z)
     u = np.cos(angles)
     q = np.maximum(np.sqrt(np.einsum("ij,ij->i", u, u)), np.finfo(np.float64).tiny)[:, None]
+    return u, np.sin(angles, out=angles), q
+
+
+def _linear_gradients(
+    features: RandomFeatures, u: Array, sines: Array, q: Array, weights: Array
+) -> tuple[Array, Array]:
     v = np.einsum("ij,ij->i", u, weights)[:, None] / q
-    inner = np.sin(angles) * ((v / q) * u - weights)  # du = -sin(S z + b) S dz
+    inner = sines * ((v / q) * u - weights)  # du = -sin(S z + b) S dz
     return v[:, 0], (inner @ features.frequencies) / q
 
 
@@ -72,9 +83,11 @@ def feature_moments(
     """
     phi = features(z)
     spread = phi @ covariance  # (m, M)
-    value, value_slope = features.value_and_gradient(z, mean)
+    u, sines, q = _waves(features, z)
+    value = u @ mean / q[:, 0]
+    value_slope = (sines * ((value[:, None] / q) * u - mean)) @ features.frequencies / q
     variance = np.einsum("ij,ij->i", spread, phi)
-    _, half_slope = linear_gradients(features, z, spread)  # of phi^T (C phi_0): half of the gradient
+    _, half_slope = _linear_gradients(features, u, sines, q, spread)  # of phi^T (C phi_0): half the gradient
     return value, np.maximum(variance, 0.0), value_slope, 2.0 * half_slope
 
 

@@ -19,10 +19,12 @@ def standardise(y: Array) -> Array:
     if len(y) == 0:
         return y
     # scale by a power of two, which is exact, so that squares neither overflow nor underflow
-    y = np.ldexp(y, -np.frexp(np.max(np.abs(y)))[1])
-    centred = y - y.mean()
-    stddev = centred.std()
-    return centred / stddev if stddev > 1e-12 * np.max(np.abs(y)) else np.zeros_like(y)
+    y = np.ldexp(y, -np.frexp(np.maximum.reduce(np.abs(y)))[1])
+    # plain sums instead of y.mean() and y.std(), which take the same sums but three times as long
+    centred = y - np.add.reduce(y) / len(y)
+    deviations = centred - np.add.reduce(centred) / len(y)
+    stddev = np.sqrt(np.add.reduce(deviations * deviations) / len(y))
+    return centred / stddev if stddev > 1e-12 * np.maximum.reduce(np.abs(y)) else np.zeros_like(y)
 
 
 def rank_normal(y: Array) -> Array:
