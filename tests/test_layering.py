@@ -27,7 +27,10 @@ ROOMS: dict[str, tuple[str, str]] = {
     "study": ("errors storage", "numpy"),
     "reports": ("errors space numerics algorithms storage study", "numpy moocore matplotlib rich"),
     "strategies": ("__init__ errors space numerics algorithms wire storage study", "numpy flwr"),
-    "clients": ("__init__ errors space numerics secure models algorithms wire storage", "numpy flwr"),
+    "clients": (
+        "__init__ errors space numerics secure models algorithms wire storage",
+        "numpy flwr cloudpickle",
+    ),
     "simulation": (
         "errors space numerics algorithms storage study reports strategies clients",
         "numpy scipy flwr sklearn ray",

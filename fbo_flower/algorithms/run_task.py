@@ -19,6 +19,7 @@ from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Outcome, Query, Report, Task
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.session import Draws, steps_of
+from fbo_flower.algorithms.several_at_once import session_at_once
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 
 Evaluate = Callable[[Query, int], Outcome]  # a query and the id of its first trial -> its outcome
@@ -48,6 +49,7 @@ def run_task(
     draws: Draws,
     extra: Callable[[], Mapping[str, AnyArray]] = dict,
     uniform: Uniform | None = None,
+    at_once: int = 1,
 ) -> TaskResult:
     """Run the session of a task, evaluate every query that it yields, and write the report.
 
@@ -62,8 +64,9 @@ def run_task(
     extra : called after the last evaluation; returns further arrays to store in the agent's state, such as
         an evaluation cache
     uniform : source of the noise that protects the report; None: derived from `draws`, which repeats it
+    at_once : trials that a query may hold, see `several_at_once`
     """
-    return alone(task_steps(algorithm, task, agent_state, evaluate, draws, extra, uniform))
+    return alone(task_steps(algorithm, task, agent_state, evaluate, draws, extra, uniform, at_once))
 
 
 def task_steps(
@@ -74,11 +77,12 @@ def task_steps(
     draws: Draws,
     extra: Callable[[], Mapping[str, AnyArray]] = dict,
     uniform: Uniform | None = None,
+    at_once: int = 1,
 ) -> Steps[TaskResult]:
     """Return `run_task` as steps, which yield the computations that the session asks for."""
     if task.num_trials and task.trial > agent_state.next_trial:
         agent_state = agent_state.skip_to(task.trial)
-    session = algorithm.session(task, agent_state, draws)
+    session = session_at_once(algorithm, task, agent_state, draws, at_once)
     outcomes: list[Outcome] = []
     go_on: Callable[[], Any] = partial(session.send, None)
     while True:

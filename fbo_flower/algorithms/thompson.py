@@ -20,6 +20,7 @@ from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Tas
 from fbo_flower.algorithms.requests import DrawPath, Fit, Rng, Steps, alone
 from fbo_flower.algorithms.search import maximising
 from fbo_flower.algorithms.session import Stepwise
+from fbo_flower.algorithms.several_at_once import believed
 from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import Differentiable
@@ -112,6 +113,15 @@ class LocalSurrogate(TrialsPerRound, Stepwise, Algorithm[State]):
         stored = agent_state.arrays.get("hyperparameters")
         start = None if stored is None else gp.Hyperparameters.from_array(self.kernel, floats(stored))
         return Fit(x, y, self.kernel, start)
+
+    def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
+        """Return the posterior mean of the agent's own model at points, see `several_at_once`."""
+        if not agent_state.history.num_succeeded:
+            return np.full(len(points), np.nan)
+        x, y = self.observations(agent_state)
+        posterior = gp.posterior(x, y, (yield from self._fitted(agent_state)))
+        means, _ = posterior.predict(agent_state.space.features(points))
+        return believed(means, y, agent_state.history.observed()[1])
 
     def thompson_steps(self, agent_state: AgentState, rng: np.random.Generator) -> Steps[Query]:
         """Return the maximiser of one posterior draw [Dai2020, Alg. 1, line 4].

@@ -20,6 +20,7 @@ import typer
 from typer.utils import get_params_from_function
 
 from fbo_flower.clients.operator import Operator
+from fbo_flower.clients.parallel import Parallel
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.errors import ConfigError
 
@@ -164,6 +165,7 @@ def _node_config() -> Iterator[str]:
     for key, (default, meaning) in NODE_KEYS.items():
         yield f"| `{key}` | {default} | {_cell(meaning)} |"
     yield from _rows(Operator, without=("chosen_by",))
+    yield from _rows(Parallel)
 
 
 def _options_of(options: type[Any]) -> Iterator[str]:

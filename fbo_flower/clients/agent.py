@@ -53,14 +53,15 @@ from fbo_flower.clients.known_configs import KnownConfigs
 from fbo_flower.clients.memory import Memory, check_journal, journal_path, open_memory
 from fbo_flower.clients.node_info import node_info
 from fbo_flower.clients.objective import Loss, Objective
-from fbo_flower.clients.objective_evaluator import ObjectiveEvaluator
 from fbo_flower.clients.operator import Operator
 from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
+from fbo_flower.clients.parallel import Parallel
 from fbo_flower.clients.privacy_budget import spend
 from fbo_flower.clients.secagg_keys import identity, own_card
 from fbo_flower.clients.shared_algorithms import algorithm_of
 from fbo_flower.clients.task_context import Evaluator, TaskContext
 from fbo_flower.clients.trial_times import Times
+from fbo_flower.clients.workers_evaluator import evaluator_of
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
@@ -115,6 +116,7 @@ class TuningAgent(NumPyClient):
         agent's `OwnAnswer` and Flower's context of the node, for instance to retrain and save a model. It is
         not called if no evaluation succeeded. An exception in it is logged and changes nothing else
     chosen_by : who set `disclose`, for ledgers and reports
+    num_parallel, trial_timeout : see `Parallel`; `node_config` overrides them
 
     Raises
     ------
@@ -137,6 +139,8 @@ class TuningAgent(NumPyClient):
         journals: str | os.PathLike[str] | None = None,
         on_finish: OnFinish | None = None,
         chosen_by: str = APP,
+        num_parallel: int = 1,
+        trial_timeout: float = 0.0,
     ) -> None:
         self._objective = Loss(objective) if minimize else objective
         self._minimize = minimize
@@ -146,6 +150,7 @@ class TuningAgent(NumPyClient):
         self._prior = prior or {}
         self._initial = initial
         self._operator = Operator.read(context.node_config, disclose, chosen_by)
+        self._parallel = Parallel.read(context.node_config, Parallel(num_parallel, trial_timeout))
         self._agent = agent_id(context)
         self._journals = journals
         self._on_finish = on_finish
@@ -293,6 +298,8 @@ class TuningAgent(NumPyClient):
         if memory.study(study) is None or memory.algorithm(study) is None:  # earlier versions pinned nothing
             pin, space = pinned(algorithm, request.envelope), self._space.to_json()
             memory.begin(study, entropy, agent_state_to_bytes(agent_state), pin, space)
+        replay = EvaluationReplay(memory, study, work.key)
+        at_once = self._parallel.batch_size(memory, study, replay.num_left > 0)
         context = TaskContext(
             self._agent,
             study,
@@ -300,15 +307,17 @@ class TuningAgent(NumPyClient):
             task,
             entropy,
             memory,
-            EvaluationReplay(memory, study, work.key),
+            replay,
             self._context.node_config,
             self._context.run_config,
             simulated=self._seed is not None,
         )
         evaluate = self._evaluator(context, algorithm, accepted_state)
         noise = context.private_integers("noise", task.trial, task.num_trials)
-        steps = task_steps(algorithm, task, accepted_state, evaluate, context.draws, evaluate.arrays, noise)
-        result = yield from steps
+        draws, arrays = context.draws, evaluate.arrays
+        result = yield from task_steps(
+            algorithm, task, accepted_state, evaluate, draws, arrays, noise, at_once
+        )
         result = replace(result, report=consented(algorithm, result.report, self._operator.disclose))
         reply = self._reply(request, result, context.times)
         sent: list[ledger.LedgerEntry] = []
@@ -352,7 +361,7 @@ class TuningAgent(NumPyClient):
         core = unwrapped(algorithm)
         reuses = isinstance(core, ReusesValues) and core.reuses_values()
         cache = EvaluationCache.read(agent_state.arrays) if reuses else None
-        evaluator = ObjectiveEvaluator(self._objective, self._space, context, cache)
+        evaluator = evaluator_of(self._parallel, self._objective, self._space, context, cache)
         return evaluator if self._initial is None else KnownConfigs(evaluator, self._initial)
 
     def _reply(self, request: Request, result: TaskResult, times: Times) -> wire.Packed:

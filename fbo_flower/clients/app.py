@@ -16,6 +16,8 @@ from fbo_flower.clients.known_configs import points_of
 from fbo_flower.clients.objective import Objective, check_minimize, check_objective
 from fbo_flower.clients.operator import check_disclose
 from fbo_flower.clients.own_answer import OnFinish
+from fbo_flower.clients.parallel import Parallel
+from fbo_flower.clients.worker_pool import pickled
 from fbo_flower.errors import ConfigError, WireError, kind_of
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
@@ -36,6 +38,8 @@ def client_app(
     minimize: bool = False,
     initial: Sequence[Mapping[str, Any]] = (),
     on_finish: OnFinish | None = None,
+    num_parallel: int = 1,
+    trial_timeout: float = 0.0,
 ) -> ClientApp:
     """Return a ClientApp that tunes `objective` over `space`.
 
@@ -49,14 +53,21 @@ def client_app(
     space : the search space; the server compares its digest with the other agents' at registration
     initial : known good configurations, which the agent evaluates as its first trials, in place of as many of
         the algorithm's. Pass `num_initial` to the strategy to keep the size of the random initial design
+    num_parallel : evaluations at the same time, each in a process of its own
+    trial_timeout : seconds that one evaluation may take before its process is killed; 0: any number. With one
+        of these two the objective and what it holds must be picklable
     seed, disclose, prior, minimize, on_finish : see `TuningAgent`
 
     Raises
     ------
     ConfigError
-        If an argument has the wrong type, or the objective does not take two arguments.
+        If an argument has the wrong type, the objective does not take two arguments, or it cannot be pickled
+        and has to be.
     """
-    return agent_app(_agent_factory(objective, space, seed, disclose, prior, minimize, initial, on_finish))
+    parallel = Parallel(num_parallel, trial_timeout)
+    return agent_app(
+        _agent_factory(objective, space, seed, disclose, prior, minimize, initial, on_finish, parallel)
+    )
 
 
 def add_tuning(
@@ -71,13 +82,16 @@ def add_tuning(
     minimize: bool = False,
     initial: Sequence[Mapping[str, Any]] = (),
     on_finish: OnFinish | None = None,
+    num_parallel: int = 1,
+    trial_timeout: float = 0.0,
 ) -> None:
     """Add tuning to an existing ClientApp; its own functions do not change.
 
     Parameters
     ----------
     app : a decorated ClientApp
-    objective, space, seed, disclose, prior, minimize, initial, on_finish : see `client_app`
+    objective, space, seed, disclose, prior, minimize, initial, on_finish, num_parallel, trial_timeout : see
+        `client_app`
     action : name of the tuning messages; pass the same `action` to the strategy
 
     Raises
@@ -91,7 +105,9 @@ def add_tuning(
         raise ConfigError(
             f"app: expected a ClientApp, got {kind_of(app)}; call add_tuning(app, objective, space)"
         )
-    route(app, _agent_factory(objective, space, seed, disclose, prior, minimize, initial, on_finish), action)
+    parallel = Parallel(num_parallel, trial_timeout)
+    made = _agent_factory(objective, space, seed, disclose, prior, minimize, initial, on_finish, parallel)
+    route(app, made, action)
 
 
 def agent_app(agent: Callable[[Context], TuningAgent]) -> ClientApp:
@@ -168,6 +184,7 @@ def _agent_factory(
     minimize: bool,
     initial: Sequence[Mapping[str, Any]],
     on_finish: OnFinish | None,
+    parallel: Parallel,
 ) -> Callable[[Context], TuningAgent]:
     check_objective(objective, space, "context")
     if disclose is not None:
@@ -176,11 +193,14 @@ def _agent_factory(
         check_number("seed", seed, 0, integer=True)
     check_minimize(minimize)
     points = points_of(initial, space)
+    if parallel.needs_workers:
+        pickled(objective)  # an objective that cannot be pickled is refused here, not in the first task
 
     def agent(context: Context) -> TuningAgent:
         return TuningAgent(
             objective, space, context,
             seed=seed, disclose=disclose, prior=prior, minimize=minimize, initial=points, on_finish=on_finish,
+            num_parallel=parallel.num_parallel, trial_timeout=parallel.trial_timeout,
         )  # fmt: skip
 
     return agent

@@ -23,22 +23,28 @@ class EvaluationReplay:
 
     def __init__(self, memory: Memory, study: str, task: str) -> None:
         self._memory, self._study, self._task = memory, study, task
-        self._stored = deque(memory.evaluations(study, task))
+        # evaluations that were made at once are stored in the order in which they ended
+        self._stored = deque(sorted(memory.evaluations(study, task), key=lambda stored: stored.trial))
+
+    @property
+    def num_left(self) -> int:
+        """Number of stored evaluations that nobody has taken."""
+        return len(self._stored)
 
     def take(self, trial: int, point: Array, span: int) -> Evaluation | None:
-        """Return the next stored evaluation; None if all of them have been returned.
+        """Return the stored evaluation of a trial; None if it was not evaluated. Trials must ascend.
 
         Raises
         ------
         JournalError
             If it belongs to another trial or point, because another version wrote the journal.
         """
-        if not self._stored:
+        if not self._stored or self._stored[0].trial > trial:
             return None
         stored = self._stored.popleft()
         if stored.trial != trial or stored.span != span or not np.array_equal(stored.point, point):
             raise JournalError(
-                f"journal: expected trial {trial} next, got trial {stored.trial} at another point; "
+                f"journal: expected trial {trial}, got trial {stored.trial} at another point; "
                 "the journal was written by another version of the algorithm: resume with that version, or "
                 "start a new study"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from logging import WARNING
@@ -20,6 +20,44 @@ from fbo_flower.clients.trial_times import Watch, times_of
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import Evaluation
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a query: consecutive trials of one point.
+
+    Parameters
+    ----------
+    trial : id of the first trial
+    point : `(D,)`, snapped to the search space
+    span : number of trials
+    """
+
+    trial: int
+    point: Array
+    span: int
+
+    @property
+    def key(self) -> bytes:
+        """The point, as `EvaluationCache` names it."""
+        return self.point.tobytes()
+
+    def evaluation(self, observed: Array, reason: str, measures: Mapping[str, float]) -> Evaluation:
+        """Return the row with the values `(k,)` of its successful evaluations; `k` may be 0.
+
+        Parameters
+        ----------
+        reason : of the first failure; "" if there was none
+        """
+        trial, point, span = self.trial, self.point, self.span
+        if len(observed) == 0:
+            return Evaluation(trial, point, float("nan"), 0, span, 0.0, reason, measures)
+        if len(observed) == 1:
+            return Evaluation(trial, point, float(observed[0]) + 0.0, 1, span, 0.0, reason, measures)
+        with np.errstate(over="ignore"):  # the square of a huge value is infinite
+            value = float(np.mean(observed)) + 0.0  # no -0.0
+            square = float(np.sum(np.square(observed - value)))
+        return Evaluation(trial, point, value, len(observed), span, square, reason, measures)
 
 
 @dataclass(frozen=True)
@@ -47,44 +85,44 @@ class ObjectiveEvaluator:
         trials = first_trial + np.cumsum(spans) - spans
         values, deviations = np.full(len(points), np.nan), np.zeros(len(points))
         counts, failures = np.zeros(len(points), dtype=np.int64), {}
-        replay = self.context.replay
-        for i, (point, trial, span) in enumerate(zip(points, trials.tolist(), spans.tolist(), strict=True)):
-            row = replay.take(trial, point, span)
-            if row is None:
-                row = self._evaluate_row(point, trial, span)
-                replay.append(row)
-            elif self.cache is not None:
-                self.cache.recall(point, row.value)
+        rows = [Row(*row) for row in zip(trials.tolist(), points, spans.tolist(), strict=True)]
+        for i, row in self.rows(rows):
             self.context.times.update(times_of(row))
             if row.failure:
-                failures[trial] = row.failure
+                failures[row.trial] = row.failure
                 log(
                     WARNING, "agent %s, trial %d failed: %s%s",
-                    self.context.agent, trial, row.failure, self.tracebacks.pop(trial, ""),
+                    self.context.agent, row.trial, row.failure, self.tracebacks.pop(row.trial, ""),
                 )  # fmt: skip
             values[i], counts[i], deviations[i] = row.value, row.count, row.square
+        failures = dict(sorted(failures.items()))
         if query.repeats is None:
             return Outcome(points, values, trials, failures)
         return Outcome(points, values, trials, failures, counts, spans, deviations)
+
+    def rows(self, rows: Sequence[Row]) -> Iterator[tuple[int, Evaluation]]:
+        """Yield the place and the evaluation of each row, one after the other."""
+        replay = self.context.replay
+        for i, row in enumerate(rows):
+            evaluation = replay.take(row.trial, row.point, row.span)
+            if evaluation is None:
+                evaluation = self._evaluate_row(row)
+                replay.append(evaluation)
+            elif self.cache is not None:
+                self.cache.recall(row.point, evaluation.value)
+            yield i, evaluation
 
     def arrays(self) -> Mapping[str, AnyArray]:
         """Return the cache as arrays; none without a cache."""
         return {} if self.cache is None else self.cache.arrays(self.space.dimension)
 
-    def _evaluate_row(self, point: Array, trial: int, span: int) -> Evaluation:
-        observe, watch = partial(self._observe, self.space.decode(point), trial), Watch.start()
+    def _evaluate_row(self, row: Row) -> Evaluation:
+        observe, watch = partial(self._observe, self.space.decode(row.point), row.trial), Watch.start()
         if self.cache is None:
-            observed, reason = observe(span)
+            observed, reason = observe(row.span)
         else:
-            observed, reason = self.cache.repeat(point, span, partial(observe, 1))
-        if len(observed) == 0:
-            return Evaluation(trial, point, float("nan"), 0, span, 0.0, reason, watch.measures())
-        if len(observed) == 1:
-            return Evaluation(trial, point, float(observed[0]) + 0.0, 1, span, 0.0, reason, watch.measures())
-        with np.errstate(over="ignore"):  # the square of a huge value is infinite
-            value = float(np.mean(observed)) + 0.0  # no -0.0
-            square = float(np.sum(np.square(observed - value)))
-        return Evaluation(trial, point, value, len(observed), span, square, reason, watch.measures())
+            observed, reason = self.cache.repeat(row.point, row.span, partial(observe, 1))
+        return row.evaluation(observed, reason, watch.measures())
 
     def _observe(self, config: dict[str, Any], trial: int, span: int) -> tuple[Array, str]:
         """Evaluate a configuration `span` times; return the values and the reason of the first failure."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import traceback
+from dataclasses import dataclass
 from typing import cast
 
 from fbo_flower.clients.memory import Memory
@@ -14,7 +15,37 @@ _MOST = 20  # distinct errors that an agent remembers
 _MOST_CHARACTERS = 500  # of a line
 
 
-def new_traceback(memory: Memory, error: BaseException | None) -> str:
+@dataclass(frozen=True)
+class ErrorTexts:
+    """An error in texts, which can be passed between processes.
+
+    Parameters
+    ----------
+    kind : its type
+    where : file and line where it was raised, if known
+    frames : the lines of its traceback
+    says : the error and its cause, if there is one, as Python prints them
+    """
+
+    kind: str
+    where: tuple[str, ...]
+    frames: tuple[str, ...]
+    says: tuple[str, ...]
+
+    @staticmethod
+    def of(error: BaseException) -> ErrorTexts:
+        """Return the texts of an error."""
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        chain = [error] if error.__cause__ is None else [error, error.__cause__]
+        return ErrorTexts(
+            type(error).__name__,
+            tuple(f"{frame.filename}:{frame.lineno}" for frame in last),
+            tuple(line for entry in traceback.format_tb(error.__traceback__) for line in entry.splitlines()),
+            tuple("".join(traceback.format_exception_only(e)).rstrip() for e in chain),
+        )
+
+
+def new_traceback(memory: Memory, error: BaseException | ErrorTexts | None) -> str:
     """Return the traceback of an error, in indented lines; "" if the agent has returned it before.
 
     Two errors are the same if they have the same type and were raised at the same line of the same file. The
@@ -22,17 +53,13 @@ def new_traceback(memory: Memory, error: BaseException | None) -> str:
     """
     if error is None:
         return ""
-    where = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-1:]]
-    key = hashlib.sha256(" ".join([type(error).__name__, *where]).encode()).hexdigest()[:16]
+    texts = error if isinstance(error, ErrorTexts) else ErrorTexts.of(error)
+    key = hashlib.sha256(" ".join([texts.kind, *texts.where]).encode()).hexdigest()[:16]
     known = cast(list[str], memory.note(_NOTE).get("seen", []))
     if key in known:
         return ""
     memory.put_note(_NOTE, {"seen": [*known, key][-_MOST:]})
-    lines = ["Traceback (most recent call last):"]
-    for entry in traceback.format_tb(error.__traceback__):
-        lines += entry.splitlines()
-    # one line, so that the text of an error cannot look like lines of the log
-    lines.append("".join(traceback.format_exception_only(error)).rstrip())
-    if error.__cause__ is not None:
-        lines.append("caused by " + "".join(traceback.format_exception_only(error.__cause__)).rstrip())
+    # the text of an error is one line, so that it cannot look like lines of the log
+    lines = ["Traceback (most recent call last):", *texts.frames, *texts.says[:1]]
+    lines += [f"caused by {cause}" for cause in texts.says[1:]]
     return "".join(f"\n  {printable(line)[:_MOST_CHARACTERS]}" for line in lines)

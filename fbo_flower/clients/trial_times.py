@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fbo_flower.algorithms.records import Array
-from fbo_flower.storage.agent_journal import Evaluation
+from fbo_flower.storage.agent_journal import SECONDS, Evaluation
 from fbo_flower.wire.codec import LATEST_TIME
 
-STARTED, SECONDS = "started", "seconds"  # entries of `Evaluation.measures`
+STARTED = "started"  # with `SECONDS` an entry of `Evaluation.measures`
 Times = dict[int, tuple[float, float]]  # first trial of a row -> start and end, seconds since 1970
 
 
@@ -40,6 +40,11 @@ class Watch:
     def measures(self) -> dict[str, float]:
         """Return start and duration, as `Evaluation.measures` of the journal holds them."""
         return {STARTED: self.started, SECONDS: time.perf_counter() - self.before}
+
+
+def measures_of(started: float, ended: float) -> dict[str, float]:
+    """Return start and duration, as `Evaluation.measures` of the journal holds them."""
+    return {STARTED: started, SECONDS: ended - started}
 
 
 def times_of(evaluation: Evaluation) -> Times:

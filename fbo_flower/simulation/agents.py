@@ -16,8 +16,10 @@ from fbo_flower.algorithms.disclosure import SIMULATION
 from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
+from fbo_flower.clients.parallel import Parallel
 from fbo_flower.clients.site_app import site_agent
 from fbo_flower.clients.site_options import SiteOptions
+from fbo_flower.clients.worker_pool import pickled
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.own_objective import OwnObjective
 from fbo_flower.simulation.problems import Problem, SitesProblem
@@ -58,6 +60,29 @@ def check_roles(
         )
 
 
+def check_parallel(num_parallel: int, problem: Problem, engine: str, simulated_time: bool) -> None:
+    """Raise ConfigError if the agents of a simulation cannot evaluate several trials at once.
+
+    Parameters
+    ----------
+    simulated_time : whether evaluations take a simulated time, one after the other
+    """
+    Parallel(num_parallel)  # checks the number
+    if num_parallel == 1:
+        return
+    if engine != "inline":
+        raise ConfigError(
+            f"num_parallel: expected 1 with the engine {engine}, which evaluates for as many agents at once "
+            f"as there are cores, got {num_parallel}; use engine='inline'"
+        )
+    if simulated_time:
+        raise ConfigError(
+            f"num_parallel: expected 1 with durations, which simulate one evaluation after the other, got "
+            f"{num_parallel}; leave out one of them"
+        )
+    pickled(problem)
+
+
 def problem_app(
     problem: Problem,
     algorithm: Algorithm[Any],
@@ -65,11 +90,12 @@ def problem_app(
     prior: Prior | None = None,
     site_options: Mapping[str, Any] | None = None,
     journals: str | os.PathLike[str] | None = None,
+    num_parallel: int = 1,
 ) -> ClientApp:
     """Return the ClientApp whose nodes are a problem's agents, see `problem_agent`."""
 
     def agent(context: Context) -> TuningAgent:
-        return problem_agent(problem, algorithm, context, seed, prior, site_options, journals)
+        return problem_agent(problem, algorithm, context, seed, prior, site_options, journals, num_parallel)
 
     return agent_app(agent)
 
@@ -82,6 +108,7 @@ def problem_agent(
     prior: Prior | None = None,
     site_options: Mapping[str, Any] | None = None,
     journals: str | os.PathLike[str] | None = None,
+    num_parallel: int = 1,
 ) -> TuningAgent:
     """Return the agent of one node; it holds the data of the partition that `node_config` names.
 
@@ -94,6 +121,7 @@ def problem_agent(
         answers any number of questions, and judges models in its own process, because the simulation itself
         has trained them
     journals : directory of the agents' journals; None: agents keep their state in Flower's context
+    num_parallel : evaluations of an agent at the same time, in worker processes; sites have none
     """
     if not roles(algorithm):
         initial = None
@@ -111,6 +139,7 @@ def problem_agent(
             initial=initial,
             journals=journals,
             chosen_by=SIMULATION,
+            num_parallel=num_parallel,
         )
     check_roles(problem, algorithm, {**(site_options or {}), "allow_models_with_data": True})
     assert isinstance(problem, SitesProblem)

@@ -22,7 +22,7 @@ from fbo_flower.algorithms.recommended import RECOMMENDED, RECOMMENDED_OPTIONS
 from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.agent import Prior
 from fbo_flower.errors import ConfigError, kind_of
-from fbo_flower.simulation.agents import check_initial, check_roles, problem_app
+from fbo_flower.simulation.agents import check_initial, check_parallel, check_roles, problem_app
 from fbo_flower.simulation.annotate import annotate
 from fbo_flower.simulation.arguments import Arguments
 from fbo_flower.simulation.clock import SimulatedClock
@@ -69,6 +69,7 @@ def simulate(
     quorum: float = 1.0,
     mode: str = "sync",
     durations: Durations | None = None,
+    num_parallel: int = 1,
     site_options: Mapping[str, object] | None = None,
     prior: PriorKnowledge | None = None,
     checkpoint: Checkpoint | None = None,
@@ -112,6 +113,8 @@ def simulate(
     durations : how long evaluations take on a simulated clock, which costs no time: seconds, or agent ->
         seconds (or a list of them, one per trial), or a function `(agent, trial, rng) -> seconds`, ready ones
         of which are in `simulation.durations`. The study's times are then simulated seconds. None: real time
+    num_parallel : evaluations of an agent at the same time, in worker processes, see `client_app`; for the
+        engine "inline" without `durations`. It takes effect where an agent has several trials in a round
     site_options : options of every site, for an algorithm with roles; on devices the operator sets them in
         `node_config`, see `clients.site_options`
     prior : what agents and server know before the study begins, see `PriorKnowledge`; None: nothing
@@ -161,6 +164,7 @@ def simulate(
         )
     else:
         problem = _bundled(problem, num_agents, seed, problem_options)
+    check_parallel(num_parallel, problem, name, durations is not None)
     problem.check_data()
     algorithm, settings = _chosen(algorithm, options or {}, problem)
     made = make_algorithm(algorithm, settings)
@@ -192,7 +196,13 @@ def simulate(
             None if checkpoint.journals is None else writable_directory(checkpoint.journals, private=True)
         )
         app = problem_app(
-            problem, made, seed, held, site_options, None if journals is None else journals / "agents"
+            problem,
+            made,
+            seed,
+            held,
+            site_options,
+            None if journals is None else journals / "agents",
+            num_parallel,
         )
         prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
         try:

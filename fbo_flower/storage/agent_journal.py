@@ -29,6 +29,7 @@ from fbo_flower.storage.store import Store
 
 VERSION = 3  # version 2 added the ledger of sent data, version 3 the checksums
 COMMIT_SECONDS = 1.0
+SECONDS = "seconds"  # entry of `Evaluation.measures`: how long the evaluation took
 _TABLES = (
     """
 CREATE TABLE studies (study TEXT PRIMARY KEY, entropy TEXT NOT NULL, memory BLOB NOT NULL) STRICT;
@@ -233,13 +234,18 @@ class AgentJournal:
     # -- evaluations ---------------------------------------------------------------------------
 
     def append(self, study: str, task: str, evaluation: Evaluation) -> None:
-        """Add an evaluation; commit all pending ones if the last commit is at least one second ago."""
+        """Add an evaluation.
+
+        Commit all pending ones if the last commit is at least one second ago, or the evaluation took as long,
+        beside others.
+        """
         e = evaluation
         value = None if np.isnan(e.value) else e.value
         point, measures = json.dumps([float(x) for x in e.point]), json.dumps(dict(e.measures))
         counts = e.count, e.span, e.square
         self._pending.append((study, task, e.trial, point, value, *counts, e.failure, measures, e.artifact))
-        if self._clock() - self._committed >= COMMIT_SECONDS:
+        long = e.measures.get(SECONDS, 0.0) >= COMMIT_SECONDS
+        if long or self._clock() - self._committed >= COMMIT_SECONDS:
             self.commit()
 
     def commit(self) -> None:

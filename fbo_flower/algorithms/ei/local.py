@@ -24,6 +24,7 @@ from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import AgentState, Array, Query, Task, floats
 from fbo_flower.algorithms.requests import Condition, Fit, Steps
 from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.several_at_once import believed
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.acquisition.tilt import Tilt
 from fbo_flower.numerics.optim.functions import LinearFunction
@@ -93,15 +94,8 @@ class LocalEI(EIOptions[State]):
             # a late joiner's first point: far from all observations the trend only extrapolates
             values = guidance.trend(agent_state.space.features(guidance.centres))
             return Query(guidance.centres[int(np.argmax(values))][None, :]), None
-        trend, residuals = guidance.trend, y
-        if trend is not None:
-            # values are standardised by each agent for itself, so the trend's level is not that of this agent
-            residuals = y - trend(x)
-            level = float(residuals.mean()) if len(y) else 0.0
-            trend, residuals = replace(trend, offset=trend.offset + level), residuals - level
-        stored = agent_state.arrays.get("hyperparameters")
-        start = None if stored is None else gp.Hyperparameters.from_array(KERNEL, floats(stored))
-        hyperparameters = yield Fit(x, residuals, KERNEL, start, PRIORS)
+        trend, residuals = over_trend(guidance.trend, x, y)
+        hyperparameters = yield fit_of(agent_state, x, residuals)
         process = yield Condition(x, residuals, hyperparameters)
         means = process.means + (y - residuals)
         incumbent = int(np.argmax(means)) if len(x) else 0
@@ -118,3 +112,34 @@ class LocalEI(EIOptions[State]):
             rng,
         )
         return Query(point), hyperparameters.to_array()
+
+    def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
+        """Return the posterior mean of the agent's model at points, see `several_at_once`."""
+        if not agent_state.history.num_succeeded:
+            return np.full(len(points), np.nan)
+        x, y = self.observations(agent_state)
+        guidance = yield from self.guidance(task, agent_state, x, y)
+        trend, residuals = over_trend(guidance.trend, x, y)
+        posterior = gp.posterior(x, residuals, (yield fit_of(agent_state, x, residuals)))
+        z = agent_state.space.features(points)
+        means = posterior.predict(z)[0] + (0.0 if trend is None else trend(z))
+        return believed(means, y, agent_state.history.observed()[1])
+
+
+def over_trend(trend: LinearFunction | None, x: Array, y: Array) -> tuple[LinearFunction | None, Array]:
+    """Return a trend at the level of an agent's values, and what it leaves of them, `(n,)`.
+
+    Values are standardised by each agent for itself, so a trend of others has another level.
+    """
+    if trend is None:
+        return None, y
+    residuals = y - trend(x)
+    level = float(residuals.mean()) if len(y) else 0.0
+    return replace(trend, offset=trend.offset + level), residuals - level
+
+
+def fit_of(agent_state: AgentState, x: Array, residuals: Array) -> Fit:
+    """Return the fit of the agent's model, which starts from the last one."""
+    stored = agent_state.arrays.get("hyperparameters")
+    start = None if stored is None else gp.Hyperparameters.from_array(KERNEL, floats(stored))
+    return Fit(x, residuals, KERNEL, start, PRIORS)

@@ -1,0 +1,177 @@
+"""Several evaluations at once: propose a batch of points before any of their values is known.
+
+The points of a batch are chosen one after the other. A point that is being evaluated counts as observed at
+the posterior mean of the agent's model, the "Kriging believer" [Ginsbourger2010]: the model's mean stays, its
+variance at the point shrinks [Desautels2014], so the next proposal goes elsewhere. Hyperparameters are not
+fitted to such values. When all evaluations of a batch have ended, the agent learns their real values and
+proposes the next batch. So a batch depends on the seed and on earlier values, and not on the order in which
+evaluations end.
+
+Algorithms need not know of it: each proposal is the first one of a session that begins with the points chosen
+so far. An algorithm that models its observations says in `Believes` what it expects at them.
+
+[Ginsbourger2010] Ginsbourger, Le Riche, Carraro: Kriging is well-suited to parallelize optimization,
+Computational Intelligence in Expensive Optimization Problems, 2010, Section 3.2.
+[Desautels2014] Desautels, Krause, Burdick: Parallelizing exploration-exploitation tradeoffs in Gaussian
+process bandit optimization, JMLR 15, 2014, Section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from fbo_flower.algorithms.ability_check import CheckedOncePerClass
+from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Task
+from fbo_flower.algorithms.requests import Fit, Request, Steps
+from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.summing import unwrapped
+from fbo_flower.algorithms.trials_per_round import TrialsPerRound
+from fbo_flower.numerics.surrogates import gp
+
+Fits = dict[tuple[object, ...], gp.Hyperparameters]  # the fits of a batch, by what they are fits of
+
+
+@runtime_checkable
+class Believes(Protocol, metaclass=CheckedOncePerClass):
+    """The agent's model expects a value at a point that is being evaluated."""
+
+    def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
+        """Return the values `(q,)` that the objective is expected to have at points `(q, D)`.
+
+        NaN: the model expects nothing yet.
+        """
+        ...
+
+
+def believed(means: Array, transformed: Array, values: Array) -> Array:
+    """Return posterior means `(q,)` of transformed values on the objective's own scale.
+
+    A transform is monotone, so it is inverted by linear interpolation between the observed values. That is
+    exact for "standardise". A mean beyond all observations becomes the largest or smallest of them.
+
+    Parameters
+    ----------
+    transformed, values : `(n,)`, observations after and before the transform
+    """
+    ordered, places = np.unique(transformed, return_index=True)
+    return np.asarray(np.interp(means, ordered, values[places]), dtype=np.float64)
+
+
+def session_at_once(
+    algorithm: Algorithm[Any], task: Task, agent_state: AgentState, draws: Draws, at_once: int
+) -> Session:
+    """Return the session of a task whose queries hold up to `at_once` trials each.
+
+    Algorithms that choose their own batches, as bandits do, keep them.
+    """
+    core = unwrapped(algorithm)
+    if at_once == 1 or task.num_trials <= 1 or not isinstance(core, TrialsPerRound):
+        return (yield from algorithm.session(task, agent_state, draws))
+    while True:
+        begin = agent_state.next_trial
+        stop = min(max(begin, task.trial) + at_once, task.end)
+        # a batch is a task that ends earlier: its first trial stays, because sessions compare with it
+        part = replace(task, num_trials=stop - task.trial)
+        agent_state = yield from _batch(algorithm, part, agent_state, draws)
+        if agent_state.next_trial == begin or agent_state.next_trial >= task.end:
+            return agent_state
+
+
+def _batch(algorithm: Algorithm[Any], task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    """Propose all trials that a task has left, evaluate them at once, and learn."""
+    session, fits = algorithm.session(task, agent_state, draws), Fits()
+    asked = yield from _to_query(session, fits)
+    if not isinstance(asked, Query):
+        return asked
+    points, query, pending = [asked.points], asked, agent_state
+    while _is_point(query) and pending.next_trial + 1 < task.end:
+        pending = yield from _with_pending(algorithm, task, pending, query, fits)
+        ahead = algorithm.session(task, pending, draws)
+        following = yield from _to_query(ahead, fits, held=True)
+        ahead.close()
+        if not isinstance(following, Query) or not _is_point(following):
+            break
+        query = following
+        points.append(query.points)
+    outcome = yield replace(asked, points=np.concatenate(points))
+    return (yield from _driven(session, partial(session.send, outcome)))
+
+
+def _is_point(query: Query) -> bool:
+    return len(query.points) == 1 and query.repeats is None and query.artifact is None
+
+
+def _with_pending(
+    algorithm: Algorithm[Any], task: Task, agent_state: AgentState, query: Query, fits: Fits
+) -> Steps[AgentState]:
+    """Return the agent's state as if a point had been evaluated, with the value that its model expects."""
+    points, core = agent_state.space.snap(query.points), unwrapped(algorithm)
+    values = np.full(len(points), np.nan)
+    if isinstance(core, Believes):
+        values = yield from _holding(core.believing(task, agent_state, points), fits)
+    return agent_state.learn(Outcome(points, values, np.array([agent_state.next_trial], dtype=np.int64)))
+
+
+def _to_query(session: Session, fits: Fits, *, held: bool = False) -> Steps[Query | AgentState]:
+    """Drive a session to its first query, or to its end.
+
+    Parameters
+    ----------
+    held : whether hyperparameters that the batch has fitted are used again; otherwise they are noted
+    """
+    go_on: Callable[[], Any] = partial(session.send, None)
+    while True:
+        try:
+            asked = go_on()
+        except StopIteration as stop:
+            state: AgentState = stop.value
+            return state
+        if isinstance(asked, Query):
+            return asked
+        try:
+            go_on = partial(session.send, (yield from _answer(asked, fits, held)))
+        except Exception as error:  # the computation failed; the session may know what that means
+            go_on = partial(session.throw, error)
+
+
+def _holding(steps: Steps[Array], fits: Fits) -> Steps[Array]:
+    """Return steps whose hyperparameters are those that the batch has fitted."""
+    answer: Any = None
+    try:
+        while True:
+            answer = yield from _answer(steps.send(answer), fits, True)
+    except StopIteration as stop:
+        values: Array = stop.value
+        return values
+
+
+def _answer(request: Request, fits: Fits, held: bool) -> Steps[Any]:
+    """Compute a request, unless it is a fit that the batch has made and holds."""
+    if not isinstance(request, Fit):
+        return (yield request)
+    key = request.kernel, request.priors, request.x.shape[1]
+    if held and key in fits:
+        return fits[key]
+    fitted = yield request
+    fits.setdefault(key, fitted)
+    return fitted
+
+
+def _driven(session: Session, go_on: Callable[[], Any]) -> Session:
+    """Drive a session that has begun to its end."""
+    while True:
+        try:
+            asked = go_on()
+        except StopIteration as stop:
+            state: AgentState = stop.value
+            return state
+        try:
+            go_on = partial(session.send, (yield asked))
+        except Exception as error:
+            go_on = partial(session.throw, error)

@@ -1,0 +1,125 @@
+"""`WorkersEvaluator`: evaluate the trials of a query in worker processes, several at once.
+
+Each row is journalled when it has ended, in whatever order rows end, so an agent that is killed loses only
+what was under way. The outcome is in the order of the trials.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fbo_flower.clients.evaluation_cache import EvaluationCache
+from fbo_flower.clients.objective import Objective, can_repeat
+from fbo_flower.clients.objective_evaluator import ObjectiveEvaluator, Row
+from fbo_flower.clients.parallel import Parallel
+from fbo_flower.clients.task_context import TaskContext
+from fbo_flower.clients.tracebacks import new_traceback
+from fbo_flower.clients.trial_times import Watch, measures_of
+from fbo_flower.clients.worker_pool import Ended, Job, pool_of
+from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage.agent_journal import Evaluation
+
+
+@dataclass(frozen=True)
+class WorkersEvaluator(ObjectiveEvaluator):
+    """Evaluates the queries of one task in worker processes.
+
+    Parameters
+    ----------
+    parallel : how many at once, and how long each may take
+    """
+
+    parallel: Parallel = field(default_factory=Parallel)
+
+    def rows(self, rows: Sequence[Row]) -> Iterator[tuple[int, Evaluation]]:
+        """Yield the place and the evaluation of each row: stored ones first, then others as they end."""
+        known = {} if self.cache is None else dict(self.cache.values)
+        done: dict[int, Evaluation] = {}
+        for i, row in enumerate(rows):
+            stored = self.context.replay.take(row.trial, row.point, row.span)
+            if stored is not None:
+                done[i] = stored
+                yield i, stored
+        while missing := {i: row for i, row in enumerate(rows) if i not in done}:
+            if self.cache is not None:
+                known |= {rows[i].key: e.value for i, e in done.items() if not np.isnan(e.value)}
+                missing = {i: row for i, row in missing.items() if row.key in known} or _first(missing)
+            for i, evaluation in self._evaluated(missing, known):
+                self.context.replay.append(evaluation)
+                done[i] = evaluation
+                yield i, evaluation
+        if self.cache is not None:
+            for i, row in enumerate(rows):  # in the order of the trials, whatever the order of their ends
+                self.cache.recall(row.point, done[i].value)
+
+    def _evaluated(
+        self, rows: Mapping[int, Row], known: Mapping[bytes, float]
+    ) -> Iterator[tuple[int, Evaluation]]:
+        """Evaluate rows at once, except those at known points, and yield each as it ends."""
+        jobs: list[Job] = []
+        owners: list[int] = []  # job -> its row
+        for i, row in rows.items():
+            if row.key in known:
+                yield i, row.evaluation(np.full(row.span, known[row.key]), "", Watch.start().measures())
+                continue
+            new = self._jobs(row)
+            jobs += new
+            owners += [i] * len(new)
+        parts: dict[int, dict[int, Ended]] = {i: {} for i in owners}
+        num_jobs = Counter(owners)
+        pool = pool_of(self.objective) if jobs else None
+        for number, ended in pool.run(jobs, *self._limits) if pool is not None else ():
+            i = owners[number]
+            parts[i][number] = ended
+            if len(parts[i]) == num_jobs[i]:
+                yield i, self._joined(rows[i], [parts[i][n] for n in sorted(parts[i])])
+
+    @property
+    def _limits(self) -> tuple[int, float]:
+        return self.parallel.num_parallel, float(self.parallel.trial_timeout)
+
+    def _jobs(self, row: Row) -> list[Job]:
+        """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial."""
+        config, context = self.space.decode(row.point), self.context.objective_context
+        if self.cache is None and row.span > 1 and can_repeat(self.objective):
+            return [Job(config, context(row.trial), row.span)]
+        return [Job(config, context(row.trial + k)) for k in range(1 if self.cache is not None else row.span)]
+
+    def _joined(self, row: Row, ended: Sequence[Ended]) -> Evaluation:
+        """Return the evaluation of a row from the ends of its calls."""
+        observed = np.array([value for end in ended for value in end.values], dtype=np.float64)
+        if self.cache is not None:
+            observed = np.repeat(observed, row.span)
+        failed = next((end for end in ended if end.failure), None)
+        if failed is not None:
+            self.tracebacks[row.trial] = new_traceback(self.context.memory, failed.error)
+        start, stop = min(e.started for e in ended), max(e.started + e.seconds for e in ended)
+        return row.evaluation(observed, "" if failed is None else failed.failure, measures_of(start, stop))
+
+
+def _first(rows: Mapping[int, Row]) -> dict[int, Row]:
+    """Return the first row at each point: with a cache each point is evaluated once."""
+    found: dict[bytes, int] = {}
+    for i, row in rows.items():
+        found.setdefault(row.key, i)
+    return {i: rows[i] for i in found.values()}
+
+
+def evaluator_of(
+    parallel: Parallel,
+    objective: Objective,
+    space: SearchSpace,
+    context: TaskContext,
+    cache: EvaluationCache | None,
+) -> ObjectiveEvaluator:
+    """Return the evaluator of a task: in this process, or in worker processes if the settings need them."""
+    if not parallel.needs_workers:
+        return ObjectiveEvaluator(objective, space, context, cache)
+    return WorkersEvaluator(objective, space, context, cache, parallel=parallel)
+
+
+__all__ = ["WorkersEvaluator", "evaluator_of"]
