@@ -1,0 +1,276 @@
+"""An agent that evaluates several trials at once: the same results, journalled as they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contract import same
+from flwr.app import Context, RecordDict
+
+from fbo_flower import wire
+from fbo_flower.algorithms import ExpectedImprovement, ThompsonSampling
+from fbo_flower.algorithms.options import canonical_json
+from fbo_flower.algorithms.records import Outcome, Phase, Query, Task
+from fbo_flower.clients.agent import TuningAgent
+from fbo_flower.clients.evaluation_cache import EvaluationCache
+from fbo_flower.clients.evaluation_replay import EvaluationReplay
+from fbo_flower.clients.memory import StateMemory
+from fbo_flower.clients.parallel import Parallel
+from fbo_flower.clients.task_context import TaskContext
+from fbo_flower.clients.workers_evaluator import evaluator_of
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation import simulate
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.storage import agent_journal
+from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+EI = ExpectedImprovement(num_initial=4, num_candidates=64, trials_per_round=4)
+TS = ThompsonSampling(num_initial=4, num_candidates=64, num_path_features=32, trials_per_round=4)
+
+
+def node(journal: Path | None = None, **config: Any) -> Context:
+    given = {"partition-id": 3, "num-partitions": 9, **({"journal": str(journal)} if journal else {})}
+    return Context(1, 5, {**given, **config}, RecordDict(), {})
+
+
+def message(algorithm: Any, trial: int, num_trials: int = 4) -> wire.Packed:
+    envelope = wire.Envelope(
+        study="s1", agent="3", space=SPACE.digest, algorithm=algorithm.name,
+        options=canonical_json(algorithm.options()),
+    )  # fmt: skip
+    return wire.encode_task(Task(Phase.TRAIN, 1 + trial, trial, num_trials), envelope)
+
+
+def value(x: float, y: float, trial: int) -> float:
+    return -((x - 0.3) ** 2) - (y - 0.7) ** 2 + 1e-3 * trial
+
+
+def evaluate(
+    query: Query, first_trial: int, objective: Any, parallel: Parallel, cache: Any = None
+) -> Outcome:
+    memory = StateMemory(RecordDict())
+    replay = EvaluationReplay(memory, "s1", "t")
+    task = Task(Phase.TRAIN, 1, first_trial, 1)
+    context = TaskContext("3", "s1", 3, task, 7, memory, replay, {}, {}, True)
+    outcome = evaluator_of(parallel, objective, SPACE, context, cache)(query, first_trial)
+    assert set(context.times) == set(outcome.trials.tolist())
+    return outcome
+
+
+class Noisy:
+    """Draws from the trial's generator, and fails below 0.1."""
+
+    def __call__(self, config: Any, context: Any) -> float:
+        if config["x"] < 0.1:
+            raise ValueError("too small")
+        return float(config["x"] + context.rng.normal())
+
+
+class Repeating(Noisy):
+    """Evaluates a point many times in one call."""
+
+    def repeated(self, config: Any, context: Any, repeats: int) -> Any:
+        return context.rng.normal(size=repeats)
+
+
+POINTS = np.array([[0.2, 0.1], [0.05, 0.5], [0.9, 0.9], [0.2, 0.1], [0.05, 0.5]])
+
+
+@pytest.mark.parametrize("repeats", [None, [3, 2, 1, 1, 4]])
+@pytest.mark.parametrize("kind", [Noisy, Repeating])
+@pytest.mark.parametrize("cached", [False, True])
+def test_outcomes_are_those_of_one_evaluation_after_the_other(repeats: Any, kind: Any, cached: bool) -> None:
+    query = Query(POINTS, None if repeats is None else np.array(repeats, dtype=np.int64))
+    caches = [EvaluationCache() if cached else None for _ in range(2)]
+    one = evaluate(query, 5, kind(), Parallel(1), caches[0])
+    many = evaluate(query, 5, kind(), Parallel(3), caches[1])
+    assert same(one, many)
+    assert list(one.failures) == list(many.failures)
+    assert same(caches[0], caches[1])
+    assert cached is False or list(caches[0].values) == list(caches[1].values)
+
+
+def test_with_a_timeout_one_trial_at_a_time_runs_in_a_worker() -> None:
+    outcome = evaluate(
+        Query(POINTS[:2]), 0, lambda config, context: float(os.getpid()), Parallel(1, trial_timeout=600.0)
+    )
+    assert os.getpid() not in outcome.values
+    assert outcome.values[0] == outcome.values[1]
+
+
+def test_the_operator_overrides_the_app() -> None:
+    assert Parallel.read({}, Parallel(3, 5.0)) == Parallel(3, 5.0)
+    assert Parallel.read({"num_parallel": 2}, Parallel(3, 5.0)) == Parallel(2, 5.0)
+    assert Parallel.read({"trial_timeout": 9}, Parallel(3, 5.0)) == Parallel(3, 9)
+    for wrong in ({"num_parallel": 0}, {"num_parallel": 1.5}, {"trial_timeout": -1.0}, {"num_parallel": "2"}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            Parallel.read(wrong, Parallel())
+
+
+# -- an agent that is killed ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def committing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let every evaluation be committed, as if it had taken a second."""
+    monkeypatch.setattr(agent_journal, "COMMIT_SECONDS", 0.0)
+    return
+
+
+def noting(directory: Path, killer: int | None = None) -> Any:
+    """An objective that notes its trials. Trial `killer` kills the agent once all others are journalled."""
+
+    def objective(config: dict[str, Any], context: Any) -> float:
+        import os
+        import signal
+        import time
+        from pathlib import Path
+
+        here = Path(directory)
+        with (here / "calls").open("a") as stream:
+            stream.write(f"{context.trial} ")
+        if context.trial == killer and not (here / "killed").exists():
+            while len(list(here.glob("journalled-*"))) < 3:
+                time.sleep(0.01)
+            (here / "killed").touch()
+            os.kill(os.getppid(), signal.SIGKILL)
+            while True:  # ends with its agent
+                time.sleep(0.01)
+        return -((config["x"] - 0.3) ** 2) - (config["y"] - 0.7) ** 2 + 1e-3 * context.trial
+
+    return objective
+
+
+@pytest.mark.usefixtures("committing")
+@pytest.mark.parametrize("algorithm", [EI, TS], ids=["ei", "ts"])
+@pytest.mark.parametrize("after", [4, 1])
+def test_an_agent_killed_within_a_batch_repeats_only_what_was_under_way(
+    algorithm: Any, after: int, tmp_path: Path
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole.mkdir()
+    killed.mkdir()
+    expected = None
+    for directory, killer in ((whole, None), (killed, 5)):
+        agent = TuningAgent(
+            noting(directory, killer), SPACE, node(directory / "a.db"), seed=4, disclose="trials",
+            num_parallel=4,
+        )  # fmt: skip
+        agent.answer(message(algorithm, 0))
+        if killer is None:
+            expected = agent.answer(message(algorithm, 4))
+            continue
+        process = os.fork()
+        if process == 0:
+            die_when_told(agent, message(algorithm, 4), directory)
+        _, status = os.waitpid(process, 0)
+        assert os.WIFSIGNALED(status)
+        assert os.WTERMSIG(status) == signal.SIGKILL
+    with AgentJournal(killed / "a.db", "3") as journal:
+        stored = [e.trial for e in journal.evaluations("s1")]
+    assert stored[:4] == sorted(stored[:4]) or sorted(stored[:4]) == [0, 1, 2, 3]
+    assert sorted(stored[4:]) == [4, 6, 7]
+    # another setting of the operator changes nothing about the batch that has begun
+    resumed = TuningAgent(
+        noting(killed, 5), SPACE, node(killed / "a.db", num_parallel=after), seed=4, disclose="trials"
+    )
+    reply = resumed.answer(message(algorithm, 4))
+    assert expected is not None
+    assert sorted((killed / "calls").read_text().split()) == list("012345567")
+    assert without_times(reply) == without_times(expected)
+
+
+def die_when_told(agent: TuningAgent, task: wire.Packed, directory: Path) -> None:
+    """Answer a task in a forked process, and say which evaluations the journal holds."""
+    append = AgentJournal.append
+
+    def noted(self: AgentJournal, study: str, key: str, evaluation: Evaluation) -> None:
+        append(self, study, key, evaluation)
+        (directory / f"journalled-{evaluation.trial}").touch()
+
+    AgentJournal.append = noted  # type: ignore[method-assign]
+    try:
+        agent.answer(task)
+    finally:
+        os._exit(1)
+
+
+def without_times(reply: wire.Packed) -> Any:
+    arrays = {name: array.tobytes() for name, array in reply.arrays.items() if "times" not in name}
+    return arrays, {k: v for k, v in reply.config.items()}
+
+
+def test_evaluations_that_end_out_of_order_are_replayed_by_their_trial(tmp_path: Path) -> None:
+    with AgentJournal(tmp_path / "a.db", "3") as journal:
+        for trial in (2, 0):
+            journal.append("s1", "t", Evaluation(trial, np.array([0.5, trial / 4]), float(trial)))
+        journal.commit()
+        replay = EvaluationReplay(journal, "s1", "t")
+        taken = [replay.take(trial, np.array([0.5, trial / 4]), 1) for trial in range(4)]
+    assert [None if row is None else row.value for row in taken] == [0.0, None, 2.0, None]
+
+
+def test_a_long_evaluation_is_committed_although_another_was_committed_just_before(tmp_path: Path) -> None:
+    with AgentJournal(tmp_path / "a.db", "3", clock=lambda: 0.0) as journal:
+        journal.append("s1", "t", Evaluation(0, np.array([0.5, 0.5]), 0.0, measures={"seconds": 0.5}))
+        assert journal.evaluations("s1") == []
+        journal.append("s1", "t", Evaluation(1, np.array([0.5, 0.5]), 0.0, measures={"seconds": 2.0}))
+        assert [e.trial for e in journal.evaluations("s1")] == [0, 1]
+
+
+# -- simulations ------------------------------------------------------------------------------------------
+
+
+def bowl(config: dict[str, Any], centre: float) -> float:
+    return -((config["x"] - centre) ** 2) - (config["y"] - 0.7) ** 2
+
+
+def run(**given: Any) -> Any:
+    options = {"num_initial": 3, "trials_per_round": 4, "num_candidates": 64}
+    given = {"algorithm": "ei", "num_rounds": 3, "engine": "inline", "options": options, **given}
+    return simulate(objective=bowl, space=SPACE, agents={"north": 0.2, "south": 0.4}, **given)
+
+
+def test_simulated_agents_evaluate_several_trials_at_once() -> None:
+    studies = [run(num_parallel=2) for _ in range(2)]
+    assert repr(list(studies[0].trials)) == repr(list(studies[1].trials))
+    assert len(studies[0].trials) == 2 * (3 + 4 + 4)
+    times = studies[0].times
+    assert (times["ended"] >= times["started"]).all()
+    assert sorted(times["trial"].tolist()) == sorted(2 * list(range(11)))
+
+
+def test_random_search_makes_the_same_trials_at_once() -> None:
+    options = {"num_initial": 3, "trials_per_round": 4}
+    one, three = (run(algorithm="random", options=options, num_parallel=q) for q in (1, 3))
+    assert repr(list(one.trials)) == repr(list(three.trials))
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"engine": "ray"}, "num_parallel: expected 1 with the engine ray"),
+        ({"engine": "flower"}, "num_parallel: expected 1 with the engine flower"),
+        ({"durations": 1.0}, "num_parallel: expected 1 with durations"),
+    ],
+)
+def test_simulations_in_which_it_means_nothing_refuse_it(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        run(num_parallel=2, **given)
+    with pytest.raises(ConfigError, match="num_parallel: expected an integer"):
+        run(num_parallel=0)
+
+
+def test_pulls_of_a_bandit_are_evaluated_at_once() -> None:
+    options = {"budget": 24, "max_evaluations_per_round": 12}
+    one, two = (
+        simulate("garland", "pf-pne", 2, None, 3, "inline", options=options, num_parallel=q) for q in (1, 2)
+    )
+    assert repr(list(one.trials)) == repr(list(two.trials))
