@@ -30,7 +30,7 @@ SEED = 5
 
 @dataclass(frozen=True)
 class Case:
-    """A small study: what it runs, if the strategy has a seed, and how many evaluations are made at once."""
+    """A small study: algorithm, options, problem, number of agents and of rounds, and if there is a seed."""
 
     algorithm: str
     options: dict[str, Any]
@@ -39,7 +39,6 @@ class Case:
     num_agents: int
     num_rounds: int | None
     seeded: bool = True  # the strategy; agents are always
-    num_parallel: int = 1
 
 
 _BANDIT = {"budget": 40, "max_evaluations_per_round": 20}
@@ -58,11 +57,6 @@ CASES = {
         "ts",
         {"num_initial": 2, "trials_per_round": 3, "num_candidates": 32, "num_path_features": 9},
         "gp-samples", {}, 2, 3,
-    ),
-    "ts, two at once": Case(
-        "ts",
-        {"num_initial": 2, "trials_per_round": 3, "num_candidates": 32, "num_path_features": 9},
-        "gp-samples", {}, 1, 2, num_parallel=2,
     ),
     "dp-fts": Case("dp-fts", _PRIVATE, "gp-samples", {}, 2, 5),
     "co-kg": Case("co-kg", {"num_initial": 3, "num_points": 25}, "f1", {}, 2, 4),
@@ -140,7 +134,7 @@ def _study(case: Case, directory: Path, writes: Path, evaluations: Path, kill: K
     problem = make_problem(case.problem, case.num_agents, SEED, case.problem_options)
     seed = SEED if case.seeded else None
     strategy = STRATEGIES[case.algorithm](num_agents=case.num_agents, seed=seed, **case.options)
-    app = problem_app(problem, strategy.algorithm, SEED, journals=directory, num_parallel=case.num_parallel)
+    app = problem_app(problem, strategy.algorithm, SEED, journals=directory)
     grid = InProcessGrid(app, case.num_agents)
     with _dying(kill, writes), _noting(evaluations):
         return strategy.start(grid, case.num_rounds, journal=directory / "study.db", resume=True)
