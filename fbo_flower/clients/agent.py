@@ -115,6 +115,10 @@ class TuningAgent(NumPyClient):
         agent's `OwnAnswer` and Flower's context of the node, for instance to retrain and save a model. It is
         not called if no evaluation succeeded. An exception in it is logged and changes nothing else
     chosen_by : who set `disclose`, for ledgers and reports
+    max_trials : the agent's budget: most evaluations in all studies together. `max_trials` in `node_config`
+        overrides it; None: no limit
+    participation : share of the rounds in which the agent gets tasks. `participation` in `node_config`
+        overrides it; None: all rounds
 
     Raises
     ------
@@ -137,6 +141,8 @@ class TuningAgent(NumPyClient):
         journals: str | os.PathLike[str] | None = None,
         on_finish: OnFinish | None = None,
         chosen_by: str = APP,
+        max_trials: int | None = None,
+        participation: float | None = None,
     ) -> None:
         self._objective = Loss(objective) if minimize else objective
         self._minimize = minimize
@@ -145,7 +151,10 @@ class TuningAgent(NumPyClient):
         self._seed = seed
         self._prior = prior or {}
         self._initial = initial
-        self._operator = Operator.read(context.node_config, disclose, chosen_by)
+        given = {"max_trials": max_trials, "participation": participation}
+        limits = {name: value for name, value in given.items() if value is not None}
+        node_config = {**limits, **context.node_config} if limits else context.node_config
+        self._operator = Operator.read(node_config, disclose, chosen_by)
         self._agent = agent_id(context)
         self._journals = journals
         self._on_finish = on_finish
@@ -177,7 +186,11 @@ class TuningAgent(NumPyClient):
             properties["minimize"] = True
         if self._wants_end:
             properties["end"] = True  # asks the server to say when the study has ended
+        if self._operator.participation < 1.0:
+            properties["participation"] = float(self._operator.participation)
         with closing(self._open_memory()) as memory:
+            if self._operator.is_spent(memory):
+                properties["spent"] = True
             if config.get("key") is True:
                 check_journal(self._durable, "secure sums")
                 properties["key"] = own_card(memory).hex()
@@ -311,6 +324,8 @@ class TuningAgent(NumPyClient):
         result = yield from steps
         result = replace(result, report=consented(algorithm, result.report, self._operator.disclose))
         reply = self._reply(request, result, context.times)
+        if task.num_trials and self._operator.is_spent(memory):
+            reply = wire.mark_spent(reply)
         sent: list[ledger.LedgerEntry] = []
         if memory.keeps_ledger:
             source = seen_by(result.agent_state)

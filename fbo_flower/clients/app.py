@@ -14,12 +14,12 @@ from fbo_flower.algorithms.side_by_side import Failed, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.known_configs import points_of
 from fbo_flower.clients.objective import Objective, check_minimize, check_objective
-from fbo_flower.clients.operator import check_disclose
+from fbo_flower.clients.operator import BudgetSpentError, Operator
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.errors import ConfigError, WireError, kind_of
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.wire.codec import Packed
+from fbo_flower.wire.codec import Packed, decline
 from fbo_flower.wire.flower_records import from_records, to_records
 
 TRAIN = MessageType.TRAIN  # messages without an action of their own
@@ -36,6 +36,8 @@ def client_app(
     minimize: bool = False,
     initial: Sequence[Mapping[str, Any]] = (),
     on_finish: OnFinish | None = None,
+    max_trials: int | None = None,
+    participation: float | None = None,
 ) -> ClientApp:
     """Return a ClientApp that tunes `objective` over `space`.
 
@@ -49,14 +51,16 @@ def client_app(
     space : the search space; the server compares its digest with the other agents' at registration
     initial : known good configurations, which the agent evaluates as its first trials, in place of as many of
         the algorithm's. Pass `num_initial` to the strategy to keep the size of the random initial design
-    seed, disclose, prior, minimize, on_finish : see `TuningAgent`
+    seed, disclose, prior, minimize, on_finish, max_trials, participation : see `TuningAgent`
 
     Raises
     ------
     ConfigError
         If an argument has the wrong type, or the objective does not take two arguments.
     """
-    return agent_app(_agent_factory(objective, space, seed, disclose, prior, minimize, initial, on_finish))
+    own = {"max_trials": max_trials, "participation": participation}
+    agent = _agent_factory(objective, space, seed, disclose, prior, minimize, initial, on_finish, own)
+    return agent_app(agent)
 
 
 def add_tuning(
@@ -71,13 +75,16 @@ def add_tuning(
     minimize: bool = False,
     initial: Sequence[Mapping[str, Any]] = (),
     on_finish: OnFinish | None = None,
+    max_trials: int | None = None,
+    participation: float | None = None,
 ) -> None:
     """Add tuning to an existing ClientApp; its own functions do not change.
 
     Parameters
     ----------
     app : a decorated ClientApp
-    objective, space, seed, disclose, prior, minimize, initial, on_finish : see `client_app`
+    objective, space, seed, disclose, prior, minimize, initial, on_finish, max_trials, participation : see
+        `client_app`
     action : name of the tuning messages; pass the same `action` to the strategy
 
     Raises
@@ -91,7 +98,9 @@ def add_tuning(
         raise ConfigError(
             f"app: expected a ClientApp, got {kind_of(app)}; call add_tuning(app, objective, space)"
         )
-    route(app, _agent_factory(objective, space, seed, disclose, prior, minimize, initial, on_finish), action)
+    own = {"max_trials": max_trials, "participation": participation}
+    agent = _agent_factory(objective, space, seed, disclose, prior, minimize, initial, on_finish, own)
+    route(app, agent, action)
 
 
 def agent_app(agent: Callable[[Context], TuningAgent]) -> ClientApp:
@@ -130,7 +139,9 @@ class TuningApp(ClientApp):
                 except Exception as error:  # the agent's code may raise anything; the others go on
                     replies[number] = error
             for number, packed in zip(waiting, side_by_side(waiting.values()), strict=True):
-                if isinstance(packed, Failed):
+                if isinstance(packed, Failed) and isinstance(packed.error, BudgetSpentError):
+                    replies[number] = _declined(batch[number][0])
+                elif isinstance(packed, Failed):
                     replies[number] = packed.error
                 else:
                     replies[number] = Message(to_records(packed), reply_to=batch[number][0])
@@ -148,15 +159,26 @@ def route(app: ClientApp, agent: Callable[[Context], TuningAgent], action: str =
 
     @app.train(action)
     def train(message: Message, context: Context) -> Message:
-        reply = agent(context).answer(from_records(message.content))
+        try:
+            reply = agent(context).answer(from_records(message.content))
+        except BudgetSpentError:
+            return _declined(message)
         return Message(to_records(reply), reply_to=message)
 
     @app.evaluate(action)
     def evaluate(message: Message, context: Context) -> Message:
-        reply = agent(context).answer(from_records(message.content))
+        try:
+            reply = agent(context).answer(from_records(message.content))
+        except BudgetSpentError:
+            return _declined(message)
         if reply.arrays:
             raise WireError(f"evaluate: expected a report of scalars, got {', '.join(reply.arrays)}")
         return Message(to_records(reply), reply_to=message)
+
+
+def _declined(message: Message) -> Message:
+    """Return the reply of an agent whose budget does not allow a task; the server asks it for no more."""
+    return Message(to_records(decline(from_records(message.content))), reply_to=message)
 
 
 def _agent_factory(
@@ -168,19 +190,21 @@ def _agent_factory(
     minimize: bool,
     initial: Sequence[Mapping[str, Any]],
     on_finish: OnFinish | None,
+    own: Mapping[str, Any],
 ) -> Callable[[Context], TuningAgent]:
     check_objective(objective, space, "context")
-    if disclose is not None:
-        check_disclose(disclose)
     if seed is not None:
         check_number("seed", seed, 0, integer=True)
     check_minimize(minimize)
     points = points_of(initial, space)
+    limits = {name: own[name] for name in ("max_trials", "participation") if own[name] is not None}
+    Operator.read(limits, disclose)
 
     def agent(context: Context) -> TuningAgent:
         return TuningAgent(
             objective, space, context,
             seed=seed, disclose=disclose, prior=prior, minimize=minimize, initial=points, on_finish=on_finish,
+            **own,
         )  # fmt: skip
 
     return agent

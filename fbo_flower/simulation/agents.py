@@ -21,6 +21,7 @@ from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.own_objective import OwnObjective
 from fbo_flower.simulation.problems import Problem, SitesProblem
+from fbo_flower.simulation.unequal_agents import NOBODY, UnequalAgents
 
 
 def check_initial(algorithm: Algorithm[Any]) -> None:
@@ -65,11 +66,12 @@ def problem_app(
     prior: Prior | None = None,
     site_options: Mapping[str, Any] | None = None,
     journals: str | os.PathLike[str] | None = None,
+    unequal: UnequalAgents = NOBODY,
 ) -> ClientApp:
     """Return the ClientApp whose nodes are a problem's agents, see `problem_agent`."""
 
     def agent(context: Context) -> TuningAgent:
-        return problem_agent(problem, algorithm, context, seed, prior, site_options, journals)
+        return problem_agent(problem, algorithm, context, seed, prior, site_options, journals, unequal)
 
     return agent_app(agent)
 
@@ -82,6 +84,7 @@ def problem_agent(
     prior: Prior | None = None,
     site_options: Mapping[str, Any] | None = None,
     journals: str | os.PathLike[str] | None = None,
+    unequal: UnequalAgents = NOBODY,
 ) -> TuningAgent:
     """Return the agent of one node; it holds the data of the partition that `node_config` names.
 
@@ -94,6 +97,7 @@ def problem_agent(
         answers any number of questions, and judges models in its own process, because the simulation itself
         has trained them
     journals : directory of the agents' journals; None: agents keep their state in Flower's context
+    unequal : settings in which the agents differ
     """
     if not roles(algorithm):
         initial = None
@@ -111,6 +115,7 @@ def problem_agent(
             initial=initial,
             journals=journals,
             chosen_by=SIMULATION,
+            **(unequal.settings(int(context.node_config["partition-id"])) if unequal.names else {}),
         )
     check_roles(problem, algorithm, {**(site_options or {}), "allow_models_with_data": True})
     assert isinstance(problem, SitesProblem)

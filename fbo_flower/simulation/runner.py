@@ -37,6 +37,7 @@ from fbo_flower.simulation.own_objective import (
 )
 from fbo_flower.simulation.problems import Config, Problem, make_problem
 from fbo_flower.simulation.settings import Checkpoint, Directory, PriorKnowledge, RayEngine
+from fbo_flower.simulation.unequal_agents import PerAgent, UnequalAgents
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import STRATEGIES, RoundProgress, TuningStrategy
@@ -69,6 +70,8 @@ def simulate(
     quorum: float = 1.0,
     mode: str = "sync",
     durations: Durations | None = None,
+    max_trials: PerAgent | None = None,
+    participation: PerAgent | None = None,
     site_options: Mapping[str, object] | None = None,
     prior: PriorKnowledge | None = None,
     checkpoint: Checkpoint | None = None,
@@ -112,6 +115,9 @@ def simulate(
     durations : how long evaluations take on a simulated clock, which costs no time: seconds, or agent ->
         seconds (or a list of them, one per trial), or a function `(agent, trial, rng) -> seconds`, ready ones
         of which are in `simulation.durations`. The study's times are then simulated seconds. None: real time
+    max_trials : the agents' budgets of evaluations: one for all, a dict from agents to budgets (others have
+        no limit), or a list with one per agent. The study ends when all are used up
+    participation : share of the rounds in which agents get tasks, given like `max_trials`
     site_options : options of every site, for an algorithm with roles; on devices the operator sets them in
         `node_config`, see `clients.site_options`
     prior : what agents and server know before the study begins, see `PriorKnowledge`; None: nothing
@@ -169,6 +175,7 @@ def simulate(
         raise ConfigError(
             f"prior: expected none with {algorithm}, because its sites begin without observations"
         )
+    unequal = UnequalAgents.of(problem, made, max_trials, participation)
     clock = SimulatedClock(durations, seed)
     strategy = STRATEGIES[algorithm](
         num_agents=problem.num_agents,
@@ -192,7 +199,13 @@ def simulate(
             None if checkpoint.journals is None else writable_directory(checkpoint.journals, private=True)
         )
         app = problem_app(
-            problem, made, seed, held, site_options, None if journals is None else journals / "agents"
+            problem,
+            made,
+            seed,
+            held,
+            site_options,
+            None if journals is None else journals / "agents",
+            unequal,
         )
         prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
         try:

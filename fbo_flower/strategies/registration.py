@@ -50,6 +50,8 @@ class AgentRegistry:
     disclosures : agent -> what it discloses and who chose it, for agents that said so
     want_end : agents that ask for a message when the study has ended
     minimize : whether the agents' objective is a loss; None before the first registration
+    spent : agents whose budget of evaluations is used up
+    participation : agent -> share of the rounds in which it wants tasks, for agents that want fewer than all
     suspects : nodes whose agents failed; they must register again
     refused : node id -> why it does not take part
     backoff : connected node that is not registered -> how many requests it left without a valid answer, and
@@ -67,6 +69,8 @@ class AgentRegistry:
     disclosures: dict[str, str] = field(default_factory=dict)
     want_end: set[str] = field(default_factory=set)
     minimize: bool | None = None
+    spent: set[str] = field(default_factory=set)
+    participation: dict[str, float] = field(default_factory=dict)
     suspects: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     backoff: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -278,6 +282,12 @@ class AgentRegistry:
             self.disclosures[agent] = registration.disclosure
         if registration.wants_end:
             self.want_end.add(agent)
+        self.spent.discard(agent)  # its operator may have raised the budget
+        if registration.spent:
+            self.spent.add(agent)
+        self.participation.pop(agent, None)
+        if registration.participation < 1.0:
+            self.participation[agent] = registration.participation
         self.refused.pop(registration.node, None)
         self.backoff.pop(registration.node, None)
         if registration.role:

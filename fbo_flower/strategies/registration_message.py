@@ -24,6 +24,8 @@ class Registration:
     disclosure : what the agent discloses and who chose it, such as "none, default"; "" if it did not say
     wants_end : whether it asks for a message when the study has ended
     minimize : whether its objective is a loss, with its sign changed
+    spent : whether it has used up its budget of evaluations
+    participation : share of the rounds in which it wants tasks
     """
 
     node: int
@@ -36,6 +38,8 @@ class Registration:
     disclosure: str = ""
     wants_end: bool = False
     minimize: bool = False
+    spent: bool = False
+    participation: float = 1.0
 
 
 def read_registration(node: int, content: RecordDict) -> Registration:
@@ -66,6 +70,7 @@ def read_registration(node: int, content: RecordDict) -> Registration:
     registration = Registration(
         node, **named, disclosure=_disclosure(config),
         wants_end=config.get("end") is True, minimize=config.get("minimize") is True,
+        spent=config.get("spent") is True, participation=_participation(config),
     )  # fmt: skip
     if not 0 < len(registration.agent) <= 100 or not registration.agent.isprintable():
         shown = registration.agent[:100]
@@ -77,6 +82,16 @@ def read_registration(node: int, content: RecordDict) -> Registration:
             f"got {registration.digest[:64]}"
         )
     return registration
+
+
+def _participation(config: Mapping[str, Any]) -> float:
+    """Return the share of the rounds in which the agent wants tasks; ConfigError if it is none."""
+    share = config.get("participation", 1.0)
+    if not isinstance(share, float) or not 1e-3 <= share <= 1.0:
+        raise ConfigError(
+            f"registration: participation: expected a number from 0.001 to 1, got {str(share)[:100]}"
+        )
+    return share
 
 
 def _disclosure(config: Mapping[str, Any]) -> str:
