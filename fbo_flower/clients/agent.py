@@ -59,11 +59,13 @@ from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
 from fbo_flower.clients.privacy_budget import spend
 from fbo_flower.clients.secagg_keys import identity, own_card
 from fbo_flower.clients.shared_algorithms import algorithm_of
+from fbo_flower.clients.subset import check_subset
 from fbo_flower.clients.task_context import Evaluator, TaskContext
 from fbo_flower.clients.trial_times import Times
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.held import HeldSpace, held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
 from fbo_flower.storage.agent_journal import task_key
@@ -119,6 +121,8 @@ class TuningAgent(NumPyClient):
         overrides it; None: no limit
     participation : share of the rounds in which the agent gets tasks. `participation` in `node_config`
         overrides it; None: all rounds
+    fixed : name -> value of the parameters that this agent does not tune. The server learns their names, not
+        the values. `fixed` in `node_config`, such as "depth=3, kernel=rbf", replaces it; None: none
 
     Raises
     ------
@@ -143,10 +147,12 @@ class TuningAgent(NumPyClient):
         chosen_by: str = APP,
         max_trials: int | None = None,
         participation: float | None = None,
+        fixed: Mapping[str, object] | None = None,
     ) -> None:
         self._objective = Loss(objective) if minimize else objective
         self._minimize = minimize
-        self._space = space
+        self._space = space  # the shared one
+        self._own_space = held_space(space, str(context.node_config.get("fixed", "")) or fixed)
         self._context = context
         self._seed = seed
         self._prior = prior or {}
@@ -186,6 +192,8 @@ class TuningAgent(NumPyClient):
             properties["minimize"] = True
         if self._wants_end:
             properties["end"] = True  # asks the server to say when the study has ended
+        if isinstance(self._own_space, HeldSpace):
+            properties["fixed"] = list(self._own_space.fixed)
         if self._operator.participation < 1.0:
             properties["participation"] = float(self._operator.participation)
         with closing(self._open_memory()) as memory:
@@ -359,6 +367,7 @@ class TuningAgent(NumPyClient):
     def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
         """Raise ConfigError or WireError if this agent does not take part in the algorithm or the phase."""
         self._operator.admit(algorithm)
+        check_subset(algorithm, self._own_space)
 
     def _evaluator(
         self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
@@ -367,7 +376,7 @@ class TuningAgent(NumPyClient):
         core = unwrapped(algorithm)
         reuses = isinstance(core, ReusesValues) and core.reuses_values()
         cache = EvaluationCache.read(agent_state.arrays) if reuses else None
-        evaluator = ObjectiveEvaluator(self._objective, self._space, context, cache)
+        evaluator = ObjectiveEvaluator(self._objective, self._own_space, context, cache)
         return evaluator if self._initial is None else KnownConfigs(evaluator, self._initial)
 
     def _reply(self, request: Request, result: TaskResult, times: Times) -> wire.Packed:
@@ -405,8 +414,8 @@ class TuningAgent(NumPyClient):
         stored = memory.study(study)
         if stored is not None:
             entropy, data = stored
-            return entropy, agent_state_from_bytes(data, self._space)
+            return entropy, agent_state_from_bytes(data, self._own_space)
         points, observed = self._prior.get(self._agent, (np.empty((0, self._space.dimension)), np.empty(0)))
         values = np.asarray(observed, dtype=np.float64)
         history = History.prior(self._space.snap(points), -values if self._minimize else values)
-        return fresh_entropy() if self._seed is None else self._seed, AgentState(self._space, history)
+        return fresh_entropy() if self._seed is None else self._seed, AgentState(self._own_space, history)

@@ -18,6 +18,7 @@ from fbo_flower.clients.operator import BudgetSpentError, Operator
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.errors import ConfigError, WireError, kind_of
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.held import held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.wire.codec import Packed, decline
 from fbo_flower.wire.flower_records import from_records, to_records
@@ -38,6 +39,7 @@ def client_app(
     on_finish: OnFinish | None = None,
     max_trials: int | None = None,
     participation: float | None = None,
+    fixed: Mapping[str, object] | None = None,
 ) -> ClientApp:
     """Return a ClientApp that tunes `objective` over `space`.
 
@@ -51,14 +53,14 @@ def client_app(
     space : the search space; the server compares its digest with the other agents' at registration
     initial : known good configurations, which the agent evaluates as its first trials, in place of as many of
         the algorithm's. Pass `num_initial` to the strategy to keep the size of the random initial design
-    seed, disclose, prior, minimize, on_finish, max_trials, participation : see `TuningAgent`
+    seed, disclose, prior, minimize, on_finish, max_trials, participation, fixed : see `TuningAgent`
 
     Raises
     ------
     ConfigError
         If an argument has the wrong type, or the objective does not take two arguments.
     """
-    own = {"max_trials": max_trials, "participation": participation}
+    own = {"max_trials": max_trials, "participation": participation, "fixed": fixed}
     agent = _agent_factory(objective, space, seed, disclose, prior, minimize, initial, on_finish, own)
     return agent_app(agent)
 
@@ -77,14 +79,15 @@ def add_tuning(
     on_finish: OnFinish | None = None,
     max_trials: int | None = None,
     participation: float | None = None,
+    fixed: Mapping[str, object] | None = None,
 ) -> None:
     """Add tuning to an existing ClientApp; its own functions do not change.
 
     Parameters
     ----------
     app : a decorated ClientApp
-    objective, space, seed, disclose, prior, minimize, initial, on_finish, max_trials, participation : see
-        `client_app`
+    objective, space, seed, disclose, prior, minimize, initial, on_finish, max_trials, participation,
+        fixed : see `client_app`
     action : name of the tuning messages; pass the same `action` to the strategy
 
     Raises
@@ -98,7 +101,7 @@ def add_tuning(
         raise ConfigError(
             f"app: expected a ClientApp, got {kind_of(app)}; call add_tuning(app, objective, space)"
         )
-    own = {"max_trials": max_trials, "participation": participation}
+    own = {"max_trials": max_trials, "participation": participation, "fixed": fixed}
     agent = _agent_factory(objective, space, seed, disclose, prior, minimize, initial, on_finish, own)
     route(app, agent, action)
 
@@ -199,6 +202,7 @@ def _agent_factory(
     points = points_of(initial, space)
     limits = {name: own[name] for name in ("max_trials", "participation") if own[name] is not None}
     Operator.read(limits, disclose)
+    held_space(space, own["fixed"])
 
     def agent(context: Context) -> TuningAgent:
         return TuningAgent(

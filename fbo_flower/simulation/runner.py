@@ -37,7 +37,7 @@ from fbo_flower.simulation.own_objective import (
 )
 from fbo_flower.simulation.problems import Config, Problem, make_problem
 from fbo_flower.simulation.settings import Checkpoint, Directory, PriorKnowledge, RayEngine
-from fbo_flower.simulation.unequal_agents import PerAgent, UnequalAgents
+from fbo_flower.simulation.unequal_agents import FixedPerAgent, PerAgent, UnequalAgents
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import STRATEGIES, RoundProgress, TuningStrategy
@@ -72,6 +72,7 @@ def simulate(
     durations: Durations | None = None,
     max_trials: PerAgent | None = None,
     participation: PerAgent | None = None,
+    fixed: FixedPerAgent | None = None,
     site_options: Mapping[str, object] | None = None,
     prior: PriorKnowledge | None = None,
     checkpoint: Checkpoint | None = None,
@@ -118,6 +119,8 @@ def simulate(
     max_trials : the agents' budgets of evaluations: one for all, a dict from agents to budgets (others have
         no limit), or a list with one per agent. The study ends when all are used up
     participation : share of the rounds in which agents get tasks, given like `max_trials`
+    fixed : parameters that agents do not tune: a dict from agents to theirs, name -> value, or a list with
+        those of each agent
     site_options : options of every site, for an algorithm with roles; on devices the operator sets them in
         `node_config`, see `clients.site_options`
     prior : what agents and server know before the study begins, see `PriorKnowledge`; None: nothing
@@ -175,7 +178,7 @@ def simulate(
         raise ConfigError(
             f"prior: expected none with {algorithm}, because its sites begin without observations"
         )
-    unequal = UnequalAgents.of(problem, made, max_trials, participation)
+    unequal = UnequalAgents.of(problem, made, max_trials, participation, fixed)
     clock = SimulatedClock(durations, seed)
     strategy = STRATEGIES[algorithm](
         num_agents=problem.num_agents,
