@@ -50,11 +50,13 @@ class Algorithm(Configurable, ABC, Generic[State]):
     finishes : whether it ends by itself, once its budget is spent
     barrier : why the answers of a round are needed together, as a clause after "because"; "": they are not,
         so each agent may get its next task at once
+    needs_all_parameters : why no agent may hold some parameters at values of its own, as a clause; "": it may
     """
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN,)
     finishes: ClassVar[bool] = False
     barrier: ClassVar[str] = "its rounds need the answers of all agents together"
+    needs_all_parameters: ClassVar[str] = "all agents evaluate points that are chosen for them together"
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Algorithm[Any]:

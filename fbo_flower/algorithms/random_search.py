@@ -29,6 +29,7 @@ class Independent(TrialsPerRound, Stepwise, Algorithm[Progress]):
     """Every agent tunes alone: an initial design in one batch, then `trials_per_round` trials per round."""
 
     barrier: ClassVar[str] = ""
+    needs_all_parameters: ClassVar[str] = ""
 
     def init(self, federation: Federation, rng: np.random.Generator) -> Progress:
         return Progress()

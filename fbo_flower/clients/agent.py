@@ -59,12 +59,14 @@ from fbo_flower.clients.parallel import Parallel
 from fbo_flower.clients.privacy_budget import spend
 from fbo_flower.clients.secagg_keys import identity, own_card
 from fbo_flower.clients.shared_algorithms import algorithm_of
+from fbo_flower.clients.subset import check_subset
 from fbo_flower.clients.task_context import Evaluator, TaskContext
 from fbo_flower.clients.trial_times import Times
 from fbo_flower.clients.workers_evaluator import evaluator_of
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.held import HeldSpace, held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
 from fbo_flower.storage.agent_journal import task_key
@@ -117,6 +119,12 @@ class TuningAgent(NumPyClient):
         not called if no evaluation succeeded. An exception in it is logged and changes nothing else
     chosen_by : who set `disclose`, for ledgers and reports
     num_parallel, trial_timeout : see `Parallel`; `node_config` overrides them
+    max_trials : the agent's budget: most evaluations in all studies together. `max_trials` in `node_config`
+        overrides it; None: no limit
+    participation : share of the rounds in which the agent gets tasks. `participation` in `node_config`
+        overrides it; None: all rounds
+    fixed : name -> value of the parameters that this agent does not tune. The server learns their names, not
+        the values. `fixed` in `node_config`, such as "depth=3, kernel=rbf", replaces it; None: none
 
     Raises
     ------
@@ -141,15 +149,22 @@ class TuningAgent(NumPyClient):
         chosen_by: str = APP,
         num_parallel: int = 1,
         trial_timeout: float = 0.0,
+        max_trials: int | None = None,
+        participation: float | None = None,
+        fixed: Mapping[str, object] | None = None,
     ) -> None:
         self._objective = Loss(objective) if minimize else objective
         self._minimize = minimize
-        self._space = space
+        self._space = space  # the shared one
+        self._own_space = held_space(space, str(context.node_config.get("fixed", "")) or fixed)
         self._context = context
         self._seed = seed
         self._prior = prior or {}
         self._initial = initial
-        self._operator = Operator.read(context.node_config, disclose, chosen_by)
+        given = {"max_trials": max_trials, "participation": participation}
+        limits = {name: value for name, value in given.items() if value is not None}
+        node_config = {**limits, **context.node_config} if limits else context.node_config
+        self._operator = Operator.read(node_config, disclose, chosen_by)
         self._parallel = Parallel.read(context.node_config, Parallel(num_parallel, trial_timeout))
         self._agent = agent_id(context)
         self._journals = journals
@@ -182,7 +197,13 @@ class TuningAgent(NumPyClient):
             properties["minimize"] = True
         if self._wants_end:
             properties["end"] = True  # asks the server to say when the study has ended
+        if isinstance(self._own_space, HeldSpace):
+            properties["fixed"] = list(self._own_space.fixed)
+        if self._operator.participation < 1.0:
+            properties["participation"] = float(self._operator.participation)
         with closing(self._open_memory()) as memory:
+            if self._operator.is_spent(memory):
+                properties["spent"] = True
             if config.get("key") is True:
                 check_journal(self._durable, "secure sums")
                 properties["key"] = own_card(memory).hex()
@@ -320,6 +341,8 @@ class TuningAgent(NumPyClient):
         )
         result = replace(result, report=consented(algorithm, result.report, self._operator.disclose))
         reply = self._reply(request, result, context.times)
+        if task.num_trials and self._operator.is_spent(memory):
+            reply = wire.mark_spent(reply)
         sent: list[ledger.LedgerEntry] = []
         if memory.keeps_ledger:
             source = seen_by(result.agent_state)
@@ -353,6 +376,7 @@ class TuningAgent(NumPyClient):
     def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
         """Raise ConfigError or WireError if this agent does not take part in the algorithm or the phase."""
         self._operator.admit(algorithm)
+        check_subset(algorithm, self._own_space)
 
     def _evaluator(
         self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
@@ -361,7 +385,7 @@ class TuningAgent(NumPyClient):
         core = unwrapped(algorithm)
         reuses = isinstance(core, ReusesValues) and core.reuses_values()
         cache = EvaluationCache.read(agent_state.arrays) if reuses else None
-        evaluator = evaluator_of(self._parallel, self._objective, self._space, context, cache)
+        evaluator = evaluator_of(self._parallel, self._objective, self._own_space, context, cache)
         return evaluator if self._initial is None else KnownConfigs(evaluator, self._initial)
 
     def _reply(self, request: Request, result: TaskResult, times: Times) -> wire.Packed:
@@ -399,8 +423,8 @@ class TuningAgent(NumPyClient):
         stored = memory.study(study)
         if stored is not None:
             entropy, data = stored
-            return entropy, agent_state_from_bytes(data, self._space)
+            return entropy, agent_state_from_bytes(data, self._own_space)
         points, observed = self._prior.get(self._agent, (np.empty((0, self._space.dimension)), np.empty(0)))
         values = np.asarray(observed, dtype=np.float64)
         history = History.prior(self._space.snap(points), -values if self._minimize else values)
-        return fresh_entropy() if self._seed is None else self._seed, AgentState(self._space, history)
+        return fresh_entropy() if self._seed is None else self._seed, AgentState(self._own_space, history)

@@ -14,14 +14,15 @@ from fbo_flower.algorithms.side_by_side import Failed, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.known_configs import points_of
 from fbo_flower.clients.objective import Objective, check_minimize, check_objective
-from fbo_flower.clients.operator import check_disclose
+from fbo_flower.clients.operator import BudgetSpentError, Operator
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.clients.parallel import Parallel
 from fbo_flower.clients.worker_pool import pickled
 from fbo_flower.errors import ConfigError, WireError, kind_of
 from fbo_flower.numerics.threads import single_thread
+from fbo_flower.space.held import held_space
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.wire.codec import Packed
+from fbo_flower.wire.codec import Packed, decline
 from fbo_flower.wire.flower_records import from_records, to_records
 
 TRAIN = MessageType.TRAIN  # messages without an action of their own
@@ -40,6 +41,9 @@ def client_app(
     on_finish: OnFinish | None = None,
     num_parallel: int = 1,
     trial_timeout: float = 0.0,
+    max_trials: int | None = None,
+    participation: float | None = None,
+    fixed: Mapping[str, object] | None = None,
 ) -> ClientApp:
     """Return a ClientApp that tunes `objective` over `space`.
 
@@ -56,7 +60,7 @@ def client_app(
     num_parallel : evaluations at the same time, each in a process of its own
     trial_timeout : seconds that one evaluation may take before its process is killed; 0: any number. With one
         of these two the objective and what it holds must be picklable
-    seed, disclose, prior, minimize, on_finish : see `TuningAgent`
+    seed, disclose, prior, minimize, on_finish, max_trials, participation, fixed : see `TuningAgent`
 
     Raises
     ------
@@ -64,10 +68,12 @@ def client_app(
         If an argument has the wrong type, the objective does not take two arguments, or it cannot be pickled
         and has to be.
     """
+    own = {"max_trials": max_trials, "participation": participation, "fixed": fixed}
     parallel = Parallel(num_parallel, trial_timeout)
-    return agent_app(
-        _agent_factory(objective, space, seed, disclose, prior, minimize, initial, on_finish, parallel)
+    agent = _agent_factory(
+        objective, space, seed, disclose, prior, minimize, initial, on_finish, own, parallel
     )
+    return agent_app(agent)
 
 
 def add_tuning(
@@ -84,14 +90,17 @@ def add_tuning(
     on_finish: OnFinish | None = None,
     num_parallel: int = 1,
     trial_timeout: float = 0.0,
+    max_trials: int | None = None,
+    participation: float | None = None,
+    fixed: Mapping[str, object] | None = None,
 ) -> None:
     """Add tuning to an existing ClientApp; its own functions do not change.
 
     Parameters
     ----------
     app : a decorated ClientApp
-    objective, space, seed, disclose, prior, minimize, initial, on_finish, num_parallel, trial_timeout : see
-        `client_app`
+    objective, space, seed, disclose, prior, minimize, initial, on_finish, num_parallel, trial_timeout,
+        max_trials, participation, fixed : see `client_app`
     action : name of the tuning messages; pass the same `action` to the strategy
 
     Raises
@@ -105,9 +114,12 @@ def add_tuning(
         raise ConfigError(
             f"app: expected a ClientApp, got {kind_of(app)}; call add_tuning(app, objective, space)"
         )
+    own = {"max_trials": max_trials, "participation": participation, "fixed": fixed}
     parallel = Parallel(num_parallel, trial_timeout)
-    made = _agent_factory(objective, space, seed, disclose, prior, minimize, initial, on_finish, parallel)
-    route(app, made, action)
+    agent = _agent_factory(
+        objective, space, seed, disclose, prior, minimize, initial, on_finish, own, parallel
+    )
+    route(app, agent, action)
 
 
 def agent_app(agent: Callable[[Context], TuningAgent]) -> ClientApp:
@@ -146,7 +158,9 @@ class TuningApp(ClientApp):
                 except Exception as error:  # the agent's code may raise anything; the others go on
                     replies[number] = error
             for number, packed in zip(waiting, side_by_side(waiting.values()), strict=True):
-                if isinstance(packed, Failed):
+                if isinstance(packed, Failed) and isinstance(packed.error, BudgetSpentError):
+                    replies[number] = _declined(batch[number][0])
+                elif isinstance(packed, Failed):
                     replies[number] = packed.error
                 else:
                     replies[number] = Message(to_records(packed), reply_to=batch[number][0])
@@ -164,15 +178,26 @@ def route(app: ClientApp, agent: Callable[[Context], TuningAgent], action: str =
 
     @app.train(action)
     def train(message: Message, context: Context) -> Message:
-        reply = agent(context).answer(from_records(message.content))
+        try:
+            reply = agent(context).answer(from_records(message.content))
+        except BudgetSpentError:
+            return _declined(message)
         return Message(to_records(reply), reply_to=message)
 
     @app.evaluate(action)
     def evaluate(message: Message, context: Context) -> Message:
-        reply = agent(context).answer(from_records(message.content))
+        try:
+            reply = agent(context).answer(from_records(message.content))
+        except BudgetSpentError:
+            return _declined(message)
         if reply.arrays:
             raise WireError(f"evaluate: expected a report of scalars, got {', '.join(reply.arrays)}")
         return Message(to_records(reply), reply_to=message)
+
+
+def _declined(message: Message) -> Message:
+    """Return the reply of an agent whose budget does not allow a task; the server asks it for no more."""
+    return Message(to_records(decline(from_records(message.content))), reply_to=message)
 
 
 def _agent_factory(
@@ -184,23 +209,26 @@ def _agent_factory(
     minimize: bool,
     initial: Sequence[Mapping[str, Any]],
     on_finish: OnFinish | None,
+    own: Mapping[str, Any],
     parallel: Parallel,
 ) -> Callable[[Context], TuningAgent]:
     check_objective(objective, space, "context")
-    if disclose is not None:
-        check_disclose(disclose)
     if seed is not None:
         check_number("seed", seed, 0, integer=True)
     check_minimize(minimize)
     points = points_of(initial, space)
     if parallel.needs_workers:
         pickled(objective)  # an objective that cannot be pickled is refused here, not in the first task
+    limits = {name: own[name] for name in ("max_trials", "participation") if own[name] is not None}
+    Operator.read(limits, disclose)
+    held_space(space, own["fixed"])
 
     def agent(context: Context) -> TuningAgent:
         return TuningAgent(
             objective, space, context,
             seed=seed, disclose=disclose, prior=prior, minimize=minimize, initial=points, on_finish=on_finish,
             num_parallel=parallel.num_parallel, trial_timeout=parallel.trial_timeout,
+            **own,
         )  # fmt: skip
 
     return agent

@@ -18,8 +18,12 @@ from fbo_flower.algorithms.summing import Summable, unwrapped
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, WireError
 
-_SETTINGS = ("disclose", "max_trials", "max_studies", "max_epsilon", "delta", "secure_sums", "secure_peers")
-_NUMBERS = ("max_trials", "max_studies", "max_epsilon", "delta", "secure_sums")
+_NUMBERS = ("participation", "max_trials", "max_studies", "max_epsilon", "delta", "secure_sums")
+_SETTINGS = ("disclose", *_NUMBERS, "secure_peers")
+
+
+class BudgetSpentError(WireError):
+    """A task asks for more evaluations than `max_trials` leaves; the agent declines it."""
 
 
 def check_disclose(disclose: object) -> None:
@@ -36,7 +40,9 @@ class Operator:
     ----------
     disclose : what the agent sends in addition to the algorithm's report: "none", "point", "incumbent" or
         "trials"
-    max_trials : largest number of evaluations in all studies together; 0: no limit
+    max_trials : largest number of evaluations in all studies together; 0: no limit. An agent that has made
+        them is asked for no more, and the study goes on without waiting for it
+    participation : share of the rounds in which the agent gets tasks, above 0; 1: all rounds
     max_studies : largest number of studies; 0: no limit
     max_epsilon : largest epsilon in all studies together, see `privacy_budget`; 0: no limit
     delta : `delta` of this epsilon. The server's `delta` has no effect on the agent's budget
@@ -49,6 +55,7 @@ class Operator:
 
     disclose: str = "none"
     max_trials: int = 0
+    participation: float = 1.0
     max_studies: int = 0
     max_epsilon: float = 0.0
     delta: float = 1e-5
@@ -82,6 +89,8 @@ class Operator:
         for name, value in numbers.items():
             if name == "delta":
                 check_number(name, value, 1e-15, 0.5)
+            elif name == "participation":
+                check_number(name, value, 1e-3, 1.0)
             else:
                 check_number(name, value, 0, integer=name != "max_epsilon")
         if numbers["max_epsilon"] and disclose != "none":
@@ -165,12 +174,16 @@ class Operator:
             return
         total = int(str(spent.get("total", 0))) + task.num_trials
         if total > self.max_trials:
-            raise WireError(
+            raise BudgetSpentError(
                 f"num-trials: expected at most {self.max_trials} in all studies, the max_trials in "
                 f"node_config, got {total} with this task; the agent does not run it",
                 "num-trials",
             )
         memory.put_note("trials", {"total": total, "task": key, "number": task.num_trials})
+
+    def is_spent(self, memory: Memory) -> bool:
+        """Return whether the agent has made all evaluations that `max_trials` allows."""
+        return bool(self.max_trials) and int(str(memory.note("trials").get("total", 0))) >= self.max_trials
 
 
 @lru_cache(maxsize=16)

@@ -23,6 +23,7 @@ from fbo_flower.clients.worker_pool import pickled
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.own_objective import OwnObjective
 from fbo_flower.simulation.problems import Problem, SitesProblem
+from fbo_flower.simulation.unequal_agents import NOBODY, UnequalAgents
 
 
 def check_initial(algorithm: Algorithm[Any]) -> None:
@@ -91,11 +92,14 @@ def problem_app(
     site_options: Mapping[str, Any] | None = None,
     journals: str | os.PathLike[str] | None = None,
     num_parallel: int = 1,
+    unequal: UnequalAgents = NOBODY,
 ) -> ClientApp:
     """Return the ClientApp whose nodes are a problem's agents, see `problem_agent`."""
 
     def agent(context: Context) -> TuningAgent:
-        return problem_agent(problem, algorithm, context, seed, prior, site_options, journals, num_parallel)
+        return problem_agent(
+            problem, algorithm, context, seed, prior, site_options, journals, num_parallel, unequal
+        )
 
     return agent_app(agent)
 
@@ -109,6 +113,7 @@ def problem_agent(
     site_options: Mapping[str, Any] | None = None,
     journals: str | os.PathLike[str] | None = None,
     num_parallel: int = 1,
+    unequal: UnequalAgents = NOBODY,
 ) -> TuningAgent:
     """Return the agent of one node; it holds the data of the partition that `node_config` names.
 
@@ -122,6 +127,7 @@ def problem_agent(
         has trained them
     journals : directory of the agents' journals; None: agents keep their state in Flower's context
     num_parallel : evaluations of an agent at the same time, in worker processes; sites have none
+    unequal : settings in which the agents differ
     """
     if not roles(algorithm):
         initial = None
@@ -140,6 +146,7 @@ def problem_agent(
             journals=journals,
             chosen_by=SIMULATION,
             num_parallel=num_parallel,
+            **(unequal.settings(int(context.node_config["partition-id"])) if unequal.names else {}),
         )
     check_roles(problem, algorithm, {**(site_options or {}), "allow_models_with_data": True})
     assert isinstance(problem, SitesProblem)

@@ -37,6 +37,7 @@ from fbo_flower.simulation.own_objective import (
 )
 from fbo_flower.simulation.problems import Config, Problem, make_problem
 from fbo_flower.simulation.settings import Checkpoint, Directory, PriorKnowledge, RayEngine
+from fbo_flower.simulation.unequal_agents import FixedPerAgent, PerAgent, UnequalAgents
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import STRATEGIES, RoundProgress, TuningStrategy
@@ -70,6 +71,9 @@ def simulate(
     mode: str = "sync",
     durations: Durations | None = None,
     num_parallel: int = 1,
+    max_trials: PerAgent | None = None,
+    participation: PerAgent | None = None,
+    fixed: FixedPerAgent | None = None,
     site_options: Mapping[str, object] | None = None,
     prior: PriorKnowledge | None = None,
     checkpoint: Checkpoint | None = None,
@@ -115,6 +119,11 @@ def simulate(
         of which are in `simulation.durations`. The study's times are then simulated seconds. None: real time
     num_parallel : evaluations of an agent at the same time, in worker processes, see `client_app`; for the
         engine "inline" without `durations`. It takes effect where an agent has several trials in a round
+    max_trials : the agents' budgets of evaluations: one for all, a dict from agents to budgets (others have
+        no limit), or a list with one per agent. The study ends when all are used up
+    participation : share of the rounds in which agents get tasks, given like `max_trials`
+    fixed : parameters that agents do not tune: a dict from agents to theirs, name -> value, or a list with
+        those of each agent
     site_options : options of every site, for an algorithm with roles; on devices the operator sets them in
         `node_config`, see `clients.site_options`
     prior : what agents and server know before the study begins, see `PriorKnowledge`; None: nothing
@@ -173,6 +182,7 @@ def simulate(
         raise ConfigError(
             f"prior: expected none with {algorithm}, because its sites begin without observations"
         )
+    unequal = UnequalAgents.of(problem, made, max_trials, participation, fixed)
     clock = SimulatedClock(durations, seed)
     strategy = STRATEGIES[algorithm](
         num_agents=problem.num_agents,
@@ -203,6 +213,7 @@ def simulate(
             site_options,
             None if journals is None else journals / "agents",
             num_parallel,
+            unequal,
         )
         prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
         try:

@@ -173,6 +173,11 @@ class SearchSpace:
         axes = _frozen([axis for axis, p in enumerate(self.parameters.values()) if isinstance(p, Float)])
         return axes, _frozen(self._columns[axes])
 
+    @property
+    def whole(self) -> SearchSpace:
+        """The shared space that an agent's own is part of, see `space.held`; here this space itself."""
+        return self
+
     def decode(self, point: ArrayLike) -> Config:
         """Return the configuration at a point `(D,)`, without inactive parameters.
 

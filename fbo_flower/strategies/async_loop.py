@@ -17,6 +17,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.strategies.round_loop import MAX_REGISTRATION_SECONDS, RoundLoop
 from fbo_flower.strategies.settings import ASYNC, SYNC
 from fbo_flower.strategies.under_way import UnderWay
+from fbo_flower.strategies.unequal_agents import all_spent, end_line, willing
 
 _LONGEST_WAIT = 1.0  # seconds between two looks for agents that may begin
 
@@ -35,6 +36,9 @@ class AsyncLoop(RoundLoop):
         under_way.send(run.messages(Phase.TRAIN, run.open_round, self.settings.message_suffix), sent_before)
         server_round = run.open_round or len(run.recorder.rounds)
         while run.open_round or not (server_round == num_rounds or run.algorithm.finished(run.state)):
+            if not run.open_round and all_spent(run.registry):
+                log(INFO, "%s", end_line(run.registry, server_round))
+                break
             if not run.open_round:
                 server_round += 1
                 self._open_window(grid, server_round)
@@ -56,13 +60,16 @@ class AsyncLoop(RoundLoop):
         run.registry.register_late(grid, connected, self.stop, seconds)
         if run.registry.incarnations != incarnations:
             run.write_agents()
-        run.begin_round(server_round, max(1, len(run.registry.present(connected))))
+        present = run.registry.present(connected)
+        present = willing(run.registry, present, Phase.TRAIN, server_round, run.seed)
+        run.begin_round(server_round, max(1, len(present)))
 
     def _run_window(self, grid: Grid, under_way: UnderWay, server_round: int) -> None:
         """Send tasks and collect answers until the window has its number of answers."""
         run = self.run
         while run.num_told < run.window:
             present = run.registry.present(grid.get_node_ids())
+            present = willing(run.registry, present, Phase.TRAIN, server_round, run.seed)
             busy = {sent.agent for sent in run.sent}
             idle = [agent for agent in present if agent not in busy | run.resting]
             due = run.due(idle, server_round) or ([] if busy else idle)

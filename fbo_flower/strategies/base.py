@@ -310,7 +310,7 @@ class TuningStrategy(Strategy):
 
     def _configure(self, phase: Phase, server_round: int, grid: Grid) -> list[Message]:
         run = self._current()
-        run.ask(phase, server_round, self._loop().choose_agents(grid, server_round))
+        run.ask(phase, server_round, self._loop().choose_agents(grid, phase, server_round))
         return list(run.messages(phase, server_round, self._settings.message_suffix).values())
 
     def _aggregate(self, phase: Phase, server_round: int, messages: Iterable[Message]) -> None:

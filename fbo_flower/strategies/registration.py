@@ -41,6 +41,7 @@ class AgentRegistry:
     ----------
     space : search space of all agents; None before the first registration
     message_suffix : ".action" at the end of the message type; "" without an action
+    needs_all_parameters : why no agent may have fixed parameters; "": agents may
     needs_keys : whether the server asks the agents for their public keys
     nodes : agent -> node id
     roles : agent -> role, for agents that have one
@@ -50,6 +51,9 @@ class AgentRegistry:
     disclosures : agent -> what it discloses and who chose it, for agents that said so
     want_end : agents that ask for a message when the study has ended
     minimize : whether the agents' objective is a loss; None before the first registration
+    spent : agents whose budget of evaluations is used up
+    participation : agent -> share of the rounds in which it wants tasks, for agents that want fewer than all
+    fixed : agent -> the parameters that it does not tune, for agents with such parameters
     suspects : nodes whose agents failed; they must register again
     refused : node id -> why it does not take part
     backoff : connected node that is not registered -> how many requests it left without a valid answer, and
@@ -59,6 +63,7 @@ class AgentRegistry:
     space: SearchSpace | None
     message_suffix: str = ""
     needs_keys: bool = False
+    needs_all_parameters: str = ""
     nodes: dict[str, int] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
     incarnations: dict[str, str] = field(default_factory=dict)
@@ -67,6 +72,9 @@ class AgentRegistry:
     disclosures: dict[str, str] = field(default_factory=dict)
     want_end: set[str] = field(default_factory=set)
     minimize: bool | None = None
+    spent: set[str] = field(default_factory=set)
+    participation: dict[str, float] = field(default_factory=dict)
+    fixed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     suspects: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     backoff: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -262,6 +270,13 @@ class AgentRegistry:
                 "already; give each node another `agent` in node_config",
             )
             return
+        if registration.fixed and self.needs_all_parameters:
+            self._refuse(
+                registration.node,
+                f"fixed: expected an agent that tunes all parameters, because {self.needs_all_parameters}, "
+                f"got {refusals.shorten([registration.agent])} with {len(registration.fixed)} fixed ones",
+            )
+            return
         agent = self._agent_id(registration)
         if agent not in self.incarnations and agent != registration.agent:
             own_name = registration.agent
@@ -278,6 +293,15 @@ class AgentRegistry:
             self.disclosures[agent] = registration.disclosure
         if registration.wants_end:
             self.want_end.add(agent)
+        self.spent.discard(agent)  # its operator may have raised the budget
+        if registration.spent:
+            self.spent.add(agent)
+        self.participation.pop(agent, None)
+        self.fixed.pop(agent, None)
+        if registration.fixed:
+            self.fixed[agent] = registration.fixed
+        if registration.participation < 1.0:
+            self.participation[agent] = registration.participation
         self.refused.pop(registration.node, None)
         self.backoff.pop(registration.node, None)
         if registration.role:

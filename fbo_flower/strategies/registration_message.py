@@ -12,6 +12,7 @@ from flwr.app import RecordDict
 from fbo_flower import wire
 from fbo_flower.algorithms.disclosure import CHOOSERS, DISCLOSURES
 from fbo_flower.errors import ConfigError
+from fbo_flower.space.held import check_names
 from fbo_flower.space.space import SearchSpace
 
 
@@ -24,6 +25,9 @@ class Registration:
     disclosure : what the agent discloses and who chose it, such as "none, default"; "" if it did not say
     wants_end : whether it asks for a message when the study has ended
     minimize : whether its objective is a loss, with its sign changed
+    spent : whether it has used up its budget of evaluations
+    participation : share of the rounds in which it wants tasks
+    fixed : parameters that it does not tune
     """
 
     node: int
@@ -36,6 +40,9 @@ class Registration:
     disclosure: str = ""
     wants_end: bool = False
     minimize: bool = False
+    spent: bool = False
+    participation: float = 1.0
+    fixed: tuple[str, ...] = ()
 
 
 def read_registration(node: int, content: RecordDict) -> Registration:
@@ -66,17 +73,39 @@ def read_registration(node: int, content: RecordDict) -> Registration:
     registration = Registration(
         node, **named, disclosure=_disclosure(config),
         wants_end=config.get("end") is True, minimize=config.get("minimize") is True,
+        spent=config.get("spent") is True, participation=_participation(config),
+        fixed=_fixed(config),
     )  # fmt: skip
     if not 0 < len(registration.agent) <= 100 or not registration.agent.isprintable():
         shown = registration.agent[:100]
         raise ConfigError(f"agent: expected 1 to 100 printable characters, got {shown!r}")
-    digest = SearchSpace.from_json(registration.space).digest
+    space = SearchSpace.from_json(registration.space)
+    digest = space.digest
     if digest != registration.digest:
         raise ConfigError(
             f"digest: expected that of the search space in the same message, {digest}, "
             f"got {registration.digest[:64]}"
         )
+    check_names(space, registration.fixed)
     return registration
+
+
+def _fixed(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the parameters that the agent does not tune."""
+    names = config.get("fixed", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError("registration: fixed: expected a list of names of parameters")
+    return tuple(names)
+
+
+def _participation(config: Mapping[str, Any]) -> float:
+    """Return the share of the rounds in which the agent wants tasks; ConfigError if it is none."""
+    share = config.get("participation", 1.0)
+    if not isinstance(share, float) or not 1e-3 <= share <= 1.0:
+        raise ConfigError(
+            f"registration: participation: expected a number from 0.001 to 1, got {str(share)[:100]}"
+        )
+    return share
 
 
 def _disclosure(config: Mapping[str, Any]) -> str:

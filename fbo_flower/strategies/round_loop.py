@@ -22,6 +22,7 @@ from fbo_flower.strategies.replies import read_reply
 from fbo_flower.strategies.send_and_receive import send_and_receive
 from fbo_flower.strategies.settings import StrategySettings
 from fbo_flower.strategies.study_run import StudyRun
+from fbo_flower.strategies.unequal_agents import all_spent, end_line, longest_pause, willing
 
 MAX_REGISTRATION_SECONDS = 30.0  # for nodes that connect during the study
 _LONGEST_WAIT = 1.0  # seconds between two looks for agents that can work
@@ -57,18 +58,32 @@ class RoundLoop:
         ended = finishing or any(
             had_tasks for (phase, _), had_tasks in run.closed.items() if phase is Phase.FINISH
         )
+        idle_rounds = 0
         while run.open_round or not (
             ended or server_round == num_rounds or run.algorithm.finished(run.state)
         ):
+            if not run.open_round and (all_spent(run.registry) or self._has_no_work(grid, idle_rounds)):
+                log(INFO, "%s", end_line(run.registry, server_round))
+                break
             server_round += 1
             progress = self._run_round(grid, server_round, num_rounds)
+            idle_rounds = 0 if run.had_tasks else idle_rounds + 1
             if self.settings.on_round is not None:
                 self.settings.on_round(progress)
-            last_work = self._wait_for_work(last_work) if num_rounds is None else last_work
+            last_work = self._wait_for_work(last_work, idle_rounds) if num_rounds is None else last_work
         self.run_final_exchanges(grid, server_round)
 
-    def choose_agents(self, grid: Grid, server_round: int) -> list[str]:
+    def _has_no_work(self, grid: Grid, idle_rounds: int) -> bool:
+        """Return whether all agents that have a budget left are there, and got no task for some rounds."""
+        registry = self.run.registry
+        waiting = registry.nodes.keys() - registry.spent
+        there = waiting <= set(registry.present(grid.get_node_ids()))
+        return bool(registry.spent) and there and idle_rounds >= longest_pause(registry)
+
+    def choose_agents(self, grid: Grid, phase: Phase, server_round: int) -> list[str]:
         """Return the agents of a round: all connected ones, or a fraction of them, drawn anew each round.
+
+        Agents that have used up their budget, or that do not want tasks in this round, are left out.
 
         Agents that have not replied for some rounds rest (`StudyRun.due`), unless all agents do, or a quorum
         ends the rounds early.
@@ -78,6 +93,7 @@ class RoundLoop:
             rng = generator(self.run.seed, "server", "cohort", server_round)
             size = max(1, round(fraction * len(present)))
             present = [present[i] for i in np.sort(rng.choice(len(present), size, replace=False))]
+        present = willing(self.run.registry, present, phase, server_round, self.run.seed)
         due = self.run.due(present, server_round) if self.settings.quorum == 1.0 else present
         return due or present
 
@@ -96,7 +112,7 @@ class RoundLoop:
         log(level, "[round %d/%s] %s", server_round, num_rounds or "?", progress)
         return progress
 
-    def _wait_for_work(self, last_work: float) -> float:
+    def _wait_for_work(self, last_work: float, idle_rounds: int) -> float:
         """Pause if the last round had no tasks; raise ConfigError if that lasts longer than a round may.
 
         Returns
@@ -105,6 +121,9 @@ class RoundLoop:
         """
         if self.run.had_tasks:
             return time.monotonic()
+        registry = self.run.registry
+        if (registry.participation or registry.spent) and idle_rounds <= longest_pause(registry):
+            return last_work  # agents that rest in this round may have work in the next
         timeout = self.settings.round_timeout
         if time.monotonic() - last_work > timeout:
             raise ConfigError(
@@ -128,7 +147,7 @@ class RoundLoop:
         if (phase, server_round) in run.closed:
             return run.closed[phase, server_round]
         if run.interrupted != (phase, server_round):
-            run.ask(phase, server_round, self.choose_agents(grid, server_round))
+            run.ask(phase, server_round, self.choose_agents(grid, phase, server_round))
         if not run.sent:
             return False
         messages = run.messages(phase, server_round, self.settings.message_suffix)

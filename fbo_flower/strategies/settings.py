@@ -103,7 +103,7 @@ def study_settings(
     seconds : duration of this process's part of the run
     """
     algorithm, recorder = run.algorithm, run.recorder
-    core = unwrapped(algorithm)
+    registry, core = run.registry, unwrapped(algorithm)
     targets = core.targets if isinstance(core, HasTargets) else "all"
     disclosures = dict(sorted(Counter(run.registry.disclosures.values()).items()))
     description = {}
@@ -119,6 +119,7 @@ def study_settings(
         "target_agents": None if targets == "all" else list(targets),
         "fraction": settings.fraction,
         **({"mode": ASYNC} if run.asynchronous else {}),
+        **({"fixed": {a: list(names) for a, names in registry.fixed.items()}} if registry.fixed else {}),
         "seed": run.seed,
         "study": run.study,
         "space": recorder.space.to_json(),

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from logging import WARNING
+from logging import INFO, WARNING
 from typing import Any, cast
 
 from flwr.app import Array as FlowerArray
@@ -383,6 +383,9 @@ class StudyRun:
                 log(WARNING, "Round %d, agent %s: %s", server_round, sent.agent, reply.reason)
             self.recorder.count_unused("failures", reply.word)
             return None
+        if reply.packed is not None and wire.declines(reply.packed, sent.envelope):
+            self._note_spent(sent.agent)
+            return None
         checked = self.checked.get(sent.agent) or self._check(sent, reply)
         if isinstance(checked, WireError):
             if not replayed:
@@ -390,6 +393,8 @@ class StudyRun:
             self.recorder.count_unused("refused", checked.reason)
             return None
         report, disclosure = checked
+        if reply.packed is not None and wire.says_spent(reply.packed):
+            self._note_spent(sent.agent)
         floats = count_floats(report.arrays)
         self.recorder.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
         failures = {} if disclosure.trials is None else disclosure.trials.failures
@@ -399,6 +404,13 @@ class StudyRun:
         if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
             self.recorder.evaluations[sent.agent] = num_evaluations
         return report
+
+    def _note_spent(self, agent: str) -> None:
+        """Ask an agent for no more evaluations, because its budget is used up."""
+        if agent not in self.registry.spent:
+            self.registry.spent.add(agent)
+            if self.journal is not None or self.interrupted is None:
+                log(INFO, "Agent %s has used up its budget of evaluations (max_trials)", agent)
 
     def _check(self, sent: SentTask, reply: Reply) -> CheckedReply | WireError:
         try:

@@ -78,7 +78,12 @@ class StudyStart:
             If this version of the algorithm makes other tasks than the journal holds.
         """
         needs_keys = isinstance(self.algorithm, SecureRounds)
-        registry = AgentRegistry(self.settings.space, self.settings.message_suffix, needs_keys)
+        registry = AgentRegistry(
+            self.settings.space,
+            self.settings.message_suffix,
+            needs_keys,
+            unwrapped(self.algorithm).needs_all_parameters,
+        )
         if events:
             with _replaying():
                 study, federation = federation_from_event(events[0])

@@ -144,6 +144,30 @@ def readdress(packed: Packed, task: Task) -> Packed:
     return Packed(packed.arrays, packed.config | {"round": task.round})
 
 
+def mark_spent(packed: Packed) -> Packed:
+    """Return an encoded report that says that the agent's budget of evaluations is used up."""
+    return Packed(packed.arrays, packed.config | {"spent": True})
+
+
+def says_spent(packed: Packed) -> bool:
+    """Return whether an encoded report or a refusal says that the agent's budget is used up."""
+    return packed.config.get("spent") is True
+
+
+def decline(task: Packed) -> Packed:
+    """Return the answer to a task that an agent's budget does not allow."""
+    header = {key: task.config[key] for key in ("schema", "study", "agent")}
+    return Packed({}, header | {"declined": True, "spent": True})
+
+
+def declines(packed: Packed, envelope: Envelope) -> bool:
+    """Return whether a reply says that the agent's budget does not allow the task."""
+    config = packed.config
+    header = config.get("schema"), config.get("study"), config.get("agent")
+    expected = SCHEMA_VERSION, envelope.study, envelope.agent
+    return config.get("declined") is True and header == expected and says_spent(packed)
+
+
 def decode_report(
     packed: Packed,
     task: Task,

@@ -57,6 +57,7 @@ class FedEI(FederatedAgent):
 
     name: ClassVar[str] = "fed-ei"
     barrier: ClassVar[str] = ""
+    needs_all_parameters: ClassVar[str] = ""
     needs_sums: ClassVar[bool] = False
     consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"point": ("point", "trials")}
 

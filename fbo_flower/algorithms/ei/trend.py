@@ -167,6 +167,7 @@ def federation_weight_of(task: Task, space: SearchSpace) -> float:
 
 def uniform_points(space: SearchSpace) -> Array:
     """Return points `(S, D)` spread uniformly over the search space, always the same."""
+    space = space.whole  # what the federation has in common does not depend on an agent's fixed parameters
     return space.snap(sobol(NUM_UNIFORM, space.dimension, np.random.default_rng(0)))
 
 

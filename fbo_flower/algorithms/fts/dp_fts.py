@@ -77,6 +77,7 @@ class DPFTS(DPFTSOptions):
 
     name: ClassVar[str] = "dp-fts"
     barrier: ClassVar[str] = "a release is made from the messages of one round"
+    needs_all_parameters: ClassVar[str] = ""
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -327,13 +328,13 @@ class DPFTS(DPFTSOptions):
         boxes = self._boxes(agent_state.space)
         if trial < self.num_initial:
             points = uniform_point(agent_state, rng()).points
-            axes, _ = agent_state.space.continuous
+            axes, _ = agent_state.space.whole.continuous
             points[:, axes] = boxes.stretch(points[:, axes], int(task.values.get("region", 0)) % len(boxes))
             return Query(points)
         if "weights" not in task.arrays or not is_advised(task, trial, self.trials_per_round):
             return (yield from self.thompson_steps(agent_state, rng()))
         features = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))
-        columns = agent_state.space.continuous[1]
+        columns = agent_state.space.whole.continuous[1]
         sums = BoxwiseLinearFunction(features, floats(task.arrays["weights"]), boxes, columns)
         return (yield from self.maximising(sums, agent_state, rng()))
 
@@ -389,10 +390,10 @@ class DPFTS(DPFTSOptions):
     # -- both ----------------------------------------------------------------------------------
 
     def _num_regions(self, space: SearchSpace) -> int:
-        return self.num_regions if len(space.continuous[0]) else 1
+        return self.num_regions if len(space.whole.continuous[0]) else 1
 
     def _boxes(self, space: SearchSpace) -> Boxes:
-        return Boxes.halve(self._num_regions(space), len(space.continuous[0]))
+        return Boxes.halve(self._num_regions(space), len(space.whole.continuous[0]))
 
     def _bound(self, space: SearchSpace) -> float:
         """Return `C`, the largest norm of a message."""

@@ -60,6 +60,7 @@ class FTS(FTSOptions):
 
     name: ClassVar[str] = "fts"
     barrier: ClassVar[str] = ""
+    needs_all_parameters: ClassVar[str] = ""
 
     # -- the server's half ---------------------------------------------------------------------
 

@@ -71,6 +71,7 @@ class Transfer(TransferOptions):
     """A target maximises an acquisition function of its own surrogate and the other agents' posteriors."""
 
     barrier: ClassVar[str] = ""
+    needs_all_parameters: ClassVar[str] = ""
 
     def sends_incumbent(self) -> bool:
         """Return whether an agent sends its best value with its posterior."""

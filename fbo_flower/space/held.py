@@ -1,0 +1,160 @@
+"""A search space in which an agent holds some parameters at values of its own, and tunes the others.
+
+Points keep all coordinates, so messages over the shared features mean the same at every agent. `snap` puts
+the held coordinates to the agent's values: every proposal, candidate and advised point passes through it.
+Only the free coordinates are `continuous`, so climbing leaves the others where they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.parameters import Array, Float, Indices
+from fbo_flower.space.space import SearchSpace
+
+
+class HeldSpace(SearchSpace):
+    """A shared search space, some of whose parameters have fixed values.
+
+    Parameters
+    ----------
+    whole : the shared search space
+    fixed : name -> value of every parameter that is not tuned
+
+    Raises
+    ------
+    ConfigError
+        If a name is unknown, a value is outside its parameter, or no parameter is left to tune.
+
+    Examples
+    --------
+    >>> from fbo_flower.space.parameters import Float
+    >>> space = HeldSpace(SearchSpace({"x": Float(0, 1), "y": Float(0, 10)}), {"y": 2.5})
+    >>> space.snap([[0.3, 0.9]])
+    array([[0.3 , 0.25]])
+    """
+
+    fixed: Mapping[str, object]
+    _whole: SearchSpace
+
+    def __init__(self, whole: SearchSpace, fixed: Mapping[str, object]) -> None:
+        if not isinstance(fixed, Mapping):
+            raise ConfigError(f"fixed: expected a dict from parameters to values, got {kind_of(fixed)}")
+        super().__init__(whole.parameters)
+        object.__setattr__(self, "fixed", dict(fixed))
+        object.__setattr__(self, "_whole", whole)
+        check_names(whole, tuple(fixed))
+        object.__setattr__(self, "_held", {whole.names.index(name): self._unit(name) for name in fixed})
+
+    def _unit(self, name: str) -> float:
+        parameter, value = self.parameters[name], self.fixed[name]
+        if isinstance(parameter, Float):
+            return float(parameter.unit(value, f"fixed: {name}"))
+        return float(parameter.centre_of(np.array([parameter.index_of(value, f"fixed: {name}")]))[0])
+
+    @property
+    def whole(self) -> SearchSpace:
+        """The shared search space, in which nothing is fixed."""
+        return self._whole
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the shared space and the fixed values; only for use at the agent."""
+        held = json.dumps(sorted(self._held.items()))
+        return hashlib.sha256(f"{self.to_json()} {held}".encode("ascii")).hexdigest()
+
+    @cached_property
+    def continuous(self) -> tuple[Indices, Indices]:
+        """Axes `(c,)` of the Float parameters that are tuned, and their feature columns `(c,)`."""
+        axes, columns = self._whole.continuous
+        free = ~np.isin(axes, list(self._held))
+        return axes[free], columns[free]
+
+    def snap(self, points: ArrayLike) -> Array:
+        """Return the representatives `(n, D)` of points `(n, D)`, with the agent's own fixed values."""
+        held = self._checked(points, ndim=2) + 0.0
+        held[:, list(self._held)] = list(self._held.values())
+        return super().snap(held)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, SearchSpace):
+            return isinstance(other, HeldSpace) and self.digest == other.digest
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HeldSpace, (self._whole, dict(self.fixed))
+
+    _held: dict[int, float]  # axis -> its coordinate
+
+
+def held_space(space: SearchSpace, fixed: Mapping[str, object] | str | None) -> SearchSpace:
+    """Return the space in which an agent tunes; the shared one if nothing is fixed.
+
+    Parameters
+    ----------
+    fixed : name -> value, or the same as text, "depth=3, kernel=rbf"
+
+    Raises
+    ------
+    ConfigError
+        See `HeldSpace`.
+    """
+    if not fixed:
+        return space
+    if isinstance(fixed, str):
+        return _of_text(space, fixed)
+    if not isinstance(fixed, Mapping):
+        raise ConfigError(f"fixed: expected a dict from parameters to values, got {kind_of(fixed)}")
+    return _of_values(space, tuple(fixed.items()))
+
+
+def _of_text(space: SearchSpace, text: str) -> SearchSpace:
+    fixed: dict[str, object] = {}
+    for part in text.split(","):
+        name, sign, value = (piece.strip() for piece in part.partition("="))
+        if not sign or not name or name in fixed:
+            raise ConfigError(f"fixed: expected text such as 'depth=3, kernel=rbf', got {text[:100]!r}")
+        try:
+            fixed[name] = json.loads(value)
+        except ValueError:
+            fixed[name] = value
+    return _of_values(space, tuple(fixed.items()))
+
+
+def _of_values(space: SearchSpace, items: tuple[tuple[str, object], ...]) -> SearchSpace:
+    try:
+        return _kept(space, items, tuple(type(value) for _, value in items))
+    except TypeError:  # a value that cannot be a key, which no parameter has
+        return HeldSpace(space, dict(items))
+
+
+@lru_cache(maxsize=1024)
+def _kept(space: SearchSpace, items: tuple[tuple[str, object], ...], types: tuple[type, ...]) -> SearchSpace:
+    """Return one space for all tasks of an agent; `types` tells 1 from True."""
+    return HeldSpace(space, dict(items))
+
+
+def check_names(space: SearchSpace, names: Collection[str]) -> None:
+    """Raise ConfigError unless these are some of a space's parameters, but not all."""
+    unknown = [name for name in names if name not in space.parameters]
+    if unknown:
+        raise ConfigError(
+            f"fixed: expected parameters of the search space ({', '.join(space.names)[:200]}), got "
+            f"{str(unknown[0])[:100]!r}"
+        )
+    if len(set(names)) != len(names) or len(names) >= space.dimension:
+        raise ConfigError(
+            f"fixed: expected at least one of {space.dimension} parameters to tune, got {len(set(names))} "
+            "fixed; leave one of them out"
+        )

@@ -1,0 +1,158 @@
+"""Agents with budgets of their own: the study goes on without those that have used theirs up."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from fbo_flower.clients import client_app
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation import simulate
+from fbo_flower.simulation.durations import log_normal
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.simulation.settings import Checkpoint
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.strategies import STRATEGIES, RandomSearch
+from fbo_flower.strategies.unequal_agents import takes_part
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+BUDGETS = {"0": 2, "1": 7}
+FREE = ["random", "ts", "ei", "fts", "fed-ei", "rgpe", "taf"]
+OPTIONS = {name: {"num_features": 16} for name in ("fts", "rgpe", "taf")}
+OPTIONS["fed-ei"] = {"num_features": 16, "secure_sums": 0}
+
+
+def hill(config, context):
+    return 0.9 - (config["x"] - 0.3) ** 2 - config["y"] ** 2 + 0.01 * context.rng.standard_normal()
+
+
+def flat(config, data):
+    return 0.9 - (config["x"] - 0.3) ** 2 - config["y"] ** 2
+
+
+def run(algorithm="random", mode="sync", num_rounds=12, max_trials=None, options=None, **more):
+    return simulate(
+        objective=flat, space=SPACE, num_agents=4, algorithm=algorithm, num_rounds=num_rounds, seed=1,
+        engine="inline", mode=mode, max_trials=max_trials,
+        durations=log_normal() if mode == "async" else None,
+        options=OPTIONS.get(algorithm, {}) if options is None else options, **more,
+    )  # fmt: skip
+
+
+def done(study):
+    return {a: int(study.trials.where(agent=a)["pulls"].sum()) for a in "0123"}
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("algorithm", FREE)
+def test_an_agent_makes_its_budget_and_the_others_go_on(algorithm, mode):
+    study = run(algorithm, mode, max_trials=BUDGETS)
+    made = done(study)
+    assert (made["0"], made["1"]) == (2, 7)  # 2 of its 3 initial trials
+    if mode == "sync":
+        assert (made["2"], made["3"]) == (14, 14)
+    assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
+    assert len(study.rounds) == 12
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_the_study_ends_when_all_budgets_are_used_up(mode, caplog):
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        logging.getLogger("flwr").propagate = True
+        study = run(mode=mode, num_rounds=100, max_trials=[4, 5, 6, 7])
+    assert list(done(study).values()) == [4, 5, 6, 7]
+    assert len(study.rounds) < 12
+    assert "4 agents have used up the budget of evaluations (max_trials)" in caplog.text
+
+
+@pytest.mark.parametrize("algorithm", sorted({"pf-pne", "fed-pne", "hct", "fed1-ucb", "fn-ucb"}))
+@pytest.mark.parametrize("num_rounds", [None, 60])
+def test_a_bandit_goes_on_without_an_agent_whose_budget_is_used_up(algorithm, num_rounds):
+    budget = 24 if algorithm == "fn-ucb" else 240
+    app = client_app(hill, SPACE, seed=3, disclose="trials")
+    grid = InProcessGrid(app, 4, node_configs={3: {"max_trials": 10}, 2: {"max_trials": budget // 2}})
+    options = {"noise_stddev": 0.05} if algorithm == "fed1-ucb" else {}
+    strategy = STRATEGIES[algorithm](num_agents=4, seed=3, budget=budget, round_timeout=5.0, **options)
+    made = done(strategy.start(grid, num_rounds))
+    assert (made["0"], made["1"]) == (budget, budget)
+    assert made["3"] <= 10
+    assert made["2"] <= budget // 2
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_agent_takes_part_in_its_share_of_the_rounds(mode):
+    options = {"num_initial": 1}
+    study = run(mode=mode, num_rounds=20, participation={"0": 0.5, "1": 0.1}, options=options)
+    made = done(study)
+    assert made["2"] >= 20 if mode == "sync" else True
+    assert made["0"] == 10 if mode == "sync" else made["0"] >= 5
+    assert made["1"] == 2 if mode == "sync" else made["1"] >= 1
+    if mode == "async":
+        rounds = {a: len(set(study.trials.where(agent=a)["round"].tolist())) for a in "01"}
+        assert rounds["0"] <= 11
+        assert rounds["1"] <= 3
+
+
+def test_shares_of_rounds_are_even_and_seeded():
+    for share in (0.1, 0.3, 0.5, 0.9, 1.0):
+        taken = [takes_part(7, "a", r, share) for r in range(1, 1001)]
+        assert abs(sum(taken) - 1000 * share) <= 1
+        assert taken == [takes_part(7, "a", r, share) for r in range(1, 1001)]
+    assert len({takes_part(7, str(a), 1, 0.5) for a in range(20)}) == 2
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_resumed_study_remembers_who_has_nothing_left(mode, tmp_path):
+    whole = run("ts", mode, 9, BUDGETS, participation={"2": 0.5})
+    journals = tmp_path / "journals"
+    run("ts", mode, 5, BUDGETS, participation={"2": 0.5}, checkpoint=Checkpoint(journals))
+    checkpoint = Checkpoint(journals, resume=True)
+    study = run("ts", mode, 9, BUDGETS, participation={"2": 0.5}, checkpoint=checkpoint)
+    for column in ("agent", "round", "trial", "value"):
+        assert study.trials[column].tolist() == whole.trials[column].tolist()
+    assert study.rounds["replies"].tolist() == whole.rounds["replies"].tolist()
+
+
+def test_an_operator_overrides_the_budget_of_the_app_and_may_raise_it(tmp_path):
+    app = client_app(hill, SPACE, seed=1, disclose="trials", max_trials=3)
+    journals = {i: {"journal": str(tmp_path / f"{i}.db")} for i in range(2)}
+    configs = {0: {**journals[0], "max_trials": 5}, 1: journals[1]}
+    study_journal = tmp_path / "study.db"
+    grid = InProcessGrid(app, 2, node_configs=configs)
+    first = RandomSearch(num_agents=2, seed=1, num_initial=1).start(grid, 10, journal=study_journal)
+    assert [len(first.trials.where(agent=a)) for a in "01"] == [5, 3]
+    configs[1]["max_trials"] = 6
+    grid = InProcessGrid(app, 2, node_configs=configs)
+    strategy = RandomSearch(num_agents=2, seed=1, num_initial=1)
+    study = strategy.start(grid, 10, journal=study_journal, resume=True)
+    assert [len(study.trials.where(agent=a)) for a in "01"] == [5, 6]
+
+
+def test_an_agent_without_a_budget_left_is_told_apart_at_registration(tmp_path):
+    app = client_app(hill, SPACE, seed=1, disclose="trials")
+    config = {1: {"journal": str(tmp_path / "1.db"), "max_trials": 2}}
+    for expected in ([6, 2], [6, 0]):  # a second study of the same devices
+        grid = InProcessGrid(app, 2, node_configs=config)
+        study = RandomSearch(num_agents=2, seed=1, num_initial=1).start(grid, 6)
+        assert [len(study.trials.where(agent=a)) for a in "01"] == expected
+        assert study.rounds["failures"].sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ({"max_trials": {"9": 3}}, "expected agents of the simulation"),
+        ({"max_trials": [3, 4]}, "one item for each of 4 agents"),
+        ({"max_trials": "many"}, "expected a number"),
+        ({"max_trials": -1}, "max_trials"),
+        ({"participation": 0.0}, "participation"),
+        ({"participation": 1.5}, "participation"),
+    ],
+)
+def test_nonsense_is_refused(argument, message):
+    with pytest.raises(ConfigError, match=message):
+        run(**argument)
+    if isinstance(next(iter(argument.values())), float):
+        with pytest.raises(ConfigError, match=message):
+            client_app(hill, SPACE, **argument)
