@@ -69,6 +69,7 @@ def simulate(
     quorum: float = 1.0,
     mode: str = "sync",
     durations: Durations | None = None,
+    exchange_seconds: float = 0.0,
     site_options: Mapping[str, object] | None = None,
     prior: PriorKnowledge | None = None,
     checkpoint: Checkpoint | None = None,
@@ -111,7 +112,10 @@ def simulate(
         as it has answered, and a round is as many answers as there are agents
     durations : how long evaluations take on a simulated clock, which costs no time: seconds, or agent ->
         seconds (or a list of them, one per trial), or a function `(agent, trial, rng) -> seconds`, ready ones
-        of which are in `simulation.durations`. The study's times are then simulated seconds. None: real time
+        of which are in `simulation.durations`; or a text such as "lognormal:60,1", see
+        `simulation.duration_texts`. The study's times are then simulated seconds. None: real time
+    exchange_seconds : how long a task and its reply are on their way together, on the simulated clock of
+        `durations`
     site_options : options of every site, for an algorithm with roles; on devices the operator sets them in
         `node_config`, see `clients.site_options`
     prior : what agents and server know before the study begins, see `PriorKnowledge`; None: nothing
@@ -169,7 +173,7 @@ def simulate(
         raise ConfigError(
             f"prior: expected none with {algorithm}, because its sites begin without observations"
         )
-    clock = SimulatedClock(durations, seed)
+    clock = SimulatedClock(durations, seed, exchange_seconds, name)
     strategy = STRATEGIES[algorithm](
         num_agents=problem.num_agents,
         seed=seed,

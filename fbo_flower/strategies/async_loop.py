@@ -30,9 +30,9 @@ class AsyncLoop(RoundLoop):
         run.restore_clock(grid)
         if run.replies:
             self.tell(Phase.TRAIN, run.open_round)
-        sent_before = run.restore_clock(grid)  # again: the answers that were told are not awaited any more
         under_way = UnderWay(grid, self.settings.round_timeout, self.stop)
-        under_way.send(run.messages(Phase.TRAIN, run.open_round, self.settings.message_suffix), sent_before)
+        messages = run.messages(Phase.TRAIN, run.open_round, self.settings.message_suffix)
+        under_way.send(messages, run.sent_before())
         server_round = run.open_round or len(run.recorder.rounds)
         while run.open_round or not (server_round == num_rounds or run.algorithm.finished(run.state)):
             if not run.open_round:

@@ -141,9 +141,9 @@ class Recorder:
     recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     disclosed: bool = False  # whether an agent has disclosed values
+    round_started: float = 0.0  # when the open round began, by the clock
     _counts: dict[str, int | float] = field(default_factory=dict)
     _reasons: Counter[str] = field(default_factory=Counter)
-    _started: float = 0.0
     _evaluations: int = 0  # of the open round
     _reason: str = ""
     _open: bool = False
@@ -153,7 +153,7 @@ class Recorder:
         self._counts = dict.fromkeys(_COUNTS, 0) | {"floats_down": 0.0, "floats_up": 0.0}
         self._reasons = Counter()
         self._evaluations, self._reason = 0, ""
-        self._started = self.clock()
+        self.round_started = self.clock()
         self._open = True
 
     def count(self, **increments: int | float) -> None:
@@ -236,7 +236,7 @@ class Recorder:
         ----------
         seconds : duration of the round, if an earlier process ran it; None: measure it
         """
-        seconds = self.clock() - self._started if seconds is None else seconds
+        seconds = self.clock() - self.round_started if seconds is None else seconds
         self._open = False
         best = list(self.incumbents.values())
         top_of = min if self.minimize else max

@@ -99,7 +99,7 @@ class StudyStart:
         seeded = self.settings.seed is not None
         run = StudyRun(
             self.algorithm, seed, study, registry, recorder, state, journal, seeded,
-            asynchronous=self.asynchronous,
+            clocked=isinstance(grid, Clocked), asynchronous=self.asynchronous,
         )  # fmt: skip
         if events:
             with _replaying():

@@ -10,7 +10,7 @@ import pytest
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import simulate
-from fbo_flower.simulation.clock import ClockedGrid
+from fbo_flower.simulation.clocked_grid import ClockedGrid
 from fbo_flower.simulation.durations import constant, log_normal, slower
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
@@ -197,3 +197,25 @@ def test_a_silent_agent_is_given_up_in_simulated_time():
     study = RandomSearch(num_agents=1, seed=1, num_initial=1, round_timeout=5.0).start(alone, 3, mode="async")
     # the task is sent again, and was done meanwhile
     assert study.rounds["seconds"].tolist() == [5.0, 0.0, 1.0]
+
+
+def test_an_exchange_takes_its_time_on_the_clock():
+    def at(mode, algorithm="ts", **options):
+        return simulate(
+            "double-sine", algorithm, 2, 4, 2, "inline", {"num_initial": 1, **options},
+            mode=mode, durations={"0": 1.0, "1": 4.0}, exchange_seconds=3.0,
+        )  # fmt: skip
+
+    sync = at("sync")
+    assert sync.rounds["seconds"].tolist() == [7.0] * 4
+    assert spans(sync, "0") == [(1.5 + 7.0 * r, 2.5 + 7.0 * r) for r in range(4)]
+    assert spans(at("async"), "0")[:3] == [(1.5, 2.5), (5.5, 6.5), (9.5, 10.5)]
+    # an agent that makes five trials per exchange waits once in five trials
+    assert spans(at("async", trials_per_round=5), "0")[1:6] == [(5.5 + i, 6.5 + i) for i in range(5)]
+
+
+def test_a_clock_is_refused_where_time_is_real(monkeypatch):
+    with pytest.raises(ConfigError, match="'flower', which has a real clock"):
+        run(1.0, engine="flower")
+    with pytest.raises(ConfigError, match="expected durations as well"):
+        simulate("double-sine", "ts", 2, 2, 0, "inline", exchange_seconds=3.0)
