@@ -9,6 +9,7 @@ from flwr.serverapp import Grid
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.clocked_grid import ClockedGrid
+from fbo_flower.simulation.duration_texts import parse_durations
 from fbo_flower.simulation.durations import Durations, durations
 from fbo_flower.simulation.grids import LocalGrid
 from fbo_flower.study.schema import TIMES
@@ -21,7 +22,8 @@ class SimulatedClock:
 
     Parameters
     ----------
-    given : how long evaluations take, see `durations`; None: there is no clock
+    given : how long evaluations take, see `durations`, or `duration_texts` for a text; None: there is no
+        clock
     seed : of the durations
     exchange_seconds : time on the way of a task and its reply together
     engine : name of the engine on which the simulation runs
@@ -33,7 +35,7 @@ class SimulatedClock:
     """
 
     def __init__(
-        self, given: Durations | None, seed: int, exchange_seconds: float = 0.0, engine: str = "inline"
+        self, given: Durations | str | None, seed: int, exchange_seconds: float = 0.0, engine: str = "inline"
     ) -> None:
         check_number("exchange_seconds", exchange_seconds, 0.0)
         if given is None and exchange_seconds:
@@ -45,7 +47,9 @@ class SimulatedClock:
             raise ConfigError(
                 "durations: expected engine 'inline' or 'ray', got 'flower', which has a real clock"
             )
-        self._duration = None if given is None else durations(given)
+        self._duration = None
+        if given is not None:
+            self._duration = parse_durations(given) if isinstance(given, str) else durations(given)
         self._exchange_seconds = float(exchange_seconds)
         self._seed = seed
         self._times: Mapping[tuple[str, int], tuple[float, float]] | None = None

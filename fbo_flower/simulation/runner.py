@@ -68,7 +68,7 @@ def simulate(
     fraction: float = 1.0,
     quorum: float = 1.0,
     mode: str = "sync",
-    durations: Durations | None = None,
+    durations: Durations | str | None = None,
     exchange_seconds: float = 0.0,
     site_options: Mapping[str, object] | None = None,
     prior: PriorKnowledge | None = None,
