@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import importlib.util
+import itertools
 import logging
 import time
 import warnings
@@ -63,6 +64,8 @@ RUNS = {
     "fed-ei async, 3 s": Setting(exchange_seconds=EXCHANGE),
     "fed-ei async k=5, 3 s": Setting(num_rounds=14, options=FIVE, exchange_seconds=EXCHANGE),
 }
+REFERENCES = ("ei alone", "fed-ei sync")
+NUM_FIRST = 5  # runs that are made for all seeds before the others
 PEERS = {"TPE alone": False, "TPE one storage": True}  # label -> whether all agents' data are pooled
 
 
@@ -129,8 +132,9 @@ def main() -> None:
     kept = dict(np.load(arguments.file)) if arguments.file.exists() else {}
     peers = PEERS if importlib.util.find_spec("optuna") else {}
     duration = slower(log_normal(1.0, 1.0), {SLOW: FACTOR})
-    for seed in range(arguments.seeds):
-        for label in [*RUNS, *peers]:
+    labels = [*RUNS, *peers]
+    for group in (labels[:NUM_FIRST], labels[NUM_FIRST:]):
+        for seed, label in itertools.product(range(arguments.seeds), group):
             key, started = f"{label}|{seed}", time.process_time()
             if key in kept:
                 continue
@@ -151,44 +155,50 @@ def main() -> None:
 
 def report(kept: dict[str, np.ndarray], num_seeds: int) -> None:
     """Print the tables."""
-    labels = [label for label in [*RUNS, *PEERS] if f"{label}|0" in kept]
-    seeds = [s for s in range(num_seeds) if all(f"{label}|{s}" in kept for label in labels)]
+    seeds = {
+        label: [s for s in range(num_seeds) if all(f"{a}|{s}" in kept for a in (label, *REFERENCES))]
+        for label in [*RUNS, *PEERS]
+    }
     fast, at = np.arange(AGENTS) != int(SLOW), int(np.searchsorted(GRID, AT))
-    times: dict[str, list[float]] = {label: [] for label in labels}
-    for seed in seeds:
-        level = float(np.median(kept[f"ei alone|{seed}"][fast, at]))
-        for label in labels:
-            reached = np.median(kept[f"{label}|{seed}"][fast], axis=0) >= level
-            times[label].append(float(GRID[np.argmax(reached)]) if reached.any() else np.inf)
-    print(f"{len(seeds)} seeds\n")
-    print("| | median seconds to the level | sync / this | seeds that reach it |")
-    print("|---|---:|---:|---:|")
-    sync = np.array(times["fed-ei sync"])
-    for label, found in times.items():
-        seconds = np.array(found)
-        both = np.isfinite(seconds) & np.isfinite(sync)
-        ratio = sync[both] / seconds[both]
-        error = ratio.std(ddof=1) / np.sqrt(len(ratio)) if len(ratio) > 1 else np.nan
-        number = np.isfinite(seconds).sum()
-        print(f"| {label} | {np.median(seconds):.1f} | {ratio.mean():.1f} ± {error:.1f} | {number} |")
-    print(
-        f"\n| after {GRID[at]:.0f} s | mean gain over own `ei` | agents behind by > 2 s.e. | ahead | Holm p |"
-    )
+    print("| | median seconds to the level | sync / this | seeds | of them reach it |")
     print("|---|---:|---:|---:|---:|")
-    for label in labels:
-        if label == "ei alone":
+    for label, mine in seeds.items():
+        times = np.array([[seconds(kept, run, s, fast, at) for run in (REFERENCES[1], label)] for s in mine])
+        if len(mine) < 2:
             continue
-        gains = np.array([kept[f"{label}|{s}"][fast, at] - kept[f"ei alone|{s}"][fast, at] for s in seeds])
+        both = times[np.isfinite(times).all(axis=1)]
+        ratio = both[:, 0] / both[:, 1]
+        error = ratio.std(ddof=1) / np.sqrt(len(ratio))
+        reach = int(np.isfinite(times[:, 1]).sum())
+        print(
+            f"| {label} | {np.median(times[:, 1]):.1f} | {ratio.mean():.1f} ± {error:.1f} | {len(mine)} "
+            f"| {reach} |"
+        )
+    print(f"\nAfter {GRID[at]:.0f} s:\n")
+    print("| | mean gain over own `ei` | agents behind by > 2 s.e. | ahead | Holm p of the worst |")
+    print("|---|---:|---:|---:|---:|")
+    for label, mine in seeds.items():
+        if label == REFERENCES[0] or len(mine) < 2:
+            continue
+        alone = np.array([kept[f"{REFERENCES[0]}|{s}"][fast, at] for s in mine])
+        gains = np.array([kept[f"{label}|{s}"][fast, at] for s in mine]) - alone
         if not np.isfinite(gains).all():
             print(f"| {label} | some agents have no evaluation yet | | | |")
             continue
-        mean, error = gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(seeds))
+        mean, error = gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(mine))
         per_seed = gains.mean(axis=1)
-        whole = per_seed.std(ddof=1) / np.sqrt(len(seeds))
-        p = np.sort(stats.t.cdf(mean / error, len(seeds) - 1))  # small: this agent is behind
-        holm = min(1.0, float(np.min(p * len(p))))  # of the agent that is most behind
+        whole = per_seed.std(ddof=1) / np.sqrt(len(mine))
+        p = stats.t.cdf(mean / error, len(mine) - 1)  # small: this agent is behind
+        holm = min(1.0, float(p.min() * len(p)))
         behind, ahead = int((mean < -2 * error).sum()), int((mean > 2 * error).sum())
         print(f"| {label} | {per_seed.mean():+.3f} ± {whole:.3f} | {behind} | {ahead} | {holm:.2f} |")
+
+
+def seconds(kept: dict[str, np.ndarray], label: str, seed: int, fast: np.ndarray, at: int) -> float:
+    """Return when the median fast agent reaches the level of the median one alone; infinite if never."""
+    level = float(np.median(kept[f"{REFERENCES[0]}|{seed}"][fast, at]))
+    reached = np.median(kept[f"{label}|{seed}"][fast], axis=0) >= level
+    return float(GRID[np.argmax(reached)]) if reached.any() else np.inf
 
 
 if __name__ == "__main__":

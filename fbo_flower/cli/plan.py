@@ -30,7 +30,7 @@ _PLAN_KINDS: dict[str, tuple[type, ...]] = {
     "contestants": (list,), "rounds": (int, NoneType), "engine": (str,), "prior_rounds": (int,),
     "prior_algorithm": (str,), "fraction": (int, float), "site_options": (dict,),
     "warm_start": (str, NoneType), "mode": (str,), "durations": (str, NoneType),
-    "exchange_seconds": (int, float), "quorum": (int, float),
+    "max_staleness": (int, NoneType), "exchange_seconds": (int, float), "quorum": (int, float),
 }  # fmt: skip
 _CONTESTANT_KINDS: dict[str, tuple[type, ...]] = {"label": (str,), "algorithm": (str,), "options": (dict,)}
 
@@ -92,6 +92,7 @@ class SimulationPlan:
     durations: str | None = None
     exchange_seconds: float = 0.0
     quorum: float = 1.0
+    max_staleness: int | None = None
 
     def check(self) -> tuple[Problem, dict[str, int | None]]:
         """Return the problem and each contestant's number of rounds; ConfigError if a setting is wrong."""
@@ -100,6 +101,7 @@ class SimulationPlan:
         from fbo_flower.simulation.clock import SimulatedClock
         from fbo_flower.simulation.engines import ENGINES
         from fbo_flower.simulation.problems import make_problem
+        from fbo_flower.strategies.async_loop import check_staleness
 
         _check_labels(self.contestants)
         if self.rounds is not None:
@@ -113,6 +115,7 @@ class SimulationPlan:
                 f"{did_you_mean(self.engine, ENGINES)}"
             )
         SimulatedClock(self.durations, self.seed, self.exchange_seconds, self.engine)  # checks its arguments
+        check_staleness(self.max_staleness, self.mode)
         make_algorithm(self.prior_algorithm, {})
         problem = make_problem(self.problem, self.agents, self.seed, self.problem_options)
         problem.check_data()

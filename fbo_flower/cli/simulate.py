@@ -114,6 +114,13 @@ def run_simulate(
             "soon as it has answered."
         ),
     ] = "sync",
+    max_staleness: Annotated[
+        int | None,
+        typer.Option(
+            help="With --mode async, how many rounds may end between a task and its answer; what an older "
+            "answer holds for other agents is dropped. Default: any number."
+        ),
+    ] = None,
     durations: Annotated[
         str | None,
         typer.Option(
@@ -181,7 +188,7 @@ def run_simulate(
             rounds, engine, prior_rounds, prior_algorithm, fraction,
             parse_options(site_option or [], "--site-option"),
             None if warm_start is None else str(warm_start.resolve()), mode,
-            _absolute_table(durations), exchange_seconds, quorum,
+            _absolute_table(durations), exchange_seconds, quorum, max_staleness,
         )  # fmt: skip
     else:
         given = _given(context) - {"resume", "engine", "address", "quiet", "debug"}
@@ -279,6 +286,7 @@ def _run_into(
                     fraction=plan.fraction,
                     quorum=plan.quorum,
                     mode=plan.mode,
+                    max_staleness=plan.max_staleness,
                     durations=plan.durations,
                     exchange_seconds=plan.exchange_seconds,
                     site_options={"models": str(directory / "models"), **plan.site_options},

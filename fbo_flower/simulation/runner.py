@@ -68,6 +68,7 @@ def simulate(
     fraction: float = 1.0,
     quorum: float = 1.0,
     mode: str = "sync",
+    max_staleness: int | None = None,
     durations: Durations | str | None = None,
     exchange_seconds: float = 0.0,
     site_options: Mapping[str, object] | None = None,
@@ -110,6 +111,8 @@ def simulate(
     quorum : share of the answers that closes a round; on the simulated clock of `durations`
     mode : "sync": a round ends when its agents have answered. "async": each agent gets its next task as soon
         as it has answered, and a round is as many answers as there are agents
+    max_staleness : in the mode "async", how many rounds may end between a task and its answer; what an older
+        answer holds for other agents is dropped. None: any number
     durations : how long evaluations take on a simulated clock, which costs no time: seconds, or agent ->
         seconds (or a list of them, one per trial), or a function `(agent, trial, rng) -> seconds`, ready ones
         of which are in `simulation.durations`; or a text such as "lognormal:60,1", see
@@ -207,6 +210,7 @@ def simulate(
                 resume=checkpoint.resume,
                 warm_start=prior.warm_start,
                 mode=mode,
+                max_staleness=max_staleness,
             )
             run_on_engine(engine, strategy, clock.around(start), app, problem.num_agents)
         finally:

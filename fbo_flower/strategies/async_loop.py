@@ -12,6 +12,7 @@ from logging import INFO, WARNING
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
+from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import ConfigError
 from fbo_flower.strategies.round_loop import MAX_REGISTRATION_SECONDS, RoundLoop
@@ -96,4 +97,16 @@ def check_mode(mode: str, barrier: str, name: str, fraction: float, quorum: floa
         raise ConfigError(
             f"mode: expected no fraction and no quorum in an asynchronous study, got {fraction:g} and "
             f"{quorum:g}; no agent waits for another one there"
+        )
+
+
+def check_staleness(max_staleness: int | None, mode: str) -> None:
+    """Raise ConfigError unless the largest age of an answer fits the mode."""
+    if max_staleness is None:
+        return
+    check_number("max_staleness", max_staleness, 0, integer=True)
+    if mode != ASYNC:
+        raise ConfigError(
+            f"max_staleness: expected the mode 'async', got {mode!r}, in which no answer is older than its "
+            "round; leave max_staleness out"
         )

@@ -17,7 +17,16 @@ import numpy as np
 from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.study.schema import JUDGEMENTS, MODELS, RECOMMENDATIONS, ROUNDS, SCHEMA, TIMES, TRIALS
+from fbo_flower.study.schema import (
+    JUDGEMENTS,
+    MODELS,
+    RECOMMENDATIONS,
+    REPLIES,
+    ROUNDS,
+    SCHEMA,
+    TIMES,
+    TRIALS,
+)
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Kind, Table
 from fbo_flower.wire.codec import Disclosure
@@ -136,6 +145,7 @@ class Recorder:
     trials: list[dict[str, Any]] = field(default_factory=list)
     times: list[dict[str, Any]] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
+    replies: list[dict[str, Any]] = field(default_factory=list)
     incumbents: dict[str, float] = field(default_factory=dict)
     evaluations: dict[str, int] = field(default_factory=dict)  # made by each agent, if agents reuse values
     recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -227,6 +237,13 @@ class Recorder:
                 }
             )
 
+    def note_reply(
+        self, agent: str, server_round: int, trial: int, windows_old: int, answers_old: int, used: bool
+    ) -> None:
+        """Record a valid answer of an asynchronous run, see `study.schema.REPLIES`."""
+        row = {"algorithm": self.label, "agent": agent, "round": server_round, "trial": trial}
+        self.replies.append(row | {"windows_old": windows_old, "answers_old": answers_old, "used": used})
+
     def close_round(
         self, server_round: int, num_rounds: int | None, seconds: float | None = None
     ) -> RoundProgress:
@@ -287,6 +304,7 @@ class Recorder:
             models=self._rows(results.models, MODELS),
             judgements=self._rows(results.judgements, JUDGEMENTS),
             times=Table.from_rows(self.times, TIMES),
+            replies=Table.from_rows(self.replies, REPLIES),
         )
 
     def _shown(self, value: float) -> float:

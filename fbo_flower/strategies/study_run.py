@@ -61,6 +61,7 @@ class SentTask:
     ----------
     late : whether this is an earlier task that was not answered, instead of the one that the algorithm made
         now. Of its report the algorithm gets the numbers of trials only
+    made_in, made_after : the round in which the task was made, and how many answers the run had told then
     """
 
     agent: str
@@ -68,6 +69,8 @@ class SentTask:
     envelope: wire.Envelope
     content: RecordDict
     late: bool = False
+    made_in: int = 0
+    made_after: int = 0
 
 
 @dataclass
@@ -101,6 +104,9 @@ class StudyRun:
     window, num_told : number of answers that close the open round of an asynchronous run, and how many came
     resting : agents without a valid answer in the open round of an asynchronous run: they wait for the next
     num_asked : how often an asynchronous run has made tasks
+    num_answers : how many answers it has had
+    max_staleness : rounds that may have passed between a task and its answer in an asynchronous run; of the
+        report of an older one the algorithm gets the numbers of trials only. None: any number
     """
 
     algorithm: Algorithm[Any]
@@ -128,8 +134,11 @@ class StudyRun:
     num_told: int = 0
     resting: set[str] = field(default_factory=set)
     num_asked: int = 0
+    num_answers: int = 0
+    max_staleness: int | None = None
     _times: TaskTimes = field(default_factory=TaskTimes)
     _sent_to: dict[str, SentTask] = field(default_factory=dict)
+    _made: dict[tuple[str, Phase], tuple[int, int]] = field(default_factory=dict)  # of the last task
 
     # -- steps ---------------------------------------------------------------------------------
 
@@ -198,13 +207,21 @@ class StudyRun:
             closes = [sent for sent in self.sent if sent.agent in self.replies]
             self.sent = [sent for sent in self.sent if sent.agent not in self.replies]
             self.num_told += len(closes)
+        num_valid = 0
         for sent in closes:
             report = self._read(sent, server_round, self.replies.get(sent.agent, missing))
             if report is None:
                 self.resting.add(sent.agent)
             else:
-                reports[sent.agent] = replace(report, arrays={}, values={}) if sent.late else report
+                used = not sent.late and not self._too_old(sent, server_round)
+                reports[sent.agent] = report if used else replace(report, arrays={}, values={})
+                if self._goes_on(phase):
+                    answers = self.num_answers - sent.made_after + num_valid
+                    windows, trial = server_round - sent.made_in, report.trial
+                    self.recorder.note_reply(sent.agent, server_round, trial, windows, answers, used)
+                    num_valid += 1
                 self.unanswered.pop((sent.agent, phase), None)
+        self.num_answers += num_valid
         self.state = self.algorithm.tell(self.state, phase, reports)
         self._note_silence(closes, server_round)
         self.closed[phase, server_round] = True
@@ -238,6 +255,10 @@ class StudyRun:
     def _goes_on(self, phase: Phase) -> bool:
         """Whether tasks of a half-round stay under way when others of it are answered."""
         return self.asynchronous and phase is Phase.TRAIN
+
+    def _too_old(self, sent: SentTask, server_round: int) -> bool:
+        limit = self.max_staleness
+        return limit is not None and self.asynchronous and server_round - sent.made_in > limit
 
     def _note_silence(self, asked: Iterable[SentTask], server_round: int) -> None:
         for sent in asked:
@@ -356,7 +377,10 @@ class StudyRun:
             content = to_records(wire.encode_task(task, envelope), converted)
             floats = count_floats(task.arrays)
             self.recorder.count(tasks=1, bytes_down=count_bytes(content), floats_down=floats)
-            self.sent.append(SentTask(agent, task, envelope, content, late))
+            if not late:
+                self._made[agent, phase] = (server_round, self.num_answers)
+            made = self._made.get((agent, phase), (server_round, self.num_answers))
+            self.sent.append(SentTask(agent, task, envelope, content, late, *made))
         self._sent_to = {sent.agent: sent for sent in self.sent}
         self.had_tasks = self.had_tasks or bool(tasks)
         if not tasks and not goes_on:

@@ -160,9 +160,10 @@ def test_when_all_agents_fail_the_study_ends():
 @pytest.mark.parametrize(
     ("algorithm", "options", "reason"),
     [
-        ("co-kg", {}, "answers of all agents"),
+        ("co-kg", {}, "points still under way"),
+        ("pf-pne", {"variant": "racing"}, "as many evaluations of each agent"),
         ("pf-pne", {}, "answers of all agents"),
-        ("dp-fts", {}, "one round"),
+        ("dp-fts", {}, "one random sample"),
         ("fed-ei", {}, "secure_sums = 0"),
     ],
 )
@@ -219,3 +220,40 @@ def test_a_clock_is_refused_where_time_is_real(monkeypatch):
         run(1.0, engine="flower")
     with pytest.raises(ConfigError, match="expected durations as well"):
         simulate("double-sine", "ts", 2, 2, 0, "inline", exchange_seconds=3.0)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_an_old_answer_holds_for_others_is_dropped_and_its_trials_stay(algorithm):
+    def at(limit):
+        return simulate(
+            "double-sine", algorithm, NUM_AGENTS, 8, 2, "inline", {"num_initial": 1, **ALGORITHMS[algorithm]},
+            mode="async", durations={"0": 1.0, "1": 1.0, "2": 1.0, "3": 5.5}, max_staleness=limit,
+        )  # fmt: skip
+
+    study = at(1)
+    assert study.run(algorithm)["max_staleness"] == 1
+    replies, trials = study.replies, study.trials
+    assert (replies["used"] == (replies["windows_old"] <= 1)).all()
+    old = replies.where(agent="3")
+    assert not old["used"].all(), "windows last two seconds"
+    assert replies.take(replies["agent"] != "3")["used"].all()
+    assert len(trials.where(agent="3")) == len(old) > 1
+    assert columns(at(100)) == columns(at(None))
+
+
+def test_the_age_of_an_answer_is_counted_in_windows_and_in_answers():
+    study = simulate(
+        "double-sine", "random", 2, 5, 2, "inline", {"num_initial": 1},
+        mode="async", durations={"0": 1.0, "1": 4.5},
+    )  # fmt: skip
+    mine = study.replies.where(agent="1")
+    # windows of two answers: 0 answers at 1, 2, 3, 4 and 1 at 4.5, in the third window
+    assert (mine["round"][0], mine["windows_old"][0], mine["answers_old"][0]) == (3, 2, 4)
+    assert set(study.replies.where(agent="0")["answers_old"].tolist()) == {0, 1}
+
+
+def test_an_age_is_refused_where_no_answer_is_old():
+    with pytest.raises(ConfigError, match="expected the mode 'async'"):
+        simulate("double-sine", "ts", 2, 2, 0, "inline", max_staleness=1)
+    with pytest.raises(ConfigError, match="max_staleness: expected an integer >= 0"):
+        simulate("double-sine", "ts", 2, 2, 0, "inline", mode="async", max_staleness=-1)
