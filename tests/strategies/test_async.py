@@ -160,7 +160,7 @@ def test_when_all_agents_fail_the_study_ends():
 @pytest.mark.parametrize(
     ("algorithm", "options", "reason"),
     [
-        ("co-kg", {}, "points still under way"),
+        ("co-kg", {}, "still under way"),
         ("pf-pne", {"variant": "racing"}, "as many evaluations of each agent"),
         ("pf-pne", {}, "answers of all agents"),
         ("dp-fts", {}, "one random sample"),
