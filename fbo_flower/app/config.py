@@ -34,6 +34,7 @@ class AppConfig:
     round_timeout: float
     quorum: float
     mode: str
+    max_staleness: int | None
     label: str | None
     out: Path | None
     overwrite: bool
@@ -50,6 +51,7 @@ class AppConfig:
             If a key is missing or a value has the wrong type or is out of bounds.
         """
         num_agents = _number(run_config, "num-agents", 0, integer=True)
+        max_staleness = int(_number(run_config, "max-staleness", -1, integer=True))
         resume, journal = _flag(run_config, "resume"), _path(run_config, "journal", "file")
         if resume and journal is None:
             raise ConfigError("resume: expected `journal` to name the file to resume from, got journal = ''")
@@ -66,6 +68,7 @@ class AppConfig:
             round_timeout=_number(run_config, "round-timeout", 0.0),
             quorum=_number(run_config, "quorum", 1e-9, 1.0),
             mode=_text(run_config, "mode"),
+            max_staleness=max_staleness if max_staleness >= 0 else None,
             label=_text(run_config, "label") or None,
             out=_path(run_config, "out", "directory"),
             overwrite=_flag(run_config, "overwrite"),

@@ -60,7 +60,12 @@ def tune(grid: Grid, config: AppConfig, directory: Path) -> None:
     )
     try:
         strategy.start(
-            grid, config.num_rounds, journal=config.journal, resume=config.resume, mode=config.mode
+            grid,
+            config.num_rounds,
+            journal=config.journal,
+            resume=config.resume,
+            mode=config.mode,
+            max_staleness=config.max_staleness,
         )
     finally:
         if strategy.study is not None:

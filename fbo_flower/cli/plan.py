@@ -29,7 +29,8 @@ _PLAN_KINDS: dict[str, tuple[type, ...]] = {
     "problem": (str,), "problem_options": (dict,), "agents": (int, NoneType), "seed": (int,),
     "contestants": (list,), "rounds": (int, NoneType), "engine": (str,), "prior_rounds": (int,),
     "prior_algorithm": (str,), "fraction": (int, float), "site_options": (dict,),
-    "warm_start": (str, NoneType),
+    "warm_start": (str, NoneType), "mode": (str,), "durations": (str, NoneType),
+    "max_staleness": (int, NoneType), "exchange_seconds": (int, float), "quorum": (int, float),
 }  # fmt: skip
 _CONTESTANT_KINDS: dict[str, tuple[type, ...]] = {"label": (str,), "algorithm": (str,), "options": (dict,)}
 
@@ -87,24 +88,34 @@ class SimulationPlan:
     fraction: float
     site_options: dict[str, Any]
     warm_start: str | None = None
+    mode: str = "sync"
+    durations: str | None = None
+    exchange_seconds: float = 0.0
+    quorum: float = 1.0
+    max_staleness: int | None = None
 
     def check(self) -> tuple[Problem, dict[str, int | None]]:
         """Return the problem and each contestant's number of rounds; ConfigError if a setting is wrong."""
         from fbo_flower.algorithms import make_algorithm
         from fbo_flower.algorithms.options import check_number
+        from fbo_flower.simulation.clock import SimulatedClock
         from fbo_flower.simulation.engines import ENGINES
         from fbo_flower.simulation.problems import make_problem
+        from fbo_flower.strategies.async_loop import check_staleness
 
         _check_labels(self.contestants)
         if self.rounds is not None:
             check_number("rounds", self.rounds, 1, integer=True)
         check_number("prior_rounds", self.prior_rounds, 0, integer=True)
         check_number("fraction", self.fraction, 1e-9, 1.0)
+        check_number("quorum", self.quorum, 1e-9, 1.0)
         if self.engine not in ENGINES:
             raise ConfigError(
                 f"engine: expected one of {', '.join(ENGINES)}, got {self.engine!r}"
                 f"{did_you_mean(self.engine, ENGINES)}"
             )
+        SimulatedClock(self.durations, self.seed, self.exchange_seconds, self.engine)  # checks its arguments
+        check_staleness(self.max_staleness, self.mode)
         make_algorithm(self.prior_algorithm, {})
         problem = make_problem(self.problem, self.agents, self.seed, self.problem_options)
         problem.check_data()
@@ -152,9 +163,11 @@ class SimulationPlan:
         from fbo_flower.algorithms import make_algorithm
         from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
         from fbo_flower.simulation.agents import check_roles
+        from fbo_flower.strategies.async_loop import check_mode
 
         algorithm = make_algorithm(contestant.algorithm, contestant.options)
         algorithm.check(problem.space)
+        check_mode(self.mode, algorithm.barrier, algorithm.name, self.fraction, self.quorum)
         check_roles(problem, algorithm, self.site_options)
         return self.rounds or (None if algorithm.finishes else DEFAULT_ROUNDS)
 

@@ -36,6 +36,8 @@ fbo-flower simulate --compare ts --compare random
 fbo-flower simulate --problem gp-samples --agents 8 --engine inline
 
 fbo-flower simulate --option advice=portfolio --compare "fts schedule=first-5"
+
+fbo-flower simulate --mode async --durations lognormal:60,1 --compare ts
 """
 
 
@@ -102,6 +104,36 @@ def run_simulate(
     fraction: Annotated[
         float, typer.Option(help="Share of the agents that get a task in each round, 0 to 1.")
     ] = 1.0,
+    quorum: Annotated[
+        float, typer.Option(help="Share of the answers after which a synchronous round closes, 0 to 1.")
+    ] = 1.0,
+    mode: Annotated[
+        str,
+        typer.Option(
+            help="sync: a round ends when its agents have answered. async: each agent gets its next task as "
+            "soon as it has answered."
+        ),
+    ] = "sync",
+    max_staleness: Annotated[
+        int | None,
+        typer.Option(
+            help="With --mode async, how many rounds may end between a task and its answer; what an older "
+            "answer holds for other agents is dropped. Default: any number."
+        ),
+    ] = None,
+    durations: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="How long evaluations take on a simulated clock, which costs no time: constant:SECONDS, "
+            "lognormal:MEDIAN,SIGMA, heavy:SHORTEST,EXPONENT, or table:FILE with a CSV file of agents and "
+            "seconds, such as the times.csv of a study. Default: real time.",
+        ),
+    ] = None,
+    exchange_seconds: Annotated[
+        float,
+        typer.Option(help="How long a task and its reply are on their way, on the clock of --durations."),
+    ] = 0.0,
     label: Annotated[
         str | None, typer.Option(help="Label of --algorithm in tables and pictures; default: its name.")
     ] = None,
@@ -155,7 +187,8 @@ def run_simulate(
             ),
             rounds, engine, prior_rounds, prior_algorithm, fraction,
             parse_options(site_option or [], "--site-option"),
-            None if warm_start is None else str(warm_start.resolve()),
+            None if warm_start is None else str(warm_start.resolve()), mode,
+            _absolute_table(durations), exchange_seconds, quorum, max_staleness,
         )  # fmt: skip
     else:
         given = _given(context) - {"resume", "engine", "address", "quiet", "debug"}
@@ -167,6 +200,13 @@ def run_simulate(
             plan = replace(plan, engine=engine)
     journal = journal or resume is not None
     _run(plan, resume or out, address, journal, resume is not None, overwrite, quiet, debug)
+
+
+def _absolute_table(durations: str | None) -> str | None:
+    """Return durations with the absolute path of a table, so that the run can be resumed from elsewhere."""
+    if durations is None or not durations.startswith("table:"):
+        return durations
+    return f"table:{Path(durations.removeprefix('table:')).resolve()}"
 
 
 def _given(context: typer.Context) -> set[str]:
@@ -244,6 +284,11 @@ def _run_into(
                     options=contestant.options,
                     label=contestant.label,
                     fraction=plan.fraction,
+                    quorum=plan.quorum,
+                    mode=plan.mode,
+                    max_staleness=plan.max_staleness,
+                    durations=plan.durations,
+                    exchange_seconds=plan.exchange_seconds,
                     site_options={"models": str(directory / "models"), **plan.site_options},
                     prior=PriorKnowledge(observations=observations, warm_start=plan.warm(contestant)),
                     checkpoint=Checkpoint(own, resume=resume, messages=directory),

@@ -41,5 +41,6 @@ def annotate(study: Study, problem: Problem, **description: object) -> Study:
         models=study.models,
         judgements=study.judgements,
         times=study.times,
+        replies=study.replies,
     )
     return with_regret(study, problem)

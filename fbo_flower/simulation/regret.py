@@ -43,6 +43,7 @@ def with_regret(study: Study, problem: Problem) -> Study:
         study.models,
         study.judgements,
         study.times,
+        study.replies,
     )
 
 

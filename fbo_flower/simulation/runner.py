@@ -69,7 +69,9 @@ def simulate(
     fraction: float = 1.0,
     quorum: float = 1.0,
     mode: str = "sync",
-    durations: Durations | None = None,
+    max_staleness: int | None = None,
+    durations: Durations | str | None = None,
+    exchange_seconds: float = 0.0,
     num_parallel: int = 1,
     max_trials: PerAgent | None = None,
     participation: PerAgent | None = None,
@@ -114,9 +116,14 @@ def simulate(
     quorum : share of the answers that closes a round; on the simulated clock of `durations`
     mode : "sync": a round ends when its agents have answered. "async": each agent gets its next task as soon
         as it has answered, and a round is as many answers as there are agents
+    max_staleness : in the mode "async", how many rounds may end between a task and its answer; what an older
+        answer holds for other agents is dropped. None: any number
     durations : how long evaluations take on a simulated clock, which costs no time: seconds, or agent ->
         seconds (or a list of them, one per trial), or a function `(agent, trial, rng) -> seconds`, ready ones
-        of which are in `simulation.durations`. The study's times are then simulated seconds. None: real time
+        of which are in `simulation.durations`; or a text such as "lognormal:60,1", see
+        `simulation.duration_texts`. The study's times are then simulated seconds. None: real time
+    exchange_seconds : how long a task and its reply are on their way together, on the simulated clock of
+        `durations`
     num_parallel : evaluations of an agent at the same time, in worker processes, see `client_app`; for the
         engine "inline" without `durations`. It takes effect where an agent has several trials in a round
     max_trials : the agents' budgets of evaluations: one for all, a dict from agents to budgets (others have
@@ -183,7 +190,7 @@ def simulate(
             f"prior: expected none with {algorithm}, because its sites begin without observations"
         )
     unequal = UnequalAgents.of(problem, made, max_trials, participation, fixed)
-    clock = SimulatedClock(durations, seed)
+    clock = SimulatedClock(durations, seed, exchange_seconds, name)
     strategy = STRATEGIES[algorithm](
         num_agents=problem.num_agents,
         seed=seed,
@@ -224,6 +231,7 @@ def simulate(
                 resume=checkpoint.resume,
                 warm_start=prior.warm_start,
                 mode=mode,
+                max_staleness=max_staleness,
             )
             run_on_engine(engine, strategy, clock.around(start), app, problem.num_agents)
         finally:

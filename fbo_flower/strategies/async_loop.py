@@ -12,6 +12,7 @@ from logging import INFO, WARNING
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
+from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import ConfigError
 from fbo_flower.strategies.round_loop import MAX_REGISTRATION_SECONDS, RoundLoop
@@ -31,9 +32,9 @@ class AsyncLoop(RoundLoop):
         run.restore_clock(grid)
         if run.replies:
             self.tell(Phase.TRAIN, run.open_round)
-        sent_before = run.restore_clock(grid)  # again: the answers that were told are not awaited any more
         under_way = UnderWay(grid, self.settings.round_timeout, self.stop)
-        under_way.send(run.messages(Phase.TRAIN, run.open_round, self.settings.message_suffix), sent_before)
+        messages = run.messages(Phase.TRAIN, run.open_round, self.settings.message_suffix)
+        under_way.send(messages, run.sent_before())
         server_round = run.open_round or len(run.recorder.rounds)
         while run.open_round or not (server_round == num_rounds or run.algorithm.finished(run.state)):
             if not run.open_round and all_spent(run.registry):
@@ -103,4 +104,16 @@ def check_mode(mode: str, barrier: str, name: str, fraction: float, quorum: floa
         raise ConfigError(
             f"mode: expected no fraction and no quorum in an asynchronous study, got {fraction:g} and "
             f"{quorum:g}; no agent waits for another one there"
+        )
+
+
+def check_staleness(max_staleness: int | None, mode: str) -> None:
+    """Raise ConfigError unless the largest age of an answer fits the mode."""
+    if max_staleness is None:
+        return
+    check_number("max_staleness", max_staleness, 0, integer=True)
+    if mode != ASYNC:
+        raise ConfigError(
+            f"max_staleness: expected the mode 'async', got {mode!r}, in which no answer is older than its "
+            "round; leave max_staleness out"
         )

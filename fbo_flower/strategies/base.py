@@ -41,7 +41,7 @@ from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
-from fbo_flower.strategies.async_loop import AsyncLoop, check_mode
+from fbo_flower.strategies.async_loop import AsyncLoop, check_mode, check_staleness
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import NO_REPLY, read_reply
 from fbo_flower.strategies.round_loop import RoundLoop
@@ -116,6 +116,7 @@ class TuningStrategy(Strategy):
         )
         self._seed = seed
         self._mode = SYNC
+        self._max_staleness: int | None = None
         self._stop = threading.Event()
         self._run: StudyRun | None = None
         self.study: Study | None = None  # of the run so far, also after an interruption
@@ -145,6 +146,7 @@ class TuningStrategy(Strategy):
         resume: bool = False,
         warm_start: str | os.PathLike[str] | None = None,
         mode: str = SYNC,
+        max_staleness: int | None = None,
     ) -> Study:
         """Run the algorithm over the grid and return the study: disclosed trials and measured rounds.
 
@@ -159,6 +161,9 @@ class TuningStrategy(Strategy):
         warm_start : a file with the `export_messages` of an earlier study, or that study's directory
         mode : "sync": a round ends when its agents have answered. "async": each agent gets its next task as
             soon as it has answered, and a round is as many answers as there are connected agents
+        max_staleness : in the mode "async", how many rounds may end between a task and its answer. What an
+            older answer holds for other agents is dropped; its evaluations count and stay at the agent. None:
+            any number
 
         Raises
         ------
@@ -178,7 +183,8 @@ class TuningStrategy(Strategy):
         check_mode(
             mode, self.algorithm.barrier, self.algorithm.name, self._settings.fraction, self._settings.quorum
         )
-        self._mode = mode
+        check_staleness(max_staleness, mode)
+        self._mode, self._max_staleness = mode, max_staleness
         if resume and journal is None:
             raise ConfigError("resume: expected the journal of a study, got none; pass journal=FILE")
         started, status = time.perf_counter(), "failed"
@@ -244,9 +250,12 @@ class TuningStrategy(Strategy):
                     warm_start,
                     recorded or {},
                     self._mode,
+                    self._max_staleness,
                 )
             )
-        study_start = StudyStart(self.algorithm, self._settings, warm_start, self._stop, self._mode == ASYNC)
+        study_start = StudyStart(
+            self.algorithm, self._settings, warm_start, self._stop, self._mode == ASYNC, self._max_staleness
+        )
         return study_start.start(grid, self._seed, journal, events)
 
     def _tell(self, phase: Phase, server_round: int) -> None:

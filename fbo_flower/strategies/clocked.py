@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
+
+from fbo_flower.strategies.task_times import SentAt
 
 
 @runtime_checkable
@@ -22,6 +24,6 @@ class Clocked(Protocol):
         """Let time pass until `to`, in which nothing happens."""
         ...
 
-    def restore(self, now: float, began: Mapping[int, float]) -> None:
-        """Set the clock to `now`, and the time at which nodes began the tasks that they will get again."""
+    def restore(self, now: float, sent: Sequence[SentAt]) -> None:
+        """Set the clock to `now`, after these tasks were sent in an earlier process."""
         ...

@@ -17,7 +17,16 @@ import numpy as np
 from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.study.schema import JUDGEMENTS, MODELS, RECOMMENDATIONS, ROUNDS, SCHEMA, TIMES, TRIALS
+from fbo_flower.study.schema import (
+    JUDGEMENTS,
+    MODELS,
+    RECOMMENDATIONS,
+    REPLIES,
+    ROUNDS,
+    SCHEMA,
+    TIMES,
+    TRIALS,
+)
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Kind, Table
 from fbo_flower.wire.codec import Disclosure
@@ -136,14 +145,15 @@ class Recorder:
     trials: list[dict[str, Any]] = field(default_factory=list)
     times: list[dict[str, Any]] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
+    replies: list[dict[str, Any]] = field(default_factory=list)
     incumbents: dict[str, float] = field(default_factory=dict)
     evaluations: dict[str, int] = field(default_factory=dict)  # made by each agent, if agents reuse values
     recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     disclosed: bool = False  # whether an agent has disclosed values
+    round_started: float = 0.0  # when the open round began, by the clock
     _counts: dict[str, int | float] = field(default_factory=dict)
     _reasons: Counter[str] = field(default_factory=Counter)
-    _started: float = 0.0
     _evaluations: int = 0  # of the open round
     _reason: str = ""
     _open: bool = False
@@ -153,7 +163,7 @@ class Recorder:
         self._counts = dict.fromkeys(_COUNTS, 0) | {"floats_down": 0.0, "floats_up": 0.0}
         self._reasons = Counter()
         self._evaluations, self._reason = 0, ""
-        self._started = self.clock()
+        self.round_started = self.clock()
         self._open = True
 
     def count(self, **increments: int | float) -> None:
@@ -227,6 +237,13 @@ class Recorder:
                 }
             )
 
+    def note_reply(
+        self, agent: str, server_round: int, trial: int, windows_old: int, answers_old: int, used: bool
+    ) -> None:
+        """Record a valid answer of an asynchronous run, see `study.schema.REPLIES`."""
+        row = {"algorithm": self.label, "agent": agent, "round": server_round, "trial": trial}
+        self.replies.append(row | {"windows_old": windows_old, "answers_old": answers_old, "used": used})
+
     def close_round(
         self, server_round: int, num_rounds: int | None, seconds: float | None = None
     ) -> RoundProgress:
@@ -236,7 +253,7 @@ class Recorder:
         ----------
         seconds : duration of the round, if an earlier process ran it; None: measure it
         """
-        seconds = self.clock() - self._started if seconds is None else seconds
+        seconds = self.clock() - self.round_started if seconds is None else seconds
         self._open = False
         best = list(self.incumbents.values())
         top_of = min if self.minimize else max
@@ -287,6 +304,7 @@ class Recorder:
             models=self._rows(results.models, MODELS),
             judgements=self._rows(results.judgements, JUDGEMENTS),
             times=Table.from_rows(self.times, TIMES),
+            replies=Table.from_rows(self.replies, REPLIES),
         )
 
     def _shown(self, value: float) -> float:

@@ -53,6 +53,7 @@ class RoundLoop:
         num_rounds : None: until the algorithm is finished
         """
         run, last_work = self.run, time.monotonic()
+        run.restore_clock(grid)
         server_round = len(run.recorder.rounds)
         finishing = run.interrupted is not None and run.interrupted[0] is Phase.FINISH
         ended = finishing or any(

@@ -64,6 +64,7 @@ def fixed_settings(
     warm_start: WarmStart | None,
     recorded: Mapping[str, object],
     mode: str = SYNC,
+    max_staleness: int | None = None,
 ) -> dict[str, object]:
     """Return the settings that must not change when a study is resumed.
 
@@ -75,6 +76,7 @@ def fixed_settings(
     default_options : of the algorithm
     recorded : the settings in the journal; empty for a new study
     mode : "sync" or "async"
+    max_staleness : see `TuningStrategy.start`
     """
     options = algorithm.options()
     recorded_options = recorded.get("options", options)
@@ -88,6 +90,7 @@ def fixed_settings(
         "label": settings.label,
         **({} if warm_start is None else {"warm_start": warm_start.digest}),
         **({} if mode == SYNC else {"mode": mode}),
+        **({} if max_staleness is None else {"max_staleness": max_staleness}),
     }
 
 
@@ -120,6 +123,7 @@ def study_settings(
         "fraction": settings.fraction,
         **({"mode": ASYNC} if run.asynchronous else {}),
         **({"fixed": {a: list(names) for a, names in registry.fixed.items()}} if registry.fixed else {}),
+        **({} if run.max_staleness is None else {"max_staleness": run.max_staleness}),
         "seed": run.seed,
         "study": run.study,
         "space": recorder.space.to_json(),

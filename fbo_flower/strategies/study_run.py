@@ -7,7 +7,7 @@ is restored by repeating the steps with the replies and results in the journal; 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from logging import INFO, WARNING
@@ -37,7 +37,7 @@ from fbo_flower.strategies.clocked import Clocked
 from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.replies import NO_REPLY, Reply, from_event, tasks_digest, to_event
-from fbo_flower.strategies.task_times import TaskTimes
+from fbo_flower.strategies.task_times import SentAt, TaskTimes
 from fbo_flower.wire.flower_records import count_bytes, to_records
 
 MAX_REASON = 300  # characters of a reason in the log
@@ -61,6 +61,7 @@ class SentTask:
     ----------
     late : whether this is an earlier task that was not answered, instead of the one that the algorithm made
         now. Of its report the algorithm gets the numbers of trials only
+    made_in, made_after : the round in which the task was made, and how many answers the run had told then
     """
 
     agent: str
@@ -68,6 +69,8 @@ class SentTask:
     envelope: wire.Envelope
     content: RecordDict
     late: bool = False
+    made_in: int = 0
+    made_after: int = 0
 
 
 @dataclass
@@ -96,10 +99,14 @@ class StudyRun:
     interrupted : the half-round in which the run was interrupted; None: it was between two
     open_round : number of the open round; 0: no round is open
     seconds_before : duration of the rounds before the run was resumed
+    clocked : whether the clock is simulated, so that a resumed run goes on at the time of its journal
     asynchronous : whether agents do not wait for each other: `sent` then holds the tasks under way
     window, num_told : number of answers that close the open round of an asynchronous run, and how many came
     resting : agents without a valid answer in the open round of an asynchronous run: they wait for the next
     num_asked : how often an asynchronous run has made tasks
+    num_answers : how many answers it has had
+    max_staleness : rounds that may have passed between a task and its answer in an asynchronous run; of the
+        report of an older one the algorithm gets the numbers of trials only. None: any number
     """
 
     algorithm: Algorithm[Any]
@@ -121,13 +128,17 @@ class StudyRun:
     interrupted: tuple[Phase, int] | None = None
     open_round: int = 0
     seconds_before: float = 0.0
+    clocked: bool = False
     asynchronous: bool = False
     window: int = 0
     num_told: int = 0
     resting: set[str] = field(default_factory=set)
     num_asked: int = 0
+    num_answers: int = 0
+    max_staleness: int | None = None
     _times: TaskTimes = field(default_factory=TaskTimes)
     _sent_to: dict[str, SentTask] = field(default_factory=dict)
+    _made: dict[tuple[str, Phase], tuple[int, int]] = field(default_factory=dict)  # of the last task
 
     # -- steps ---------------------------------------------------------------------------------
 
@@ -143,7 +154,8 @@ class StudyRun:
         self.recorder.open_round()
         self.open_round, self.had_tasks = server_round, False
         self.window, self.num_told, self.resting = window, 0, set()
-        self._write(Event("open", server_round, values={"window": window} if window else {}))
+        values: dict[str, object] = {"window": window} if window else {}
+        self._write(Event("open", server_round, values=values | self._note_time()))
 
     def ask(self, phase: Phase, server_round: int, present: Sequence[str]) -> None:
         """Make the tasks of a half-round; write their checksum to the journal before any is sent.
@@ -153,9 +165,8 @@ class StudyRun:
         uniform = self._source_of_draws(phase, server_round)
         draws = secret_draws(self.algorithm, self.state, phase, server_round, present, uniform)
         self._apply_draws(draws, self.seeded)
-        waiting = {agent for agent, _ in self.unanswered}
         tasks = self._make_tasks(phase, server_round, present)
-        times = self._note_time(tasks, waiting & tasks.keys())
+        times = self._note_time(tasks)
         if self.journal is None:
             return
         values: dict[str, object] = {"present": list(present), "tasks": tasks_digest(tasks)}
@@ -196,13 +207,21 @@ class StudyRun:
             closes = [sent for sent in self.sent if sent.agent in self.replies]
             self.sent = [sent for sent in self.sent if sent.agent not in self.replies]
             self.num_told += len(closes)
+        num_valid = 0
         for sent in closes:
             report = self._read(sent, server_round, self.replies.get(sent.agent, missing))
             if report is None:
                 self.resting.add(sent.agent)
             else:
-                reports[sent.agent] = replace(report, arrays={}, values={}) if sent.late else report
+                used = not sent.late and not self._too_old(sent, server_round)
+                reports[sent.agent] = report if used else replace(report, arrays={}, values={})
+                if self._goes_on(phase):
+                    answers = self.num_answers - sent.made_after + num_valid
+                    windows, trial = server_round - sent.made_in, report.trial
+                    self.recorder.note_reply(sent.agent, server_round, trial, windows, answers, used)
+                    num_valid += 1
                 self.unanswered.pop((sent.agent, phase), None)
+        self.num_answers += num_valid
         self.state = self.algorithm.tell(self.state, phase, reports)
         self._note_silence(closes, server_round)
         self.closed[phase, server_round] = True
@@ -236,6 +255,10 @@ class StudyRun:
     def _goes_on(self, phase: Phase) -> bool:
         """Whether tasks of a half-round stay under way when others of it are answered."""
         return self.asynchronous and phase is Phase.TRAIN
+
+    def _too_old(self, sent: SentTask, server_round: int) -> bool:
+        limit = self.max_staleness
+        return limit is not None and self.asynchronous and server_round - sent.made_in > limit
 
     def _note_silence(self, asked: Iterable[SentTask], server_round: int) -> None:
         for sent in asked:
@@ -279,10 +302,14 @@ class StudyRun:
                 self.note_minimize(event.values.get("minimize") is True)
             elif event.kind == "open":
                 self.begin_round(event.round, int(cast(int, event.values.get("window", 0))))
+                self._times.replay(event)
+                if self.clocked:
+                    self.recorder.round_started = self._times.now
             elif event.kind == "ask":
                 self._apply_draws(event.arrays, event.values.get("seeded") is True)
-                self._times.replay(event)
                 tasks = self._make_tasks(phase, event.round, cast(list[str], event.values["present"]))
+                self._times.replay(event)
+                self._times.replay_tasks(self._sent_at(tasks))
                 if tasks_digest(tasks) != event.values["tasks"]:
                     raise JournalError(
                         f"resume: expected the same tasks in round {event.round} as in the journal, got "
@@ -300,22 +327,23 @@ class StudyRun:
                 self.end_round(event.round, None, float(cast(float, event.values["seconds"])))
         self.journal = journal
 
-    def restore_clock(self, grid: Grid) -> dict[str, float]:
-        """Set a simulated clock to where it was when the run was interrupted.
+    def restore_clock(self, grid: Grid) -> None:
+        """Set a simulated clock to where it was when the run was interrupted."""
+        if self.clocked and isinstance(grid, Clocked) and self._times.before:
+            grid.restore(self._times.now, self._times.before)
 
-        Returns
-        -------
-        agent -> when the task that is under way was sent; empty without a simulated clock
-        """
-        if not self._times.sent or not isinstance(grid, Clocked):
-            return {}
-        nodes, times = self.registry.nodes, self._times
-        made = {nodes[agent]: times.made[agent] for agent, _ in self.unanswered if agent in nodes}
-        grid.restore(times.now, made)
-        return {sent.agent: times.sent[sent.agent] for sent in self.sent}
+    def sent_before(self) -> dict[str, float]:
+        """Return when the tasks under way were sent by a simulated clock, by agent; empty without one."""
+        return {s.agent: self._times.sent[s.agent] for s in self.sent if s.agent in self._times.sent}
 
-    def _note_time(self, asked: Iterable[str] = (), again: Collection[str] = ()) -> dict[str, object]:
-        return self._times.note(self.recorder.clock(), asked, again) if self.asynchronous else {}
+    def _sent_at(self, agents: Iterable[str]) -> Iterable[tuple[str, SentAt]]:
+        now = self._times.now
+        for agent in agents:
+            sent = self._sent_to[agent]
+            yield agent, SentAt(now, sent.envelope.agent, sent.task.trial, sent.task.num_trials)
+
+    def _note_time(self, asked: Iterable[str] = ()) -> dict[str, object]:
+        return self._times.note(self.recorder.clock(), asked) if self.clocked else {}
 
     # -- one half-round -----------------------------------------------------------------------
 
@@ -349,7 +377,10 @@ class StudyRun:
             content = to_records(wire.encode_task(task, envelope), converted)
             floats = count_floats(task.arrays)
             self.recorder.count(tasks=1, bytes_down=count_bytes(content), floats_down=floats)
-            self.sent.append(SentTask(agent, task, envelope, content, late))
+            if not late:
+                self._made[agent, phase] = (server_round, self.num_answers)
+            made = self._made.get((agent, phase), (server_round, self.num_answers))
+            self.sent.append(SentTask(agent, task, envelope, content, late, *made))
         self._sent_to = {sent.agent: sent for sent in self.sent}
         self.had_tasks = self.had_tasks or bool(tasks)
         if not tasks and not goes_on:

@@ -54,6 +54,7 @@ class StudyStart:
     warm_start : messages of an earlier study; None: start without
     stop : ends the wait for agents when it is set
     asynchronous : whether agents do not wait for each other
+    max_staleness : see `StudyRun`
     """
 
     algorithm: Algorithm[Any]
@@ -61,6 +62,7 @@ class StudyStart:
     warm_start: WarmStart | None
     stop: threading.Event
     asynchronous: bool = False
+    max_staleness: int | None = None
 
     def start(self, grid: Grid, seed: int, journal: StudyJournal | None, events: list[Event]) -> StudyRun:
         """Return a run that is ready for its next round, with all agents registered.
@@ -104,7 +106,8 @@ class StudyStart:
         seeded = self.settings.seed is not None
         run = StudyRun(
             self.algorithm, seed, study, registry, recorder, state, journal, seeded,
-            asynchronous=self.asynchronous,
+            clocked=isinstance(grid, Clocked), asynchronous=self.asynchronous,
+            max_staleness=self.max_staleness,
         )  # fmt: skip
         if events:
             with _replaying():

@@ -1,47 +1,59 @@
-"""When agents got their tasks in an asynchronous study, so that a simulated clock can be restored."""
+"""When agents got their tasks, so that a resumed study goes on at the time of its simulated clock."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
 from fbo_flower.storage import Event
 
 
+@dataclass(frozen=True)
+class SentAt:
+    """A task that was sent.
+
+    Parameters
+    ----------
+    time : seconds of the simulated clock
+    agent : by its own name
+    trial, num_trials : its first evaluation and how many it asks for
+    """
+
+    time: float
+    agent: str
+    trial: int
+    num_trials: int
+
+
 @dataclass
 class TaskTimes:
-    """Times of an asynchronous run, in seconds of its clock.
+    """Times of a run, in seconds of its simulated clock.
 
     Parameters
     ----------
     now : when the run did its last step
-    made : agent -> when its task was made
-    sent : agent -> when its task was sent for the last time
+    sent : agent -> when its last task was sent
+    before : the tasks that were sent in earlier processes, in order
     """
 
     now: float = 0.0
-    made: dict[str, float] = field(default_factory=dict)
     sent: dict[str, float] = field(default_factory=dict)
+    before: list[SentAt] = field(default_factory=list)
 
-    def note(self, now: float, asked: Iterable[str] = (), again: Collection[str] = ()) -> dict[str, object]:
-        """Note a step, and return its times for the journal.
-
-        Parameters
-        ----------
-        asked : agents that get a task now
-        again : those of them that get the same task once more
-        """
+    def note(self, now: float, asked: Iterable[str] = ()) -> dict[str, object]:
+        """Note a step in which these agents get tasks, and return its time for the journal."""
         self.now = now
-        for agent in asked:
-            self.sent[agent] = now
-            if agent not in again or agent not in self.made:
-                self.made[agent] = now
-        return {"time": now, "asked": sorted(asked), "again": sorted(again)}
+        self.sent |= dict.fromkeys(asked, now)
+        return {"time": now}
 
     def replay(self, event: Event) -> None:
-        """Note the step in an entry of the journal, if it holds its times."""
-        values: Mapping[str, object] = event.values
-        if "time" in values:
-            asked, again = (cast(list[str], values[name]) for name in ("asked", "again"))
-            self.note(float(cast(float, values["time"])), asked, again)
+        """Note the step in an entry of the journal, if it holds its time."""
+        if "time" in event.values:
+            self.now = float(cast(float, event.values["time"]))
+
+    def replay_tasks(self, tasks: Iterable[tuple[str, SentAt]]) -> None:
+        """Note the tasks of the step that was replayed last, by the names under which agents have joined."""
+        for agent, task in tasks:
+            self.sent[agent] = self.now
+            self.before.append(task)

@@ -25,8 +25,8 @@ from fbo_flower.study.schema import (
 )
 from fbo_flower.study.table import Table
 
-_FILES = ("trials", "rounds", "regret", "models", "judgements", "times")
-_OPTIONAL = ("regret", "models", "judgements", "times")  # written only if they have rows
+_FILES = ("trials", "rounds", "regret", "models", "judgements", "times", "replies")
+_OPTIONAL = ("regret", "models", "judgements", "times", "replies")  # written only if they have rows
 
 
 def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[str, Table]) -> None:
@@ -36,8 +36,7 @@ def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[st
     ----------
     directory : created if it does not exist
     settings : plain JSON
-    tables : `trials`, `rounds`, `regret`, `models`, `judgements`, `times` and `recommendations`; empty tables
-        of `regret`, `models`, `judgements` and `times` get no file
+    tables : `trials`, `rounds`, `recommendations`, and those of `_OPTIONAL`, which get no file if empty
 
     Raises
     ------

@@ -85,6 +85,15 @@ TIMES: dict[str, Kind] = {  # one row per disclosed trial; not in the trials, wh
     "started": "real",  # seconds since 1970, by the clock of the agent; on a simulated clock since the start
     "ended": "real",
 }
+REPLIES: dict[str, Kind] = {  # one row per valid answer of an asynchronous run
+    "algorithm": "text",
+    "agent": "text",
+    "round": "integer",  # the window in which it came
+    "trial": "integer",  # its first trial
+    "windows_old": "integer",  # windows that were closed between sending the task and the answer
+    "answers_old": "integer",  # answers of other agents that came in between
+    "used": "boolean",  # false: what it holds for others was dropped, because it was too old
+}
 RECOMMENDATIONS: dict[str, Kind] = {"algorithm": "text", "agent": "text", "value": "real", "config": "config"}
 
 _STATUSES = ("finished", "interrupted", "failed")

@@ -12,6 +12,7 @@ directory of plain files::
     models.csv    one row per model, if one site trains and others judge: losses, whether on the Pareto front
     judgements.csv    one row per model and site that judged it
     times.csv     start and end of each disclosed trial, in seconds since 1970
+    replies.csv   one row per answer of an asynchronous run: how old the information was that it was made from
 
 Equal studies are saved as the same bytes. Values are maximised, except in a run with the setting `minimize`.
 A failed trial has the value NaN, and its column `failure` has the reason. Times have a file of their own, so
@@ -37,6 +38,7 @@ from fbo_flower.study.schema import (
     MODELS,
     RECOMMENDATIONS,
     REGRET,
+    REPLIES,
     ROUNDS,
     TIMES,
     TRIALS,
@@ -64,6 +66,7 @@ class Study:
         best trial. An agent without a finite value has no recommendation.
     models, judgements : columns as in `MODELS` and `JUDGEMENTS`; None if no models are exchanged
     times : columns as in `TIMES`; None if the agents did not say when they evaluated their trials
+    replies : columns as in `REPLIES`; None if no run is asynchronous
 
     The constructor sorts each table by algorithm (in order of appearance), agent ("2" < "10") and trial.
 
@@ -73,7 +76,10 @@ class Study:
         If the settings are not JSON of this schema, or a table does not have the expected columns.
     """
 
-    __slots__ = ("judgements", "models", "recommendations", "regret", "rounds", "settings", "times", "trials")
+    __slots__ = (
+        "judgements", "models", "recommendations", "regret", "replies", "rounds", "settings", "times",
+        "trials",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -85,11 +91,13 @@ class Study:
         models: Table | None = None,
         judgements: Table | None = None,
         times: Table | None = None,
+        replies: Table | None = None,
     ) -> None:
         regret = Table.from_rows([], REGRET) if regret is None else regret
         models = Table.from_rows([], MODELS) if models is None else models
         judgements = Table.from_rows([], JUDGEMENTS) if judgements is None else judgements
         times = Table.from_rows([], TIMES) if times is None else times
+        replies = Table.from_rows([], REPLIES) if replies is None else replies
         for name, table, columns in (
             ("trials", trials, TRIALS),
             ("rounds", rounds, ROUNDS),
@@ -98,11 +106,12 @@ class Study:
             ("models", models, MODELS),
             ("judgements", judgements, JUDGEMENTS),
             ("times", times, TIMES),
+            ("replies", replies, REPLIES),
         ):
             if table is not None:
                 check_columns(name, table, columns)
         self.settings: Final = checked_settings(settings)
-        tables = [trials, rounds, regret, models, judgements, times] + (
+        tables = [trials, rounds, regret, models, judgements, times, replies] + (
             [] if recommendations is None else [recommendations]
         )
         labels = [label(run) for run in self.settings["runs"]]
@@ -114,6 +123,7 @@ class Study:
         self.models: Final = sorted_rows(models, order, "trial")
         self.judgements: Final = sorted_rows(judgements, order, "trial")
         self.times: Final = sorted_rows(times, order, "trial")
+        self.replies: Final = sorted_rows(replies, order, "trial")
         recommendations = self.trials if recommendations is None else recommendations
         self.recommendations: Final = sorted_rows(
             best_rows(recommendations, {name for name in order if self.minimizes(name)}), order
@@ -219,6 +229,7 @@ class Study:
             self.models,
             self.judgements,
             times,
+            self.replies,
         )
 
     def save(self, directory: str | os.PathLike[str]) -> None:
@@ -231,7 +242,7 @@ class Study:
         ConfigError
             If a file cannot be written; the message names it.
         """
-        names = ("trials", "rounds", "regret", "recommendations", "models", "judgements", "times")
+        names = ("trials", "rounds", "regret", "recommendations", "models", "judgements", "times", "replies")
         write_study(Path(directory), self.settings, dict(zip(names, self._tables, strict=True)))
 
     @classmethod
@@ -254,7 +265,7 @@ class Study:
     @property
     def _tables(self) -> tuple[Table, ...]:
         tables = self.trials, self.rounds, self.regret, self.recommendations, self.models, self.judgements
-        return *tables, self.times  # in the order of the constructor
+        return *tables, self.times, self.replies  # in the order of the constructor
 
     __hash__ = None  # type: ignore[assignment]  # equal by value, too large to hash
 

@@ -78,6 +78,23 @@ def test_simulate_runs_what_the_function_runs() -> None:
     assert Study.load("x").trials == expected.trials
 
 
+def test_simulate_runs_without_a_barrier_on_a_clock_and_resumes_there() -> None:
+    rows = "\n".join(f"{agent},{seconds}" for agent, seconds in [(0, 1), (1, 2.5), (2, 7), (0, 2)])
+    Path("seconds.csv").write_text(f"agent,seconds\n{rows}\n")
+    clocked = ["--mode", "async", "--durations", "table:seconds.csv", "--exchange-seconds", "0.5"]
+    assert run([*SMALL, *clocked, "--out", "x", "-q", "--journal"]) == 0
+    table = {"0": [1.0, 2.0], "1": 2.5, "2": 7.0}
+    expected = simulate(
+        "digits-svm", "fts", 3, 3, 5, "inline", mode="async", durations=table, exchange_seconds=0.5
+    )
+    study = Study.load("x")
+    assert study.trials == expected.trials
+    assert study.times == expected.times
+    assert study.rounds["seconds"].tolist() == expected.rounds["seconds"].tolist()
+    assert run(["simulate", "--resume", "x", "-q"]) == 0
+    assert Study.load("x").times == expected.times
+
+
 def test_all_algorithms_start_from_the_same_configurations() -> None:
     assert run([*SMALL, "--compare", "ts", "--compare", "random", "--out", "x", "-q"]) == 0
     trials = Study.load("x").trials

@@ -31,23 +31,23 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
         yield deployment
 
 
-def start_node(deployment: Deployment, number: int) -> None:
+def start_node(deployment: Deployment, number: int, seconds: int = SECONDS) -> None:
     own = {
         "journal": str(deployment.home / f"agent-{number}.db"),
         "traces": str(deployment.home / f"traces-{number}"),
-        "seconds": SECONDS,
+        "seconds": seconds,
     }
     deployment.start_supernode(number, nodes(3)[number] | own)
 
 
-def restart_node(deployment: Deployment, number: int) -> None:
+def restart_node(deployment: Deployment, number: int, seconds: int = SECONDS) -> None:
     """Start a node as systemd does: again and again until the SuperLink has missed the first."""
 
     name = f"node-{number}"
     before = deployment.log(name).count(CONNECTED)
 
     def stays() -> bool:
-        start_node(deployment, number)
+        start_node(deployment, number, seconds)
         process = deployment.processes[name]
         deployment.wait_until(
             lambda: process.poll() is not None or deployment.log(name).count(CONNECTED) > before,
@@ -85,7 +85,7 @@ def traces(deployment: Deployment, number: int) -> list[list[str]]:
 def ended(deployment: Deployment, number: int) -> dict[int, float]:
     """Trial -> value of an agent's evaluations; each has ended once."""
     lines = [words for words in traces(deployment, number) if words[0] == "end"]
-    assert max(Counter(words[1] for words in lines).values()) == 1
+    assert max(Counter(words[1] for words in lines).values(), default=1) == 1
     return {int(words[1]): float(words[2]) for words in lines}
 
 

@@ -17,7 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flwr.serverapp import Grid
+
 from fbo_flower.simulation.agents import problem_app
+from fbo_flower.simulation.clocked_grid import ClockedGrid
+from fbo_flower.simulation.durations import log_normal
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.storage import agent_journal
@@ -30,7 +34,10 @@ SEED = 5
 
 @dataclass(frozen=True)
 class Case:
-    """A small study: algorithm, options, problem, number of agents and of rounds, and if there is a seed."""
+    """A small study: algorithm, options, problem, number of agents and of rounds, and if there is a seed.
+
+    An asynchronous one runs on a simulated clock, on which answers come in the same order whatever happens.
+    """
 
     algorithm: str
     options: dict[str, Any]
@@ -39,6 +46,7 @@ class Case:
     num_agents: int
     num_rounds: int | None
     seeded: bool = True  # the strategy; agents are always
+    mode: str = "sync"
 
 
 _BANDIT = {"budget": 40, "max_evaluations_per_round": 20}
@@ -52,6 +60,11 @@ CASES = {
         "fts",
         {"num_initial": 2, "num_features": 9, "schedule": 0.5, "num_candidates": 32, "num_path_features": 9},
         "gp-samples", {}, 2, 3,
+    ),
+    "fts async": Case(
+        "fts",
+        {"num_initial": 1, "num_features": 9, "schedule": 0.5, "num_candidates": 32, "num_path_features": 9},
+        "gp-samples", {}, 2, 3, mode="async",
     ),
     "ts in threes": Case(
         "ts",
@@ -135,9 +148,12 @@ def _study(case: Case, directory: Path, writes: Path, evaluations: Path, kill: K
     seed = SEED if case.seeded else None
     strategy = STRATEGIES[case.algorithm](num_agents=case.num_agents, seed=seed, **case.options)
     app = problem_app(problem, strategy.algorithm, SEED, journals=directory)
-    grid = InProcessGrid(app, case.num_agents)
+    local = InProcessGrid(app, case.num_agents)
+    grid: Grid = ClockedGrid(local, log_normal(), SEED) if case.mode == "async" else local
     with _dying(kill, writes), _noting(evaluations):
-        return strategy.start(grid, case.num_rounds, journal=directory / "study.db", resume=True)
+        return strategy.start(
+            grid, case.num_rounds, journal=directory / "study.db", resume=True, mode=case.mode
+        )
 
 
 @contextmanager
@@ -189,5 +205,6 @@ def tables(study: Study) -> bytes:
         list(study.models),
         list(study.judgements),
         list(study.recommendations),
+        list(study.replies),
     ]
     return pickle.dumps(repr(parts))

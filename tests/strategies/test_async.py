@@ -10,7 +10,7 @@ import pytest
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import simulate
-from fbo_flower.simulation.clock import ClockedGrid
+from fbo_flower.simulation.clocked_grid import ClockedGrid
 from fbo_flower.simulation.durations import constant, log_normal, slower
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
@@ -160,9 +160,10 @@ def test_when_all_agents_fail_the_study_ends():
 @pytest.mark.parametrize(
     ("algorithm", "options", "reason"),
     [
-        ("co-kg", {}, "answers of all agents"),
+        ("co-kg", {}, "still under way"),
+        ("pf-pne", {"variant": "racing"}, "as many evaluations of each agent"),
         ("pf-pne", {}, "answers of all agents"),
-        ("dp-fts", {}, "one round"),
+        ("dp-fts", {}, "one random sample"),
         ("fed-ei", {}, "secure_sums = 0"),
     ],
 )
@@ -197,3 +198,62 @@ def test_a_silent_agent_is_given_up_in_simulated_time():
     study = RandomSearch(num_agents=1, seed=1, num_initial=1, round_timeout=5.0).start(alone, 3, mode="async")
     # the task is sent again, and was done meanwhile
     assert study.rounds["seconds"].tolist() == [5.0, 0.0, 1.0]
+
+
+def test_an_exchange_takes_its_time_on_the_clock():
+    def at(mode, algorithm="ts", **options):
+        return simulate(
+            "double-sine", algorithm, 2, 4, 2, "inline", {"num_initial": 1, **options},
+            mode=mode, durations={"0": 1.0, "1": 4.0}, exchange_seconds=3.0,
+        )  # fmt: skip
+
+    sync = at("sync")
+    assert sync.rounds["seconds"].tolist() == [7.0] * 4
+    assert spans(sync, "0") == [(1.5 + 7.0 * r, 2.5 + 7.0 * r) for r in range(4)]
+    assert spans(at("async"), "0")[:3] == [(1.5, 2.5), (5.5, 6.5), (9.5, 10.5)]
+    # an agent that makes five trials per exchange waits once in five trials
+    assert spans(at("async", trials_per_round=5), "0")[1:6] == [(5.5 + i, 6.5 + i) for i in range(5)]
+
+
+def test_a_clock_is_refused_where_time_is_real(monkeypatch):
+    with pytest.raises(ConfigError, match="'flower', which has a real clock"):
+        run(1.0, engine="flower")
+    with pytest.raises(ConfigError, match="expected durations as well"):
+        simulate("double-sine", "ts", 2, 2, 0, "inline", exchange_seconds=3.0)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_an_old_answer_holds_for_others_is_dropped_and_its_trials_stay(algorithm):
+    def at(limit):
+        return simulate(
+            "double-sine", algorithm, NUM_AGENTS, 8, 2, "inline", {"num_initial": 1, **ALGORITHMS[algorithm]},
+            mode="async", durations={"0": 1.0, "1": 1.0, "2": 1.0, "3": 5.5}, max_staleness=limit,
+        )  # fmt: skip
+
+    study = at(1)
+    assert study.run(algorithm)["max_staleness"] == 1
+    replies, trials = study.replies, study.trials
+    assert (replies["used"] == (replies["windows_old"] <= 1)).all()
+    old = replies.where(agent="3")
+    assert not old["used"].all(), "windows last two seconds"
+    assert replies.take(replies["agent"] != "3")["used"].all()
+    assert len(trials.where(agent="3")) == len(old) > 1
+    assert columns(at(100)) == columns(at(None))
+
+
+def test_the_age_of_an_answer_is_counted_in_windows_and_in_answers():
+    study = simulate(
+        "double-sine", "random", 2, 5, 2, "inline", {"num_initial": 1},
+        mode="async", durations={"0": 1.0, "1": 4.5},
+    )  # fmt: skip
+    mine = study.replies.where(agent="1")
+    # windows of two answers: 0 answers at 1, 2, 3, 4 and 1 at 4.5, in the third window
+    assert (mine["round"][0], mine["windows_old"][0], mine["answers_old"][0]) == (3, 2, 4)
+    assert set(study.replies.where(agent="0")["answers_old"].tolist()) == {0, 1}
+
+
+def test_an_age_is_refused_where_no_answer_is_old():
+    with pytest.raises(ConfigError, match="expected the mode 'async'"):
+        simulate("double-sine", "ts", 2, 2, 0, "inline", max_staleness=1)
+    with pytest.raises(ConfigError, match="max_staleness: expected an integer >= 0"):
+        simulate("double-sine", "ts", 2, 2, 0, "inline", mode="async", max_staleness=-1)

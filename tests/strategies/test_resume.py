@@ -12,7 +12,7 @@ from amounts import examples
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.simulation.agents import problem_app
-from fbo_flower.simulation.clock import ClockedGrid
+from fbo_flower.simulation.clocked_grid import ClockedGrid
 from fbo_flower.simulation.durations import log_normal
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.simulation.problems import make_problem
@@ -61,6 +61,7 @@ CASES = {
         {"num_candidates": 32, "num_features": 12, "trials_per_round": 2},
         3,
     ),
+    "fts clocked": ("gp-samples", {}, {"num_features": 20}, 4),
     "fts async": ("gp-samples", {}, {"num_features": 20}, 4),
     "fed-ei async": ("himmelblau", {}, {"num_candidates": 32, "num_features": 12, "secure_sums": 0}, 4),
     "fed-ei async in twos": (
@@ -83,6 +84,7 @@ class Federation:
         problem_name, problem_options, self.options, self.num_rounds = CASES[case]
         self.algorithm = case.split(maxsplit=1)[0]
         self.mode = "async" if "async" in case else "sync"
+        self.clocked = self.mode == "async" or "clocked" in case
         self.num_agents = 5 if case == "rfms" else NUM_AGENTS
         problem = make_problem(problem_name, self.num_agents, 1, problem_options)
         self.evaluations = 0
@@ -100,7 +102,8 @@ class Federation:
     def start(self, journal: Path | None = None, resume: bool = False, **settings: object) -> Study:
         options = {"seed": 5, "num_agents": self.num_agents, "round_timeout": 0.2} | settings
         strategy = STRATEGIES[self.algorithm](**options, **self.options)  # type: ignore[arg-type]
-        grid = self.grid if self.mode == "sync" else ClockedGrid(self.grid, log_normal(), 5)
+        self.clock = ClockedGrid(self.grid, log_normal(), 5, exchange_seconds=0.5)
+        grid = self.clock if self.clocked else self.grid
         return strategy.start(grid, self.num_rounds, journal=journal, resume=resume, mode=self.mode)
 
 
@@ -159,6 +162,9 @@ def test_killed_at_any_write_it_comes_to_the_same_trials(
         assert counts(study) == counts(expected), number
         assert (study.models, study.judgements) == (expected.models, expected.judgements)
         assert federation.evaluations == whole.evaluations, "nothing was evaluated twice"
+        if whole.clocked:
+            assert federation.clock.times == whole.clock.times, number
+            assert study.rounds["seconds"].tolist() == expected.rounds["seconds"].tolist(), number
     else:
         pytest.fail("never came to the last write")
 

@@ -57,6 +57,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
     """Collaborative knowledge gradient on a Wasserstein barycenter; `CoKGOptions` describes the options."""
 
     name: ClassVar[str] = "co-kg"
+    barrier: ClassVar[str] = "it chooses all agents' points together, and knows none that is still under way"
 
     # -- the server's half ---------------------------------------------------------------------
 

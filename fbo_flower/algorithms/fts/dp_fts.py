@@ -76,7 +76,7 @@ class DPFTS(DPFTSOptions):
     """Differentially private federated Thompson sampling; `DPFTSOptions` describes the options."""
 
     name: ClassVar[str] = "dp-fts"
-    barrier: ClassVar[str] = "a release is made from the messages of one round"
+    barrier: ClassVar[str] = "its accountant needs one random sample of all agents per release"
     needs_all_parameters: ClassVar[str] = ""
 
     # -- the server's half ---------------------------------------------------------------------

@@ -87,6 +87,7 @@ class RacingPNE(PNEOptions[RacingState]):
     """Racing PF-PNE; `PNEOptions` describes the options. Those marked (literal) keep their defaults."""
 
     name: ClassVar[str] = "pf-pne"
+    barrier: ClassVar[str] = "it compares means over all agents, with as many evaluations of each agent"
 
     variant: str = "racing"
 

@@ -12,9 +12,14 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     strategy = STRATEGIES[config["algorithm"]](
-        num_agents=3, seed=config["seed"], round_timeout=config["round-timeout"]
+        num_agents=3,
+        seed=config["seed"],
+        round_timeout=config["round-timeout"],
+        num_initial=config["num-initial"],
     )
     journal = config["journal"] or None
-    study = strategy.start(grid, config["num-rounds"], journal=journal, resume=journal is not None)
+    study = strategy.start(
+        grid, config["num-rounds"], journal=journal, resume=journal is not None, mode=config["mode"]
+    )
     if config["out"]:
         study.save(config["out"])
