@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from flwr.app import RecordDict
@@ -70,13 +71,18 @@ def read_registration(node: int, content: RecordDict) -> Registration:
     if not 0 < len(registration.agent) <= 100 or not registration.agent.isprintable():
         shown = registration.agent[:100]
         raise ConfigError(f"agent: expected 1 to 100 printable characters, got {shown!r}")
-    digest = SearchSpace.from_json(registration.space).digest
+    digest = _digest(registration.space)
     if digest != registration.digest:
         raise ConfigError(
             f"digest: expected that of the search space in the same message, {digest}, "
             f"got {registration.digest[:64]}"
         )
     return registration
+
+
+@lru_cache(maxsize=4)  # most agents have the same space
+def _digest(space: str) -> str:
+    return SearchSpace.from_json(space).digest
 
 
 def _disclosure(config: Mapping[str, Any]) -> str:
