@@ -22,7 +22,7 @@ os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's default of 15 would l
 
 import logging  # noqa: E402  # Flower and NumPy read the environment when they are imported
 
-from scenes import Hills, MemoryWatch, idle_app, idle_rounds  # noqa: E402
+from scenes import Hills, MemoryWatch, cpu_seconds, idle_app, idle_rounds  # noqa: E402
 
 from fbo_flower.simulation import PriorKnowledge, engines, simulate  # noqa: E402
 from fbo_flower.simulation.grids import InProcessGrid  # noqa: E402
@@ -79,12 +79,12 @@ def study(
     problem = Hills(agents, 0, seconds=sleep)
     engines.RayGrid = WatchedGrid  # type: ignore[misc]
     busy: list[float] = []
-    own: list[float] = [time.process_time()]  # CPU of this process; on `inline` that is everything
+    used = [cpu_seconds()]
 
     def note(progress: Any) -> None:
         print(f"round {progress.server_round}: {progress.seconds:.2f} s", file=sys.stderr, flush=True)
         busy.append(KEPT[-1].busy_seconds if KEPT else 0.0)
-        own.append(time.process_time())
+        used.append(cpu_seconds())
 
     known = PriorKnowledge(observations=problem.prior(prior))
     found = simulate(
@@ -94,8 +94,10 @@ def study(
     begun = [0.0, *busy[:-1]]
     row["busy"] = [b - a for a, b in zip(begun, busy, strict=True)]  # the first includes the registration
     row["workers"] = KEPT[-1].num_workers if KEPT else 1
-    row["trials"], row["cpu"] = len(found.trials), time.process_time() - own[0]
-    row["cpu_rounds"] = [b - a for a, b in pairwise(own)]  # the first with registration
+    row["trials"], row["cpu"] = len(found.trials), time.process_time() - used[0]["grid"]
+    parts = [{name: b[name] - a[name] for name in a} for a, b in pairwise(used)]
+    row["cpu_parts"] = parts  # the first with registration
+    row["cpu_rounds"] = [sum(part.values()) for part in parts]
     return row
 
 

@@ -166,3 +166,30 @@ def _proportional_size(process: int) -> int:
     except OSError:
         return 0
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+
+
+def cpu_seconds() -> dict[str, float]:
+    """Return the CPU time so far of this process ("grid"), of its Ray workers, and of Ray itself.
+
+    It reads `/proc`; without `/proc` (not on Linux) only "grid" is known.
+    """
+    parents: dict[int, list[int]] = {}
+    used: dict[int, float] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        process = int(entry.parent.name)
+        parents.setdefault(int(fields[1]), []).append(process)
+        used[process] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    found = {"grid": time.process_time(), "workers": 0.0, "ray": 0.0}
+    family = list(parents.get(os.getpid(), []))
+    for process in family:
+        family += parents.get(process, [])
+        try:
+            command = Path(f"/proc/{process}/cmdline").read_bytes()
+        except OSError:
+            continue
+        found["workers" if b"_Actor" in command else "ray"] += used.get(process, 0.0)
+    return found

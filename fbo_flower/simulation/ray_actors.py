@@ -17,12 +17,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import Context, Message
+from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import answer_all, identify
 from fbo_flower.simulation.rare_collections import collect_rarely
+from fbo_flower.simulation.ray_contexts import ContextsMissing, HeldContexts, Parcel
 
 _START_SECONDS = 120.0  # how long the actors may take to start
 _THREADS = {
@@ -45,12 +46,12 @@ class Answers:
 
     Parameters
     ----------
-    replies : for each message the reply and the node's context after it
+    replies : for each message the reply, and a copy of the node's context after it
     seconds : how long the actor worked
     num_bytes : size of the replies and contexts
     """
 
-    replies: Sequence[tuple[Message, Context]]
+    replies: Sequence[tuple[Message, bytes]]
     seconds: float
     num_bytes: int
 
@@ -92,7 +93,7 @@ class RayActors:
     def __len__(self) -> int:
         return len(self._actors)
 
-    def send(self, actor: int, batch: Sequence[tuple[Message, Context]]) -> tuple[Any, int]:
+    def send(self, actor: int, parcel: Parcel) -> tuple[Any, int]:
         """Send a batch to an actor; return a reference to its answers and the size of the batch in bytes.
 
         Raises
@@ -101,7 +102,7 @@ class RayActors:
             If the batch cannot be pickled.
         """
         try:
-            data = pickle.dumps(batch, protocol=pickle.HIGHEST_PROTOCOL)
+            data = _dumps(parcel)
         except Exception as error:  # pickle raises several kinds
             raise BatchFailed(f"{type(error).__name__}: {error}") from error
         return self._actors[actor].work.remote(data), len(data)
@@ -120,6 +121,8 @@ class RayActors:
             If the actor died while it had the batch.
         BatchFailed
             If the actor could not answer the batch.
+        ContextsMissing
+            If the actor does not hold a context that it should hold; it has done nothing.
         """
         try:
             data, seconds = self._ray.get(reference)
@@ -127,6 +130,8 @@ class RayActors:
             raise ActorDied(f"{type(error).__name__}: {_last_line(error)}") from error
         except self._ray.exceptions.RayError as error:
             raise BatchFailed(f"{type(error).__name__}: {_last_line(error)}") from error
+        if data is None:
+            raise ContextsMissing
         return Answers(pickle.loads(data), seconds, len(data))
 
     def replace(self, actor: int) -> None:
@@ -162,24 +167,38 @@ class RayActors:
 
 
 class _Actor:
-    """The code in a Ray actor: it calls the ClientApp on one batch after the other."""
+    """The code in a Ray actor: it calls the ClientApp on one batch after the other, and keeps contexts."""
 
     def __init__(self, app: ClientApp) -> None:
         identify()
         self._app = app
+        self._contexts = HeldContexts()
         collect_rarely()
 
     def ping(self) -> None:
         """Return nothing; an answer shows that the actor lives."""
 
-    def work(self, data: bytes) -> tuple[bytes, float]:
-        """Return the pickled replies and contexts, and how many seconds they took."""
+    def work(self, data: bytes) -> tuple[bytes | None, float]:
+        """Return the pickled replies and contexts, and how many seconds they took.
+
+        Without a context that the actor should hold it returns None instead.
+        """
         start = time.perf_counter()
-        batch = pickle.loads(data)
+        parcel: Parcel = pickle.loads(data)
+        try:
+            batch = self._contexts.take(parcel)
+        except ContextsMissing:
+            return None, 0.0
         replies = answer_all(self._app, batch)
-        results = [(reply, context) for reply, (_, context) in zip(replies, batch, strict=True)]
-        packed = pickle.dumps(results, protocol=pickle.HIGHEST_PROTOCOL)
+        contexts = [(message.metadata.dst_node_id, context) for message, context in batch]
+        packed = _dumps([(r, _dumps(context)) for r, (_, context) in zip(replies, contexts, strict=True)])
+        # only now is the batch answered: if it cannot be pickled, it counts as never begun
+        self._contexts.keep(parcel.number, contexts)
         return packed, time.perf_counter() - start
+
+
+def _dumps(value: object) -> bytes:
+    return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 class _Nowhere:

@@ -2,7 +2,8 @@
 
 A batch is as large as its expected duration and size allow: hundreds of cheap messages form one batch, slow
 messages go one by one, and near the end of a round batches shrink so that all actors end together. Each actor
-has at most two batches at a time.
+has at most two batches at a time. A message goes to the actor that holds its node's context, unless that one
+has enough to do and another has nothing left.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from dataclasses import dataclass
 from logging import WARNING
 from typing import Any, Protocol
 
-from flwr.app import Context, Error, Message
+from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 
 from fbo_flower.simulation.ray_actors import ActorDied, Answers, BatchFailed
+from fbo_flower.simulation.ray_contexts import ContextsMissing, GridContexts, Item, Parcel, WaitingMessages
 
 BATCH_SECONDS = 0.25  # expected duration of a batch
 LEAST_SECONDS = 0.02  # of the last batches of a round: agents that compute together need less time
@@ -29,7 +31,6 @@ MAX_BATCH = 500  # messages
 IN_FLIGHT = 2  # batches per actor: one at work, one waiting
 UNCLAIMED = 8  # replies per node
 _LOOK = 0.05  # seconds to wait for a batch before the thread checks its queue
-Item = tuple[str, Message, Context]
 
 
 class Actors(Protocol):
@@ -37,7 +38,7 @@ class Actors(Protocol):
 
     def __len__(self) -> int: ...
 
-    def send(self, actor: int, batch: Sequence[tuple[Message, Context]]) -> tuple[Any, int]: ...
+    def send(self, actor: int, parcel: Parcel) -> tuple[Any, int]: ...
 
     def done(self, references: Sequence[Any], seconds: float) -> list[Any]: ...
 
@@ -66,9 +67,10 @@ def batch_size(num_waiting: int, num_actors: int, seconds: float | None, num_byt
 
 @dataclass
 class _Batch:
-    """The messages of one batch and the actor that has it."""
+    """The messages of one batch, its number, and the actor that has it."""
 
     items: list[Item]
+    number: int
     actor: int
     sent: float  # `time.monotonic`
     num_bytes: int
@@ -80,19 +82,19 @@ class Dispatcher:
 
     Parameters
     ----------
-    contexts : node -> context; a reply replaces the context of its node
+    contexts : of the nodes
     timeout : seconds that one message may take before its actor is ended and replaced; None: no limit
 
     Replies that arrive after their round has closed are never pulled. Once there are more than `UNCLAIMED`
     per node, the oldest are dropped.
     """
 
-    def __init__(self, actors: Actors, contexts: dict[int, Context], timeout: float | None) -> None:
+    def __init__(self, actors: Actors, contexts: GridContexts, timeout: float | None) -> None:
         self._actors = actors
         self._contexts = contexts
         self._timeout = timeout
         self._load = [0] * len(actors)  # batches in flight
-        self._queue: deque[Item] = deque()
+        self._queue = WaitingMessages(len(actors))
         self._suspects: deque[Item] = deque()  # messages of a batch that failed
         self._in_flight: dict[Any, _Batch] = {}
         self._replies: dict[str, Message] = {}
@@ -112,8 +114,8 @@ class Dispatcher:
         with self._lock:
             for message_id in list(self._replies)[: -UNCLAIMED * len(self._contexts)]:
                 del self._replies[message_id]
-            self._queue.extend(items)
-            self._owed.update(message_id for message_id, _, _ in items)
+            self._queue.add(items, self._contexts)
+            self._owed.update(message_id for message_id, _ in items)
         self._wake.set()
         if self._failure:
             self._fail_all()
@@ -169,26 +171,29 @@ class Dispatcher:
         """Send batches to actors with room; suspects go one by one to idle actors."""
         while self._suspects and 0 in self._load:
             self._send(self._load.index(0), [self._suspects.popleft()], IN_FLIGHT)
-        while self._queue:
+        while len(self._queue):
             actor = min(range(len(self._load)), key=self._load.__getitem__)
             if self._load[actor] >= IN_FLIGHT:
                 return
             with self._lock:
                 size = batch_size(len(self._queue), len(self._load), self._seconds, self._num_bytes)
-                items = [self._queue.popleft() for _ in range(size)]
+                items = self._queue.take(actor, size)
             self._send(actor, items, 1)
 
     def _send(self, actor: int, items: list[Item], weight: int) -> None:
+        parcel = self._contexts.pack(actor, [message for _, message in items])
         try:
-            batch = [(message, context) for _, message, context in items]
-            reference, num_bytes = self._actors.send(actor, batch)
+            reference, num_bytes = self._actors.send(actor, parcel)
         except BatchFailed as error:
+            self._contexts.failed(_nodes(items))
             self._retry(items, str(error))
             return
         except Exception:
-            self._queue.extend(items)  # Ray failed; these are answered with errors like the others
+            self._queue.add(
+                items, self._contexts
+            )  # Ray failed; they are answered with errors like the others
             raise
-        self._in_flight[reference] = _Batch(items, actor, time.monotonic(), num_bytes, weight)
+        self._in_flight[reference] = _Batch(items, parcel.number, actor, time.monotonic(), num_bytes, weight)
         self._load[actor] += weight
 
     def _collect(self, reference: Any) -> None:
@@ -202,7 +207,14 @@ class Dispatcher:
             return
         except BatchFailed as error:
             self._drop(reference)
+            self._contexts.failed(_nodes(batch.items))
             self._retry(batch.items, str(error))
+            return
+        except ContextsMissing:
+            self._drop(reference)
+            self._contexts.failed(_nodes(batch.items))
+            with self._lock:
+                self._queue.add(batch.items, self._contexts)
             return
         self._drop(reference)
         self.busy_seconds += answers.seconds
@@ -210,8 +222,9 @@ class Dispatcher:
         self._seconds = each if self._seconds is None else 0.5 * (self._seconds + each)
         self._num_bytes = max(batch.num_bytes, answers.num_bytes) / len(batch.items)
         with self._lock:
-            for (message_id, message, _), (reply, context) in zip(batch.items, answers.replies, strict=True):
-                self._contexts[message.metadata.dst_node_id] = context
+            copies = zip(_nodes(batch.items), (copy for _, copy in answers.replies), strict=True)
+            self._contexts.answered(batch.actor, batch.number, copies)
+            for (message_id, _), (reply, _) in zip(batch.items, answers.replies, strict=True):
                 self._replies[message_id] = reply
                 self._owed.discard(message_id)
 
@@ -224,6 +237,10 @@ class Dispatcher:
         log(WARNING, "A worker died and was replaced: %s", reason[:200])
         lost = [reference for reference, batch in self._in_flight.items() if batch.actor == actor]
         items = [item for reference in lost for item in self._in_flight.pop(reference).items]
+        with self._lock:
+            self._contexts.failed(_nodes(items))
+            self._contexts.lost(actor)
+            self._queue.release(actor)
         stillborn = not self._actors.is_there(actor)
         self._actors.replace(actor)
         self._load[actor] = 0
@@ -241,16 +258,15 @@ class Dispatcher:
 
     def _fail(self, items: Iterable[Item], reason: str) -> None:
         with self._lock:
-            for message_id, message, _ in items:
+            for message_id, message in items:
                 error = Error(code=ErrorCode.UNKNOWN, reason=reason)
                 self._replies[message_id] = Message(error, reply_to=message)
                 self._owed.discard(message_id)
 
     def _fail_all(self) -> None:
         with self._lock:
-            waiting = [*self._queue, *self._suspects]
+            waiting = [*self._queue.drain(), *self._suspects]
             waiting += [item for batch in self._in_flight.values() for item in batch.items]
-            self._queue.clear()
             self._suspects.clear()
             self._in_flight.clear()
         self._fail(waiting, self._failure)
@@ -271,3 +287,7 @@ class Dispatcher:
     def _drop(self, reference: Any) -> None:
         batch = self._in_flight.pop(reference)
         self._load[batch.actor] -= batch.weight
+
+
+def _nodes(items: Iterable[Item]) -> list[int]:
+    return [message.metadata.dst_node_id for _, message in items]

@@ -1,8 +1,8 @@
 """A Flower `Grid` over Ray workers that take messages in batches.
 
-The strategy and the ClientApp run unchanged. Every worker holds the ClientApp; the grid keeps the
-nodes' contexts and sends them with the messages. So any worker can serve any node, and if a worker dies, no
-answer is lost.
+The strategy and the ClientApp run unchanged. Every worker holds the ClientApp and the contexts of the nodes
+that it has served; the grid has copies (`ray_contexts`). So any worker can serve any node, and if a worker
+dies, no answer is lost.
 
 Flower's own engine searches all pending messages for every node, so that a round takes time quadratic in the
 number of messages; here it is linear.
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from flwr.app import Message
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fbo_flower.simulation.grids import LocalGrid, Scalar
 from fbo_flower.simulation.ray_actors import RayActors, ray_running
-from fbo_flower.simulation.ray_batches import Dispatcher, Item
+from fbo_flower.simulation.ray_batches import Dispatcher
+from fbo_flower.simulation.ray_contexts import GridContexts, Item
 
 __all__ = ["RayGrid", "ray_running"]
 
@@ -56,7 +57,8 @@ class RayGrid(LocalGrid):
     ) -> None:
         super().__init__(num_nodes, run_config, node_configs)
         self._actors = RayActors(app, num_workers, address)
-        self._dispatcher = Dispatcher(self._actors, self.contexts, timeout)
+        self._latest = GridContexts(self.contexts)
+        self._dispatcher = Dispatcher(self._actors, self._latest, timeout)
         self._num_messages = 0
         self._closed = False
 
@@ -89,18 +91,24 @@ class RayGrid(LocalGrid):
         """Whether messages are still sent to workers."""
         return self._dispatcher.is_running
 
+    def context(self, node: int) -> Context:
+        """Return a copy of a node's context after its last answer; `contexts` holds those of the start."""
+        return self._latest[node]
+
     # -- Flower's interface --------------------------------------------------------------------
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Queue messages for the workers; return their ids."""
         items: list[Item] = []
         for message in messages:
+            if message.metadata.dst_node_id not in self.contexts:
+                raise KeyError(message.metadata.dst_node_id)
             self._num_messages += 1
             message_id = str(self._num_messages)
             message.metadata.__dict__["_message_id"] = message_id
-            items.append((message_id, message, self.contexts[message.metadata.dst_node_id]))
+            items.append((message_id, message))
         self._dispatcher.push(items)
-        return [message_id for message_id, _, _ in items]
+        return [message_id for message_id, _ in items]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the replies that have arrived; each reply is returned once."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
 
@@ -109,12 +109,12 @@ class AgentRegistry:
                 f"--federation-config num-supernodes={num_agents}"
             )
         while True:
-            unregistered = [node for node in connected if node not in self.nodes.values()]
+            registered = set(self.nodes.values())
+            unregistered = [node for node in connected if node not in registered]
             registrations = self._query(grid, unregistered, deadline, stop)
             self._check_space(registrations)
             self._check_minimize(registrations)
-            for registration in registrations:
-                self._admit(registration, connected)
+            self._admit_all(registrations, connected)
             if self.nodes and len(self.nodes) >= (num_agents or 1):
                 log(INFO, "Registered %d agents, search space %s", len(self.nodes), self._digest()[:12])
                 self._back_off(connected)
@@ -143,6 +143,7 @@ class AgentRegistry:
                     nodes.append(node)
                 else:
                     self.backoff[node] = requests, rounds_to_skip - 1
+        valid = []
         for registration in self._query(grid, nodes, time.monotonic() + seconds, stop):
             if registration.digest != self._digest():
                 self._refuse(
@@ -157,7 +158,8 @@ class AgentRegistry:
                     f"{registration.minimize}; give every agent the same app",
                 )
             else:
-                self._admit(registration, connected)
+                valid.append(registration)
+        self._admit_all(valid, connected)
         self._back_off(nodes)
 
     def _back_off(self, nodes: Iterable[int]) -> None:
@@ -259,10 +261,31 @@ class AgentRegistry:
         """Let the node of a failed agent register again before the next round."""
         self.suspects.add(self.nodes[agent])
 
-    def _admit(self, registration: Registration, connected: Iterable[int]) -> None:
-        """Bind an agent to its node, unless another connected node has registered the same id."""
-        same_name = [node for a, node in self.nodes.items() if self.own_names.get(a, a) == registration.agent]
-        owners = [node for node in same_name if node != registration.node and node in set(connected)]
+    def _admit_all(self, registrations: Collection[Registration], connected: Iterable[int]) -> None:
+        """Bind agents to their nodes, except those whose id another connected node has registered."""
+        if not registrations:
+            return
+        by_name: dict[str, list[str]] = {}
+        for agent, own_name in self.own_names.items():
+            by_name.setdefault(own_name, []).append(agent)
+        by_node = {node: agent for agent, node in self.nodes.items()}
+        there = set(connected)
+        for registration in registrations:
+            self._admit(registration, by_name.setdefault(registration.agent, []), by_node, there)
+
+    def _admit(
+        self, registration: Registration, incarnations: list[str], by_node: dict[int, str], there: set[int]
+    ) -> None:
+        """Bind an agent to its node, unless another connected node has registered the same id.
+
+        Parameters
+        ----------
+        incarnations : agents that report this id, in order; updated here
+        by_node : node -> its agent; updated here
+        there : the connected nodes
+        """
+        same_name = [self.nodes[agent] for agent in incarnations if agent in self.nodes]
+        owners = [node for node in same_name if node != registration.node and node in there]
         if owners:
             self._refuse(
                 registration.node,
@@ -277,15 +300,18 @@ class AgentRegistry:
                 f"got {refusals.shorten([registration.agent])} with {len(registration.fixed)} fixed ones",
             )
             return
-        agent = self._agent_id(registration)
+        agent = self._agent_id(registration, incarnations)
         if agent not in self.incarnations and agent != registration.agent:
             own_name = registration.agent
             log(WARNING, "Agent %s has lost its memory; it takes part as new agent %s", own_name, agent)
         elif self.nodes.get(agent, registration.node) != registration.node:
             log(INFO, "Agent %s has moved to node %d", agent, registration.node)
-        for former_agent in [a for a, node in self.nodes.items() if node == registration.node and a != agent]:
-            del self.nodes[former_agent]
-        self.nodes[agent] = registration.node
+        if (former := by_node.get(registration.node, agent)) != agent:
+            del self.nodes[former]
+        by_node.pop(self.nodes.get(agent, registration.node), None)  # where it was before
+        self.nodes[agent], by_node[registration.node] = registration.node, agent
+        if agent not in incarnations:
+            incarnations.append(agent)
         self.incarnations[agent], self.own_names[agent] = registration.incarnation, registration.agent
         if registration.key:
             self.keys[agent] = registration.key
@@ -307,9 +333,8 @@ class AgentRegistry:
         if registration.role:
             self.roles[agent] = registration.role
 
-    def _agent_id(self, registration: Registration) -> str:
+    def _agent_id(self, registration: Registration, incarnations: list[str]) -> str:
         """Return the id under which this incarnation of an agent takes part."""
-        incarnations = [a for a, own in self.own_names.items() if own == registration.agent]
         for agent in incarnations:
             if self.incarnations[agent] == registration.incarnation:
                 return agent

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from flwr.app import RecordDict
@@ -79,7 +80,7 @@ def read_registration(node: int, content: RecordDict) -> Registration:
     if not 0 < len(registration.agent) <= 100 or not registration.agent.isprintable():
         shown = registration.agent[:100]
         raise ConfigError(f"agent: expected 1 to 100 printable characters, got {shown!r}")
-    space = SearchSpace.from_json(registration.space)
+    space = _space(registration.space)
     digest = space.digest
     if digest != registration.digest:
         raise ConfigError(
@@ -106,6 +107,11 @@ def _participation(config: Mapping[str, Any]) -> float:
             f"registration: participation: expected a number from 0.001 to 1, got {str(share)[:100]}"
         )
     return share
+
+
+@lru_cache(maxsize=4)  # most agents have the same space
+def _space(text: str) -> SearchSpace:
+    return SearchSpace.from_json(text)
 
 
 def _disclosure(config: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ import io
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -67,23 +68,25 @@ def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArra
     if not isinstance(record, ArrayRecord) or not isinstance(config, ConfigRecord):
         found = show(sorted(content))
         raise WireError(f"content: expected records 'arrays' and 'config', got {found}", "content")
-    if len(record) > MAX_ARRAYS or sum(len(a.data) for a in record.values()) > MAX_BYTES:
-        size = sum(len(a.data) for a in record.values())
+    encoded = dict(record.items())  # without `items`, Flower's records are read entry by entry
+    size = sum([len(array.data) for array in encoded.values()])
+    if len(encoded) > MAX_ARRAYS or size > MAX_BYTES:
         raise WireError(
             f"arrays: expected at most {MAX_ARRAYS} of {MAX_BYTES} bytes together, "
-            f"got {len(record)} of {size} bytes",
+            f"got {len(encoded)} of {size} bytes",
             "size",
         )
-    if not all(isinstance(value, _SCALARS) for value in config.values()):
+    found_scalars = dict(config.items())
+    if not all([isinstance(value, _SCALARS) for value in found_scalars.values()]):
         raise WireError("config: expected only numbers and texts, got another type", "content")
-    scalars = cast(dict[str, Scalar], dict(config))
+    scalars = cast(dict[str, Scalar], found_scalars)
     names = scalars.pop(NAMES, "")
-    if ",".join(record) != names:
-        raise WireError(f"names: expected {show(','.join(record))}, got {show(names)}", NAMES)
+    if ",".join(encoded) != names:
+        raise WireError(f"names: expected {show(','.join(encoded))}, got {show(names)}", NAMES)
     if seen is None:
-        return Packed({name: _decode_array(name, array) for name, array in record.items()}, scalars)
+        return Packed({name: _decode_array(name, array) for name, array in encoded.items()}, scalars)
     arrays: dict[str, AnyArray] = {}
-    for name, array in record.items():
+    for name, array in encoded.items():
         known = seen.get(id(array))
         if known is None:
             known = seen[id(array)] = array, _decode_array(name, array)
@@ -101,15 +104,16 @@ def count_bytes(content: RecordDict) -> int:
         if isinstance(record, ArrayRecord):
             total += record.count_bytes()
         elif isinstance(record, ConfigRecord):
-            for key, value in record.items():
-                total += _size(key) + _size(value)
+            for entry in chain.from_iterable(record.items()):
+                if type(entry) is str and entry.isascii():  # nearly all of them
+                    total += len(entry)
+                else:
+                    total += _size(entry)
     return total
 
 
 def _size(value: object) -> int:
     kind = type(value)
-    if kind is str and cast(str, value).isascii():
-        return len(cast(str, value))
     if kind is int or kind is float:
         return 8
     if isinstance(value, list):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from waiting import wait_until
 
@@ -23,6 +24,7 @@ from fbo_flower.simulation.ray_batches import (
     Dispatcher,
     batch_size,
 )
+from fbo_flower.simulation.ray_contexts import GridContexts, Parcel
 
 
 class PlantedActors:
@@ -31,7 +33,8 @@ class PlantedActors:
     def __init__(self, count: int, seconds: float = 1e-4, num_bytes: int = 100) -> None:
         self.count, self.seconds, self.num_bytes = count, seconds, num_bytes
         self.sent: list[tuple[int, list[int]]] = []  # actor, nodes
-        self.under_way: dict[int, Sequence[tuple[Message, Context]]] = {}
+        self.parcels: list[tuple[int, Parcel]] = []
+        self.under_way: dict[int, Sequence[tuple[Message, Any]]] = {}
         self.most_under_way = 0  # messages
         self.deadly: set[int] = set()  # nodes
         self.broken: set[int] = set()
@@ -41,9 +44,11 @@ class PlantedActors:
     def __len__(self) -> int:
         return self.count
 
-    def send(self, actor: int, batch: Sequence[tuple[Message, Context]]) -> tuple[int, int]:
+    def send(self, actor: int, parcel: Parcel) -> tuple[int, int]:
         if self.gone:
             raise RuntimeError("no cluster")
+        batch = parcel.messages
+        self.parcels.append((actor, parcel))
         self.sent.append((actor, [message.metadata.dst_node_id for message, _ in batch]))
         self.under_way[len(self.sent)] = batch
         self.most_under_way = max(self.most_under_way, sum(map(len, self.under_way.values())))
@@ -59,7 +64,7 @@ class PlantedActors:
             raise ActorDied("planted")
         if nodes & self.broken:
             raise BatchFailed("planted")
-        replies = [(Message(message.content, reply_to=message), context) for message, context in batch]
+        replies = [(Message(message.content, reply_to=message), pickle.dumps("")) for message, _ in batch]
         return Answers(replies, self.seconds * len(batch), self.num_bytes * len(batch))
 
     def replace(self, actor: int) -> None:
@@ -72,12 +77,12 @@ class PlantedActors:
 @contextmanager
 def dispatching(actors: PlantedActors, num_nodes: int) -> Iterator[tuple[Dispatcher, list[Any]]]:
     grid = InProcessGrid(ClientApp(), num_nodes)
-    dispatcher = Dispatcher(actors, grid.contexts, None)
+    dispatcher = Dispatcher(actors, GridContexts(grid.contexts), None)
     items = [
-        (str(node), Message(RecordDict({"c": ConfigRecord({"a": 1})}), node, MessageType.TRAIN), context)
-        for node, context in grid.contexts.items()
+        (str(node), Message(RecordDict({"c": ConfigRecord({"a": 1})}), node, MessageType.TRAIN))
+        for node in grid.contexts
     ]
-    for message_id, message, _ in items:
+    for message_id, message in items:
         message.metadata.__dict__["_message_id"] = message_id
     try:
         yield dispatcher, items
@@ -86,7 +91,7 @@ def dispatching(actors: PlantedActors, num_nodes: int) -> Iterator[tuple[Dispatc
 
 
 def answers(dispatcher: Dispatcher, items: list[Any]) -> dict[str, Message]:
-    waiting, found = {i for i, _, _ in items}, {}
+    waiting, found = {i for i, _ in items}, {}
 
     def all_there() -> bool:
         for reply in dispatcher.pull(waiting - found.keys()):
@@ -149,18 +154,18 @@ def test_replies_that_nobody_asks_for_are_dropped_from_the_oldest_on() -> None:
     actors = PlantedActors(1)
     with dispatching(actors, 3) as (dispatcher, items):
         for turn in range(30):
-            for message_id, message, _ in items:
+            for message_id, message in items:
                 message.metadata.__dict__["_message_id"] = f"{turn}.{message_id}"
-            dispatcher.push([(f"{turn}.{i}", message, context) for i, message, context in items])
+            dispatcher.push([(f"{turn}.{i}", message) for i, message in items])
             wait_until(lambda: not dispatcher._owed, "all answers")
         assert len(dispatcher._replies) <= UNCLAIMED * 3 + 3
-        assert len(dispatcher.pull([f"29.{i}" for i, _, _ in items])) == 3
+        assert len(dispatcher.pull([f"29.{i}" for i, _ in items])) == 3
 
 
 def test_one_of_a_batch_that_fails_costs_its_own_reply_alone() -> None:
     actors = PlantedActors(2)
     with dispatching(actors, 100) as (dispatcher, items):
-        nodes = [message.metadata.dst_node_id for _, message, _ in items]
+        nodes = [message.metadata.dst_node_id for _, message in items]
         actors.deadly, actors.broken = {nodes[7]}, {nodes[40], nodes[41]}
         dispatcher.push(items)
         found = answers(dispatcher, items)
@@ -187,3 +192,26 @@ def test_the_seconds_of_work_add_up() -> None:
         dispatcher.push(items)
         answers(dispatcher, items)
         assert dispatcher.busy_seconds == pytest.approx(5.0)
+
+
+def test_messages_go_to_the_worker_that_holds_their_context_and_carry_none() -> None:
+    actors = PlantedActors(2)
+    with dispatching(actors, 300) as (dispatcher, items):
+        dispatcher.push(items)
+        answers(dispatcher, items)
+        served = {
+            message.metadata.dst_node_id: a for a, parcel in actors.parcels for message, _ in parcel.messages
+        }
+        actors.parcels.clear()
+        dispatcher.push(items)
+        answers(dispatcher, items)
+    kept = [
+        isinstance(sent, int)
+        for actor, parcel in actors.parcels
+        for message, sent in parcel.messages
+        if served[message.metadata.dst_node_id] == actor
+    ]
+    moved = sum(len(parcel.messages) for _, parcel in actors.parcels) - len(kept)
+    assert all(kept)
+    assert len(kept) > 150, f"{moved} moved"
+    assert sum(len(parcel.forget) for _, parcel in actors.parcels) <= moved

@@ -111,6 +111,7 @@ def test_a_message_that_kills_its_worker_is_answered_by_an_error_and_no_other_is
     assert {i for i, r in replies.items() if r.has_error()} == {7, 23}
     assert "died" in replies[7].error.reason
     assert counts(replies) == {i: n + 1 for i, n in before.items() if i not in {7, 23}}
+    assert grid.context(1009).state["count"]["n"] == before[8] + 1
     after = counts(ask(grid))
     assert after[7] == before[7] + 1, "its memory is that of its last answer"
     assert after[8] == before[8] + 2
@@ -140,7 +141,7 @@ def test_a_message_that_never_ends_is_given_up_and_the_others_go_on(
 
     def turn_when_only_its_worker_is_busy() -> None:
         under_way = list(dispatcher._in_flight.values())
-        stuck = {b.actor for b in under_way if hanging in [m.metadata.dst_node_id for _, m, _ in b.items]}
+        stuck = {b.actor for b in under_way if hanging in [m.metadata.dst_node_id for _, m in b.items]}
         waiting = dispatcher._queue or dispatcher._suspects
         if stuck and not waiting and {batch.actor for batch in under_way} == stuck:
             hours.turned += 100 * HOUR

@@ -37,7 +37,8 @@ class AdviceSelector:
     stddev: Array  # (N,), its standard deviation; infinite for a constant message
     z: Array  # (S, N), standardised messages at the points
     rows: Mapping[str, int]  # sender -> its row
-    left: frozenset[str]  # senders that have left the federation
+    staying: IntArray  # rows of the senders that have not left the federation, ascending
+    places: Mapping[str, int]  # sender -> its place in `staying`
 
     @staticmethod
     def open(options: FTSOptions, state: FTSState, rng: np.random.Generator) -> AdviceSelector:
@@ -55,15 +56,18 @@ class AdviceSelector:
             raw = state.features(state.space.features(points)) @ weights.T
             mean, stddev, z = raw.mean(axis=0), raw.std(axis=0), standardise_columns(raw)
             stddev[stddev <= 1e-12] = np.inf
+        left = state.attendance.have_left()
+        staying = [i for i, sender in enumerate(senders) if sender not in left]
         return AdviceSelector(
             options, state, senders, weights, dict(state.used), dict(state.advised), set(state.has_messages),
-            points, mean, stddev, z, {a: i for i, a in enumerate(senders)}, state.attendance.have_left(),
+            points, mean, stddev, z, {a: i for i, a in enumerate(senders)},
+            np.array(staying, dtype=np.int64), {senders[row]: i for i, row in enumerate(staying)},
         )  # fmt: skip
 
     def is_ready(self, agent: str) -> bool:
         """Return whether there is advice for an agent's initial design: a message of somebody else."""
         random = self.options.advice == "random"  # a random point is what the initial design would be
-        return not random and self.state.features is not None and bool(set(self.senders) - {agent})
+        return not random and self.state.features is not None and len(self.senders) > (agent in self.rows)
 
     def advise(self, agent: str, iteration: int, rng: np.random.Generator) -> dict[str, AnyArray]:
         """Return the arrays for a target's task; none if it is to use its own surrogate [Alg. 1].
@@ -86,21 +90,23 @@ class AdviceSelector:
     def _single_message(self, agent: str, iteration: int, rng: np.random.Generator) -> dict[str, AnyArray]:
         """Draw another agent `n ~ P_N` and return its message `omega_n` [Alg. 1, line 6]."""
         unusable = {agent, *self.used.get(agent, ())}
-        if set(self.senders) - unusable - self.left:  # those that left count only if nobody else is there
-            unusable |= self.left
-        excluded = sorted(self.rows[a] for a in unusable if a in self.rows)
-        num_rows = len(self.senders) - len(excluded)
+        pool, excluded = self.staying, sorted(self.places[a] for a in unusable if a in self.places)
+        if len(excluded) == len(pool):  # those that left count only if nobody else is there
+            pool = np.arange(len(self.senders))
+            excluded = sorted(self.rows[a] for a in unusable if a in self.rows)
+        num_rows = len(pool) - len(excluded)
         if num_rows == 0:
             return {}
         if self.options.preferences == "uniform" or agent not in self.rows:
-            row = min(int(rng.random() * num_rows), num_rows - 1)
-            for skipped in excluded:  # the row-th of the senders that are not excluded
-                row += row >= skipped
+            place = min(int(rng.random() * num_rows), num_rows - 1)
+            for skipped in excluded:  # the place-th of the pool without those that are excluded
+                place += place >= skipped
+            row = int(pool[place])
         else:
-            rows = np.delete(np.arange(len(self.senders)), excluded)
+            rows = np.delete(pool, excluded)
             cumulative = np.cumsum(self.preferences(agent, rows, iteration))
-            place = np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")
-            row = int(rows[min(int(place), num_rows - 1)])
+            place = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+            row = int(rows[min(place, num_rows - 1)])
         if self.options.communication == "once":
             self.used[agent] = (*self.used.get(agent, ()), self.senders[row])
         # not a row of `self.weights`: a view would keep the whole matrix in memory
