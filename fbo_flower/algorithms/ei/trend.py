@@ -191,8 +191,14 @@ def federation_weight_of(task: Task, space: SearchSpace) -> float:
     sums = floats(task.arrays["agreement"])
     if sums[1] > 0.0:
         return federation_weight(sums)
-    phi = _features(task)(space.features(uniform_points(space)))
-    return first_weight(alignment(floats(task.arrays["moment"]), float(task.arrays["energy"][0]), phi))
+    moment, features = floats(task.arrays["moment"]), _features(task)
+    kept = kept_with(moment)  # agents in one process may share the arrays of their tasks
+    key = "first", space.digest, features.frequencies.tobytes(), float(task.arrays["energy"][0])
+    if key not in kept:
+        phi = features(space.features(uniform_points(space)))
+        kept[key] = first_weight(alignment(moment, float(task.arrays["energy"][0]), phi))
+    weight: float = kept[key]
+    return weight
 
 
 def uniform_points(space: SearchSpace) -> Array:
@@ -228,7 +234,12 @@ def tilt_weight_of(task: Task, federation: float) -> float:
 
 def tilt_to(centres: Array, space: SearchSpace) -> Tilt:
     """Return the tilt of weight 1 toward centres `(k, D)`; its values are the closeness to others' points."""
-    return Tilt(space.features(centres), TILT_WIDTH * math.sqrt(space.dimension), 1.0)
+    kept = kept_with(centres)
+    key = "tilt", space.digest
+    if key not in kept:
+        kept[key] = Tilt(space.features(centres), TILT_WIDTH * math.sqrt(space.dimension), 1.0)
+    tilt: Tilt = kept[key]
+    return tilt
 
 
 def others_centres(task: Task, space: SearchSpace) -> Array:
@@ -252,7 +263,11 @@ def with_means(space: SearchSpace, points: Array) -> Array:
         return points
     features = space.features(points)
     distances = ((features[:, None, :] - features[None, :, :]) ** 2).sum(axis=2)
-    nearest = np.argsort(distances, axis=1, kind="stable")[:, : NUM_NEIGHBOURS + 1]
+    nearest = np.empty((len(points), min(NUM_NEIGHBOURS + 1, len(points))), dtype=np.int64)
+    rows = np.arange(len(points))
+    for place in range(nearest.shape[1]):
+        nearest[:, place] = distances.argmin(axis=1)
+        distances[rows, nearest[:, place]] = np.inf
     local, overall = points[nearest].mean(axis=1), points.mean(axis=0)
     for axis, parameter in enumerate(space.parameters.values()):
         if isinstance(parameter, Categorical):
