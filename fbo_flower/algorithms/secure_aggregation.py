@@ -36,9 +36,10 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
+from fbo_flower.algorithms.requests import Rng, Steps
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.secure_member import MASKED, SUM, Member
-from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.session import Draws, Session, steps_of
 from fbo_flower.algorithms.summing import GoesOnWithoutSums, Summable
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform
@@ -68,6 +69,7 @@ class SecureState:
     asked : agents that have a task in the open half-round
     silent : agents that did not answer their last task; sums leave them out until they answer one
     num_completed : sums that the wrapped algorithm received
+    groups : of the last sum
     """
 
     space: SearchSpace
@@ -81,6 +83,7 @@ class SecureState:
     asked: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
     num_completed: int = 0
+    groups: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,12 +163,12 @@ class SecureAggregation(Algorithm[SecureState]):
         if not summing:
             return state, tasks
         candidates = [agent for agent in summing if agent in state.cards and agent not in state.silent]
-        groups = self._groups(candidates, state.failures, rng)
+        groups = self._groups(state, candidates, rng)
         cards = {agent: state.cards[agent] for group in groups for agent in group}
         content = secure_member.digest_of(self._summable.sum_content(tasks[summing[0]]))
         number = state.num_asked + 1
         open_sum = OpenSum(number, state.study, self.least, groups, cards, layouts[summing[0]], content)
-        state = replace(state, num_asked=number, open_sum=open_sum)
+        state = replace(state, num_asked=number, open_sum=open_sum, groups=groups)
         return state, {**tasks, **self._masking_tasks(state, groups, tasks)}
 
     def _masking_tasks(
@@ -209,18 +212,24 @@ class SecureAggregation(Algorithm[SecureState]):
         return (needed and state.failures_in_a_row >= PATIENCE) or self.inner.finished(state.inner)
 
     def _groups(
-        self, candidates: Sequence[str], failures: int, rng: np.random.Generator
+        self, state: SecureState, candidates: Sequence[str], rng: np.random.Generator
     ) -> tuple[tuple[str, ...], ...]:
-        """Divide the candidates at random into groups of at most `4 least`, halved `failures` times.
+        """Divide the candidates at random into groups of at most `4 least`, halved `state.failures` times.
 
         When there are several groups, each has at least `1.5 least` agents, so that some may leave before the
         reveal. Fewer candidates than `least` give no group.
+
+        While nothing fails and nobody comes or goes, groups stay: their members have agreed on keys, and sums
+        over ever other agents would tell more about each.
         """
         if len(candidates) < max(self.least, 2):
             return ()
         fewest = -(-len(candidates) // members.largest_group(self.least))  # rounded up
         most = len(candidates) // (self.least + max(1, self.least // 2))
-        number = max(1, min(fewest * 2**failures, most))
+        number = max(1, min(fewest * 2**state.failures, most))
+        last = {agent for group in state.groups for agent in group}
+        if number == len(state.groups) and last == set(candidates) and not state.failures:
+            return state.groups
         order = [candidates[i] for i in rng.permutation(len(candidates))]
         return tuple(tuple(order[i::number]) for i in range(number))
 
@@ -324,6 +333,14 @@ class SecureAggregation(Algorithm[SecureState]):
         if task.phase is Phase.REVEAL:
             return Payload(values={REVEALED: secure_member.revealed(task, Member.read(agent_state))})
         return self.inner.summarise(task, agent_state, rng)
+
+    def summarising(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
+        """Return `summarise` as steps, which are those of the wrapped algorithm."""
+        if task.phase in _UNMASKING:
+            return self.summarise(task, agent_state, rng())
+        steps = steps_of(self.inner, Algorithm, "summarise", "summarising")
+        payload: Payload = yield from steps(task, agent_state, rng)
+        return payload
 
     def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
         """Return the payload with masked words in place of the summands; masks never come from `uniform`."""

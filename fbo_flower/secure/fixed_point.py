@@ -6,6 +6,8 @@ A number is a row of two uint64, `[fraction, whole]`, in two's complement. The e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,6 +19,7 @@ Words = npt.NDArray[np.uint64]
 LARGEST = 2.0**62  # largest absolute value of a sum
 RESOLUTION = 2.0**-64
 _ONE = np.uint64(1)
+_QUARTER = 2**32 - 1
 
 
 def encode(values: npt.ArrayLike, bound: float) -> Words:
@@ -55,11 +58,26 @@ def decode(words: Words) -> Array:
     return np.where(negative, -values, values)
 
 
+def total(added: Iterable[Words], subtracted: Iterable[Words] = (), *, size: int) -> Words:
+    """Return the sum of some numbers minus that of others, modulo `2^128`; all arrays are `(size, 2)`.
+
+    Quarters of a number are summed without carries, in 64 bits, for up to `2^31` arrays.
+    """
+    quarters = np.zeros((size, 4), dtype=np.int64)
+    for words in added:
+        quarters += _quarters(words)
+    for words in subtracted:
+        quarters -= _quarters(words)
+    for place in range(3):
+        quarters[:, place + 1] += quarters[:, place] >> 32
+    quarters &= _QUARTER
+    quarters[:, ::2] |= quarters[:, 1::2] << 32
+    return np.ascontiguousarray(quarters[:, ::2]).view(np.uint64)
+
+
 def add(first: Words, second: Words) -> Words:
     """Return `first + second` modulo `2^128`; all arrays are `(n, 2)`."""
-    fraction = first[:, 0] + second[:, 0]
-    carry = (fraction < first[:, 0]).astype(np.uint64)
-    return np.stack([fraction, first[:, 1] + second[:, 1] + carry], axis=1)
+    return total((first, second), size=len(first))
 
 
 def negate(words: Words) -> Words:
@@ -67,3 +85,8 @@ def negate(words: Words) -> Words:
     fraction = ~words[:, 0] + _ONE
     carry = (fraction == 0).astype(np.uint64)
     return np.stack([fraction, ~words[:, 1] + carry], axis=1)
+
+
+def _quarters(words: Words) -> npt.NDArray[np.uint32]:
+    """Return numbers as `(n, 4)`, from the lowest 32 bits to the highest."""
+    return np.ascontiguousarray(words, dtype="<u8").view("<u4")

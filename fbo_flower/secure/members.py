@@ -11,6 +11,7 @@ statement. An honest agent signs one statement per sum. Two different statements
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Collection, Sequence
 
@@ -40,6 +41,7 @@ def largest_group(least: int) -> int:
     return 4 * least
 
 
+@functools.lru_cache(maxsize=4096)
 def make_card(identity: bytes, private: bytes) -> bytes:
     """Return an agent's card: public identity key, public agreement key, signature of the latter.
 
@@ -61,6 +63,7 @@ def agreement_of(card: bytes) -> bytes:
     return card[keys.IDENTITY_BYTES : _KEYS]
 
 
+@functools.lru_cache(maxsize=4096)
 def is_card(card: bytes) -> bool:
     """Return whether the agreement key of a card is valid and signed with its identity key."""
     public = agreement_of(card)

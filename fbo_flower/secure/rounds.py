@@ -7,10 +7,10 @@ member may reveal anything; the functions here do not check it.
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -53,14 +53,16 @@ def mask(words: Words, private: bytes, others: Sequence[bytes], label: bytes, ne
     needed : number of shares that recover the seed
     """
     own, public = secrets.token_bytes(keys.SEED_BYTES), keys.public_key(private)
-    total = fixed_point.add(words, keys.expand(own, len(words)))
+    added: list[Words] = [words, keys.expand(own, len(words))]
+    subtracted: list[Words] = []
     shares = keys.split(own, needed, len(others))
     boxes = []
     for other, share in zip(others, shares, strict=True):
         shared = keys.agree(private, other)
         pair = keys.expand(keys.derive(shared, b"mask", label), len(words))
-        total = fixed_point.add(total, pair if public < other else fixed_point.negate(pair))
+        (added if public < other else subtracted).append(pair)
         boxes.append(keys.seal(keys.derive(shared, b"box", label), share))
+    total = fixed_point.total(added, subtracted, size=len(words))
     return Masked(total, np.array([np.frombuffer(box, dtype=np.uint8) for box in boxes]), keys.commit(own))
 
 
@@ -113,30 +115,32 @@ def unmask(
     revealed : agent -> other member -> the share or seed that the agent revealed
     needed : number of shares that recover a seed
     """
-    total: Words | None = None
+    size = len(next(iter(sent.values())).words) if sent else 0
+    removed: list[tuple[bytes, bool]] = []  # seeds of masks, and whether the mask was subtracted
     gone = [agent for agent in public if agent not in sent]
     for agent, masked in sent.items():
         shares = [found.get(agent, b"") for other, found in revealed.items() if other != agent]
         own = _seed(shares, needed, masked.commitment)
         if own is None:
             return None
-        words = fixed_point.add(masked.words, fixed_point.negate(keys.expand(own, len(masked.words))))
+        removed.append((own, False))
         for other in gone:
             seed = revealed.get(agent, {}).get(other, b"")
             if len(seed) != keys.SEED_BYTES:
                 return None
-            pair = keys.expand(seed, len(words))
-            words = fixed_point.add(
-                words, fixed_point.negate(pair) if public[agent] < public[other] else pair
-            )
-        total = words if total is None else fixed_point.add(total, words)
-    return total
+            removed.append((seed, public[agent] > public[other]))
+    if not sent:
+        return None
+    added = (keys.expand(seed, size) for seed, was_subtracted in removed if was_subtracted)
+    masks = (keys.expand(seed, size) for seed, was_subtracted in removed if not was_subtracted)
+    words = [masked.words for masked in sent.values()]
+    return fixed_point.total(itertools.chain(words, added), masks, size=size)
 
 
 def _seed(shares: Sequence[bytes], needed: int, commitment: bytes) -> bytes | None:
     """Return the seed that matches the commitment, trying up to `_TRIES` subsets of the shares; else None."""
     usable = [share for share in shares if len(share) == _SHARE_BYTES]
-    for chosen in islice(combinations(usable, needed), _TRIES):
+    for chosen in itertools.islice(itertools.combinations(usable, needed), _TRIES):
         seed = keys.join(chosen)
         if seed is not None and keys.commit(seed) == commitment:
             return seed

@@ -573,15 +573,35 @@ def test_agents_without_a_valid_card_or_with_a_copied_one_are_left_out_of_sums(s
 
 def test_groups_hold_everybody_once_and_none_is_too_small_or_too_large():
     secured = SecureAggregation(inner=make_algorithm("fed-pne", {}), least=3)
-    rng = np.random.default_rng(0)
+    rng, state = (
+        np.random.default_rng(0),
+        secured.init(Federation(SPACE, tuple("01")), np.random.default_rng(0)),
+    )
     for size in range(2, 60):
         names = [str(i) for i in range(size)]
         for failures in range(5):
-            groups = secured._groups(names, failures, rng)
+            groups = secured._groups(replace(state, failures=failures), names, rng)
             assert sorted(a for g in groups for a in g) == (sorted(names) if size >= 3 else [])
             assert all(3 <= len(group) <= 12 for group in groups)
             if failures == 0:
                 assert len(groups) == (-(-size // 12) if size >= 3 else 0)
+
+
+def test_groups_stay_until_somebody_comes_or_goes_or_a_sum_fails():
+    secured = SecureAggregation(inner=make_algorithm("fed-pne", {}), least=3)
+    rng, names = np.random.default_rng(0), [str(i) for i in range(30)]
+    state = secured.init(Federation(SPACE, tuple(names)), np.random.default_rng(0))
+    state = replace(state, groups=secured._groups(state, names, rng))
+    assert secured._groups(state, names[::-1], rng) == state.groups
+    for changed, present in (
+        (state, names[1:]),
+        (state, [*names, "30"]),
+        (replace(state, failures=1), names),
+        (replace(state, groups=tuple(tuple(names[i : i + 5]) for i in range(0, 30, 5))), names),
+    ):
+        groups = secured._groups(changed, present, rng)
+        assert set(groups).isdisjoint(changed.groups)
+        assert sorted(a for group in groups for a in group) == sorted(present)
 
 
 # -- sums of statistics ------------------------------------------------------------------------------

@@ -59,3 +59,15 @@ def test_addition_and_negation_are_those_modulo_2_to_the_128(rows):
 def test_numbers_outside_their_bound_are_refused(bad):
     with pytest.raises(ConfigError, match="between -1 and 1"):
         fp.encode([0.0, bad], 1.0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 40])
+def test_a_total_is_that_of_integers_modulo_2_to_the_128(count):
+    rng = np.random.default_rng(count)
+    arrays = rng.integers(0, 2**64, (2 * count, 5, 2), dtype=np.uint64)
+    arrays[:, 0], arrays[:, 1] = 2**64 - 1, 0
+    integers = [[int(low) + (int(high) << 64) for low, high in words] for words in arrays]
+    found = fp.total(arrays[:count], arrays[count:], size=5)
+    for place, (low, high) in enumerate(found):
+        expected = sum(row[place] for row in integers[:count]) - sum(row[place] for row in integers[count:])
+        assert int(low) + (int(high) << 64) == expected % 2**128

@@ -84,23 +84,36 @@ class FedEI(FederatedAgent):
         tasks: dict[str, Task] = {}
         sent = dict(state.sent)
         shares = len({*present, *state.progress.next_trial}) > 1
+        holders = sorted(state.points, key=natural_key)
         for agent in present:
             trial = state.progress.of(agent)
             # a generator per agent, so that one agent's draws do not depend on the others
             own = generator(seed, "centres", agent)
-            write = partial(self._content, state, agent, trial, shares, own)
+            write = partial(self._content, state, agent, trial, shares, holders, own)
             num_trials, arrays, values = once_per_trial(sent, agent, trial, write)
             tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
         return replace(state, sent=sent), tasks
 
     def _content(
-        self, state: FedEIState, agent: str, trial: int, shares: bool, rng: np.random.Generator
+        self,
+        state: FedEIState,
+        agent: str,
+        trial: int,
+        shares: bool,
+        holders: Sequence[str],
+        rng: np.random.Generator,
     ) -> Content:
-        """Return number of trials, arrays and values of an agent's task."""
+        """Return number of trials, arrays and values of an agent's task.
+
+        Parameters
+        ----------
+        shares : whether the agent is to add to the sums
+        holders : agents whose best points are known, in natural order
+        """
         arrays: dict[str, AnyArray] = {}
         values: dict[str, Scalar] = {}
         pool = state.pool
-        known = pool is not None and bool(pool.trials.keys() - {agent})
+        known = pool is not None and len(pool.trials) > (agent in pool.trials)
         if pool is not None and known:
             arrays |= pool.sums
             values["counted"] = pool.trials.get(agent, -1)
@@ -110,7 +123,7 @@ class FedEI(FederatedAgent):
             values["share"] = True
         if pool is not None and known and self.noise_multiplier:
             values["summed"] = len(pool.trials)
-        others = [a for a in sorted(state.points, key=natural_key) if a != agent]
+        others = [holder for holder in holders if holder != agent]
         if len(others) > self.num_centres:
             others = [others[i] for i in np.sort(rng.choice(len(others), self.num_centres, replace=False))]
         if others:

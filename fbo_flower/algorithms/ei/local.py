@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fbo_flower.algorithms.ei.climb import searching
+from fbo_flower.algorithms.ei.memo import kept_with
 from fbo_flower.algorithms.ei.options import EIOptions, State
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import AgentState, Array, Query, Task, floats
@@ -81,8 +82,17 @@ class LocalEI(EIOptions[State]):
 
     def observations(self, agent_state: AgentState) -> tuple[Array, Array]:
         """Return features `(n, F)` and transformed values `(n,)` of the agent's history."""
-        points, values = agent_state.history.observed()
-        return agent_state.space.features(points), transform(values, self.y_transform)
+        history = agent_state.history
+        kept = kept_with(history.values)
+        key = "observations", agent_state.space.digest, self.y_transform, history.points.tobytes()
+        if key not in kept:
+            points, values = history.observed()
+            x, y = agent_state.space.features(points), transform(values, self.y_transform)
+            x.setflags(write=False)
+            y.setflags(write=False)
+            kept[key] = x, y
+        found: tuple[Array, Array] = kept[key]
+        return found
 
     def step(
         self, task: Task, agent_state: AgentState, rng: np.random.Generator

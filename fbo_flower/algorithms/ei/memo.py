@@ -21,6 +21,7 @@ def kept_with(anchor: Array) -> dict[Hashable, Any]:
     name = id(anchor)
     found = _KEPT.get(name)
     if found is None or found[0]() is not anchor:
-        found = weakref.ref(anchor, lambda _: _KEPT.pop(name, None)), {}
+        kept = _KEPT  # the module's names are gone when the interpreter ends
+        found = weakref.ref(anchor, lambda _: kept.pop(name, None)), {}
         _KEPT[name] = found
     return found[1]

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fbo_flower.algorithms.ei import noisy_sums
+from fbo_flower.algorithms.ei.climb import searching
 from fbo_flower.algorithms.ei.fed_options import FedEIOptions, FedEIState
 from fbo_flower.algorithms.ei.local import Guidance, LocalEI
 from fbo_flower.algorithms.ei.memo import kept_with
 from fbo_flower.algorithms.ei.solve_trend import SolveTrend
 from fbo_flower.algorithms.ei.task_check import check_task
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Task, floats
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Query, Task, floats
 from fbo_flower.algorithms.requests import Rng, Steps, alone
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import NumericalError, WireError
@@ -38,6 +39,8 @@ from fbo_flower.space.space import SearchSpace
 FIRST_TILT = 0.06  # weight of the tilt before anybody has tested it
 TILT_WIDTH = 0.1  # h / sqrt(D)
 NUM_NEIGHBOURS = 2
+PROBED, PROBE_DISTANCE = 3, 0.02  # most features of a space that is probed; least distance / sqrt(features)
+IN_DOUBT = 0.25  # largest first a_0 that calls for a probe
 NUM_UNIFORM = 256  # points that stand for the uniform distribution over the search space
 
 
@@ -54,6 +57,33 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
         if "moment" in task.arrays:
             return len(agent_state.history) > 0 and not agent_state.history.num_succeeded
         return super().is_random(task, agent_state)
+
+    def step(
+        self, task: Task, agent_state: AgentState, rng: np.random.Generator
+    ) -> Steps[tuple[Query, Array | None]]:
+        """Return the next point; a probe of the trend, if nothing is known about it yet."""
+        if not self.is_probe(task, agent_state):
+            return (yield from super().step(task, agent_state, rng))
+        space = agent_state.space
+        trend = yield from self.others_trend(task, agent_state)
+        centres, distance = others_centres(task, space), PROBE_DISTANCE * math.sqrt(space.num_features)
+        seen = agent_state.history.points
+        point = yield from searching(trend, space, seen, centres, self.num_candidates, distance, rng)
+        return Query(point), None
+
+    def is_probe(self, task: Task, agent_state: AgentState) -> bool:
+        """Return whether the next point is the maximum of the others' trend, whatever the agent's own values.
+
+        That is so once, in small spaces, after the random points, if no agent has tested a trend yet and the
+        sums do not show that agents are related.
+        """
+        space = agent_state.space
+        if "moment" not in task.arrays or self.noise_multiplier or space.num_features > PROBED:
+            return False
+        is_first = agent_state.next_trial == task.trial == self.num_initial
+        if not is_first or floats(task.arrays["agreement"])[1] > 0.0:
+            return False
+        return federation_weight_of(task, space) <= IN_DOUBT
 
     def guidance(self, task: Task, agent_state: AgentState, x: Array, y: Array) -> Steps[Guidance]:
         """Return the others' trend and a tilt toward their best points, with the weights they have earned."""
@@ -161,8 +191,14 @@ def federation_weight_of(task: Task, space: SearchSpace) -> float:
     sums = floats(task.arrays["agreement"])
     if sums[1] > 0.0:
         return federation_weight(sums)
-    phi = _features(task)(space.features(uniform_points(space)))
-    return first_weight(alignment(floats(task.arrays["moment"]), float(task.arrays["energy"][0]), phi))
+    moment, features = floats(task.arrays["moment"]), _features(task)
+    kept = kept_with(moment)  # agents in one process may share the arrays of their tasks
+    key = "first", space.digest, features.frequencies.tobytes(), float(task.arrays["energy"][0])
+    if key not in kept:
+        phi = features(space.features(uniform_points(space)))
+        kept[key] = first_weight(alignment(moment, float(task.arrays["energy"][0]), phi))
+    weight: float = kept[key]
+    return weight
 
 
 def uniform_points(space: SearchSpace) -> Array:
@@ -199,7 +235,12 @@ def tilt_weight_of(task: Task, federation: float) -> float:
 
 def tilt_to(centres: Array, space: SearchSpace) -> Tilt:
     """Return the tilt of weight 1 toward centres `(k, D)`; its values are the closeness to others' points."""
-    return Tilt(space.features(centres), TILT_WIDTH * math.sqrt(space.dimension), 1.0)
+    kept = kept_with(centres)
+    key = "tilt", space.digest
+    if key not in kept:
+        kept[key] = Tilt(space.features(centres), TILT_WIDTH * math.sqrt(space.dimension), 1.0)
+    tilt: Tilt = kept[key]
+    return tilt
 
 
 def others_centres(task: Task, space: SearchSpace) -> Array:
@@ -223,7 +264,11 @@ def with_means(space: SearchSpace, points: Array) -> Array:
         return points
     features = space.features(points)
     distances = ((features[:, None, :] - features[None, :, :]) ** 2).sum(axis=2)
-    nearest = np.argsort(distances, axis=1, kind="stable")[:, : NUM_NEIGHBOURS + 1]
+    nearest = np.empty((len(points), min(NUM_NEIGHBOURS + 1, len(points))), dtype=np.int64)
+    rows = np.arange(len(points))
+    for place in range(nearest.shape[1]):
+        nearest[:, place] = distances.argmin(axis=1)
+        distances[rows, nearest[:, place]] = np.inf
     local, overall = points[nearest].mean(axis=1), points.mean(axis=0)
     for axis, parameter in enumerate(space.parameters.values()):
         if isinstance(parameter, Categorical):

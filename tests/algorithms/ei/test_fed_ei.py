@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from contract import MIXED, SQUARE, AlgorithmContract, Run, hills, same
 from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, FedEI
-from fbo_flower.algorithms.ei.trend import federation_weight_of, tilt_weight_of, with_means
+from fbo_flower.algorithms.ei.trend import before, federation_weight_of, tilt_weight_of, with_means
 from fbo_flower.algorithms.records import AgentState, History, Phase
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.errors import ConfigError
@@ -98,6 +100,52 @@ def test_weights_follow_the_evidence_of_the_whole_federation():
         found[name] = federation, tilt_weight_of(task, federation)
     assert min(found["related"]) > 0.5
     assert max(found["unrelated"]) < 0.3
+
+
+def gap_to_the_trends_maximum(run, exchange):
+    """Return how far the trend at an exchange's point is below its maximum on a grid."""
+    history = run.agents[exchange.agent].agent_state.history
+    trend = alone(run.algorithm.others_trend(exchange.task, run.agents[exchange.agent].agent_state))
+    axis = np.linspace(0, 1, 101)
+    grid = np.array(np.meshgrid(axis, axis)).reshape(2, -1).T
+    seen = history.points[history.trials < exchange.task.trial]
+    grid = grid[np.linalg.norm(grid[:, None] - seen, axis=2).min(axis=1) > 0.02 * 2**0.5]
+    return float(trend(grid).max() - trend(history.points[history.trials == exchange.task.trial])[0])
+
+
+def test_agents_in_doubt_probe_the_trends_maximum_once():
+    doubts = []
+    for seed in range(4):
+        run = Run.begin(FedEI(secure_sums=0), num_agents=4, seed=seed, objective=rough(seed)).steps(3)
+        first, second = ([e for e in run.exchanges if e.task.trial == trial] for trial in (3, 4))
+        for exchange in first:
+            doubts.append(federation_weight_of(exchange.task, SQUARE) <= 0.25)
+            assert (gap_to_the_trends_maximum(run, exchange) < 1e-3) == doubts[-1]
+        assert max(gap_to_the_trends_maximum(run, exchange) for exchange in second) > 0.01
+    assert {True, False} == set(doubts)
+
+
+def rough(seed):
+    """A function of its own for each agent, on the unit square."""
+
+    def objective(config, context):
+        features = draw_features(200, 0.2, 2, np.random.default_rng([seed, 7, int(context.agent)]))
+        return float(features(SQUARE.encode(config)[None, :])[0].sum())
+
+    return objective
+
+
+@pytest.mark.parametrize(("space", "probes"), [(SQUARE, True), (CUBE, False)])
+def test_large_spaces_are_not_probed(space, probes):
+    run = Run.begin(FedEI(secure_sums=0, **SMALL), num_agents=3, space=space).steps(2)
+    exchange = run.exchanges[-1]
+    sums = {**exchange.task.arrays, "energy": np.array([1e9])}  # agents' values do not agree at all
+    task = replace(exchange.task, arrays=sums)
+    state = run.agents[exchange.agent].agent_state
+    assert run.algorithm.is_probe(task, before(state, task.trial)) == probes
+    assert not run.algorithm.is_probe(task, state)
+    tested = replace(task, arrays={**sums, "agreement": np.array([0.0, 1.0])})
+    assert not run.algorithm.is_probe(tested, before(state, task.trial))
 
 
 def test_a_single_agent_does_what_it_does_alone():
