@@ -313,25 +313,29 @@ class AgentRegistry:
         if agent not in incarnations:
             incarnations.append(agent)
         self.incarnations[agent], self.own_names[agent] = registration.incarnation, registration.agent
+        self._note_settings(agent, registration)
+        self.refused.pop(registration.node, None)
+        self.backoff.pop(registration.node, None)
+
+    def _note_settings(self, agent: str, registration: Registration) -> None:
+        """Note what an agent has said of itself; its operator may have changed that."""
         if registration.key:
             self.keys[agent] = registration.key
         if registration.disclosure:
             self.disclosures[agent] = registration.disclosure
         if registration.wants_end:
             self.want_end.add(agent)
-        self.spent.discard(agent)  # its operator may have raised the budget
+        if registration.role:
+            self.roles[agent] = registration.role
+        self.spent.discard(agent)
         if registration.spent:
             self.spent.add(agent)
         self.participation.pop(agent, None)
+        if registration.participation < 1.0:
+            self.participation[agent] = registration.participation
         self.fixed.pop(agent, None)
         if registration.fixed:
             self.fixed[agent] = registration.fixed
-        if registration.participation < 1.0:
-            self.participation[agent] = registration.participation
-        self.refused.pop(registration.node, None)
-        self.backoff.pop(registration.node, None)
-        if registration.role:
-            self.roles[agent] = registration.role
 
     def _agent_id(self, registration: Registration, incarnations: list[str]) -> str:
         """Return the id under which this incarnation of an agent takes part."""
