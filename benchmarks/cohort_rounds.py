@@ -38,7 +38,10 @@ def measure(cell: dict[str, Any], checkout: Path) -> tuple[list[dict[str, float]
     """Return the CPU milliseconds per agent of each round after the first by process, and memory in GB."""
     environment = {**os.environ, "PYTHONPATH": str(checkout), "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, str(HERE / "round_cell.py"), json.dumps(cell)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    # not in a checkout: Ray's workers would import the package from the working directory
+    done = subprocess.run(command, env=environment, cwd=HERE, capture_output=True, text=True)  # noqa: PLW1510
+    if done.returncode:
+        raise SystemExit(done.stderr)
     row = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
     parts = row.get("cpu_parts") or [{"grid": seconds} for seconds in row["cpu_rounds"]]
     scaled = [{name: 1000 * seconds / cell["agents"] for name, seconds in part.items()} for part in parts]
