@@ -157,8 +157,7 @@ def tune_federation(
 
 
 def _result(tuner: Tuner, settings: Mapping[str, Any], rounds: int, sign: float) -> TunedFederation:
-    best = tuner.best()
-    assert best is not None, "a run without a successful trial raises"
+    best = tuner.ranking()[0]  # a run without a successful trial raises
     trials, curves = tables_of(list(tuner.trials.values()), rounds, sign)
     return TunedFederation(settings, trials, curves, best.number, tuner.run_of(best.number).arrays)
 

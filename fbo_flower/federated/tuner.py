@@ -21,8 +21,9 @@ from fbo_flower.federated.journal import (
     step_event,
 )
 from fbo_flower.federated.proposals import Proposals
+from fbo_flower.federated.recommend import ranking
 from fbo_flower.federated.records import Trial, TrialRound, client_rounds
-from fbo_flower.federated.schedules import Schedule, Start, ranked
+from fbo_flower.federated.schedules import Schedule, Start
 from fbo_flower.federated.shares import Shares
 from fbo_flower.federated.step import Failure, Step, wait_for_clients
 from fbo_flower.federated.trial_grid import least_clients
@@ -283,24 +284,13 @@ class Tuner:
         if at_the_end and not failed:
             raise ConfigError("budget: expected enough for one round, got a run without any")
 
-    def ranking(self) -> list[Trial]:
-        """Return the trials that have a value from the best to the worst.
-
-        Trials that have done more rounds come first, because values of different rounds do not compare. Among
-        the finalists their values on all clients count.
-        """
-        known = [trial for trial in self.trials.values() if trial.rounds and not trial.failure]
-        order = {trial.number: place for place, trial in enumerate(ranked_by_round(known))}
-
-        def key(trial: Trial) -> tuple[bool, float, int]:
-            judged = trial.judged
-            return judged is None, 0.0 if judged is None else -judged, order[trial.number]
-
-        return sorted(known, key=key)
-
     def best(self) -> Trial | None:
-        """Return the best trial; None before the first round."""
-        return next(iter(self.ranking()), None)
+        """Return the trial with the best value so far; None before the first round."""
+        return next(iter(ranking(list(self.trials.values()))), None)
+
+    def ranking(self) -> list[Trial]:
+        """Return the trials from the best to the worst, see `recommend`."""
+        return ranking(list(self.trials.values()), self._proposals, self._schedule.rungs_of(0))
 
     def _judge_finalists(self, grid: Grid) -> None:
         """Evaluate the models of the best trials on all clients."""
@@ -317,11 +307,3 @@ class Tuner:
             apply(self.trials, event, self._proposals.space)
             log(INFO, "Finalist %d on all clients: %s %.4g",
                 trial.number, self._step.metric, self._shown(result[0]))  # fmt: skip
-
-
-def ranked_by_round(trials: list[Trial]) -> list[Trial]:
-    """Return trials by the number of their rounds, most first, and among equals by value."""
-    found: list[Trial] = []
-    for rounds in sorted({trial.round for trial in trials}, reverse=True):
-        found += ranked([trial for trial in trials if trial.round == rounds], rounds)
-    return found
