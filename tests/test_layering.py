@@ -27,6 +27,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "study": ("errors storage", "numpy"),
     "reports": ("errors space numerics algorithms storage study", "numpy moocore matplotlib rich"),
     "strategies": ("__init__ errors space numerics algorithms wire storage study", "numpy flwr"),
+    "federated": ("errors space numerics algorithms storage study strategies", "numpy scipy flwr"),
     "clients": (
         "__init__ errors space numerics secure models algorithms wire storage",
         "numpy flwr cloudpickle",

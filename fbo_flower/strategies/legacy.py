@@ -74,6 +74,17 @@ def legacy_strategy(
     return _TuneFirst(tune, wait_seconds)
 
 
+def tune_first(tune: Callable[[Grid], Strategy | None], wait_seconds: float = 120.0) -> Strategy:
+    """Return a strategy for `ServerApp(server_fn=...)` that calls a function before its first round.
+
+    Parameters
+    ----------
+    tune : gets Flower's grid and returns the strategy for the rounds after it; None: they do nothing
+    wait_seconds : how long to wait for the first client
+    """
+    return _TuneFirst(tune, wait_seconds)
+
+
 class _TuneFirst(Strategy):
     """Tune when Flower asks for the initial parameters; then pass every call to the next strategy."""
 

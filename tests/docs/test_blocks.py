@@ -29,7 +29,7 @@ from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.study import Study
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/start.md", "docs/choose.md", "docs/troubleshooting.md")
+PAGES = ("README.md", "docs/start.md", "docs/choose.md", "docs/troubleshooting.md", "docs/tune-federation.md")
 TAGS = {"", "install", "wrong"}
 # a page may show more agents and rounds than a test needs
 SMALLER = {"--agents": "3", "--rounds": "2"}

@@ -1,0 +1,114 @@
+"""The configuration of a new trial: expected improvement over all trials so far, or a random one.
+
+The surrogate and its priors are those of `ei`, and so is the maximisation of `log EI`. What is new is what it
+observes: one value per trial, moved to the last rung (`curves`), with a known variance of its own, which
+comes from the clients that judged it (`noise`) and from the rounds that it lacks. A trial that runs, but has
+no value yet, counts with the surrogate's own mean, so that trials side by side are not the same twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fbo_flower.algorithms.ei.climb import best_point
+from fbo_flower.algorithms.ei.local import KERNEL, PRIORS
+from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.records import Array
+from fbo_flower.federated.curves import final_values
+from fbo_flower.federated.records import Trial
+from fbo_flower.numerics.acquisition.guided import GuidedImprovement
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.numerics.surrogates import known_noise
+from fbo_flower.numerics.surrogates.condition_many import Conditioned
+from fbo_flower.numerics.surrogates.transforms import standardise, winsorise
+from fbo_flower.space.space import SearchSpace
+
+PROPOSALS = ("ei", "random")
+MIN_DISTANCE, NUM_CANDIDATES = 1e-3, 256  # the defaults of `ei`
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """Proposes configurations.
+
+    Parameters
+    ----------
+    space : the search space
+    kind : "ei" or "random"
+    num_initial : trials with random configurations before the first one by expected improvement
+    seed : of the draws
+    """
+
+    space: SearchSpace
+    kind: str
+    num_initial: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_choice("proposals", self.kind, PROPOSALS)
+        check_number("num_initial", self.num_initial, 1, integer=True)
+
+    def propose(self, trials: Sequence[Trial], rungs: Sequence[int]) -> Array:
+        """Return the point `(D,)` of the next trial.
+
+        Parameters
+        ----------
+        rungs : rounds at which trials are compared
+        """
+        rng = generator(self.seed, "federation", "propose", len(trials))
+        random: Array = self.space.snap(rng.random((1, self.space.dimension)))[0]
+        if self.kind == "random" or len(trials) < self.num_initial:
+            return random
+        observed = self.observations(trials, rungs)
+        if observed is None:
+            return random
+        x, y, variances = observed
+        process = self.process(x, y, variances)
+        incumbent = int(np.argmax(process.means))
+        own = self.space.snap(np.array([trial.point for trial in trials]))
+        found: Array = best_point(
+            GuidedImprovement(process, float(process.means[incumbent])),
+            self.space,
+            own,
+            own[incumbent : incumbent + 1],
+            NUM_CANDIDATES,
+            MIN_DISTANCE,
+            rng,
+        )[0]
+        return found
+
+    def observations(
+        self, trials: Sequence[Trial], rungs: Sequence[int]
+    ) -> tuple[Array, Array, Array] | None:
+        """Return features `(n, F)`, standardised values and their known variances `(n,)`; None: no value yet.
+
+        A failed trial counts as the worst one. A trial without a value yet has NaN.
+        """
+        values, variances = final_values(trials, rungs)
+        there = np.isfinite(values)
+        if not there.any():
+            return None
+        failed = np.array([bool(trial.failure) for trial in trials])
+        values = np.where(failed, values[there].min(), values)
+        there |= failed
+        raised = winsorise(values[there])
+        spread = float(raised.std())
+        y = np.full(len(trials), np.nan)
+        y[there] = standardise(raised)
+        scaled = variances / spread**2 if spread > 0.0 else np.zeros(len(trials))
+        return self.space.features(np.array([trial.point for trial in trials])), y, scaled
+
+    def process(self, x: Array, y: Array, variances: Array) -> Conditioned:
+        """Return the surrogate; values that are NaN are replaced by its own mean."""
+        there = np.isfinite(y)
+        h = known_noise.fit(x[there], y[there], variances[there], KERNEL, PRIORS)
+        known = known_noise.condition(x[there], y[there], variances[there], h)
+        if there.all():
+            return known
+        cross = known_noise.cross_covariance(x[~there], known)
+        filled = y.copy()
+        filled[~there] = cross @ known.alpha
+        return known_noise.condition(x, filled, np.where(there, variances, 0.0), h)

@@ -1,0 +1,127 @@
+"""Check the replies of clients before a strategy sees them; a bad one costs its own update, not the round.
+
+A strategy of Flower trusts replies: one NaN among four makes FedAvg's model NaN, and one with another name
+ends the run. So a reply is used only if its arrays have the names, shapes and dtypes of the ones that were
+sent, all numbers are finite, and its metrics have the names that most replies have. Arrays that are not
+floating-point numbers (serialised trees, for instance) may change their shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.common.constant import ErrorCode
+
+from fbo_flower.errors import WireError, printable
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The replies of a half-round.
+
+    Attributes
+    ----------
+    used : valid ones
+    refused : why the others were not used
+    not_finite : how many of them held a number that is not finite, as models do that diverged
+    raised : how many were the error of a ClientApp
+    asked : number of messages that were sent
+    """
+
+    used: list[Message]
+    refused: list[str]
+    not_finite: int = 0
+    raised: int = 0
+    asked: int = 0
+
+
+def check_replies(
+    sent: Sequence[Message], replies: Sequence[Message | None], weighted_by: str | None = None
+) -> Checked:
+    """Return the valid replies to messages, in the order of the messages.
+
+    Parameters
+    ----------
+    replies : one per message; None: no reply in time
+    weighted_by : metric by which the strategy weights replies, which must be positive; None: there is none
+    """
+    used, refused, reasons = [], [], Counter[str]()
+    for message, reply in zip(sent, replies, strict=True):
+        try:
+            if reply is None:
+                raise WireError("no reply in time", "late")
+            _check(message, reply, weighted_by)
+            used.append(reply)
+        except WireError as error:
+            refused.append(f"client {message.metadata.dst_node_id}: {error}")
+            reasons[error.reason] += 1
+    names = Counter(_names(reply) for reply in used)
+    common = max(sorted(names), key=lambda name: names[name]) if names else ()
+    for reply in used:
+        if _names(reply) != common:
+            refused.append(
+                f"client {reply.metadata.src_node_id}: expected the metrics {', '.join(common)}, "
+                f"got {', '.join(_names(reply))}"
+            )
+    used = [reply for reply in used if _names(reply) == common]
+    return Checked(used, refused, reasons["not-finite"], reasons["raised"], len(sent))
+
+
+def client_metrics(reply: Message) -> MetricRecord:
+    """Return the only MetricRecord of a checked reply."""
+    return next(iter(reply.content.metric_records.values()))
+
+
+def _names(reply: Message) -> tuple[str, ...]:
+    return tuple(sorted(client_metrics(reply)))
+
+
+def _check(sent: Message, reply: Message, weighted_by: str | None) -> None:
+    """Raise WireError if a reply cannot be used."""
+    if reply.has_error():
+        raised = reply.error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+        reason = f"error {reply.error.code}: {printable(str(reply.error.reason))[:500]}"
+        raise WireError(reason, "raised" if raised else "error")
+    if reply.metadata.src_node_id != sent.metadata.dst_node_id:
+        raise WireError(f"expected a reply of this client, got one of {reply.metadata.src_node_id}", "agent")
+    content = reply.content
+    if len(content.metric_records) != 1:
+        raise WireError(f"expected one MetricRecord, got {len(content.metric_records)}", "content")
+    for name, value in client_metrics(reply).items():
+        if not all(math.isfinite(number) for number in (value if isinstance(value, list) else [value])):
+            raise WireError(f"metric {printable(name)}: expected finite numbers, got {value}", "not-finite")
+    weight = client_metrics(reply).get(weighted_by or "", 1)
+    if isinstance(weight, list) or weight <= 0:
+        raise WireError(f"metric {weighted_by}: expected a positive number, got {weight}", "bounds")
+    if sent.metadata.message_type.split(".")[0] == "train":
+        if len(content.array_records) != 1:
+            raise WireError(f"expected one ArrayRecord, got {len(content.array_records)}", "content")
+        _check_arrays(
+            next(iter(sent.content.array_records.values()), ArrayRecord()),
+            next(iter(content.array_records.values())),
+        )
+
+
+def _check_arrays(sent: ArrayRecord, received: ArrayRecord) -> None:
+    if list(sent) and set(sent) != set(received):
+        raise WireError(f"expected the arrays {sorted(sent)[:9]}, got {sorted(received)[:9]}", "names")
+    for name, array in received.items():
+        try:
+            values = array.numpy()
+        except Exception as error:  # whatever a hostile serialisation makes NumPy raise
+            raise WireError(f"array {printable(name)}: {type(error).__name__}", "encoding") from error
+        known = sent.get(name)
+        kind = values.dtype.kind if known is None else np.dtype(known.dtype).kind
+        if values.dtype.kind not in "fiub" or values.dtype.kind != kind:
+            raise WireError(f"array {printable(name)}: got the dtype {values.dtype}", "dtype")
+        if known is not None and values.dtype.kind == "f" and tuple(known.shape) != values.shape:
+            raise WireError(
+                f"array {printable(name)}: expected {tuple(known.shape)}, got {values.shape}", "shape"
+            )
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise WireError(f"array {printable(name)}: expected finite numbers", "not-finite")

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.serverapp.strategy import FedAdam, FedAvgM, FedYogi, Strategy
+from toy_federation import fedavg, toy_grid, toy_model
+
+from fbo_flower.errors import JournalError
+from fbo_flower.federated.checkpoints import Checkpoints, digest_of
+from fbo_flower.federated.strategy_state import restore, state_of
+from fbo_flower.federated.trial_run import TrialRun, TrialSetup
+
+ONE = {"min_available_nodes": 1, "min_train_nodes": 1, "min_evaluate_nodes": 1}
+ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([True, False])}
+
+
+def setup(build: Any) -> TrialSetup:
+    return TrialSetup(build, toy_model(), {}, {}, None, 0)
+
+
+def advance(run: TrialRun, first: int, last: int) -> None:
+    grid = toy_grid(3)
+    for server_round in range(first, last + 1):
+        messages = run.train_messages(server_round, grid, grid.get_node_ids())
+        run.train(server_round, grid.send_and_receive(messages))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        fedavg,
+        lambda config: FedAdam(**ONE, eta=0.3),
+        lambda config: FedYogi(**ONE),
+        lambda config: FedAvgM(**ONE, server_learning_rate=0.7, server_momentum=0.8),
+    ],
+    ids=["fedavg", "fedadam", "fedyogi", "fedavgm"],
+)
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_trial_that_goes_on_from_its_checkpoint_equals_one_that_was_never_stopped(
+    build: Any, on_disk: bool, tmp_path: Path
+) -> None:
+    config = {"learning-rate": 0.3}
+    whole = TrialRun(setup(build), 0, config, None)
+    advance(whole, 1, 6)
+    first = TrialRun(setup(build), 0, config, None)
+    advance(first, 1, 3)
+    store = Checkpoints(tmp_path / "c" if on_disk else None)
+    second = TrialRun(setup(build), 0, config, store.get(store.put(*first.checkpoint())))
+    advance(second, 4, 6)
+    assert digest_of(*second.checkpoint()) == digest_of(*whole.checkpoint())
+
+
+class Counting(Strategy):
+    """A strategy whose state is an object that cannot be read from outside."""
+
+    def __init__(self, explicit: bool) -> None:
+        self.secret = object()
+        self.inner = fedavg({})
+        self.total = np.zeros(2)
+        if explicit:
+            self.state_dict = lambda: {"total": self.total, "names": ["x", 1, None]}
+            self.load_state_dict = self._load
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.total = state["total"]
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Message]:
+        return []
+
+    def aggregate_train(self, server_round: int, replies: Any) -> tuple[ArrayRecord | None, Any]:
+        return None, None
+
+    def configure_evaluate(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Message]:
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Any) -> MetricRecord | None:
+        return None
+
+    def summary(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_own_strategies_are_saved_by_their_attributes_or_by_their_own_methods(explicit: bool) -> None:
+    strategy = Counting(explicit)
+    strategy.total = np.array([3.0, 4.0])
+    strategy.inner.fraction_train = 0.25  # type: ignore[attr-defined]
+    arrays, form = state_of(strategy)
+    other = Counting(explicit)
+    kept = other.secret
+    restore(other, arrays, form)
+    assert other.total.tolist() == [3.0, 4.0]
+    assert other.secret is kept
+    if not explicit:
+        assert other.inner.fraction_train == 0.25  # type: ignore[attr-defined]
+
+
+def test_a_checkpoint_is_found_by_its_content_and_stored_once(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    digest = store.put(ARRAYS, {"x": [1, "y"]})
+    assert store.put(ARRAYS, {"x": [1, "y"]}) == digest
+    assert [path.name for path in tmp_path.iterdir()] == [f"{digest}.npz"]
+    arrays, form = Checkpoints(tmp_path).get(digest)
+    assert form == {"x": [1, "y"]}
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(arrays[name], array)
+        assert arrays[name].dtype == array.dtype
+    assert store.put({**ARRAYS, "a": ARRAYS["a"] + 1}, {}) != digest
+
+
+def test_a_damaged_or_exchanged_checkpoint_is_refused(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    digest, other = store.put(ARRAYS, {}), store.put({"a": np.ones(3)}, {})
+    (tmp_path / f"{digest}.npz").write_bytes((tmp_path / f"{other}.npz").read_bytes())
+    with pytest.raises(JournalError, match="expected the content"):
+        store.get(digest)
+    (tmp_path / f"{digest}.npz").write_bytes(b"nothing")
+    with pytest.raises(JournalError, match="undamaged"):
+        store.get(digest)
+    np.savez(tmp_path / "pickled.npz", form=np.array([{"a": 1}], dtype=object))
+    (tmp_path / "pickled.npz").rename(tmp_path / f"{digest}.npz")
+    with pytest.raises(JournalError, match="undamaged"):
+        store.get(digest)
+    with pytest.raises(JournalError, match="undamaged"):
+        store.get("0" * 64)
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_collect_removes_what_nothing_names(on_disk: bool, tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path if on_disk else None)
+    keep, drop = store.put(ARRAYS, {}), store.put({}, {"x": 1})
+    (tmp_path / "own.txt").write_text("of the user")
+    (tmp_path / "half.tmp").write_text("of a process that died")
+    store.collect({keep})
+    assert store.get(keep)[1] == {}
+    with pytest.raises((JournalError, KeyError)):
+        store.get(drop)
+    if on_disk:
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f"{keep}.npz", "own.txt"])

@@ -1,0 +1,92 @@
+"""An app with `server_fn` and `client_fn` is tuned as the same app of the message API is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+from flwr.client import NumPyClient
+from flwr.clientapp import ClientApp
+from flwr.common import ndarrays_to_parameters
+from flwr.server import ServerAppComponents, ServerConfig
+from flwr.server.strategy import FedAvg as LegacyFedAvg
+from flwr.serverapp import ServerApp
+from toy_federation import SPACE, fedavg, toy_app, toy_model
+
+from fbo_flower.federated import TunedFederation, tune_federation
+from fbo_flower.federated.legacy import LegacyClients
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.strategies.legacy import tune_first
+
+ARGUMENTS: dict[str, Any] = {
+    "rounds": 4, "eta": 2, "num_trials": 5, "num_parallel": 2, "num_clients": 4,
+    "initial_arrays": toy_model(),
+}  # fmt: skip
+
+
+class ToyClient(NumPyClient):
+    """The client of `toy_app` in the legacy API."""
+
+    def __init__(self, node: int, number: int, broken: bool) -> None:
+        self.centre, self.broken = 1.0 + 0.1 * (node - (number - 1) / 2), broken
+
+    def fit(self, parameters: Any, config: Any) -> Any:
+        moved = parameters[0] + config["learning-rate"] * (self.centre - parameters[0])
+        return ([moved, moved] if self.broken else [moved]), 10, {"note": "text", "val-loss": 0.5}
+
+    def evaluate(self, parameters: Any, config: Any) -> Any:
+        loss = float((parameters[0][0] - self.centre) ** 2)
+        return loss, 10, {"accuracy": 1.0 - loss}
+
+
+def legacy_app(broken: int | None = None) -> ClientApp:
+    def client_fn(context: Context) -> Any:
+        node, number = (int(context.node_config[name]) for name in ("partition-id", "num-partitions"))
+        return ToyClient(node, number, node == broken).to_client()
+
+    return ClientApp(client_fn=client_fn)
+
+
+def test_legacy_clients_give_the_trials_of_the_message_api() -> None:
+    legacy = tune_federation(LegacyClients(InProcessGrid(legacy_app(), 4)), fedavg, SPACE, **ARGUMENTS)
+    modern = tune_federation(InProcessGrid(toy_app(), 4), fedavg, SPACE, **ARGUMENTS)
+    assert legacy.trials == modern.trials
+    assert legacy.curves == modern.curves
+    np.testing.assert_array_equal(legacy.best_arrays["w"].numpy(), modern.best_arrays["w"].numpy())
+
+
+def test_the_loss_of_a_legacy_client_is_a_metric() -> None:
+    grid = LegacyClients(InProcessGrid(legacy_app(), 4))
+    result = tune_federation(grid, fedavg, SPACE, "loss", minimize=True, **ARGUMENTS)
+    assert result.best_value < 0.05
+
+
+def test_a_legacy_client_that_sends_other_arrays_costs_its_own_update() -> None:
+    grid = LegacyClients(InProcessGrid(legacy_app(broken=1), 4))
+    result = tune_federation(grid, fedavg, SPACE, **{**ARGUMENTS, "num_parallel": 1})
+    assert set(result.curves["trained"].tolist()) == {3}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_server_fn_tunes_before_its_own_strategy_trains() -> None:
+    found: list[TunedFederation] = []
+    used: list[Any] = []
+
+    def server_fn(context: Context) -> ServerAppComponents:
+        def tune(grid: Any) -> LegacyFedAvg:
+            found.append(tune_federation(LegacyClients(grid), fedavg, SPACE, **ARGUMENTS))
+
+            def fit_config(server_round: int) -> Any:
+                used.append(found[0].best_config)
+                return found[0].best_config
+
+            return LegacyFedAvg(
+                on_fit_config_fn=fit_config, initial_parameters=ndarrays_to_parameters([np.zeros(3)])
+            )
+
+        return ServerAppComponents(strategy=tune_first(tune), config=ServerConfig(num_rounds=2))
+
+    ServerApp(server_fn=server_fn)(InProcessGrid(legacy_app(), 4), Context(1, 0, {}, RecordDict(), {}))
+    assert used == [found[0].best_config] * 2

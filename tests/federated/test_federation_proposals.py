@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from fbo_flower import Float, Int, SearchSpace
+from fbo_flower.errors import ConfigError
+from fbo_flower.federated.proposals import Proposals
+from fbo_flower.federated.recommend import ranking
+from fbo_flower.federated.records import Trial, TrialRound
+
+SPACE = SearchSpace({"x": Float(0, 1), "n": Int(1, 4)})
+
+
+def trial(number: int, point: list[float], *values: float, variance: float = 0.0, failure: str = "") -> Trial:
+    snapped = SPACE.snap([point])[0]
+    rounds = tuple(TrialRound(i + 1, value, variance) for i, value in enumerate(values))
+    return Trial(number, SPACE.decode(snapped), snapped, rounds=rounds, target=len(values), failure=failure)
+
+
+def parabola(count: int, variance: float = 0.0) -> list[Trial]:
+    rng = np.random.default_rng(2)
+    points = rng.random((count, 2))
+    return [trial(i, p.tolist(), -((p[0] - 0.3) ** 2), variance=variance) for i, p in enumerate(points)]
+
+
+def test_the_first_trials_are_random_and_repeat() -> None:
+    proposals = Proposals(SPACE, "ei", 4, 0)
+    first = proposals.propose([], (1,))
+    np.testing.assert_array_equal(first, Proposals(SPACE, "random", 4, 0).propose([], (1,)))
+    np.testing.assert_array_equal(first, SPACE.snap(first[None])[0])
+    assert (first != Proposals(SPACE, "ei", 4, 1).propose([], (1,))).any()
+
+
+def test_later_trials_are_where_improvement_is_expected() -> None:
+    point = Proposals(SPACE, "ei", 4, 0).propose(parabola(12), (1,))
+    assert abs(point[0] - 0.3) < 0.1
+
+
+def test_a_trial_without_a_value_is_not_proposed_twice() -> None:
+    proposals, known = Proposals(SPACE, "ei", 4, 0), parabola(12)
+    first = proposals.propose(known, (1,))
+    pending = trial(12, first.tolist())
+    observed = proposals.observations([*known, pending], (1,))
+    assert observed is not None
+    x, y, variances = observed
+    assert math.isnan(y[-1])
+    process = proposals.process(x, y, variances)
+    alone = proposals.process(x[:-1], y[:-1], variances[:-1])
+    # it counts with the surrogate's own mean, so the mean elsewhere stays as it was
+    np.testing.assert_allclose(process.means[:-1], alone.means, atol=1e-6)
+    second = proposals.propose([*known, pending], (1,))
+    assert np.abs(second - first).max() > 1e-3
+
+
+def test_failed_trials_count_as_the_worst_one() -> None:
+    proposals = Proposals(SPACE, "ei", 2, 0)
+    trials = [*parabola(4), trial(4, [0.9, 0.1], failure="diverged")]
+    observed = proposals.observations(trials, (1,))
+    assert observed is not None
+    assert observed[1][-1] == observed[1].min()
+
+
+def test_as_long_as_all_have_failed_proposals_are_random() -> None:
+    trials = [trial(i, [0.1 * i, 0.5], failure="x") for i in range(5)]
+    proposals = Proposals(SPACE, "ei", 2, 0)
+    np.testing.assert_array_equal(
+        proposals.propose(trials, (1,)), Proposals(SPACE, "random", 2, 0).propose(trials, (1,))
+    )
+
+
+def test_a_lucky_noisy_trial_is_not_the_best_one() -> None:
+    known = parabola(20, variance=1e-6)
+    lucky = trial(20, [0.95, 0.5], 0.05, variance=1.0)  # far from the optimum, and hardly known
+    assert ranking([*known, lucky])[0].number == 20
+    best = ranking([*known, lucky], Proposals(SPACE, "ei", 4, 0), (1,))[0]
+    assert abs(best.point[0] - 0.3) < 0.1
+
+
+def test_more_rounds_come_first_and_finalists_before_all() -> None:
+    trials = [trial(0, [0.1, 0.1], 0.9), trial(1, [0.2, 0.1], 0.1, 0.5), trial(2, [0.3, 0.1], 0.1, 0.6)]
+    assert [t.number for t in ranking(trials)] == [2, 1, 0]
+    from dataclasses import replace
+
+    trials[1] = replace(trials[1], judged=0.2)
+    assert [t.number for t in ranking(trials)] == [1, 2, 0]
+
+
+def test_wrong_kinds_are_refused() -> None:
+    with pytest.raises(ConfigError, match="proposals"):
+        Proposals(SPACE, "tpe", 4, 0)
+    with pytest.raises(ConfigError, match="num_initial"):
+        Proposals(SPACE, "ei", 0, 0)

@@ -1,0 +1,266 @@
+"""`tune_federation` over an in-process grid, with an app whose training can be computed by hand."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import MetricRecord
+from flwr.serverapp.strategy import FedAvg, FedProx
+from toy_federation import BUILDERS, SPACE, fedadam, fedavg, toy_app, toy_grid, toy_model
+
+from fbo_flower.errors import ConfigError, ObjectiveError
+from fbo_flower.federated import TunedFederation, tune_federation
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+
+
+def tune(grid: Any = None, build: Any = fedavg, **changes: Any) -> TunedFederation:
+    arguments: dict[str, Any] = {
+        "rounds": 4,
+        "num_trials": 6,
+        "initial_arrays": toy_model(),
+        "num_clients": 4,
+    }
+    return tune_federation(
+        toy_grid(4) if grid is None else grid, build, changes.pop("space", SPACE), **{**arguments, **changes}
+    )
+
+
+def test_the_curve_of_a_trial_is_that_of_the_strategy_computed_by_hand() -> None:
+    result = tune(schedule="none", num_trials=2)
+    centres = 1.0 + 0.1 * (np.arange(4) - 1.5)
+    for trial in result.trials:
+        rate, model, expected = trial["config"]["learning-rate"], 0.0, []
+        for _ in range(4):
+            model = float(np.mean(model + rate * (centres - model)))  # FedAvg of the clients' models
+            expected.append(np.mean(1 - (model - centres) ** 2))
+        np.testing.assert_allclose(result.curve(trial["trial"]), expected, rtol=1e-12)
+    assert result.client_rounds == 2 * 4 * 4
+    assert result.trials["state"].tolist() == ["finished", "finished"]
+
+
+@pytest.mark.parametrize("build", BUILDERS.values(), ids=BUILDERS)
+@pytest.mark.parametrize("places", [1, 2])
+def test_a_trial_that_is_stopped_and_promoted_has_the_curve_of_a_whole_run(build: Any, places: int) -> None:
+    """Promoted trials go on from their own checkpoint, with the strategy's state."""
+    result = tune(build=build, rounds=9, eta=2, num_trials=8, num_parallel=places)
+    finished = result.trials.where(state="finished")
+    assert len(finished)
+    assert {"stopped"} <= set(result.trials["state"].tolist())
+    if places == 1:
+        for trial in finished:
+            rate = trial["config"]["learning-rate"]
+            alone = tune(build=build, rounds=9, schedule="none", num_trials=1, space=fixed(rate))
+            np.testing.assert_allclose(result.curve(trial["trial"]), alone.curve(0), rtol=1e-12)
+
+
+def fixed(rate: float) -> Any:
+    from fbo_flower import Float, SearchSpace
+
+    return SearchSpace({"learning-rate": Float(rate, np.nextafter(rate, 2.0))})
+
+
+def test_the_configuration_reaches_the_clients_and_nothing_else_changes() -> None:
+    seen: list[tuple[int, str, dict[str, Any]]] = []
+    result = tune(
+        InProcessGrid(toy_app(seen), 4),
+        lambda config: FedProx(proximal_mu=config["learning-rate"], min_available_nodes=1),
+        num_trials=3, schedule="none", rounds=2,
+        train_config={"local-epochs": 3}, evaluate_config={"split": "test"},
+    )  # fmt: skip
+    rates = [trial["config"]["learning-rate"] for trial in result.trials]
+    trained = [config for _, kind, config in seen if kind == "train"]
+    assert len(trained) == 3 * 2 * 4
+    for number, config in enumerate(trained):
+        rate = rates[number // 8]
+        server_round = 1 + number % 8 // 4
+        assert config == {
+            "local-epochs": 3, "learning-rate": rate, "proximal-mu": rate, "server-round": server_round,
+        }  # fmt: skip
+    evaluated = [config for _, kind, config in seen if kind == "evaluate"]
+    assert all(config["split"] == "test" and "learning-rate" not in config for config in evaluated)
+
+
+def test_expected_improvement_finds_what_random_search_does_not() -> None:
+    found = {
+        kind: tune(num_trials=14, rounds=1, proposals=kind, seed=3).best_config["learning-rate"]
+        for kind in ("ei", "random")
+    }
+    assert found["ei"] > 0.999 > found["random"]
+
+
+def test_a_loss_is_minimised_and_shown_as_it_is() -> None:
+    def loss(server_round: int, arrays: Any) -> MetricRecord:
+        return MetricRecord({"loss": float((arrays["w"].numpy()[0] - 1.0) ** 2)})
+
+    result = tune(metric="loss", minimize=True, evaluate_fn=loss, num_trials=10, rounds=1)
+    assert 0.0 <= result.best_value < 1e-3
+    assert result.best_value == min(result.trials["value"])
+
+
+@pytest.mark.parametrize("places", [2, 4])
+def test_side_by_side_every_client_trains_one_trial_per_round_and_meets_all(places: int) -> None:
+    seen: list[tuple[int, str, dict[str, Any]]] = []
+    result = tune(
+        InProcessGrid(toy_app(seen), 8), num_clients=8, num_parallel=places, schedule="none",
+        rounds=4, num_trials=places,
+    )  # fmt: skip
+    trained = [(node, config) for node, kind, config in seen if kind == "train"]
+    assert len(trained) == 4 * 8  # every client once in each round
+    for trial in result.trials:
+        rate = trial["config"]["learning-rate"]
+        nodes = [node for node, config in trained if config["learning-rate"] == rate]
+        counts = np.bincount(nodes, minlength=8)
+        assert counts.min() == counts.max() == 4 // places
+    assert (result.curves["stddev"] > 0).all()  # the clients' own spread
+
+
+def test_finalists_are_judged_by_all_clients() -> None:
+    result = tune(num_parallel=2, finalists=2, num_trials=4)
+    judged = result.trials["on_all_clients"]
+    assert np.isfinite(judged).sum() == 2
+    model = result.best_arrays["w"].numpy()[0]
+    centres = 1.0 + 0.1 * (np.arange(4) - 1.5)
+    assert result.best_value == pytest.approx(np.mean(1 - (model - centres) ** 2))
+    assert result.best_value == np.nanmax(judged)
+
+
+def test_trials_may_be_judged_by_all_clients_in_every_round() -> None:
+    result = tune(num_parallel=2, evaluate_on="all", num_trials=2, schedule="none")
+    assert set(result.curves["evaluated"].tolist()) == {4}
+    assert set(result.curves["asked"].tolist()) == {2}
+    assert set(result.curves["stddev"].tolist()) == {0.0}
+
+
+def test_no_round_begins_after_the_budget() -> None:
+    result = tune(budget=50, num_trials=None)
+    assert 50 <= result.client_rounds < 50 + 4
+    assert result.client_rounds == sum(result.curves["asked"])
+
+
+def test_the_same_seed_gives_the_same_trials() -> None:
+    first, second, other = tune(seed=1), tune(seed=1), tune(seed=2)
+    assert first.trials == second.trials
+    assert first.curves == second.curves
+    assert first.trials != other.trials
+
+
+def test_a_strategys_own_sampling_is_repeated_too() -> None:
+    def build(config: Any) -> FedAvg:
+        return FedAvg(fraction_train=0.5, fraction_evaluate=0.5, min_available_nodes=2)
+
+    assert tune(build=build).curves == tune(build=build).curves
+
+
+@pytest.mark.parametrize("schedule", ["asha", "halving", "hyperband", "none"])
+def test_every_schedule_comes_to_an_end_with_a_whole_run(schedule: str) -> None:
+    result = tune(schedule=schedule, num_trials=7, eta=2, num_parallel=2)
+    assert "finished" in result.trials["state"].tolist()
+    assert len(result.trials) == 7
+
+
+def test_the_result_is_saved_and_loaded(tmp_path: Path) -> None:
+    result = tune(out=tmp_path)
+    loaded = TunedFederation.load(tmp_path)
+    assert (loaded.trials, loaded.curves, loaded.settings) == (result.trials, result.curves, result.settings)
+    assert loaded.best_config == result.best_config
+    np.testing.assert_array_equal(loaded.best_arrays["w"].numpy(), result.best_arrays["w"].numpy())
+    assert "accuracy" in str(loaded)
+    (tmp_path / "curves.csv").write_text("nothing")
+    with pytest.raises(ConfigError, match="expected the files of"):
+        TunedFederation.load(tmp_path)
+
+
+def test_the_table_has_a_column_for_each_parameter() -> None:
+    frame = tune().to_dataframe()
+    assert len(frame) == 6
+    assert frame["config.learning-rate"].between(0.01, 1.0).all()
+
+
+def test_progress_is_logged_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    told = []
+    with caplog.at_level(logging.INFO, "flwr"):
+        tune(num_trials=2, on_round=told.append)
+    assert [progress.spent for progress in told] == [4 * (i + 1) for i in range(len(told))]
+    assert any("trial 1, round 1/4: accuracy" in line and "best" in line for line in caplog.messages)
+
+
+# failures
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("raising", rounds=None),
+        Fault("down", rounds=None),
+        Fault("malformed", change=lambda content: content.clear() or content),
+    ],
+    ids=["raising", "down", "malformed"],
+)
+def test_a_client_that_fails_costs_its_update_and_not_the_trial(fault: Fault) -> None:
+    result = tune(toy_grid(4, {1: fault}), num_clients=3, schedule="none", num_trials=2)
+    assert result.trials["state"].tolist() == ["finished", "finished"]
+    assert set(result.curves["trained"].tolist()) == {3}
+
+
+def test_a_client_that_sends_nan_or_another_shape_is_left_out() -> None:
+    def poison(content: Any) -> Any:
+        if "arrays" in content:
+            content["arrays"] = type(content["arrays"])([np.full(3, np.nan)])
+        return content
+
+    result = tune(toy_grid(4, {2: Fault("malformed", change=poison)}), num_trials=2)
+    assert set(result.curves["trained"].tolist()) == {3}
+    assert np.isfinite(result.best_arrays["w"].numpy()).all()
+
+
+def test_a_trial_whose_strategy_raises_fails_alone() -> None:
+    def build(config: Any) -> FedAvg:
+        strategy = fedavg(config)
+        if config["learning-rate"] < 0.5:
+            strategy.aggregate_train = None  # type: ignore[method-assign,assignment]
+        return strategy  # type: ignore[return-value]
+
+    result = tune(build=build, num_trials=8)
+    states = dict(zip(result.trials["trial"].tolist(), result.trials["state"].tolist(), strict=True))
+    for trial in result.trials:
+        assert (states[trial["trial"]] == "failed") == (trial["config"]["learning-rate"] < 0.5)
+        assert ("aggregate_train: TypeError" in trial["failure"]) == (states[trial["trial"]] == "failed")
+    assert result.best_config["learning-rate"] >= 0.5
+
+
+def test_if_every_trial_fails_the_error_says_why() -> None:
+    with pytest.raises(ObjectiveError, match="planted fault"):
+        tune(toy_grid(4, {i: Fault("raising") for i in range(4)}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"metric": "auc"}, "'auc'.*got accuracy"),
+        ({"rounds": 0}, "rounds"),
+        ({"budget": 0}, "budget"),
+        ({"num_parallel": 0}, "num_parallel"),
+        ({"schedule": "median"}, "schedule"),
+        ({"proposals": "tpe"}, "proposals"),
+        ({"evaluate_on": "some"}, "evaluate_on"),
+        ({"space": {"x": (0, 1)}}, "space: expected a SearchSpace"),
+        ({"build": fedavg({})}, "build_strategy"),
+        ({"build": lambda config: None}, "build_strategy.*got None"),
+        ({"initial_arrays": lambda config: [1]}, "initial_arrays"),
+        ({"num_clients": 9, "wait_seconds": 0.1}, "expected 9, only 4"),
+        ({"build": lambda config: FedAvg(min_available_nodes=3), "num_parallel": 2}, "num_parallel"),
+        ({"resume": True}, "journal"),
+        ({"train_config": {"x": object()}}, "config"),
+    ],
+)
+def test_mistakes_are_named(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        tune(**changes)
+
+
+def test_adaptive_strategies_are_tuned_too() -> None:
+    assert tune(build=fedadam, num_parallel=2, num_trials=4).best_value > 0

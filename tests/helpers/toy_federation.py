@@ -1,0 +1,75 @@
+"""A small Flower app whose federated training can be computed by hand, for tests of `fbo_flower.federated`.
+
+Client `i` holds the point `centres[i]`. Training moves the model toward it by the configured learning rate;
+the score of a model is `1 - (distance to the client's point)^2`. So FedAvg's model moves toward the mean of
+the points, and a learning rate of 1 is the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAdam, FedAvg, Strategy
+
+from fbo_flower import Float, SearchSpace
+from fbo_flower.simulation.grids import Fault, InProcessGrid
+
+SPACE = SearchSpace({"learning-rate": Float(0.01, 1.0)})
+
+
+def toy_app(seen: list[tuple[int, str, dict[str, Any]]] | None = None, spread: float = 0.1) -> ClientApp:
+    """Return the app; `seen` gets (partition, kind, config) of every message."""
+    app = ClientApp()
+
+    def centre(context: Context) -> float:
+        node, number = context.node_config["partition-id"], context.node_config["num-partitions"]
+        return 1.0 + spread * (int(node) - (int(number) - 1) / 2)
+
+    def note(kind: str, message: Message, context: Context) -> None:
+        if seen is not None:
+            config = dict(message.content["config"])  # type: ignore[arg-type]
+            seen.append((int(context.node_config["partition-id"]), kind, config))
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        note("train", message, context)
+        model = message.content["arrays"].to_numpy_ndarrays()[0]  # type: ignore[union-attr]
+        rate = message.content["config"]["learning-rate"]  # type: ignore[index]
+        moved = model + rate * (centre(context) - model)  # type: ignore[operator]
+        loss = float((moved[0] - centre(context)) ** 2)
+        metrics = MetricRecord({"num-examples": 10, "val-loss": loss})
+        content = RecordDict({"arrays": ArrayRecord({"w": Array(moved)}), "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        note("evaluate", message, context)
+        model = message.content["arrays"].to_numpy_ndarrays()[0]  # type: ignore[union-attr]
+        score = 1.0 - float((model[0] - centre(context)) ** 2)
+        content = RecordDict({"metrics": MetricRecord({"num-examples": 10, "accuracy": score})})
+        return Message(content, reply_to=message)
+
+    return app
+
+
+def toy_grid(num_clients: int = 4, faults: Mapping[int, Fault] | None = None, **kwargs: Any) -> InProcessGrid:
+    return InProcessGrid(toy_app(**kwargs), num_clients, faults=faults)
+
+
+def toy_model() -> ArrayRecord:
+    return ArrayRecord({"w": Array(np.zeros(3))})
+
+
+def fedavg(config: Mapping[str, Any]) -> Strategy:
+    return FedAvg(min_available_nodes=1, min_train_nodes=1, min_evaluate_nodes=1)
+
+
+def fedadam(config: Mapping[str, Any]) -> Strategy:
+    return FedAdam(min_available_nodes=1, min_train_nodes=1, min_evaluate_nodes=1, eta=0.2)
+
+
+BUILDERS: dict[str, Callable[[Mapping[str, Any]], Strategy]] = {"fedavg": fedavg, "fedadam": fedadam}
