@@ -11,7 +11,7 @@ export FBO_FLOWER_DATA
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test test-all kill check e2e bench docs clean
+.PHONY: help demo install test test-all kill check e2e bench docs dist clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,11 @@ bench: $(VENV)/.installed-bench  ## measure speed, write docs/results/benchmarks
 
 docs: $(VENV)/.installed-docs  ## build the documentation site, build/site/index.html; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+dist: $(VENV)/.installed-dev  ## build sdist and wheel into dist/ and check their metadata
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist .
+	@$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## remove .venv, caches and build products; runs/ stays
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
