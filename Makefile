@@ -11,7 +11,7 @@ export FBO_FLOWER_DATA
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test test-all kill check e2e bench clean
+.PHONY: help demo install test test-all kill check e2e bench docs dist clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -43,6 +43,14 @@ e2e: $(VENV)/.installed-dev  ## federations with TLS, killed processes, docs/dep
 bench: $(VENV)/.installed-bench  ## measure speed, write docs/results/benchmarks.md: about 20 minutes
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/whole_runs.py
 
+docs: $(VENV)/.installed-docs  ## build the documentation site, build/site/index.html; broken links are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+dist: $(VENV)/.installed-dev  ## build sdist and wheel into dist/ and check their metadata
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist .
+	@$(BIN)/python -m twine check --strict dist/*
+
 clean:  ## remove .venv, caches and build products; runs/ stays
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -61,6 +69,11 @@ $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
 	@echo "Installing fbo-flower with the libraries that it is compared with into $(VENV)"
 	@$(PIP) install --editable '.[bench]'
 	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: pyproject.toml | $(BIN)/python
+	@echo "Installing mkdocs-material and mkdocstrings into $(VENV)"
+	@$(PIP) install --editable '.[docs]'
+	@touch $@
 
 $(BIN)/python:
 	@for python in "$(PYTHON)" python3.13 python3.12 python3.11; do \

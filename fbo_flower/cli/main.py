@@ -26,6 +26,8 @@ from fbo_flower.cli.attack import EXAMPLE as ATTACK_EXAMPLE
 from fbo_flower.cli.attack import run_attack
 from fbo_flower.cli.best import EXAMPLE as BEST_EXAMPLE
 from fbo_flower.cli.best import run_best
+from fbo_flower.cli.cite import EXAMPLE as CITE_EXAMPLE
+from fbo_flower.cli.cite import run_cite
 from fbo_flower.cli.doctor import EXAMPLE as DOCTOR_EXAMPLE
 from fbo_flower.cli.doctor import run_doctor
 from fbo_flower.cli.key import EXAMPLE as KEY_EXAMPLE
@@ -59,6 +61,7 @@ app.command("run", epilog=RUN_EXAMPLE)(run_app)
 app.command("tabulate", epilog=TABULATE_EXAMPLE)(run_tabulate)
 app.command("doctor", epilog=DOCTOR_EXAMPLE)(run_doctor)
 app.command("algorithms", epilog=ALGORITHMS_EXAMPLE)(run_algorithms)
+app.command("cite", epilog=CITE_EXAMPLE)(run_cite)
 app.command("attack", epilog=ATTACK_EXAMPLE)(run_attack)
 app.command("ledger", epilog=LEDGER_EXAMPLE)(run_ledger)
 app.command("best", epilog=BEST_EXAMPLE)(run_best)

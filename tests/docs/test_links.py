@@ -16,8 +16,10 @@ _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`]*`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _WIDTH = 100
-WRAPPED = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/README.md", "docs/start.md", "docs/choose.md",
-           "docs/troubleshooting.md", "docs/algorithms.md", "docs/results/demo.md")  # fmt: skip
+WRAPPED = (
+    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "docs/README.md", "docs/start.md"),
+    *("docs/choose.md", "docs/troubleshooting.md", "docs/algorithms.md", "docs/results/demo.md"),
+)
 
 
 @cache

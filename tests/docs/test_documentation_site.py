@@ -1,0 +1,93 @@
+"""The documentation site: its pages, its navigation and, where mkdocs is installed, the strict build.
+
+mkdocs is in the extra `docs`; CI installs it and runs `make docs` too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fbo_flower.experiments import EXPERIMENTS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def hook() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("site_pages", ROOT / ".ci" / "site_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def pages(hook: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(hook.copy_pages(tmp_path_factory.mktemp("site") / "pages"))
+
+
+def test_every_page_is_in_the_navigation_and_the_other_way_round(pages: Path) -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r"(\S+\.md)$", navigation, re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {str(page.relative_to(pages)) for page in pages.rglob("*.md")}
+
+
+def test_links_of_the_site_lead_to_files_of_the_site(pages: Path) -> None:
+    for page in pages.rglob("*.md"):
+        text = re.sub(r"^```.*?^```$|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            if "://" not in link and not link.startswith("#"):
+                assert (page.parent / link.partition("#")[0]).is_file(), f"{page}: {link}"
+
+
+@pytest.mark.parametrize(
+    ("link", "shown"),
+    [
+        ("[a](choose.md#x)", "[a](choose.md#x)"),
+        ("[a](../examples/own-algorithm/)", "[a](../examples/own-algorithm/README.md)"),
+        ("[tests](../tests/clients)", "tests"),
+        ("[code](../fbo_flower/errors.py)", "code"),
+        ("[a](https://flower.ai)", "[a](https://flower.ai)"),
+        ("[lost](nowhere.md)", "[lost](nowhere.md)"),  # mkdocs reports it
+        ("```bash install\n[x](../tests)\n```", "```bash\n[x](../tests)\n```"),
+    ],
+)
+def test_a_link_is_kept_if_the_site_has_its_target(hook: ModuleType, link: str, shown: str) -> None:
+    assert hook.site_text(ROOT / "docs" / "start.md", link) == shown
+
+
+def test_the_gallery_shows_every_picture_below_a_command_that_exists() -> None:
+    gallery = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    shown = re.findall(r"!\[[^\]]+\]\(results/([\w-]+\.png)\)", gallery)
+    assert sorted(shown) == sorted(file.name for file in (ROOT / "docs" / "results").glob("*.png"))
+    commands = re.findall(r"^```bash\n(.*)\n```$", gallery, re.MULTILINE)
+    for command in commands:
+        if command.startswith("fbo-flower experiment "):
+            assert command.split()[2] in EXPERIMENTS
+        elif command.startswith("python "):
+            assert (ROOT / command.split()[1]).is_file()
+        else:
+            assert command == "make demo"
+
+
+@pytest.mark.slow
+def test_the_site_builds_strictly_and_asks_no_other_host(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="needs the extra docs")
+    pytest.importorskip("material", reason="needs the extra docs")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "search" / "search_index.js").is_file(), "search without a server"
+    assert "anchor" not in done.stderr
+    page = (tmp_path / "docs" / "api" / "fbo_flower.simulation.html").read_text(encoding="utf-8")
+    assert 'id="fbo_flower.simulation.simulate"' in page
+    assert not re.search(r'<(script|link)[^>]+(src|href)="https?:', page), "no request to another host"

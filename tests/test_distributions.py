@@ -1,0 +1,45 @@
+"""What is in the source distribution and in the wheel. `make dist` builds both and checks their metadata."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def build(kind: str, out: Path) -> Path:
+    """Build a distribution with the backend that is installed: no index is needed."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (file,) = out.iterdir()
+    return file
+
+
+@pytest.mark.slow
+def test_the_sdist_has_everything_that_the_tests_read(tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", tmp_path / "dist")) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    for folder in ("fbo_flower", "tests", "docs", "examples", "benchmarks"):
+        for file in (ROOT / folder).rglob("*"):
+            if file.is_file() and file.suffix in {".py", ".md", ".png", ".toml", ".txt", ".bib", ".json"}:
+                assert str(file.relative_to(ROOT)) in names
+    for name in ("README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "Makefile", "mkdocs.yml"):
+        assert name in names
+    assert any(name.startswith(".ci/") for name in names)
+
+
+@pytest.mark.slow
+def test_the_wheel_has_the_package_and_nothing_else(tmp_path: Path) -> None:
+    with zipfile.ZipFile(build("wheel", tmp_path / "dist")) as archive:
+        names = set(archive.namelist())
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"fbo_flower"}
+    for file in (ROOT / "fbo_flower").rglob("*"):
+        if file.is_file() and "__pycache__" not in file.parts:
+            assert str(file.relative_to(ROOT)) in names
