@@ -24,6 +24,7 @@ API: dict[str, tuple[str, ...]] = {
     "fbo_flower.strategies": ("TuningStrategy", "RoundProgress", "STRATEGIES"),
     "fbo_flower.algorithms": (),
     "fbo_flower.clients": (),
+    "fbo_flower.federated": (),
     "fbo_flower.models": (),
     "fbo_flower.storage": (),
     "fbo_flower.errors": (),
