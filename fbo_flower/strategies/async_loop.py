@@ -73,7 +73,7 @@ class AsyncLoop(RoundLoop):
             present = willing(run.registry, present, Phase.TRAIN, server_round, run.seed)
             busy = {sent.agent for sent in run.sent}
             idle = [agent for agent in present if agent not in busy | run.resting]
-            due = run.due(idle, server_round) or ([] if busy else idle)
+            due = run.silence.due(idle, server_round) or ([] if busy else idle)
             if due and not run.algorithm.finished(run.state):
                 run.ask(Phase.TRAIN, server_round, due)
                 messages = run.messages(Phase.TRAIN, server_round, self.settings.message_suffix)

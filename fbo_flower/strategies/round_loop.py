@@ -95,7 +95,7 @@ class RoundLoop:
             size = max(1, round(fraction * len(present)))
             present = [present[i] for i in np.sort(rng.choice(len(present), size, replace=False))]
         present = willing(self.run.registry, present, phase, server_round, self.run.seed)
-        due = self.run.due(present, server_round) if self.settings.quorum == 1.0 else present
+        due = self.run.silence.due(present, server_round) if self.settings.quorum == 1.0 else present
         return due or present
 
     def _run_round(self, grid: Grid, server_round: int, num_rounds: int | None) -> RoundProgress:

@@ -23,26 +23,25 @@ from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
 from fbo_flower.algorithms.capabilities import evaluation_task, report_kind, secret_draws, with_draws
 from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.records import AnyArray, Federation, Phase, Report, Task, natural_key
+from fbo_flower.algorithms.records import AnyArray, Phase, Report, Task, natural_key
 from fbo_flower.algorithms.schema import Schema
 from fbo_flower.algorithms.summing import SecureRounds, unwrapped
 from fbo_flower.algorithms.trials_per_round import answers_in_part
 from fbo_flower.errors import JournalError, WireError, printable
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.strategies.clocked import Clocked
+from fbo_flower.strategies.federation_event import texts
 from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.replies import NO_REPLY, Reply, from_event, tasks_digest, to_event
+from fbo_flower.strategies.silence import Silence
 from fbo_flower.strategies.task_times import SentAt, TaskTimes
 from fbo_flower.wire.flower_records import count_bytes, to_records
 
 MAX_REASON = 300  # characters of a reason in the log
-_SILENT_ROUNDS = 3  # silent rounds in a row after which an agent is asked less often
-_LONGEST_REST = 8  # rounds between two tasks of a silent agent
 _MESSAGE_TYPES = {
     Phase.TRAIN: MessageType.TRAIN,
     Phase.EVALUATE: MessageType.EVALUATE,
@@ -94,7 +93,7 @@ class StudyRun:
     checked : agent -> the decoded report, or the error in its reply; replies are checked as they arrive,
         while other agents still work
     unanswered : agent and phase -> the last task, if it was not answered with a valid report
-    silence : agent that sent no reply to its last task -> number of such rounds in a row, and the last one
+    silence : agents that send no replies, and when they are asked again
     closed : half-round that has ended -> whether it had tasks
     interrupted : the half-round in which the run was interrupted; None: it was between two
     open_round : number of the open round; 0: no round is open
@@ -123,7 +122,7 @@ class StudyRun:
     replies: dict[str, Reply] = field(default_factory=dict)
     checked: dict[str, CheckedReply | WireError] = field(default_factory=dict)
     unanswered: dict[tuple[str, Phase], Task] = field(default_factory=dict)
-    silence: dict[str, tuple[int, int]] = field(default_factory=dict)
+    silence: Silence = field(default_factory=Silence)
     closed: dict[tuple[Phase, int], bool] = field(default_factory=dict)
     interrupted: tuple[Phase, int] | None = None
     open_round: int = 0
@@ -223,7 +222,9 @@ class StudyRun:
                 self.unanswered.pop((sent.agent, phase), None)
         self.num_answers += num_valid
         self.state = self.algorithm.tell(self.state, phase, reports)
-        self._note_silence(closes, server_round)
+        for sent in closes:
+            silent = self.replies.get(sent.agent, NO_REPLY).word == NO_REPLY.word
+            self.silence.note(sent.agent, server_round, silent)
         self.closed[phase, server_round] = True
         self.replies, self.checked, self.interrupted = {}, {}, None
         values = {"missing": missing.reason, **self._note_time()}
@@ -238,20 +239,6 @@ class StudyRun:
         self._write(Event("round", server_round, values={"seconds": progress.seconds}))
         return progress
 
-    def due(self, agents: Sequence[str], server_round: int) -> list[str]:
-        """Return the agents without those that rest because they have sent no reply for three rounds or more.
-
-        A round waits for silent agents until its timeout. An agent that was silent for three rounds in a row
-        is asked again in the second round after the last one, then in the fourth, then in every eighth.
-        """
-        return [agent for agent in agents if server_round >= self._next_round(agent)]
-
-    def _next_round(self, agent: str) -> int:
-        number, last = self.silence.get(agent, (0, 0))
-        return last + (
-            min(2 ** (number - _SILENT_ROUNDS + 1), _LONGEST_REST) if number >= _SILENT_ROUNDS else 0
-        )
-
     def _goes_on(self, phase: Phase) -> bool:
         """Whether tasks of a half-round stay under way when others of it are answered."""
         return self.asynchronous and phase is Phase.TRAIN
@@ -259,12 +246,6 @@ class StudyRun:
     def _too_old(self, sent: SentTask, server_round: int) -> bool:
         limit = self.max_staleness
         return limit is not None and self.asynchronous and server_round - sent.made_in > limit
-
-    def _note_silence(self, asked: Iterable[SentTask], server_round: int) -> None:
-        for sent in asked:
-            number, last = self.silence.pop(sent.agent, (0, 0))
-            if self.replies.get(sent.agent, NO_REPLY).word == NO_REPLY.word:
-                self.silence[sent.agent] = number + (last != server_round), server_round
 
     # -- journal and resume ----------------------------------------------------------------------
 
@@ -296,9 +277,9 @@ class StudyRun:
         for event in events:
             phase = Phase(event.phase) if event.phase else Phase.TRAIN
             if event.kind == "agents":
-                self.registry.incarnations.update(_texts(event.values["incarnations"]))
-                self.registry.own_names.update(_texts(event.values["own_names"]))
-                self.registry.keys.update(_texts(event.values.get("keys", {})))
+                self.registry.incarnations.update(texts(event.values["incarnations"]))
+                self.registry.own_names.update(texts(event.values["own_names"]))
+                self.registry.keys.update(texts(event.values.get("keys", {})))
                 self.note_minimize(event.values.get("minimize") is True)
             elif event.kind == "open":
                 self.begin_round(event.round, int(cast(int, event.values.get("window", 0))))
@@ -469,26 +450,3 @@ class StudyRun:
     def _write(self, event: Event) -> None:
         if self.journal is not None:
             self.journal.write([event])
-
-
-def federation_to_event(study: str, federation: Federation) -> Event:
-    """Return the journal's first event: the search space and the agents that registered at the start."""
-    values = {
-        "study": study,
-        "space": federation.space.to_json(),
-        "agents": list(federation.agents),
-        "roles": dict(federation.roles),
-    }
-    return Event("roll", values=values)
-
-
-def federation_from_event(event: Event) -> tuple[str, Federation]:
-    """Undo `federation_to_event`: return the study's id and its federation."""
-    values = event.values
-    space = SearchSpace.from_json(str(values["space"]))
-    agents = tuple(cast(list[str], values["agents"]))
-    return str(values["study"]), Federation(space, agents, _texts(values["roles"]))
-
-
-def _texts(value: object) -> dict[str, str]:
-    return {str(k): str(v) for k, v in cast(Mapping[str, object], value).items()}

@@ -23,10 +23,11 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.clocked import Clocked
+from fbo_flower.strategies.federation_event import federation_from_event, federation_to_event
 from fbo_flower.strategies.recorder import Recorder
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.settings import StrategySettings
-from fbo_flower.strategies.study_run import StudyRun, federation_from_event, federation_to_event
+from fbo_flower.strategies.study_run import StudyRun
 
 
 @contextmanager
