@@ -143,6 +143,14 @@ def report(
         str | None,
         typer.Option(help="Label of the algorithm to compare with; default: tuning alone, if any."),
     ] = None,
+    x: Annotated[
+        str,
+        typer.Option(
+            "--x",
+            help="What best values are drawn against: evaluations, or time (seconds since the first "
+            "evaluation began; an agent counts from its first value).",
+        ),
+    ] = "evaluations",
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
     debug: Debug = False,
     quiet: Quiet = False,
@@ -153,6 +161,7 @@ def report(
     shows what was sent. privacy.md lists what the server learned about the agents.
     """
     from fbo_flower.cli.simulate import print_selections, print_table
+    from fbo_flower.reports.plots import check_x
     from fbo_flower.reports.privacy_page import PAGE, write_privacy_page
     from fbo_flower.reports.report import PICTURE, draw, traffic_path
     from fbo_flower.reports.summary import summarise
@@ -160,6 +169,7 @@ def report(
     from fbo_flower.study.study import Study
 
     study = _merged([(directory, Study.load(directory)) for directory in directories])
+    check_x(study, x)
     rows = summarise(study, reference)
     if markdown:
         typer.echo(to_markdown(rows), nl=False)
@@ -170,7 +180,7 @@ def report(
     path = out if out is not None else (directories[0] if len(directories) == 1 else Path()) / PICTURE
     page = path.with_name(PAGE)
     write_privacy_page(study, page)
-    no_picture = draw(study, path)
+    no_picture = draw(study, path, x)
     if no_picture and out is not None:
         raise ConfigError(no_picture)
     if not quiet and not markdown:

@@ -312,6 +312,8 @@ def _run_into(
         if no_picture:
             typer.echo(f"No picture: {no_picture}")
         typer.echo(f"Results: {directory}")
+        if plan.durations is not None:
+            typer.echo(f"Values against time: fbo-flower report {directory} --x time")
 
 
 class _Record:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -30,8 +30,9 @@ from fbo_flower.study.table import Table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MAX_POINTS = 1000  # points of a line; bandits make 10^5 evaluations
+MAX_POINTS = 1000  # points of a line; bandits make 10^5 evaluations
 _MAX_AGENTS = 200  # faint lines
+DrawStyle = Literal["default", "steps-post"]
 HOW_TO_DISCLOSE = 'set disclose = "trials" in the node_config of the agents that may show them.'
 
 
@@ -58,36 +59,58 @@ def draw_incumbents(ax: Axes, study: Study, styles: Mapping[str, Style]) -> None
     if not lines:
         draw_message(ax, nothing_to_draw(study))
         return
-    minimize = study.any_minimizes
     num_initial = initial_design(study) if unit != "Round" else 0
+    draw_values(ax, study, styles, lines, own, num_initial)
+    ax.set_xlabel(unit)
+    mark_initial_design(ax, num_initial)
+    label_ends(ax, lines, styles)
+
+
+def draw_values(
+    ax: Axes,
+    study: Study,
+    styles: Mapping[str, Style],
+    lines: dict[str, Line],
+    own: Array,
+    start: float,
+    *,
+    steps: bool = False,
+) -> None:
+    """Draw the mean best value so far per algorithm; for one algorithm also a faint line per agent.
+
+    Parameters
+    ----------
+    lines : means and standard errors by algorithm
+    own : `(n, num_points)`, curves of the agents of the last algorithm
+    start : x at which the initial design ends
+    steps : whether a value holds until the next x
+    """
+    minimize = study.any_minimizes
     agents = own[np.isfinite(own).any(axis=1)] if len(study.algorithms) == 1 else own[:0]
     if len(agents) > 1:
         (name, (x, mean, stderr)), *_ = lines.items()
-        draw_lines(ax, {name: (x, mean, np.full(len(stderr), np.nan))}, styles)
-        _draw_agents(ax, x, agents, styles[name][0])
+        draw_lines(ax, {name: (x, mean, np.full(len(stderr), np.nan))}, styles, steps=steps)
+        _draw_agents(ax, x, agents, styles[name][0], "steps-post" if steps else "default")
         nothing = np.full(len(x), np.nan)
         curves: dict[str, Line] = {str(k): (x, curve, nothing) for k, curve in enumerate(agents)}
-        zoom(ax, curves, num_initial, minimize=minimize)
+        zoom(ax, curves, start, minimize=minimize)
         shown = f"{_MAX_AGENTS} of {len(agents)} agents" if len(agents) > _MAX_AGENTS else "one agent each"
         y, align = (0.98, "top") if minimize else (0.02, "bottom")
         text = f"bold: mean, faint: {shown}"
         ax.text(0.99, y, text, fontsize=8, color=GREY, transform=ax.transAxes, ha="right", va=align)
     else:
-        draw_lines(ax, lines, styles)
-        zoom(ax, lines, num_initial, minimize=minimize)
+        draw_lines(ax, lines, styles, steps=steps)
+        zoom(ax, lines, start, minimize=minimize)
         explain_bands(ax, lines, at_top=minimize)
     ax.set_ylabel(f"Best {metric_of(study) or 'value'} so far", parse_math=False)
-    ax.set_xlabel(unit)
     ax.yaxis.set_major_formatter("{x:g}")  # no exponent beside the axis, where the next label is
-    mark_initial_design(ax, num_initial)
-    label_ends(ax, lines, styles)
 
 
-def _draw_agents(ax: Axes, x: Array, curves: Array, colour: str) -> None:
+def _draw_agents(ax: Axes, x: Array, curves: Array, colour: str, shape: DrawStyle) -> None:
     rows = np.linspace(0, len(curves) - 1, min(len(curves), _MAX_AGENTS)).round().astype(int)
-    points = np.linspace(0, len(x) - 1, min(len(x), _MAX_POINTS)).round().astype(int)
+    points = np.linspace(0, len(x) - 1, min(len(x), MAX_POINTS)).round().astype(int)
     for curve in curves[rows]:
-        ax.plot(x[points], curve[points], color=colour, linewidth=0.7, alpha=0.35, zorder=2)
+        ax.plot(x[points], curve[points], color=colour, drawstyle=shape, linewidth=0.7, alpha=0.35, zorder=2)
 
 
 def nothing_to_draw(study: Study) -> str:
@@ -138,8 +161,8 @@ def _steps(rows: Table, column: str) -> tuple[Array, Array]:
     curves : `(n, num_points)`; NaN before an agent's first and after its last row
     """
     grid = np.unique(rows["evaluations"])
-    if len(grid) > _MAX_POINTS:
-        grid = grid[np.linspace(0, len(grid) - 1, _MAX_POINTS).round().astype(int)]
+    if len(grid) > MAX_POINTS:
+        grid = grid[np.linspace(0, len(grid) - 1, MAX_POINTS).round().astype(int)]
     agents, agent = np.unique(rows["agent"].astype(str), return_inverse=True)
     curves = np.full((len(agents), len(grid)), np.nan)
     order, ends = np.argsort(agent, kind="stable"), np.cumsum(np.bincount(agent, minlength=len(agents)))

@@ -19,17 +19,24 @@ GREY = "#5f5f5f"  # colour of all that is not data
 _LABEL_HEIGHT = 0.075  # height of a line of text, as a fraction of the axes
 
 
-def draw_lines(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style]) -> None:
-    """Draw means with bands of one standard error."""
+def draw_lines(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style], *, steps: bool = False) -> None:
+    """Draw means with bands of one standard error.
+
+    Parameters
+    ----------
+    steps : whether a value holds until the next x, as over time; otherwise points are joined
+    """
     from matplotlib.ticker import MaxNLocator
 
     for place, (name, (x, mean, stderr)) in enumerate(lines.items()):
         colour, style = styles[name]
         known = np.isfinite(mean)
-        ax.plot(x, mean, color=colour, linestyle=style, linewidth=1.8, label=name, zorder=3 + place)
+        shape: dict[str, Any] = {"linestyle": style, "drawstyle": "steps-post" if steps else "default"}
+        ax.plot(x, mean, color=colour, linewidth=1.8, label=name, zorder=3 + place, **shape)
         if np.isfinite(stderr).any():
             width = np.where(known, np.nan_to_num(stderr), np.nan)
-            ax.fill_between(x, mean - width, mean + width, color=colour, alpha=0.13, linewidth=0, zorder=2)
+            band: dict[str, Any] = {"color": colour, "alpha": 0.13, "linewidth": 0, "zorder": 2}
+            ax.fill_between(x, mean - width, mean + width, step="post" if steps else None, **band)
     first, last = min(x[0] for x, _, _ in lines.values()), max(x[-1] for x, _, _ in lines.values())
     ax.set_xlim(first, last if last > first else first + 1)
     ax.grid(axis="y", color="#e6e6e6", linewidth=0.7)
@@ -41,21 +48,22 @@ def draw_lines(ax: Axes, lines: dict[str, Line], styles: Mapping[str, Style]) ->
     ax.xaxis.set_major_formatter("{x:,.0f}")
 
 
-def zoom(ax: Axes, lines: dict[str, Line], num_initial: int, *, minimize: bool = False) -> None:
+def zoom(ax: Axes, lines: dict[str, Line], start: float, *, minimize: bool = False) -> None:
     """Limit the axis to the values after the initial design, unless the second half would become too flat.
 
     Parameters
     ----------
+    start : x at which the initial design ends
     minimize : whether smaller values are better
     """
     if minimize:
-        zoom(ax, {name: (x, -mean, stderr) for name, (x, mean, stderr) in lines.items()}, num_initial)
+        zoom(ax, {name: (x, -mean, stderr) for name, (x, mean, stderr) in lines.items()}, start)
         low, high = ax.get_ylim()
         ax.set_ylim(-high, -low)
         return
     high = max(np.nanmax(mean + np.nan_to_num(stderr)) for _, mean, stderr in lines.values())
-    longest = max(x[-1] for x, _, _ in lines.values())
-    low, low_half = (_lowest(lines, start) for start in (max(num_initial, 1), (1 + longest) / 2))
+    first, last = min(x[0] for x, _, _ in lines.values()), max(x[-1] for x, _, _ in lines.values())
+    low, low_half = (_lowest(lines, edge) for edge in (max(start, first), (first + last) / 2))
     if high > low_half:
         low = max(low, high - 4 * (high - low_half))
     margin = 0.06 * (high - low) if high > low else 0.05 * max(abs(high), 1e-12)

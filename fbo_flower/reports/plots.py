@@ -5,7 +5,7 @@ configurations. With one algorithm there is a faint line per agent and their mea
 line per algorithm, the mean over agents, with a band of one standard error to either side. If the optimum is
 known, the figure shows simple regret (logarithmic) and cumulative regret instead of best values; otherwise
 the axis starts near the end of the initial design, whose values are often very low. What agents did not
-disclose is missing, and the picture says so.
+disclose is missing, and the picture says so. Best values can also be drawn against time, see `time_axes`.
 
 The second has the floats exchanged by round, bytes per agent and round, and what left the agents.
 """
@@ -30,6 +30,7 @@ from fbo_flower.reports.slice_axes import draw_best, draw_message, draw_slice, d
 from fbo_flower.reports.slices import Slice, most_important, study_slices
 from fbo_flower.reports.styles import study_styles
 from fbo_flower.reports.summary import summarise
+from fbo_flower.reports.time_axes import check_times, draw_by_time
 from fbo_flower.reports.titles import metric_of, study_title, traffic_title
 from fbo_flower.reports.traffic_axes import (
     draw_bytes,
@@ -47,10 +48,13 @@ WIDTH = 10.0  # inches of a picture, so that its text is readable on a page
 _MAX_SLICES = 6
 _MAX_BEST = 5  # rows of the table of best configurations
 _LINE_HEIGHT = 0.18  # inches of a table's row
+AXES = ("evaluations", "time")  # what best values are drawn against
 FORMATS = (".pdf", ".png", ".svg")
 
 
-def plot_study(study: Study, path: str | os.PathLike[str], *, title: str | None = None) -> None:
+def plot_study(
+    study: Study, path: str | os.PathLike[str], *, title: str | None = None, x: str = "evaluations"
+) -> None:
     """Draw what a study found and write the picture; an error leaves no partial file.
 
     Parameters
@@ -58,13 +62,14 @@ def plot_study(study: Study, path: str | os.PathLike[str], *, title: str | None 
     study : with at least one run
     path : ends in .png, .pdf or .svg
     title : None: the problem, the metric and the number of agents
+    x : one of `AXES`: what best values are drawn against
 
     Raises
     ------
     ConfigError
-        If matplotlib is not installed or the file cannot be written.
+        If matplotlib is not installed, times are wanted and unknown, or the file cannot be written.
     """
-    _write(path, lambda: figure(study, title=title))
+    _write(path, lambda: figure(study, title=title, x=x))
 
 
 def plot_traffic(study: Study, path: str | os.PathLike[str], *, title: str | None = None) -> None:
@@ -77,14 +82,28 @@ def has_traffic(study: Study) -> bool:
     return bool((study.rounds["bytes_down"] + study.rounds["bytes_up"]).sum() > 0)
 
 
-def figure(study: Study, *, title: str | None = None) -> Figure:
+def check_x(study: Study, x: str) -> None:
+    """Raise ConfigError if best values cannot be drawn against `x`."""
+    if x not in AXES:
+        raise ConfigError(f"--x: expected {' or '.join(AXES)}, got {x!r}")
+    if x == "time":
+        check_times(study)
+
+
+def figure(study: Study, *, title: str | None = None, x: str = "evaluations") -> Figure:
     """Draw what a study found and return the figure, which the caller may change.
+
+    Parameters
+    ----------
+    x : "evaluations", or "time": best values as steps against seconds, also where the optimum is known
 
     Raises
     ------
     ConfigError
-        If matplotlib is not installed, or models were exchanged and none was judged.
+        If matplotlib is not installed, models were exchanged and none was judged, or times are wanted and
+        unknown.
     """
+    check_x(study, x)
     require_matplotlib()
     from matplotlib.figure import Figure
 
@@ -106,7 +125,9 @@ def figure(study: Study, *, title: str | None = None) -> Figure:
         heights = [1.4]  # a message instead of all the rest
     drawing = Figure(figsize=(WIDTH, sum(heights)), layout="constrained", facecolor="white")
     parts = drawing.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()
-    if len(study.regret):
+    if x == "time":
+        draw_by_time(parts[0].subplots(), study, styles)
+    elif len(study.regret):
         simple, cumulative = parts[0].subplots(1, 2)
         draw_regret(simple, cumulative, study, styles)
     else:

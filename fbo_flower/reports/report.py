@@ -32,13 +32,13 @@ def traffic_path(path: Path) -> Path:
     return path.with_name(TRAFFIC if path.name == PICTURE else f"{path.stem}-traffic{path.suffix}")
 
 
-def draw(study: Study, path: Path) -> str:
+def draw(study: Study, path: Path, x: str = "evaluations") -> str:
     """Draw the study, and its traffic if bytes were counted.
 
-    If that fails, return the reason instead of an error, because the data matter more.
+    If that fails, return the reason instead of an error, because the data matter more. For `x` see `figure`.
     """
     try:
-        plot_study(study, path)
+        plot_study(study, path, x=x)
         if has_traffic(study):
             plot_traffic(study, traffic_path(path))
         else:
