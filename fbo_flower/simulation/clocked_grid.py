@@ -61,6 +61,8 @@ class ClockedGrid(Grid):
         self._heap: list[tuple[float, int, str]] = []  # of them: when the reply is due, place, id
         self._arrived: dict[str, Message] = {}
         self._num_sent = 0
+        # agent -> first trial and number of trials of its last task from before, and when its reply was due
+        self._restored: dict[str, tuple[int, int, float]] = {}
 
     # -- the clock -----------------------------------------------------------------------------
 
@@ -80,7 +82,8 @@ class ClockedGrid(Grid):
     def restore(self, now: float, sent: Sequence[SentAt]) -> None:
         """Set the clock to `now`, after these tasks were sent in an earlier process."""
         for task in sent:
-            self._do_work(task)
+            reply_due = self._do_work(task) + self._one_way
+            self._restored[task.agent] = task.trial, task.num_trials, reply_due
         self._clock.now = now
 
     @property
@@ -167,7 +170,12 @@ class ClockedGrid(Grid):
         """Return when the reply to a message is due, and note the times of its evaluations."""
         now = self._clock.now
         task = _task(message, now)
-        return now if task is None else max(now, self._do_work(task) + self._one_way)
+        if task is None:
+            return now
+        trial, num_trials, reply_due = self._restored.pop(task.agent, (-1, 0, 0.0))
+        if (trial, num_trials) == (task.trial, task.num_trials):
+            return max(now, reply_due)  # under way when the earlier process ended: it is not sent twice
+        return max(now, self._do_work(task) + self._one_way)
 
     def _do_work(self, task: SentAt) -> float:
         """Return when an agent has done a task, and note the times of its evaluations."""
