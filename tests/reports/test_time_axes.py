@@ -1,59 +1,116 @@
-"""Best values against time, compared with a plain loop over trials."""
+"""Best values against time: the curves against a plain loop, and what is drawn of them."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError
-from fbo_flower.reports.plots import figure, plot_study
+from fbo_flower.reports.plots import figure
 from fbo_flower.reports.time_axes import best_by_time
-from fbo_flower.simulation import simulate
-from fbo_flower.study.study import Study
+from fbo_flower.study import Study
+from fbo_flower.study.schema import ROUNDS, TIMES, TRIALS
+from fbo_flower.study.table import Table
+
+pytest.importorskip("matplotlib")
+
+BEGIN = 1.75e9  # real clocks count from 1970
 
 
-@pytest.fixture(scope="module")
-def study() -> Study:
-    settings = {"engine": "inline", "durations": "lognormal:60,1", "mode": "async"}
-    return simulate("gp-samples", "ts", 3, 8, **settings)
+def a_study(*algorithms: str, minimize: bool = False, with_times: bool = True, **described: Any) -> Study:
+    """Return a study of three agents whose trials overlap; a fifth of them failed, and one has no time."""
+    rng = np.random.default_rng(1)
+    trials, times = [], []
+    for algorithm in algorithms:
+        for agent, speed in (("0", 1.0), ("1", 4.0), ("2", 40.0)):
+            now = BEGIN
+            for trial in range(9):
+                row: dict[str, Any] = {"algorithm": algorithm, "agent": agent, "trial": trial}
+                failed = rng.random() < 0.2
+                value = {"value": math.nan if failed else rng.normal(), "failure": "no" if failed else ""}
+                trials.append(
+                    row | value | {"round": trial + 1, "pulls": 1, "config": {}, "regret": math.nan}
+                )
+                ended = now + speed * float(rng.lognormal())
+                if (agent, trial) != ("1", 4):
+                    times.append(row | {"started": now, "ended": ended})
+                now = ended
+    settings = {
+        "schema": 2,
+        "runs": [
+            {"algorithm": a, "num_agents": 3, "num_initial": 2, "minimize": minimize, **described}
+            for a in algorithms
+        ],
+    }
+    tables = Table.from_rows(trials, TRIALS), Table.from_rows([], ROUNDS)
+    return Study(settings, *tables, times=Table.from_rows(times if with_times else [], TIMES))
 
 
-def best_at(study: Study, agent: str, seconds: float, origin: float) -> float:
-    """Return an agent's best value among the trials that had ended, NaN if there was none."""
-    ends = {row["trial"]: row["ended"] for row in study.times if row["agent"] == agent}
-    values = [
-        row["value"]
-        for row in study.trials
-        if row["agent"] == agent and ends[row["trial"]] - origin <= seconds and not math.isnan(row["value"])
-    ]
-    return max(values, default=math.nan)
+@pytest.mark.parametrize("minimize", [False, True])
+def test_an_agents_value_is_the_best_of_its_trials_that_have_ended(minimize: bool) -> None:
+    study = a_study("ts", minimize=minimize)
+    grid, curves = best_by_time(study, "ts")
+    ended = {(row["agent"], row["trial"]): row["ended"] - BEGIN for row in study.times}
+    assert grid.tolist() == sorted(ended.values())
+    assert curves.shape == (3, 26)
+    for agent, curve in enumerate(curves):
+        for now, shown in zip(grid, curve, strict=True):
+            known = [
+                row["value"]
+                for row in study.trials
+                if row["agent"] == str(agent)
+                and ended.get((row["agent"], row["trial"]), math.inf) <= now
+                and not math.isnan(row["value"])
+            ]
+            best = (min(known) if minimize else max(known)) if known else math.nan
+            assert shown == pytest.approx(best, nan_ok=True)
 
 
-def test_curves_are_those_of_a_plain_loop(study: Study) -> None:
-    seconds, curves = best_by_time(study, "ts")
-    origin = min(row["started"] for row in study.times)
-    agents = list(dict.fromkeys(row["agent"] for row in study.trials))
-    expected = [[best_at(study, agent, time, origin) for time in seconds] for agent in agents]
-    np.testing.assert_array_equal(curves, expected)
-    assert len(seconds) == len(study.trials)
-    assert (np.diff(seconds) > 0).all()
-    assert np.isnan(curves).any()  # agents have their first value at different times
+def test_only_target_agents_have_curves_but_time_counts_from_the_first_of_all() -> None:
+    study = a_study("ts", target_agents=["2"])
+    grid, curves = best_by_time(study, "ts")
+    own = study.times.where(agent="2")["ended"]
+    assert curves.shape == (1, 9)
+    np.testing.assert_array_equal(grid, np.sort(own) - BEGIN)
 
 
-def test_the_picture_has_seconds_on_its_axis(study: Study, tmp_path: Path) -> None:
-    axes = figure(study, x="time").axes[0]
-    assert axes.get_xlabel().startswith("Seconds since the first evaluation")
-    assert axes.get_xlim()[1] == pytest.approx(best_by_time(study, "ts")[0][-1])
-    plot_study(study, tmp_path / "time.png", x="time")
-    assert (tmp_path / "time.png").stat().st_size > 10_000
+def test_the_drawn_line_is_the_mean_over_agents_that_have_a_value_as_steps() -> None:
+    study = a_study("ts", "fts")
+    ax = figure(study, x="time").axes[0]
+    assert "Seconds" in ax.get_xlabel()
+    assert ax.get_xlim()[0] == 0.0
+    for name, line in zip(("ts", "fts"), ax.lines, strict=False):
+        grid, curves = best_by_time(study, name)
+        known = [[value for value in column if not math.isnan(value)] for column in curves.T]
+        means = [sum(column) / len(column) if column else math.nan for column in known]
+        assert (line.get_label(), line.get_drawstyle()) == (name, "steps-post")
+        np.testing.assert_array_equal(line.get_xdata(), grid)
+        np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), means)
+    assert len(figure(a_study("ts"), x="time").axes[0].lines) == 4, "the mean and an agent each"
 
 
-def test_undisclosed_times_and_unknown_axes_are_refused(study: Study) -> None:
-    secret = study.with_times(study.times.take(np.zeros(len(study.times), dtype=bool)))
-    with pytest.raises(ConfigError, match="expected times of trials, got none of ts"):
-        figure(secret, x="time")
-    with pytest.raises(ConfigError, match="expected evaluations or time, got 'rounds'"):
-        figure(study, x="rounds")
+def test_without_times_it_says_whose_are_missing_and_what_to_do() -> None:
+    both = Study.merge([a_study("ts"), a_study("fts", with_times=False)])
+    with pytest.raises(ConfigError, match=r'of fts; .*disclose = "trials"'):
+        figure(both, x="time")
+    with pytest.raises(ConfigError, match="evaluations or time, got 'rounds'"):
+        figure(both, x="rounds")
+    assert figure(both).axes[0].get_xlabel() == "Evaluations per agent"
+
+
+def test_the_report_draws_against_time_and_keeps_the_picture_if_it_cannot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_study("ts").save(tmp_path / "with")
+    a_study("ts", with_times=False).save(tmp_path / "without")
+    assert run(["report", str(tmp_path / "with"), "--x", "time", "-q"]) == 0
+    assert (tmp_path / "with" / "report.png").stat().st_size > 10_000
+    assert run(["report", str(tmp_path / "without"), "-q"]) == 0
+    assert run(["report", str(tmp_path / "without"), "--x", "time", "-q"]) == 2
+    assert "error: --x time: expected times of trials, got none of ts" in capsys.readouterr().err
+    assert (tmp_path / "without" / "report.png").exists()
