@@ -111,7 +111,7 @@ class Halving(Schedule):
         return count
 
     def rungs_from(self, halvings: int) -> tuple[int, ...]:
-        """Return the rungs of trials that are halved so many times: `R eta^-s .. R`, rounded down."""
+        """Return the rungs of a bracket with `s = halvings`: `R eta^-s .. R`, rounded down."""
         rungs = [max(self.rounds // self.eta**left, 1) for left in range(halvings, -1, -1)]
         return tuple(sorted(set(rungs)))
 

@@ -35,8 +35,7 @@ class TrialGrid(Grid):
         if self._looks > PATIENCE:
             raise ConfigError(
                 f"strategy: expected one that is content with the {len(self._nodes)} clients of a trial's "
-                "share, "
-                "got one that waits for more; lower its min_available_nodes, min_train_nodes and "
+                "share, got one that waits for more; lower its min_available_nodes, min_train_nodes and "
                 "min_evaluate_nodes, or num_parallel"
             )
         return list(self._nodes)

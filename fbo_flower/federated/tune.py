@@ -80,7 +80,7 @@ def tune_federation(
     num_trials : most trials; None: 20 without a budget, no limit with one
     schedule : "asha", "halving" (synchronous successive halving), "hyperband", or "none": every trial runs to
         its end
-    eta : one of so many trials is promoted at a rung
+    eta : at a rung, the best of every `eta` trials is promoted
     first_rung : least rounds of a trial before it is compared with others
     proposals : "ei": expected improvement, or "random"
     num_initial : random configurations before the first one by "ei"; None: twice the number of parameters,
@@ -88,7 +88,7 @@ def tune_federation(
     num_parallel : trials that run side by side, each on its own share of the clients
     evaluate_on : "share": a trial is judged by the clients of its share; "all": by all clients, which
         costs them evaluations
-    finalists : the models of so many best trials are judged by all clients at the end
+    finalists : number of best trials whose models all clients judge at the end
     num_clients : clients to wait for; None: until their number stops changing
     seed : of all draws; the same seed gives the same trials if the clients answer the same
     train_config, evaluate_config : further entries of the clients' `config` records

@@ -25,7 +25,7 @@ from fbo_flower.numerics.arrays import Array, IntArray
 MAX_INDEX_BITS = 62
 MAX_HALVINGS = 52  # per dimension; the centre needs one more bit
 MAX_FULL_DIMENSION = 3
-FEW = 256  # up to so many cells all digits of their indices are taken at once, which needs few calls
+FEW = 256  # for this many cells or fewer, all digits of their indices are taken at once
 
 
 def max_depth(dim: int, arity: int = 2) -> int:
