@@ -29,13 +29,13 @@ from flwr.common import (
 from flwr.common.typing import Code
 from flwr.compat.common import recorddict_compat
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 
 from fbo_flower.errors import WireError
 from fbo_flower.federated.strategy_state import to_record
+from fbo_flower.strategies.forwarding_grid import ForwardingGrid
 
 
-class LegacyClients(Grid):
+class LegacyClients(ForwardingGrid):
     """A grid for clients of a `ClientApp(client_fn=...)`.
 
     A training reply has the metrics that `fit` returned and "num-examples"; an evaluation also "loss".
@@ -46,32 +46,8 @@ class LegacyClients(Grid):
     """
 
     def __init__(self, grid: Grid) -> None:
-        self._grid = grid
+        super().__init__(grid)
         self._names: dict[int, list[str]] = {}  # node -> names of the arrays that it was sent
-
-    def set_run(self, run: Run) -> None:
-        """Set the run of Flower's grid."""
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Run:
-        """Return the run of Flower's grid."""
-        return self._grid.run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Return a new message of the message API."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Return the ids of the connected nodes."""
-        return self._grid.get_node_ids()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Convert the messages to the legacy API and send them."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.strategies.forwarding_grid import ForwardingGrid
 
 PATIENCE = 10  # times that a strategy may look for more nodes while it configures one half-round
 
 
-class TrialGrid(Grid):
+class TrialGrid(ForwardingGrid):
     """A grid with some of another grid's nodes.
 
     Strategies such as FedAvg wait until a minimum of nodes is there. In a share of fixed nodes that would
@@ -26,7 +26,8 @@ class TrialGrid(Grid):
     """
 
     def __init__(self, grid: Grid, nodes: Sequence[int]) -> None:
-        self._grid, self._nodes = grid, list(nodes)
+        super().__init__(grid)
+        self._nodes = list(nodes)
         self._looks = 0
 
     def get_node_ids(self) -> list[int]:
@@ -42,36 +43,6 @@ class TrialGrid(Grid):
 
     def set_run(self, run: Run) -> None:
         """Do nothing, because the grid has its run already."""
-
-    @property
-    def run(self) -> Run:
-        """Return the run of the whole grid."""
-        return self._grid.run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Return a new message."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages, as the whole grid does."""
-        return self._grid.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return replies, as the whole grid does."""
-        return self._grid.pull_messages(message_ids)
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Send messages and return their replies, as the whole grid does."""
-        return self._grid.send_and_receive(messages, timeout=timeout)
 
 
 def least_clients(strategy: object) -> int:

@@ -30,10 +30,10 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.strategies.base import TuningStrategy
+from fbo_flower.strategies.forwarding_grid import ForwardingGrid
 from fbo_flower.study.study import Study
 from fbo_flower.wire.flower_records import from_records, to_records
 from fbo_flower.wire.numpy_client import from_lists, to_lists
@@ -141,40 +141,13 @@ class _TuneFirst(Strategy):
         return None if self._next is None else self._next.evaluate(server_round, parameters)
 
 
-class LegacyGrid(Grid):
+class LegacyGrid(ForwardingGrid):
     """A Grid for nodes that run a `ClientApp(client_fn=...)`: it converts each message to the legacy API.
 
     Parameters
     ----------
     grid : Flower's grid, which sends and receives the converted messages
     """
-
-    def __init__(self, grid: Grid) -> None:
-        self._grid = grid
-
-    def set_run(self, run: Run) -> None:
-        """Set the run of Flower's grid."""
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Run:
-        """Return the run of Flower's grid."""
-        return self._grid.run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Return a new message of the Message API."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Return the ids of the connected nodes."""
-        return self._grid.get_node_ids()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Convert the messages to the legacy API and send them."""
