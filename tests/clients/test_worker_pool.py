@@ -185,7 +185,7 @@ import os, sys, time
 from fbo_flower.clients.worker_pool import Job, WorkerPool, pickled
 
 def objective(config, context):
-    print(os.getpid(), flush=True)
+    os.write(1, f"{os.getpid()}\\n".encode())  # in one piece: two workers write at once
     while True:
         time.sleep(0.01)
 
@@ -196,8 +196,10 @@ list(WorkerPool(pickled(objective)).run([Job({}, None)] * 2, 2, 0.0))
     command = [sys.executable, str(tmp_path / "script.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
-        workers = [int(process.stdout.readline()) for _ in range(2)]
-        process.send_signal(signal.SIGKILL)
+        try:
+            workers = [int(process.stdout.readline()) for _ in range(2)]
+        finally:
+            process.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 120.0
     while any(_is_running(worker) for worker in workers):
         assert time.monotonic() < deadline
