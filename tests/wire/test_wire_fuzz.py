@@ -51,9 +51,10 @@ headers = st.builds(
     st.sampled_from([False, True, "'x'"]),
     st.sampled_from([b"\x01\x00", b"\x02\x00", b"\x03\x00", b"\xff\x00"]),
 )  # fmt: skip
-numbers = st.lists(
-    st.floats() | st.sampled_from([np.nan, np.inf, 1e308, -0.0, 5e-324]), max_size=8
-).map(lambda values: npy(f"({len(values)},)", np.array(values, dtype=np.float64).tobytes()))  # fmt: skip
+numbers = (
+    st.lists(st.floats() | st.sampled_from([np.nan, np.inf, 1e308, -0.0, 5e-324]), max_size=8)
+    | st.lists(st.sampled_from([0.0, 99.0, 101.0, -1e300]), min_size=4, max_size=4)
+).map(lambda values: npy(f"({len(values)},)", np.array(values, dtype=np.float64).tobytes()))
 scalars = (
     st.sampled_from([junk for junk in JUNK if junk is not None])
     | st.integers(-(2**63), 2**63 - 1)
