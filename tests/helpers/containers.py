@@ -1,0 +1,244 @@
+"""Run Dockerfiles and services of a compose file without Docker, in copies of this machine's root directory.
+
+Images and containers are layers of an overlay file system over this machine's root, which stands in for the
+base image, so nothing outside the test's directory changes. A process of `Machine` holds the mounts and a
+network of its own: when it ends, they are gone. Needs root on Linux.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+BASE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # of the base image
+
+
+def instructions(dockerfile: Path) -> Iterator[tuple[str, str]]:
+    """Yield the instructions of a Dockerfile with their arguments, continued lines joined."""
+    lines = [line for line in dockerfile.read_text().splitlines() if not line.lstrip().startswith("#")]
+    for line in "\n".join(lines).replace("\\\n", " ").splitlines():
+        if line.strip():
+            word, _, rest = line.strip().partition(" ")
+            yield word.upper(), rest.strip()
+
+
+def words_of(argument: str) -> list[str]:
+    """Return the command of an instruction in its exec form or in its shell form."""
+    found: list[str] = json.loads(argument) if argument.startswith("[") else ["/bin/sh", "-c", argument]
+    return found
+
+
+@dataclass
+class Image:
+    """What a Dockerfile has made: its layer and how its containers start."""
+
+    layer: Path
+    base: str = ""
+    environment: dict[str, str] = field(default_factory=lambda: {"PATH": BASE_PATH})
+    user: str = "0:0"
+    directory: str = "/"
+    entrypoint: list[str] = field(default_factory=list)
+    command: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Machine:
+    """A process that holds mounts and a network, in which images are built and containers run.
+
+    Parameters
+    ----------
+    home : an empty directory for layers and volumes, on a file system that overlays accept
+    """
+
+    home: Path
+    holder: subprocess.Popen[bytes]
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def inside(self, *words: str, network: bool) -> list[str]:
+        """Return a command that runs another one with the machine's mounts."""
+        entered = ["nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt"]
+        if network:
+            entered.append(f"--net=/proc/{self.holder.pid}/ns/net")
+        return [*entered, *words]
+
+    def mounted(self, name: str, layers: Sequence[Path], volumes: Mapping[Path, str]) -> Path:
+        """Mount a root directory over read-only layers, the uppermost first; return where it is."""
+        upper, work, root = (self.home / name / part for part in ("layer", "work", "root"))
+        for path in (upper, work, root):
+            path.mkdir(parents=True, exist_ok=True)
+        below = ":".join([*map(str, layers), "/"])
+        mounts = [
+            [
+                "mount",
+                "-t",
+                "overlay",
+                name,
+                "-o",
+                f"lowerdir={below},upperdir={upper},workdir={work}",
+                str(root),
+            ],
+            ["mount", "-t", "proc", "proc", f"{root}/proc"],
+            ["mount", "--bind", "/dev", f"{root}/dev"],
+            ["mount", "-t", "tmpfs", "-o", "mode=1777", "tmp", f"{root}/tmp"],
+        ]
+        for source, target in volumes.items():
+            mounts.append(["mount", "--bind", str(source), f"{root}{target}"])
+        for mount in mounts:
+            if mount[-1] != str(root):
+                subprocess.run(
+                    self.inside("mkdir", "-p", mount[-1], network=False), check=True, capture_output=True
+                )
+            subprocess.run(self.inside(*mount, network=False), check=True, capture_output=True)
+        return root
+
+    def command(self, image: Image, root: Path, words: Sequence[str], *, network: bool) -> list[str]:
+        """Return the command of a process in a root directory, with an image's user and environment only."""
+        environment = [f"{name}={value}" for name, value in image.environment.items()]
+        there = f"cd {shlex.quote(image.directory)} && exec {shlex.join(words)}"
+        chroot = ["chroot", f"--userspec={image.user}", "--groups=", str(root)]
+        return self.inside(
+            *chroot, "/usr/bin/env", "-i", *environment, "/bin/sh", "-c", there, network=network
+        )
+
+    def build(self, dockerfile: Path, context: Path) -> Image:
+        """Follow a Dockerfile; every RUN line is executed as its user."""
+        name = dockerfile.name.replace(".", "-")
+        root = self.mounted(name, [], {})
+        image = Image(self.home / name / "layer")
+        for word, argument in instructions(dockerfile):
+            if word == "FROM":
+                image.base = argument
+                self._pretend_base(root)
+            elif word == "RUN":
+                # what a base image and a network would give: an interpreter, a package index
+                environment = {"HOME": "/root", "PIP_DISABLE_PIP_VERSION_CHECK": "1", **image.environment}
+                stage = Image(
+                    image.layer, environment=environment, user=image.user, directory=image.directory
+                )
+                subprocess.run(self.command(stage, root, words_of(argument), network=False), check=True)
+            elif word == "COPY":
+                self._copy(context, root, argument)
+            elif word == "ENV":
+                image.environment |= dict(part.split("=", 1) for part in shlex.split(argument))
+            elif word == "USER":
+                image.user = argument
+            elif word == "WORKDIR":
+                image.directory = argument
+            elif word in {"ENTRYPOINT", "CMD"}:
+                setattr(image, "entrypoint" if word == "ENTRYPOINT" else "command", words_of(argument))
+            elif word != "EXPOSE":
+                raise ValueError(f"{dockerfile.name}: {word} is not known here")
+        subprocess.run(self.inside("umount", "--recursive", str(root), network=False), check=True)
+        return image
+
+    def start(
+        self, image: Image, name: str, service: Mapping[str, Any], volumes: Mapping[str, Path], log: Path
+    ) -> subprocess.Popen[bytes]:
+        """Start a service's process in a new container; its output goes into a file."""
+        words = [*service.get("entrypoint", image.entrypoint), *service.get("command", image.command)]
+        return self.execute(image, self.container(image, name, service, volumes), words, log)
+
+    def container(
+        self, image: Image, name: str, service: Mapping[str, Any], volumes: Mapping[str, Path]
+    ) -> Path:
+        """Return the root directory of a service's new container."""
+        found: dict[Path, str] = {}
+        for entry in service.get("volumes", ()):
+            source, target = entry.split(":")[:2]
+            path = volumes[source]
+            place = image.layer / target.lstrip("/")
+            if place.exists() and not any(path.iterdir()):  # as Docker does with a new volume
+                os.chown(path, place.stat().st_uid, place.stat().st_gid)
+            found[path] = target
+        root = self.mounted(name, [image.layer], found)
+        hosts = "127.0.0.1 localhost superlink\n"
+        subprocess.run(
+            self.inside("tee", f"{root}/etc/hosts", network=False), input=hosts.encode(), check=True
+        )
+        return root
+
+    def execute(self, image: Image, root: Path, words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+        """Start a further process in a container."""
+        command = self.command(image, root, words, network=True)
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        self.started.append(process)
+        return process
+
+    def _pretend_base(self, root: Path) -> None:
+        """Make what the image of Python has: `python` in /usr/local/bin, readable by every user."""
+        interpreter = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+        script = f'#!/bin/sh\nexec {interpreter} "$@"\n'  # a link would hide where its library is
+        place = f"{root}/usr/local/bin/python"
+        write = self.inside("sh", "-c", f"rm -f {place}; cat > {place}; chmod 755 {place}", network=False)
+        subprocess.run(write, input=script.encode(), check=True)
+        for parent in reversed(interpreter.resolve().parents):
+            subprocess.run(self.inside("chmod", "o+x", f"{root}{parent}", network=False), check=True)
+
+    def _copy(self, context: Path, root: Path, argument: str) -> None:
+        owner = re.match(r"--chown=(\S+)\s+", argument)
+        *sources, target = shlex.split(argument[owner.end() if owner else 0 :])
+        for source in sources:
+            place = f"{root}{target}{Path(source).name if target.endswith('/') else ''}"
+            with tempfile.TemporaryDirectory() as directory:
+                copied = Path(directory, "copied")
+                if (context / source).is_dir():
+                    shutil.copytree(context / source, copied, ignore=shutil.ignore_patterns("__pycache__"))
+                else:
+                    shutil.copy(context / source, copied)
+                subprocess.run(self.inside("mkdir", "-p", str(Path(place).parent), network=False), check=True)
+                subprocess.run(self.inside("cp", "-r", str(copied), place, network=False), check=True)
+            if owner:
+                subprocess.run(self.inside("chown", "-R", owner[1], place, network=False), check=True)
+
+
+@contextlib.contextmanager
+def machine() -> Iterator[Machine]:
+    """Yield a machine; its processes end and its files are deleted with it."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="containers-") as home:
+        hold = "ip link set lo up && echo ready && exec sleep 3600"
+        holder = subprocess.Popen(["unshare", "--mount", "--net", "sh", "-c", hold], stdout=subprocess.PIPE)
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"ready\n"
+        made = Machine(Path(home), holder)
+        try:
+            yield made
+        finally:
+            for process in made.started:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            holder.kill()
+            holder.wait()
+
+
+def can_run() -> str:
+    """Return why containers cannot run here; "" if they can."""
+    if sys.platform != "linux" or os.geteuid():
+        return "needs root on Linux"
+    missing = [
+        name for name in ("unshare", "nsenter", "chroot", "ip", "useradd") if shutil.which(name) is None
+    ]
+    if missing:
+        return f"needs {', '.join(missing)}"
+    tried = (
+        "mount -t tmpfs tmp /mnt && mkdir /mnt/u /mnt/w /mnt/m && "
+        "mount -t overlay t -o lowerdir=/,upperdir=/mnt/u,workdir=/mnt/w /mnt/m"
+    )
+    words = ["unshare", "--mount", "sh", "-c", tried]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    return f"needs overlay mounts: {done.stderr.strip()}" if done.returncode else ""
