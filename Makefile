@@ -11,7 +11,8 @@ export FBO_FLOWER_DATA
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test test-all kill check e2e bench docs dist clean
+PUBLISHER ?=
+.PHONY: help demo install test test-all kill check e2e bench docs dist hub clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +51,10 @@ dist: $(VENV)/.installed-dev  ## build sdist and wheel into dist/ and check thei
 	@rm -rf dist
 	@$(BIN)/python -m build --outdir dist .
 	@$(BIN)/python -m twine check --strict dist/*
+
+hub: $(VENV)/.installed-dev  ## write the app for Flower Hub into build/hub/fbo-tuning; PUBLISHER=your account
+	@rm -rf build/hub
+	@$(BIN)/python .ci/hub_app.py build/hub/fbo-tuning --publisher "$(PUBLISHER)"
 
 clean:  ## remove .venv, caches and build products; runs/ stays
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -1,0 +1,83 @@
+"""The app for Flower Hub, judged by Flower's own rules for what may be published."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from flower_runtime import ROOT
+from flwr.cli.build import build_fab_from_disk
+from flwr.cli.config_utils import load_and_validate
+
+flower = import_module("flwr.cli.app_cmd.publish")  # the package has a function of that name
+
+
+def made(directory: Path, publisher: str = "someone-else") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / ".ci" / "hub_app.py"), str(directory), "--publisher", publisher]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("hub") / "fbo-tuning"
+    done = made(directory)
+    assert done.returncode == 0, done.stderr
+    return directory
+
+
+def test_flower_would_publish_it(app: Path) -> None:
+    config, warnings = load_and_validate(app / "pyproject.toml", check_module=False)
+    assert warnings in ([], None)
+    flower._validate_app_name(app.name, "directory")
+    flower._validate_description(config["project"]["description"])
+    assert flower._get_declared_license_file(app) == (app / "LICENSE").resolve()
+    files = flower._collect_file_paths(app)
+    flower._validate_files(files)
+    assert config["tool"]["flwr"]["app"]["publisher"] == "someone-else"
+    assert {path.suffix for path in files} == {".py", ".toml", ".md", ""}
+
+
+def test_its_bundle_has_the_current_format_and_needs_no_package_of_ours(app: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(io.BytesIO(build_fab_from_disk(app))) as bundle:
+        bundle.extractall(tmp_path)
+    assert (tmp_path / "LICENSE").exists()
+    assert not (tmp_path / "fbo_flower" / "cli").exists()
+    script = (
+        "import sys, fbo_flower; from fbo_flower.app import client_app, server_app; "
+        "assert fbo_flower.__file__.startswith(sys.argv[1]), fbo_flower.__file__; "
+        "print(type(server_app.app).__name__, type(client_app.app).__name__)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "ServerApp" in done.stdout
+
+
+def test_its_page_explains_every_setting(app: Path) -> None:
+    text = (app / "README.md").read_text()
+    config, _ = load_and_validate(app / "pyproject.toml", check_module=False)
+    for key in config["tool"]["flwr"]["app"]["config"]:
+        assert f"| `{key}` |" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "publisher", "word"),
+    [("Upper", "me", "directory"), ("a" * 33, "me", "directory"), ("app", "No Body", "--publisher")],
+)
+def test_names_that_flower_refuses_are_refused(tmp_path: Path, name: str, publisher: str, word: str) -> None:
+    done = made(tmp_path / name, publisher)
+    assert done.returncode == 1
+    assert done.stderr.startswith(word)
+
+
+def test_a_directory_with_files_is_left_alone(app: Path) -> None:
+    assert "expected a new or empty one" in made(app).stderr
