@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("*.md", "docs/**/*.md", "examples/*/README.md")
+PAGES = ("*.md", "docs/**/*.md", "examples/*/README.md", "containers/README.md")
 SHIM = ROOT / ".ci" / "iframe-worker.js"
 FILES = ("docs/**/*.png", "CITATION.cff", "LICENSE")
 # module -> names; empty: what its `__all__` lists
