@@ -66,7 +66,14 @@ def tried(environment: Path, words: list[str]) -> str:
     *_, last = done.stdout.splitlines()
     counts = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed|error)", last)}
     bad = counts.get("failed", 0) + counts.get("error", 0)
-    return f"{bad} of {bad + counts.get('passed', 0)} fail" if bad else f"{counts.get('passed', 0)} pass"
+    print(f"    {last}", file=sys.stderr)
+    return (
+        f"{bad} of {bad + counts.get('passed', 0)} fail"
+        if bad
+        else "pass"
+        if "passed" in counts
+        else "not run"
+    )
 
 
 def main() -> int:

@@ -1,12 +1,11 @@
 """Each algorithm as a Flower strategy: `FTS(...).start(grid, num_rounds=25)` in a ServerApp.
 
 Each class is made from the record of its algorithm. `STRATEGIES["fts"]` returns the strategy of an algorithm
-by its name, also for algorithms that another package adds.
+by its name, also for algorithms that another package adds. Type checkers and editors read `__init__.pyi`,
+which `.ci/strategy_stubs.py` writes.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from fbo_flower.algorithms.registry import BUILT_IN, built_in_class
 from fbo_flower.strategies.base import TuningStrategy
@@ -15,59 +14,17 @@ from fbo_flower.strategies.recorder import RoundProgress
 
 STRATEGIES = Strategies()
 
-if TYPE_CHECKING:  # a test compares these names with the records
 
-    class RandomSearch(TuningStrategy): ...
+def __getattr__(name: str) -> type[TuningStrategy]:
+    """Return the strategy class of this name, for `from fbo_flower.strategies import FTS`."""
+    record = built_in_class(name)
+    if record is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return strategy_class(record)
 
-    class ThompsonSampling(TuningStrategy): ...
 
-    class ExpectedImprovement(TuningStrategy): ...
-
-    class FedEI(TuningStrategy): ...
-
-    class FTS(TuningStrategy): ...
-
-    class DPFTS(TuningStrategy): ...
-
-    class RGPE(TuningStrategy): ...
-
-    class TAF(TuningStrategy): ...
-
-    class Consensus(TuningStrategy): ...
-
-    class FMTBO(TuningStrategy): ...
-
-    class FLoRA(TuningStrategy): ...
-
-    class DPVote(TuningStrategy): ...
-
-    class PFPNE(TuningStrategy): ...
-
-    class FedPNE(TuningStrategy): ...
-
-    class LocalPNE(TuningStrategy): ...
-
-    class HCT(TuningStrategy): ...
-
-    class Fed1UCB(TuningStrategy): ...
-
-    class FNUCB(TuningStrategy): ...
-
-    class RFMS(TuningStrategy): ...
-
-    class CoKG(TuningStrategy): ...
-
-else:
-
-    def __getattr__(name):
-        """Return the strategy class of this name, for `from fbo_flower.strategies import FTS`."""
-        record = built_in_class(name)
-        if record is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return strategy_class(record)
-
-    def __dir__():
-        return sorted([*globals(), *(record.class_name for record in BUILT_IN.values())])
+def __dir__() -> list[str]:
+    return sorted([*globals(), *(record.class_name for record in BUILT_IN.values())])
 
 
 __all__ = [
