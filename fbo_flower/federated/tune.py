@@ -14,8 +14,10 @@ from flwr.serverapp.strategy import Strategy
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated.checkpoints import Checkpoints, digest_of
+from fbo_flower.federated.guards import Guard
 from fbo_flower.federated.journal import TunerJournal, checkpoint_directory
 from fbo_flower.federated.proposals import Proposals
+from fbo_flower.federated.replies import Bounds
 from fbo_flower.federated.result import TunedFederation, tables_of
 from fbo_flower.federated.schedules import make_schedule
 from fbo_flower.federated.step import ALL, SHARE, Step
@@ -48,6 +50,9 @@ def tune_federation(
     num_parallel: int = 1,
     evaluate_on: str = SHARE,
     finalists: int = 0,
+    metric_bounds: Bounds | None = None,
+    max_weight: float | None = None,
+    judge_by: str = "mean",
     num_clients: int | None = None,
     seed: int = 0,
     train_config: Mapping[str, object] | None = None,
@@ -89,6 +94,12 @@ def tune_federation(
     evaluate_on : "share": a trial is judged by the clients of its share; "all": by all clients, which
         costs them evaluations
     finalists : number of best trials whose models all clients judge at the end
+    metric_bounds : least and largest value that the metric can have, such as (0, 1); a client's reply with
+        another one is left out. None: every finite number is believed
+    max_weight : a client that reports more rows (`num-examples`) than this multiple of the others' median
+        counts with that multiple; None: every number is believed
+    judge_by : "mean": trials are judged by the metric that the strategy aggregates; "median": by the weighted
+        median of the clients' own values, which a few false ones cannot move far
     num_clients : clients to wait for; None: until their number stops changing
     seed : of all draws; the same seed gives the same trials if the clients answer the same
     train_config, evaluate_config : further entries of the clients' `config` records
@@ -139,9 +150,11 @@ def tune_federation(
         "num_initial": num_initial, "num_parallel": num_parallel, "evaluate_on": evaluate_on, "seed": seed,
         "model": "" if callable(initial_arrays) else digest_of(from_record(initial_arrays), {}),
     }  # fmt: skip
+    guard = Guard(metric, metric_bounds, max_weight, judge_by)
+    settings |= guard.settings
     directory = None if out is None else writable_directory(out)
     sign = -1.0 if minimize else 1.0
-    step = Step(grid, metric, sign, timeout, evaluate_on, threading.Event())
+    step = Step(grid, metric, sign, timeout, evaluate_on, threading.Event(), guard)
     limits = Limits(budget, num_trials, num_parallel, finalists, num_clients, wait_seconds)
     checkpoints = Checkpoints(checkpoint_directory(journal))
     with TunerJournal(journal) as written, single_thread():
