@@ -41,7 +41,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvgM, Strategy
 
 from fbo_flower import Float, Int, Ordinal, SearchSpace
-from fbo_flower.federated import FedEx, TunerProgress, tune_federation
+from fbo_flower.federated import FedEx, FedPop, Personal, Population, TunerProgress, tune_federation
 from fbo_flower.federated.proposals import Proposals
 from fbo_flower.federated.recommend import ranking
 from fbo_flower.federated.records import Trial
@@ -61,6 +61,7 @@ SPACE = SearchSpace({
     "proximal-mu": Float(1e-4, 1.0, log=True),
     "server-learning-rate": Float(0.1, 2.0, log=True),
 })  # fmt: skip
+PERSONAL = ("learning-rate", "local-epochs")
 CLIENT_SIDE = ("learning-rate", "momentum", "local-epochs", "batch-size", "proximal-mu")
 Trace = list[tuple[int, dict[str, Any]]]  # client-rounds so far, incumbent
 Model = list[np.ndarray]
@@ -119,6 +120,17 @@ def build_fedex(config: Mapping[str, Any]) -> Strategy:
     """FedEx over 9 configurations of the clients around the trial's, as its paper wraps it by halving."""
     center = {name: config[name] for name in CLIENT_SIDE}
     return FedEx(build(config), CLIENTS_SPACE, center=center, num_configs=9, radius=0.1)
+
+
+def build_fedpop(config: Mapping[str, Any]) -> Strategy:
+    """FedPop-L around the trial's configuration, one configuration for each of 8 clients."""
+    center = {name: config[name] for name in CLIENT_SIDE}
+    return FedPop(build(config), CLIENTS_SPACE, center=center, num_configs=8, every=3, num_rounds=ROUNDS)
+
+
+def build_personal(config: Mapping[str, Any]) -> Strategy:
+    """Learning rate and epochs of each client by `fed-ei`, the rest is the trial's."""
+    return Personal(build(config), SearchSpace({name: SPACE.parameters[name] for name in PERSONAL}))
 
 
 # -- runs --------------------------------------------------------------------------------------
@@ -213,7 +225,9 @@ def tuned(on: str, seed: int, make: Callable[..., Strategy] = build, **settings:
         num_clients=num_clients_of(on, seed), seed=seed, on_round=note, eta=ETA, num_initial=NUM_INITIAL,
         **settings,
     )  # fmt: skip
-    proposals = Proposals(SPACE, settings.get("proposals", "ei"), NUM_INITIAL, seed)
+    shared = {name: p for name, p in SPACE.parameters.items() if name not in settings.get("personal", ())}
+    kind = "random" if isinstance(settings.get("schedule"), Population) else settings.get("proposals", "ei")
+    proposals = Proposals(SearchSpace(shared), kind, NUM_INITIAL, seed)
     rungs = ASHA(ROUNDS, ETA, 1).rungs_of(0)
     found: Trace = []
     for point in range(1, POINTS + 1):
@@ -283,6 +297,10 @@ METHODS: dict[str, Callable[[str, int], Found]] = {
     "random": random_search,
     "hyperband": partial(tuned, schedule="hyperband", proposals="random"),
     "fedex": partial(tuned, make=build_fedex, proposals="random"),
+    "fedpop": partial(tuned, make=build_fedpop, schedule=Population(size=NUM_RUNS, every=3)),
+    "personal": partial(tuned, personal=PERSONAL),
+    "halving-random": partial(tuned, schedule="halving", proposals="random"),
+    "halving-fedex": partial(tuned, schedule="halving", make=build_fedex, proposals="random"),
     "asha-random": partial(tuned, proposals="random"),
     "asha-ei": tuned,
     "asha-ei-2": partial(tuned, num_parallel=2),
@@ -313,7 +331,12 @@ def judged(on: str, seed: int, name: str) -> dict[str, Any]:
     return {"curve": curve, "best": trace[-1][1], "own": own, "seconds": seconds}
 
 
-MAKERS: dict[str, Callable[..., Strategy]] = {"fedex": build_fedex}
+MAKERS: dict[str, Callable[..., Strategy]] = {
+    "fedex": build_fedex,
+    "halving-fedex": build_fedex,
+    "fedpop": build_fedpop,
+    "personal": build_personal,
+}
 
 
 # -- the report --------------------------------------------------------------------------------
@@ -377,7 +400,7 @@ def main() -> None:
                 row = judged(on, seed, name)
                 row |= {"federation": on, "method": name, "seed": seed}
                 path.write_text(json.dumps(row))
-                print(path.name, " ".join(f"{v:.3f}" for v in row["curve"]), f"{row['seconds']:.1f} s")
+                print(path.name, *(f"{v:.3f}" for v in row["curve"]), f"{row['seconds']:.1f} s", flush=True)
 
 
 if __name__ == "__main__":
