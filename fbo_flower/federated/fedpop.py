@@ -27,6 +27,7 @@ from flwr.common.logger import log
 from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.records import natural_key
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated.evolution import cooled, exploit, perturbed
 from fbo_flower.federated.per_client import PerClient
@@ -125,10 +126,11 @@ class FedPop(PerClient):
         """Return one configuration after the other, from where the last round ended."""
         size, first = len(self.population["points"]), int(self.population["next"])
         order = generator(self.seed, "fedpop", "order", server_round).permutation(len(nodes))
-        chosen = [(first + int(place)) % size for place in order]
+        # by name, because strategies list their clients in an order of chance
+        names = sorted(nodes, key=natural_key)
+        self.applied = {names[i]: (first + int(place)) % size for i, place in enumerate(order)}
         self.population = {**self.population, "next": (first + len(nodes)) % size}
-        self.applied = dict(zip(nodes, chosen, strict=True))
-        return [self._space.decode(self.population["points"][choice]) for choice in chosen]
+        return [self._space.decode(self.population["points"][self.applied[node]]) for node in nodes]
 
     def learn(self, server_round: int, nodes: Sequence[str], losses: Array, weights: Array) -> None:
         """Add the losses to the scores, and let the population evolve when it is time."""
