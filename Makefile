@@ -30,7 +30,7 @@ test-all: $(VENV)/.installed-dev  ## the same with the slow tests: more examples
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not deployment and not kill'
 
 kill: $(VENV)/.installed-dev  ## kill server and agents at every write of their journals; minutes
-	@$(BIN)/python -m pytest -m kill -s tests/kill
+	@$(BIN)/python -m pytest -m kill -s tests/kill tests/federated
 
 check: $(VENV)/.installed-dev  ## ruff, mypy --strict, layering
 	@$(BIN)/ruff check .

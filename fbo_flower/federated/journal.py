@@ -91,10 +91,17 @@ def places_event(new: Mapping[int, Trial], targets: Mapping[int, int]) -> Event:
     """
     points = {str(number): trial.point for number, trial in new.items()}
     values: dict[str, object] = {
-        "new": {str(n): {"bracket": t.bracket, "target": t.target} for n, t in new.items()},
+        "new": {str(n): _entry(t) for n, t in new.items()},
         "targets": {str(number): target for number, target in targets.items()},
     }
     return Event(PLACES, arrays=points, values=values)
+
+
+def _entry(trial: Trial) -> dict[str, object]:
+    entry: dict[str, object] = {"bracket": trial.bracket, "target": trial.target}
+    if trial.origin:
+        entry |= {"parent": trial.parent, "born": trial.born, "origin": trial.origin}
+    return entry
 
 
 def step_event(
@@ -124,7 +131,7 @@ def apply(trials: dict[int, Trial], event: Event, space: SearchSpace) -> None:
         for name, entry in values["new"].items():
             point = np.array(event.arrays[name], dtype=np.float64)
             config = space.decode(point)
-            trials[int(name)] = Trial(int(name), config, point, entry["bracket"], target=entry["target"])
+            trials[int(name)] = Trial(int(name), config, point, **entry)
         for name, target in values["targets"].items():
             trials[int(name)] = trials[int(name)].until(target)
     elif event.kind == STEP:

@@ -9,6 +9,10 @@ is the ratio `m = sum_i w_i m_i / sum_i w_i` of a sample of `n` out of `N` clien
 [Cochran1977, Eq. 6.13 with the sample's weights]. With equal weights that is the textbook
 `(1 - n / N) s^2 / n`, which is unbiased.
 
+A weighted median is judged in the same way, with two changes: the values' spread is `1.4826` times the median
+of `|m_i - m|`, which a false value cannot raise, and the variance is `pi / 2` times that of the mean, as for
+normal values.
+
 References
 ----------
 [Kuo2023] Kuo, Thaker, Khodak, Nguyen, Jiang, Talwalkar, Smith. On noisy evaluation in federated
@@ -43,3 +47,15 @@ def sampling_variance(values: Array, weights: Array, population: int) -> float:
     shares = weights / weights.sum()
     deviations = values - shares @ values
     return float((1.0 - n / population) * n / (n - 1) * np.sum((shares * deviations) ** 2))
+
+
+def median_variance(values: Array, weights: Array, median: float, population: int) -> float:
+    """Return the variance of the weighted median of sampled clients' values; see `sampling_variance`."""
+    n = len(values)
+    if n >= population:
+        return 0.0
+    if n < 2:
+        return float("nan")
+    shares = weights / weights.sum()
+    spread = 1.4826 * float(np.median(np.abs(values - median)))
+    return float(np.pi / 2.0 * (1.0 - n / population) * n / (n - 1) * np.sum(shares**2) * spread**2)

@@ -52,6 +52,8 @@ class Trial:
     target : the round until which it may run now; larger than its last round while it runs
     failure : why it ended early; "" if it did not
     judged : value of its last model on all clients, if it was a finalist; None if it was not
+    parent, born, origin : the trial whose model it goes on from, the round of that model, and its
+        checkpoint's digest; -1, 0, "": it has begun with the first model
     """
 
     number: int
@@ -62,11 +64,14 @@ class Trial:
     target: int = 0
     failure: str = ""
     judged: float | None = None
+    parent: int = -1
+    born: int = 0
+    origin: str = ""
 
     @property
     def round(self) -> int:
-        """Number of rounds that it has done."""
-        return len(self.rounds)
+        """Number of rounds that its model has had."""
+        return self.born + len(self.rounds)
 
     @property
     def value(self) -> float:
@@ -80,7 +85,14 @@ class Trial:
 
     def value_at(self, server_round: int) -> float:
         """Return the value after a round that the trial has done; `-inf` if it failed before that."""
-        return self.rounds[server_round - 1].value if self.round >= server_round else -math.inf
+        if not self.born < server_round <= self.round:
+            return -math.inf
+        return self.rounds[server_round - self.born - 1].value
+
+    @property
+    def checkpoint(self) -> str:
+        """Digest of the checkpoint that it goes on from; "": it has not begun."""
+        return self.rounds[-1].checkpoint if self.rounds else self.origin
 
     def until(self, target: int) -> Trial:
         """Return the trial with leave to run until a round."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,8 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common.constant import ErrorCode
 
 from fbo_flower.errors import WireError, printable
+
+Bounds = tuple[float, float]  # least and largest value of a metric
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,10 @@ class Checked:
 
 
 def check_replies(
-    sent: Sequence[Message], replies: Sequence[Message | None], weighted_by: str | None = None
+    sent: Sequence[Message],
+    replies: Sequence[Message | None],
+    weighted_by: str | None = None,
+    bounds: Mapping[str, Bounds] | None = None,
 ) -> Checked:
     """Return the valid replies to messages, in the order of the messages.
 
@@ -49,6 +54,7 @@ def check_replies(
     ----------
     replies : one per message; None: no reply in time
     weighted_by : metric by which the strategy weights replies, which must be positive; None: there is none
+    bounds : metric -> least and largest value that is believed
     """
     used, refused, reasons = [], [], Counter[str]()
     for message, reply in zip(sent, replies, strict=True):
@@ -56,6 +62,7 @@ def check_replies(
             if reply is None:
                 raise WireError("no reply in time", "late")
             _check(message, reply, weighted_by)
+            _check_bounds(reply, bounds or {})
             used.append(reply)
         except WireError as error:
             refused.append(f"client {message.metadata.dst_node_id}: {error}")
@@ -105,6 +112,15 @@ def _check(sent: Message, reply: Message, weighted_by: str | None) -> None:
             next(iter(sent.content.array_records.values()), ArrayRecord()),
             next(iter(content.array_records.values())),
         )
+
+
+def _check_bounds(reply: Message, bounds: Mapping[str, Bounds]) -> None:
+    for name, value in client_metrics(reply).items():
+        low, high = bounds.get(name, (-math.inf, math.inf))
+        if not all(low <= number <= high for number in (value if isinstance(value, list) else [value])):
+            raise WireError(
+                f"metric {printable(name)}: expected a value in [{low:g}, {high:g}], got {value}", "bounds"
+            )
 
 
 def _check_arrays(sent: ArrayRecord, received: ArrayRecord) -> None:

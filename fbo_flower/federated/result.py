@@ -31,7 +31,8 @@ from fbo_flower.study.table import Kind, Table
 
 TRIALS: dict[str, Kind] = {
     "trial": "integer", "bracket": "integer", "rounds": "integer", "value": "real", "on_all_clients": "real",
-    "client_rounds": "integer", "state": "text", "failure": "text", "config": "config",
+    "client_rounds": "integer", "state": "text", "failure": "text", "parent": "integer",
+    "config": "config",
 }  # fmt: skip
 CURVES: dict[str, Kind] = {
     "trial": "integer", "round": "integer", "value": "real", "stddev": "real", "asked": "integer",
@@ -47,7 +48,8 @@ class TunedFederation:
     Attributes
     ----------
     settings : plain JSON: metric, minimize, rounds, schedule, proposals, budget, spent client-rounds, seed
-    trials : one row per trial; `state` is "finished", "stopped", "running" or "failed"
+    trials : one row per trial; `state` is "finished", "stopped", "running" or "failed"; `parent` is the trial
+        whose model it has taken over, -1: none
     curves : one row per trial and round, in the metric's own sign
     best_trial : number of the best trial
     best_arrays : model of the best trial after its last round
@@ -70,6 +72,12 @@ class TunedFederation:
         """Its value after its last round; on all clients, if it was a finalist."""
         judged = float(self._best["on_all_clients"])
         return float(self._best["value"]) if math.isnan(judged) else judged
+
+    @property
+    def personal_configs(self) -> dict[str, Config]:
+        """Client -> its best personal configuration in the best trial; empty without `personal`."""
+        found: Mapping[str, Config] = self.settings.get("personal_configs", {})
+        return {client: dict(config) for client, config in found.items()}
 
     @property
     def client_rounds(self) -> int:
@@ -158,7 +166,8 @@ def tables_of(trials: Sequence[Trial], rounds: int, sign: float) -> tuple[Table,
             "trial": trial.number, "bracket": trial.bracket, "rounds": trial.round, "value": sign * last,
             "on_all_clients": math.nan if trial.judged is None else sign * trial.judged,
             "client_rounds": sum(done.asked for done in trial.rounds),
-            "state": state_of_trial(trial, rounds), "failure": trial.failure, "config": trial.config,
+            "state": state_of_trial(trial, rounds), "failure": trial.failure, "parent": trial.parent,
+            "config": trial.config,
         })  # fmt: skip
         points += [
             {

@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, did_you_mean
 from fbo_flower.federated.records import Trial
+from fbo_flower.numerics.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,16 @@ class GoOn:
 
 
 @dataclass(frozen=True)
+class Copy:
+    """Start a new trial with a configuration `point` from the model that another trial has now."""
+
+    bracket: int
+    trial: int
+    point: Array
+    target: int
+
+
+@dataclass(frozen=True)
 class Schedule(ABC):
     """Decides which trial gets a free place.
 
@@ -65,7 +76,7 @@ class Schedule(ABC):
     rounds: int
 
     @abstractmethod
-    def choose(self, trials: Sequence[Trial]) -> Start | GoOn | None:
+    def choose(self, trials: Sequence[Trial]) -> Start | GoOn | Copy | None:
         """Return what to do with a free place; None: wait for the trials that run."""
 
     @abstractmethod

@@ -16,10 +16,12 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fbo_flower.errors import ConfigError, FBOError, printable
-from fbo_flower.federated.noise import sampling_variance
+from fbo_flower.federated.guards import Guard, weighted_median
+from fbo_flower.federated.noise import median_variance, sampling_variance
 from fbo_flower.federated.records import TrialRound
 from fbo_flower.federated.replies import Checked, check_replies, client_metrics
 from fbo_flower.federated.trial_run import TrialRun, is_number
+from fbo_flower.numerics.arrays import Array
 from fbo_flower.strategies.connected_nodes import wait_for_nodes
 from fbo_flower.strategies.send_and_receive import send_and_receive
 
@@ -52,6 +54,7 @@ class Step:
     timeout : seconds for each half-round
     evaluate_on : "share": a trial is judged by its own share of the clients; "all": by all
     stop : ends a run when it is set
+    guard : against false replies; None: replies are believed
     """
 
     grid: Grid
@@ -60,6 +63,7 @@ class Step:
     timeout: float
     evaluate_on: str
     stop: threading.Event
+    guard: Guard | None = None
 
     def run(
         self,
@@ -135,7 +139,11 @@ class Step:
         for k, messages in lists.items():
             own = [replies.get(start + i) for i in range(len(messages))]
             start += len(messages)
-            found[k] = check_replies(messages, own, runs[k].weighted_by)
+            bounds = None if self.guard is None else self.guard.bounds_by_name
+            found[k] = check_replies(messages, own, runs[k].weighted_by, bounds)
+            lowered = self.guard.lower_weights(found[k].used, runs[k].weighted_by) if self.guard else []
+            for line in lowered:
+                log(WARNING, "Trial %d: %s", k, printable(line))
             for reason in found[k].refused:
                 log(WARNING, "Trial %d goes on without a reply: %s", k, printable(reason))
         return found
@@ -172,20 +180,39 @@ class Step:
                 "in the MetricRecord of @app.evaluate(), evaluate with a positive fraction_evaluate, or "
                 "pass evaluate_fn"
             )
-        value = metrics[self.metric]
+        if self.guard is not None and self.guard.judge_by == "median":
+            value, variance = self._median(run, checked, population)
+        else:
+            value, variance = metrics[self.metric], self._variance(run, checked, population)
         if not math.isfinite(value):
             return Failure(f"diverged: {self.metric} is {value}")
-        return self.sign * value, self._variance(run, checked, population), metrics
+        return self.sign * value, variance, metrics
 
     def _variance(self, run: TrialRun, checked: Checked, population: int) -> float:
         """Return the variance that comes from judging by some clients only; 0 if the clients do not tell."""
+        found = self._values(run, checked)
+        return 0.0 if found is None else sampling_variance(*found, population)
+
+    def _median(self, run: TrialRun, checked: Checked, population: int) -> tuple[float, float]:
+        """Return the weighted median of the clients' values, and its variance."""
+        found = self._values(run, checked)
+        if found is None:
+            raise ConfigError(
+                f"judge_by: expected {self.metric!r} in the metrics of @app.evaluate() to judge by its "
+                'median, got none; choose judge_by="mean"'
+            )
+        median = weighted_median(*found)
+        return median, median_variance(*found, median, population)
+
+    def _values(self, run: TrialRun, checked: Checked) -> tuple[Array, Array] | None:
+        """Return values and weights of the clients that judged; None if they do not tell."""
         records = [client_metrics(reply) for reply in checked.used]
         if not all(is_number(record.get(self.metric)) for record in records) or not records:
-            return 0.0
+            return None
         weighted_by = run.weighted_by or ""
         weights = [record[weighted_by] if is_number(record.get(weighted_by)) else 1.0 for record in records]
         values = np.array([record[self.metric] for record in records], dtype=np.float64)
-        return sampling_variance(values, np.array(weights, dtype=np.float64), population)
+        return values, np.array(weights, dtype=np.float64)
 
 
 def _protected(configure: Callable[[], list[Message]]) -> list[Message] | Failure:

@@ -47,6 +47,49 @@ def restore(strategy: Strategy, arrays: Mapping[str, AnyArray], form: Mapping[st
             setattr(strategy, name, _decode(value, arrays))
 
 
+def in_common(old: Strategy, new: Strategy, form: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a state that two strategies have in common before their first round.
+
+    A server's momentum is taken over by a strategy with another learning rate, the learning rate is not.
+
+    Parameters
+    ----------
+    old, new : built anew, with the configuration of the state and with another one
+    form : the state, as `state_of` returned it
+    """
+    return _equal_parts(state_of(old), state_of(new), form)
+
+
+def _equal_parts(
+    old: tuple[dict[str, AnyArray], dict[str, Any]],
+    new: tuple[dict[str, AnyArray], dict[str, Any]],
+    form: Mapping[str, Any],
+) -> dict[str, Any]:
+    found = {}
+    for name, value in form.items():
+        before, after = old[1].get(name), new[1].get(name)
+        if before is not None and after is not None and value.get("kind") == "strategy":
+            items = _equal_parts((old[0], before["items"]), (new[0], after["items"]), value["items"])
+            found[name] = {"kind": "strategy", "items": items}
+        elif _same(before, old[0], after, new[0]):
+            found[name] = value
+    return found
+
+
+def _same(one: Any, arrays: Mapping[str, AnyArray], other: Any, others: Mapping[str, AnyArray]) -> bool:
+    """Return whether two forms, with their arrays, are equal; None: the value was of another kind."""
+    if one is None or other is None:
+        return one is other
+    if one["kind"] == other["kind"] == "array":
+        return np.array_equal(arrays[one["name"]], others[other["name"]])
+    if "items" in one and "items" in other:
+        keys = one["items"].keys()
+        return keys == other["items"].keys() and all(
+            _same(one["items"][key], arrays, other["items"][key], others) for key in keys
+        )
+    return bool(one == other)
+
+
 def _attributes(strategy: Strategy) -> Mapping[str, Any]:
     if hasattr(strategy, "state_dict"):
         state: Mapping[str, Any] = strategy.state_dict()

@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated.checkpoints import Content
-from fbo_flower.federated.strategy_state import from_record, restore, state_of, to_record
+from fbo_flower.federated.strategy_state import from_record, in_common, restore, state_of, to_record
 from fbo_flower.federated.trial_grid import TrialGrid
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
@@ -52,9 +52,18 @@ class TrialRun:
     setup : what all trials have in common
     number, config : of the trial
     content : the checkpoint from which to go on; None: begin
+    parent : configuration of the trial that has written the checkpoint, if it was another one. Of that
+        trial's strategy, only the state is taken over that does not depend on the configuration
     """
 
-    def __init__(self, setup: TrialSetup, number: int, config: Config, content: Content | None) -> None:
+    def __init__(
+        self,
+        setup: TrialSetup,
+        number: int,
+        config: Config,
+        content: Content | None,
+        parent: Config | None = None,
+    ) -> None:
         self._setup, self.number, self.config = setup, number, config
         strategy = setup.build_strategy(dict(config))
         if not isinstance(strategy, Strategy):
@@ -72,7 +81,10 @@ class TrialRun:
         arrays, form = content
         self.arrays = to_record({name: arrays[f"model/{name}"] for name in form["model"]})
         own = {n.removeprefix("state/"): a for n, a in arrays.items() if n.startswith("state/")}
-        restore(strategy, own, form["state"])
+        state = form["state"]
+        if parent is not None:
+            state = in_common(setup.build_strategy(dict(parent)), strategy, state)
+        restore(strategy, own, state)
 
     @property
     def weighted_by(self) -> str | None:

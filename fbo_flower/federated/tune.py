@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from flwr.app import ArrayRecord
@@ -12,12 +13,17 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated.checkpoints import Checkpoints, digest_of
+from fbo_flower.federated.guards import Guard
 from fbo_flower.federated.journal import TunerJournal, checkpoint_directory
+from fbo_flower.federated.personal import Personal, algorithm_of, split_space, with_personal
+from fbo_flower.federated.population import Evolution, Population
 from fbo_flower.federated.proposals import Proposals
+from fbo_flower.federated.replies import Bounds
 from fbo_flower.federated.result import TunedFederation, tables_of
-from fbo_flower.federated.schedules import make_schedule
+from fbo_flower.federated.schedules import Schedule, make_schedule
 from fbo_flower.federated.step import ALL, SHARE, Step
 from fbo_flower.federated.strategy_state import from_record
 from fbo_flower.federated.trial_run import EvaluateFn, TrialSetup
@@ -40,7 +46,7 @@ def tune_federation(
     minimize: bool = False,
     budget: int | None = None,
     num_trials: int | None = None,
-    schedule: str = "asha",
+    schedule: str | Population = "asha",
     eta: int = 4,
     first_rung: int = 1,
     proposals: str = "ei",
@@ -48,6 +54,12 @@ def tune_federation(
     num_parallel: int = 1,
     evaluate_on: str = SHARE,
     finalists: int = 0,
+    metric_bounds: Bounds | None = None,
+    max_weight: float | None = None,
+    judge_by: str = "mean",
+    personal: Sequence[str] = (),
+    personal_algorithm: str | Algorithm[Any] = "fed-ei",
+    personal_loss: str = "val-loss",
     num_clients: int | None = None,
     seed: int = 0,
     train_config: Mapping[str, object] | None = None,
@@ -79,7 +91,7 @@ def tune_federation(
     budget : client-rounds (training messages) after which no round begins; None: no limit
     num_trials : most trials; None: 20 without a budget, no limit with one
     schedule : "asha", "halving" (synchronous successive halving), "hyperband", or "none": every trial runs to
-        its end
+        its end; or a `Population`, whose worst trials take over the models of its best
     eta : at a rung, the best of every `eta` trials is promoted
     first_rung : least rounds of a trial before it is compared with others
     proposals : "ei": expected improvement, or "random"
@@ -89,6 +101,16 @@ def tune_federation(
     evaluate_on : "share": a trial is judged by the clients of its share; "all": by all clients, which
         costs them evaluations
     finalists : number of best trials whose models all clients judge at the end
+    metric_bounds : least and largest value that the metric can have, such as (0, 1); a client's reply with
+        another one is left out. None: every finite number is believed
+    max_weight : a client that reports more rows (`num-examples`) than this multiple of the others' median
+        counts with that multiple; None: every number is believed
+    judge_by : "mean": trials are judged by the metric that the strategy aggregates; "median": by the weighted
+        median of the clients' own values, which a few false ones cannot move far
+    personal : names of parameters that each client tunes for itself in the rounds of a trial, see `Personal`;
+        the others are the same for all clients of a trial
+    personal_algorithm : by which it does
+    personal_loss : metric of the training replies that is to become small: the client's loss on held-out rows
     num_clients : clients to wait for; None: until their number stops changing
     seed : of all draws; the same seed gives the same trials if the clients answer the same
     train_config, evaluate_config : further entries of the clients' `config` records
@@ -124,24 +146,42 @@ def tune_federation(
             _check(**{name: value})
     check_number("finalists", finalists, 0, integer=True)
     check_choice("evaluate_on", evaluate_on, (SHARE, ALL))
-    if budget is None and num_trials is None:
+    evolves = isinstance(schedule, Population)
+    if evolves and num_trials is not None:
+        raise ConfigError(f"num_trials: expected None with a Population, which has a size, got {num_trials}")
+    if budget is None and num_trials is None and not evolves:
         num_trials = DEFAULT_TRIALS
+    asked: dict[str, Any] = {}
+    if personal:
+        used = algorithm_of(personal_algorithm)
+        space, own = split_space(space, personal)
+        build_strategy = with_personal(build_strategy, own, used, personal_loss, seed)
+        about = {"names": [*own.names], "space": own.digest, "loss": personal_loss}
+        asked = {"personal": {**about, "algorithm": used.name, "options": used.options()}}
     if num_initial is None:
         num_initial = max(4, 2 * space.dimension)
-    plan = make_schedule(schedule, rounds, eta, first_rung)
+    if isinstance(schedule, Population):
+        plan: Schedule = Evolution(rounds, schedule, space, seed)
+        plan_name: object = asdict(schedule)
+        proposals = "random"
+    else:
+        plan_name = schedule
+        plan = make_schedule(schedule, rounds, eta, first_rung)
     proposer = Proposals(space, proposals, num_initial, seed)
     setup = TrialSetup(
         build_strategy, initial_arrays, train_config or {}, evaluate_config or {}, evaluate_fn, seed
     )
     settings: dict[str, Any] = {
         "kind": "federation", "space": space.digest, "metric": metric, "minimize": minimize, "rounds": rounds,
-        "schedule": schedule, "eta": eta, "first_rung": first_rung, "proposals": proposals,
+        "schedule": plan_name, "eta": eta, "first_rung": first_rung, "proposals": proposals,
         "num_initial": num_initial, "num_parallel": num_parallel, "evaluate_on": evaluate_on, "seed": seed,
         "model": "" if callable(initial_arrays) else digest_of(from_record(initial_arrays), {}),
     }  # fmt: skip
+    guard = Guard(metric, metric_bounds, max_weight, judge_by)
+    settings |= guard.settings | asked
     directory = None if out is None else writable_directory(out)
     sign = -1.0 if minimize else 1.0
-    step = Step(grid, metric, sign, timeout, evaluate_on, threading.Event())
+    step = Step(grid, metric, sign, timeout, evaluate_on, threading.Event(), guard)
     limits = Limits(budget, num_trials, num_parallel, finalists, num_clients, wait_seconds)
     checkpoints = Checkpoints(checkpoint_directory(journal))
     with TunerJournal(journal) as written, single_thread():
@@ -158,6 +198,9 @@ def tune_federation(
 
 def _result(tuner: Tuner, settings: Mapping[str, Any], rounds: int, sign: float) -> TunedFederation:
     best = tuner.ranking()[0]  # a run without a successful trial raises
+    strategy = tuner.run_of(best.number).strategy
+    if isinstance(strategy, Personal):
+        settings = {**settings, "personal_configs": strategy.best_configs}
     trials, curves = tables_of(list(tuner.trials.values()), rounds, sign)
     return TunedFederation(settings, trials, curves, best.number, tuner.run_of(best.number).arrays)
 

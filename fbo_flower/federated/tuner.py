@@ -23,7 +23,7 @@ from fbo_flower.federated.journal import (
 from fbo_flower.federated.proposals import Proposals
 from fbo_flower.federated.recommend import ranking
 from fbo_flower.federated.records import Trial, TrialRound, client_rounds
-from fbo_flower.federated.schedules import Schedule, Start
+from fbo_flower.federated.schedules import Copy, GoOn, Schedule, Start
 from fbo_flower.federated.shares import Shares
 from fbo_flower.federated.step import Failure, Step, wait_for_clients
 from fbo_flower.federated.trial_grid import least_clients
@@ -147,8 +147,10 @@ class Tuner:
         """Return a trial's live state, from its last checkpoint if it is not in memory."""
         if number not in self._runs:
             trial = self.trials[number]
-            content = self._checkpoints.get(trial.rounds[-1].checkpoint) if trial.rounds else None
-            self._runs[number] = TrialRun(self._setup, number, trial.config, content)
+            content = self._checkpoints.get(trial.checkpoint) if trial.checkpoint else None
+            # a trial that begins with another one's model has settings of its own
+            parent = None if trial.rounds or not trial.origin else self.trials[trial.parent].config
+            self._runs[number] = TrialRun(self._setup, number, trial.config, content, parent)
         return self._runs[number]
 
     # -- places --------------------------------------------------------------------------------
@@ -164,21 +166,30 @@ class Tuner:
             choice = self._schedule.choose(list(self.trials.values()))
             if choice is None:
                 break
-            if isinstance(choice, Start):
+            if not isinstance(choice, GoOn):
                 number = len(self.trials)
                 if self._limits.num_trials is not None and number >= self._limits.num_trials:
                     targets |= self._last_leave()
                     break
-                trials = list(self.trials.values())
-                point = self._proposals.propose(trials, self._schedule.rungs_of(choice.bracket))
-                config = self._proposals.space.decode(point)
-                new[number] = Trial(number, config, point, choice.bracket, target=choice.target)
-                self.trials[number] = new[number]
+                self.trials[number] = new[number] = self._begun_by(choice, number)
             else:
                 targets[choice.trial] = choice.target
                 self.trials[choice.trial] = self.trials[choice.trial].until(choice.target)
         if new or targets:
             self._journal.write(places_event(new, targets))
+
+    def _begun_by(self, choice: Start | Copy, number: int) -> Trial:
+        """Return a new trial."""
+        space = self._proposals.space
+        if isinstance(choice, Copy):
+            parent = self.trials[choice.trial]
+            return Trial(
+                number, space.decode(choice.point), choice.point, choice.bracket, target=choice.target,
+                parent=parent.number, born=parent.round, origin=parent.checkpoint,
+            )  # fmt: skip
+        trials = list(self.trials.values())
+        point = self._proposals.propose(trials, self._schedule.rungs_of(choice.bracket))
+        return Trial(number, space.decode(point), point, choice.bracket, target=choice.target)
 
     def _last_leave(self) -> dict[int, int]:
         """Let the best trial run to the end if nothing else is left to do and none has a whole run."""
@@ -250,7 +261,7 @@ class Tuner:
     def _collect(self) -> None:
         """Remove the checkpoints that no trial needs: those of earlier rounds and of failed trials."""
         trials = self.trials.values()
-        self._checkpoints.collect({t.rounds[-1].checkpoint for t in trials if t.rounds and not t.failure})
+        self._checkpoints.collect({t.checkpoint for t in trials if t.checkpoint and not t.failure})
 
     def _report(self, results: Mapping[int, TrialRound | str]) -> None:
         """Log a line for each trial's round."""
