@@ -138,7 +138,8 @@ class FedEI(FederatedAgent):
             if "point" in report.arrays:
                 points[agent] = floats(report.arrays["point"])
             if "moment" in report.arrays:
-                sums = {name: floats(report.arrays[name]) for name in self._shapes()}
+                told = {name: floats(report.arrays[name]) for name in self._shapes()}
+                sums = _with_earlier_evidence(told, parts.get(agent))
                 released[agent] = released.get(agent, 0) + 1
                 parts[agent] = Pool(sums, {agent: report.trial + report.num_trials})
         progress = state.progress.advance(reports)
@@ -168,7 +169,8 @@ class FedEI(FederatedAgent):
     ) -> FedEIState:
         trials = {agent: state.progress.of(agent) for agent in agents}
         released = {**state.num_released, **{a: state.num_released.get(a, 0) + 1 for a in agents}}
-        return replace(state, pool=Pool(sums, trials), num_released=released)
+        pool = Pool(_with_earlier_evidence(sums, state.pool), trials)
+        return replace(state, pool=pool, num_released=released)
 
     # -- differential privacy ------------------------------------------------------------------
 
@@ -221,6 +223,13 @@ class FedEI(FederatedAgent):
         if self.tilt:
             arrays["point"] = ArraySpec((space.dimension,), low=0.0, high=1.0)
         return Schema(arrays)
+
+
+def _with_earlier_evidence(sums: Mapping[str, Array], earlier: Pool | None) -> Mapping[str, Array]:
+    """Return sums whose "closeness", which agents compute from their newest values only, is that of all."""
+    if earlier is None or "closeness" not in sums:
+        return sums
+    return {**sums, "closeness": sums["closeness"] + earlier.sums["closeness"]}
 
 
 def _total(parts: Mapping[str, Pool]) -> Pool | None:

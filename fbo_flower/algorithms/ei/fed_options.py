@@ -23,8 +23,9 @@ class Pool:
     ----------
     sums : name -> sum. "gram" `(M (M + 1) / 2,)` is the upper triangle of the sum of `Phi^T Phi`, "moment"
         `(M,)` the sum of `b_i = Phi_i^T y_i`, "energy" `(1,)` that of `|b_i|^2` over agents without a trend;
-        "agreement" and "closeness", `(2,)`: see `agreement` in `numerics.surrogates.trend`, of values with
-        the trend, and of values with the closeness to others' best points
+        "agreement" `(2,)`: how well values agree with the trend, see `numerics.surrogates.trend`. "closeness"
+        `(2,)`: whether they are better than predicted close to others' best points, over all rounds, see
+        `numerics.surrogates.innovations`
     trials : agent in the sums -> id of the first trial that is not in them
     """
 

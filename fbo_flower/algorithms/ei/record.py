@@ -37,7 +37,8 @@ RECORDS = (
             "energy": Meaning("square sum of its values times random features", ALL_OBSERVATIONS),
             "agreement": Meaning("how well the others' trend fits its values: two sums", ALL_OBSERVATIONS),
             "closeness": Meaning(
-                "how well closeness to others' best points fits its values: two sums", ALL_OBSERVATIONS
+                "whether values close to others' best points are better than predicted: two sums",
+                ALL_OBSERVATIONS,
             ),
             "point": Meaning("its best point, without the value", ALL_OBSERVATIONS, POINTS),
         },

@@ -21,6 +21,7 @@ from fbo_flower.errors import NumericalError, WireError
 from fbo_flower.numerics.acquisition.tilt import Tilt
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.numerics.surrogates.innovations import foresight
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
 from fbo_flower.numerics.surrogates.trend import (
     agreement,
@@ -36,7 +37,6 @@ from fbo_flower.numerics.surrogates.trend import (
 from fbo_flower.space.parameters import Categorical
 from fbo_flower.space.space import SearchSpace
 
-FIRST_TILT = 0.06  # weight of the tilt before anybody has tested it
 TILT_WIDTH = 0.1  # h / sqrt(D)
 NUM_NEIGHBOURS = 2
 PROBED, PROBE_DISTANCE = 3, 0.02  # most features of a space that is probed; least distance / sqrt(features)
@@ -86,7 +86,10 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
         return federation_weight_of(task, space) <= IN_DOUBT
 
     def guidance(self, task: Task, agent_state: AgentState, x: Array, y: Array) -> Steps[Guidance]:
-        """Return the others' trend and a tilt toward their best points, with the weights they have earned."""
+        """Return the others' trend and a tilt toward their best points, with the weights they have earned.
+
+        Without any, the agent's step is the one of `ei`, to the last bit.
+        """
         space = agent_state.space
         centres = others_centres(task, space)
         if "moment" not in task.arrays:
@@ -98,11 +101,11 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
             federation = federation_weight_of(task, space)
         weight = own_weight(agreement(trend(x), y), federation)
         weighted = replace(trend, weights=weight * trend.weights) if weight > 0.0 else None
-        if not (self.tilt and len(centres)):
-            return Guidance(centres, weighted)
-        shown = max(tilt_weight_of(task, federation), min(weight, 1.0))
+        shown = 0.0
+        if self.tilt and len(centres):
+            shown = max(tilt_weight_of(task, federation), min(weight, 1.0))
         if not shown:
-            return Guidance(centres, weighted)
+            return Guidance(centres if weight > 0.0 else centres[:0], weighted)
         tilt = replace(tilt_to(centres, space), weight=self.tilt * shown / max(len(y) - 2, 1))
         return Guidance(centres, weighted, tilt)
 
@@ -178,7 +181,8 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
             arrays["energy"] = np.array([float((arrays["moment"] ** 2).sum())])
         centres = others_centres(task, agent_state.space)
         if self.tilt and len(centres):
-            arrays["closeness"] = agreement(tilt_to(centres, agent_state.space)(x), y)
+            first = 0 if no_tilt_tested(task) else int((agent_state.history.trials < task.trial).sum())
+            arrays["closeness"] = foresight(x, y, tilt_to(centres, agent_state.space)(x), first)
         if self.tilt:
             best = self.recommend(agent_state)
             assert best is not None
@@ -207,6 +211,11 @@ def uniform_points(space: SearchSpace) -> Array:
     return space.snap(sobol(NUM_UNIFORM, space.dimension, np.random.default_rng(0)))
 
 
+def no_tilt_tested(task: Task) -> bool:
+    """Return whether no agent has tested the tilt, so that all observations are evidence about it."""
+    return "closeness" not in task.arrays or floats(task.arrays["closeness"])[1] <= 0.0
+
+
 def before(agent_state: AgentState, trial: int) -> AgentState:
     """Return the agent's state with the observations before a trial only; -1: with none."""
     history = agent_state.history
@@ -223,14 +232,14 @@ def before(agent_state: AgentState, trial: int) -> AgentState:
 
 
 def tilt_weight_of(task: Task, federation: float) -> float:
-    """Return the weight of the tilt: do values grow with closeness to others' best points?
+    """Return the weight of the tilt: are values better than predicted close to others' best points?
 
     Parameters
     ----------
     federation : `a_0`, which counts until agents have tested the tilt
     """
     sums = floats(task.arrays["closeness"])
-    return beyond_chance(deviations(sums)) if sums[1] > 0.0 else max(FIRST_TILT, min(federation, 1.0))
+    return beyond_chance(deviations(sums)) if sums[1] > 0.0 else min(federation, 1.0)
 
 
 def tilt_to(centres: Array, space: SearchSpace) -> Tilt:

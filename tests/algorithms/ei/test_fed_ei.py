@@ -10,10 +10,18 @@ from contract import MIXED, SQUARE, AlgorithmContract, Run, hills, same
 from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, FedEI
-from fbo_flower.algorithms.ei.trend import before, federation_weight_of, tilt_weight_of, with_means
-from fbo_flower.algorithms.records import AgentState, History, Phase
+from fbo_flower.algorithms.ei.trend import (
+    before,
+    federation_weight_of,
+    others_centres,
+    tilt_to,
+    tilt_weight_of,
+    with_means,
+)
+from fbo_flower.algorithms.records import AgentState, Federation, History, Phase
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.surrogates.innovations import foresight
 from fbo_flower.numerics.surrogates.rff import draw_features
 from fbo_flower.numerics.surrogates.trend import ridge_weights, statistics
 from fbo_flower.simulation import simulate
@@ -100,6 +108,42 @@ def test_weights_follow_the_evidence_of_the_whole_federation():
         found[name] = federation, tilt_weight_of(task, federation)
     assert min(found["related"]) > 0.5
     assert max(found["unrelated"]) < 0.3
+
+
+def test_agents_do_exactly_what_they_do_alone_while_nothing_has_earned_any_weight():
+    related_to_others = []
+    for seed in range(4, 8):
+        clear, alone = (
+            Run.begin(a, num_agents=6, seed=seed, space=CUBE, objective=unrelated(seed)).steps(2)
+            for a in (FedEI(secure_sums=0), ExpectedImprovement())
+        )
+        tasks = [e.task for e in clear.exchanges if "moment" in e.task.arrays]
+        related_to_others.append(max(federation_weight_of(task, CUBE) for task in tasks) > 0.0)
+        same_points = all(
+            (clear.histories()[a].points == h.points).all() for a, h in alone.histories().items()
+        )
+        assert same_points != related_to_others[-1]
+    assert {True, False} == set(related_to_others)
+
+
+def test_evidence_about_the_tilt_adds_up_over_rounds_and_each_value_counts_once():
+    run = Run.begin(FedEI(secure_sums=0, **SMALL), num_agents=3, space=CUBE, objective=unrelated(0)).steps(4)
+    sent = [e.report.arrays["closeness"] for e in run.exchanges if e.agent == "1"]
+    np.testing.assert_allclose(run.state.parts["1"].sums["closeness"], np.sum(sent, axis=0))
+    assert [part[1] > 0 for part in sent] == [False, True, True, True]
+    last = run.exchanges[-1]
+    algorithm, state = run.algorithm, run.agents[last.agent].agent_state
+    x, y = algorithm.observations(state)
+    m = tilt_to(others_centres(last.task, CUBE), CUBE)(x)
+    np.testing.assert_array_equal(last.report.arrays["closeness"], foresight(x, y, m, first=len(y) - 1))
+
+
+def test_evidence_of_secure_sums_adds_up_over_rounds():
+    algorithm = FedEI(**SMALL)
+    state = algorithm.init(Federation(CUBE, ("0", "1", "2")), np.random.default_rng(0))
+    for _ in range(2):
+        state = algorithm.aggregate_sum(state, ["0", "1", "2"], {"closeness": np.array([1.0, 2.0])})
+    np.testing.assert_array_equal(state.pool.sums["closeness"], [2.0, 4.0])
 
 
 def gap_to_the_trends_maximum(run, exchange):
