@@ -144,8 +144,9 @@ class AsksConsent(Protocol, metaclass=CheckedOncePerClass):
 def consented(algorithm: Algorithm[Any], report: Report, disclose: str) -> Report:
     """Return the report without the arrays that the operator's setting `disclose` keeps at the agent."""
     core = unwrapped(algorithm)
-    asks = core.consent if isinstance(core, AsksConsent) else {}
-    kept = {name: a for name, a in report.arrays.items() if disclose in asks.get(name, (disclose,))}
+    if not isinstance(core, AsksConsent):
+        return report
+    kept = {n: a for n, a in report.arrays.items() if disclose in core.consent.get(n, (disclose,))}
     return replace(report, arrays=kept)
 
 

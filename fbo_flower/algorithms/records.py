@@ -171,6 +171,11 @@ class Outcome:
         return np.ones(len(self.trials), dtype=np.int64) if self.spans is None else self.spans
 
     @property
+    def num_trials(self) -> int:
+        """Number of trials of all rows, failed ones included."""
+        return len(self.trials) if self.spans is None else int(np.sum(self.spans))
+
+    @property
     def end(self) -> int:
         """Id of the first trial after this outcome, 0 if it is empty."""
         return int(self.trials[-1] + self.pulls[-1]) if len(self.trials) else 0
@@ -269,7 +274,7 @@ class AgentState:
 
     def learn(self, outcome: Outcome) -> AgentState:
         """Return this state with `outcome` appended to the history."""
-        return replace(self, history=self.history.extend(outcome))
+        return AgentState(self.space, self.history.extend(outcome), self.arrays, self.passed)
 
     def skip_to(self, trial: int) -> AgentState:
         """Return this state with `trial` as the next trial, if it is later than the present one.
@@ -284,4 +289,4 @@ class AgentState:
 
     def write(self, **arrays: AnyArray) -> AgentState:
         """Return this state with some of the algorithm's arrays replaced."""
-        return replace(self, arrays={**self.arrays, **arrays})
+        return AgentState(self.space, self.history, {**self.arrays, **arrays}, self.passed)

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from fbo_flower.algorithms.capabilities import ProtectsReports
 from fbo_flower.algorithms.outcomes import joined, num_succeeded
 from fbo_flower.algorithms.protocol import Algorithm
@@ -100,7 +98,8 @@ def task_steps(
             go_on = partial(session.send, (yield asked))
         except Exception as error:  # the computation failed; the session may know what that means
             go_on = partial(session.throw, error)
-    agent_state = agent_state.write(**extra())
+    if arrays := extra():
+        agent_state = agent_state.write(**arrays)
     summarising = steps_of(algorithm, Algorithm, "summarise", "summarising")
     rng = partial(draws, "summarise", task.trial, task.num_trials)
     payload = yield from summarising(task, agent_state, rng)
@@ -109,6 +108,6 @@ def task_steps(
         payload = algorithm.protect(task, agent_state, payload, uniform)
     known = agent_state.history.select(task.trial, task.end)
     outcome = known if len(known.trials) or not outcomes else joined(outcomes)
-    num_failed = int(np.sum(outcome.pulls)) - num_succeeded(outcome) if task.num_trials else 0
+    num_failed = outcome.num_trials - num_succeeded(outcome) if task.num_trials else 0
     report = Report(task.trial, task.num_trials, num_failed, payload.arrays, payload.values)
     return TaskResult(agent_state, report, outcome)

@@ -339,7 +339,8 @@ class TuningAgent(NumPyClient):
         result = yield from task_steps(
             algorithm, task, accepted_state, evaluate, draws, arrays, noise, at_once
         )
-        result = replace(result, report=consented(algorithm, result.report, self._operator.disclose))
+        report = consented(algorithm, result.report, self._operator.disclose)
+        result = result if report is result.report else replace(result, report=report)
         reply = self._reply(request, result, context.times)
         if task.num_trials and self._operator.is_spent(memory):
             reply = wire.mark_spent(reply)

@@ -93,6 +93,8 @@ def agent_state_from_bytes(data: SupportsBytes, space: SearchSpace) -> AgentStat
         If the state is damaged or of another search space.
     """
     if isinstance(data, LiveState):
+        if data.agent_state.space is space:
+            return data.agent_state
         _check_space(data.agent_state.space.digest, space)
         return replace(data.agent_state, space=space)
     data = bytes(data)

@@ -51,8 +51,10 @@ def data_file(context: ObjectiveContext) -> Path | None:
 
 def name_of_file(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> str | None:
     """Return a simulated agent's name, that of its file; None if the run config lists no file for it."""
+    if not run_config.get(KEY):
+        return None
     try:
-        files = json.loads(str(run_config.get(KEY, "")))
+        files = json.loads(str(run_config[KEY]))
         is_list = isinstance(files, list)  # otherwise the app has a key `data` of its own
         return dict(enumerate(names_of_files(files)))[int(node_config["partition-id"])] if is_list else None
     except (ValueError, TypeError, LookupError):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.capabilities import incumbent
@@ -29,7 +27,7 @@ def disclosure_of(
     best = incumbent(algorithm, result.agent_state)
     if task.phase in (Phase.EVALUATE, Phase.REVEAL):  # Flower returns no arrays in these half-rounds
         return wire.Disclosure(incumbent=best)
-    all_trials = disclose == "trials" and int(np.sum(outcome.pulls)) == task.num_trials > 0
+    all_trials = disclose == "trials" and outcome.num_trials == task.num_trials > 0
     point = algorithm.recommend(result.agent_state) if algorithm.finishes else None
     if not all_trials:
         return wire.Disclosure(None, best, point)

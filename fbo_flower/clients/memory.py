@@ -23,7 +23,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.storage.ledger import LedgerEntry
-from fbo_flower.wire.quick_records import config_record
+from fbo_flower.wire.quick_records import config_record, put
 
 STATE_KEY = "fbo-flower"
 MAX_STATE_REPORT = 2**16  # bytes; Flower sends the state with every simulated message
@@ -258,7 +258,7 @@ class StateMemory:
 
     def _put(self, name: str, data: SupportsBytes, values: Mapping[str, object]) -> None:
         """Store data that is packed when it leaves this process; nobody changes it or the values."""
-        self._state[f"{STATE_KEY}.{name}"] = live_record(data, values)
+        put(self._state, f"{STATE_KEY}.{name}", live_record(data, values))
         self._values.pop(name, None)
 
 

@@ -81,11 +81,14 @@ class ObjectiveEvaluator:
     def __call__(self, query: Query, first_trial: int) -> Outcome:
         """Return the values at the query points; evaluations in the journal are not repeated."""
         points = self.space.snap(query.points)
-        spans = np.ones(len(points), dtype=np.int64) if query.repeats is None else query.repeats
-        trials = first_trial + np.cumsum(spans) - spans
+        if query.repeats is None:
+            trials, spans = np.arange(first_trial, first_trial + len(points)), [1] * len(points)
+        else:
+            trials = first_trial + np.cumsum(query.repeats) - query.repeats
+            spans = query.repeats.tolist()
         values, deviations = np.full(len(points), np.nan), np.zeros(len(points))
         counts, failures = np.zeros(len(points), dtype=np.int64), {}
-        rows = [Row(*row) for row in zip(trials.tolist(), points, spans.tolist(), strict=True)]
+        rows = [Row(*row) for row in zip(trials.tolist(), points, spans, strict=True)]
         for i, row in self.rows(rows):
             self.context.times.update(times_of(row))
             if row.failure:
@@ -98,7 +101,7 @@ class ObjectiveEvaluator:
         failures = dict(sorted(failures.items()))
         if query.repeats is None:
             return Outcome(points, values, trials, failures)
-        return Outcome(points, values, trials, failures, counts, spans, deviations)
+        return Outcome(points, values, trials, failures, counts, query.repeats, deviations)
 
     def rows(self, rows: Sequence[Row]) -> Iterator[tuple[int, Evaluation]]:
         """Yield the place and the evaluation of each row, one after the other."""

@@ -7,7 +7,7 @@ silent, raise, or answer with wrong content or late.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -205,7 +205,7 @@ class InProcessGrid(LocalGrid):
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the replies that have arrived; each reply is returned once."""
         now = time.monotonic()
-        wanted = set(message_ids)
+        wanted = message_ids if isinstance(message_ids, Set) else set(message_ids)
         ready = [i for i, (due, _) in self._replies.items() if i in wanted and due <= now]
         return [self._replies.pop(i)[1] for i in ready]
 

@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from logging import WARNING
 from typing import Any, Protocol
@@ -121,11 +121,15 @@ class Dispatcher:
             self._fail_all()
 
     def pull(self, message_ids: Iterable[str]) -> list[Message]:
-        """Return the replies that have arrived; each reply is returned once."""
+        """Return the replies that have arrived; each reply is returned once.
+
+        With a set of ids, such as the keys of a dict, this takes as long as there are new replies.
+        """
         with self._lock:
             if not self._replies:
                 return []
-            ready = [i for i in message_ids if i in self._replies]
+            wanted = message_ids if isinstance(message_ids, Set) else set(message_ids)
+            ready = [i for i in self._replies if i in wanted]
             return [self._replies.pop(i) for i in ready]
 
     def awaits(self, message_ids: Iterable[str]) -> bool:

@@ -59,6 +59,7 @@ __all__ = [
 Config: TypeAlias = dict[str, Choice]
 
 MAX_NAME_LENGTH = 256
+_least, _largest = np.minimum.reduce, np.maximum.reduce  # NaN if there is one
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -264,7 +265,8 @@ class SearchSpace:
 
     def active(self, points: ArrayLike) -> NDArray[np.bool_]:
         """Return whether each parameter is active at points `(n, D)`: `(n, D)`."""
-        return self._resolve(self._checked(points, ndim=2))[2]
+        checked = self._checked(points, ndim=2)
+        return self._resolve(checked)[2] if self._rules else np.ones(checked.shape, dtype=np.bool_)
 
     def to_json(self) -> str:
         """Return the canonical JSON: ASCII, sorted keys, parameters as a list in the order of the axes."""
@@ -363,17 +365,22 @@ class SearchSpace:
         return counts.total()
 
     def _checked(self, points: ArrayLike, ndim: int) -> Array:
-        expected = f"(n, {self.dimension})" if ndim == 2 else f"({self.dimension},)"
         try:
             array = np.asarray(points)
         except ValueError:  # ragged
-            raise ConfigError(f"points: expected {expected} numbers, got {show(points)}") from None
-        if array.ndim != ndim or array.shape[-1] != self.dimension or array.dtype.kind not in "fiu":
-            raise ConfigError(f"points: expected {expected} numbers, got {array.shape} {array.dtype}")
-        inside = (array >= 0) & (array <= 1)  # False for NaN
-        if not inside.all():
-            raise ConfigError(f"points: expected coordinates in [0, 1], got {show(array[~inside][0].item())}")
+            raise ConfigError(f"points: expected {self._shape(ndim)} numbers, got {show(points)}") from None
+        if array.ndim != ndim or array.shape[-1] != len(self.parameters) or array.dtype.kind not in "fiu":
+            raise ConfigError(
+                f"points: expected {self._shape(ndim)} numbers, got {array.shape} {array.dtype}"
+            )
+        # a comparison with NaN is False
+        if array.size and not (_least(array, axis=None) >= 0 and _largest(array, axis=None) <= 1):
+            outside = ~((array >= 0) & (array <= 1))
+            raise ConfigError(f"points: expected coordinates in [0, 1], got {show(array[outside][0].item())}")
         return array.astype(np.float64, copy=False)
+
+    def _shape(self, ndim: int) -> str:
+        return f"(n, {self.dimension})" if ndim == 2 else f"({self.dimension},)"
 
     def _resolve(self, points: Array) -> tuple[Array, Indices, NDArray[np.bool_]]:
         """Return snapped points, bin indices (0 for Float) and which parameters are active, all `(n, D)`."""

@@ -7,7 +7,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
@@ -142,21 +142,27 @@ class Recorder:
     space: SearchSpace
     minimize: bool = False
     clock: Callable[[], float] = time.perf_counter
-    trials: list[dict[str, Any]] = field(default_factory=list)
-    times: list[dict[str, Any]] = field(default_factory=list)
+    trials: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in TRIALS})
+    times: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in TIMES})
     rounds: list[dict[str, Any]] = field(default_factory=list)
     replies: list[dict[str, Any]] = field(default_factory=list)
     incumbents: dict[str, float] = field(default_factory=dict)
     evaluations: dict[str, int] = field(default_factory=dict)  # made by each agent, if agents reuse values
     recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
-    totals: Totals = field(default_factory=Totals)
     disclosed: bool = False  # whether an agent has disclosed values
     round_started: float = 0.0  # when the open round began, by the clock
     _counts: dict[str, int | float] = field(default_factory=dict)
     _reasons: Counter[str] = field(default_factory=Counter)
+    _totals: Counter[str] = field(default_factory=Counter)  # of the whole run
+    _first_reason: str = ""
     _evaluations: int = 0  # of the open round
     _reason: str = ""
     _open: bool = False
+
+    @property
+    def totals(self) -> Totals:
+        """The numbers of the whole run so far."""
+        return Totals(**self._totals, reason=self._first_reason)
 
     def open_round(self) -> None:
         """Set the counts of a new round to 0."""
@@ -168,10 +174,9 @@ class Recorder:
 
     def count(self, **increments: int | float) -> None:
         """Add to the counts of the open round; after the last round, to the traffic in its row."""
-        for name in {"tasks", "replies"} & set(increments):
-            total = getattr(self.totals, name) + int(increments[name])
-            self.totals = replace(self.totals, **{name: total})
         for name, increment in increments.items():
+            if name in ("tasks", "replies"):
+                self._totals[name] += int(increment)
             if self._open:
                 self._counts[name] += increment
             elif self.rounds and name in _TRAFFIC:
@@ -188,7 +193,7 @@ class Recorder:
         """
         self._reasons[reason] += 1
         name = "lost" if column == "failures" else "refused"
-        self.totals = replace(self.totals, **{name: getattr(self.totals, name) + 1})
+        self._totals[name] += 1
         if self._open:
             self._counts[column] += 1
         elif self.rounds:
@@ -199,13 +204,9 @@ class Recorder:
         """Count the evaluations in a valid reply, and keep the first reason of a failure."""
         self._evaluations += number
         self._reason = self._reason or reason
-        totals = self.totals
-        self.totals = replace(
-            totals,
-            evaluations=totals.evaluations + number,
-            failed=totals.failed + num_failed,
-            reason=totals.reason or reason,
-        )
+        self._totals["evaluations"] += number
+        self._totals["failed"] += num_failed
+        self._first_reason = self._first_reason or reason
 
     def disclose(self, agent: str, server_round: int, disclosure: Disclosure) -> None:
         """Record what an agent disclosed in addition to its report."""
@@ -217,25 +218,20 @@ class Recorder:
         if disclosure.trials is None:
             return
         outcome = disclosure.trials
+        trials = outcome.trials.tolist()
+        every = {"algorithm": [self.label] * len(trials), "agent": [agent] * len(trials), "trial": trials}
         if disclosure.times is not None:
-            for trial, (start, end) in zip(outcome.trials, disclosure.times, strict=True):
-                row = {"algorithm": self.label, "agent": agent, "trial": int(trial)}
-                self.times.append(row | {"started": float(start), "ended": float(end)})
-        rows = zip(outcome.points, outcome.values, outcome.trials, outcome.pulls, strict=True)
-        for point, value, trial, pulls in rows:
-            self.trials.append(
-                {
-                    "algorithm": self.label,
-                    "agent": agent,
-                    "round": server_round,
-                    "trial": int(trial),
-                    "pulls": int(pulls),
-                    "config": self.space.decode(point),
-                    "value": self._shown(float(value)),
-                    "failure": outcome.failures.get(int(trial), ""),
-                    "regret": math.nan,
-                }
-            )
+            started, ended = disclosure.times.T.tolist()
+            _append(self.times, every | {"started": started, "ended": ended})
+        own = {
+            "round": [server_round] * len(trials),
+            "pulls": outcome.pulls.tolist(),
+            "config": [self.space.decode(point) for point in outcome.points],
+            "value": [self._shown(value) for value in outcome.values.tolist()],
+            "failure": [outcome.failures.get(trial, "") for trial in trials],
+            "regret": [math.nan] * len(trials),
+        }
+        _append(self.trials, every | own)
 
     def note_reply(
         self, agent: str, server_round: int, trial: int, windows_old: int, answers_old: int, used: bool
@@ -298,12 +294,12 @@ class Recorder:
         recommended = Table.from_rows(list(self.recommended.values()), RECOMMENDATIONS)
         return Study(
             settings,
-            Table.from_rows(self.trials, TRIALS),
+            Table(self.trials, TRIALS),
             Table.from_rows(self.rounds, ROUNDS),
             recommendations=recommended if self.recommended else None,
             models=self._rows(results.models, MODELS),
             judgements=self._rows(results.judgements, JUDGEMENTS),
-            times=Table.from_rows(self.times, TIMES),
+            times=Table(self.times, TIMES),
             replies=Table.from_rows(self.replies, REPLIES),
         )
 
@@ -321,6 +317,12 @@ class Recorder:
             "value": value,
             "config": self.space.decode(point),
         }
+
+
+def _append(columns: dict[str, list[Any]], rows: Mapping[str, Sequence[Any]]) -> None:
+    """Append rows to a table that is kept as columns."""
+    for name, column in columns.items():
+        column.extend(rows[name])
 
 
 def _versions() -> dict[str, str]:

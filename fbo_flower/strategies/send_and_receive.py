@@ -50,7 +50,8 @@ def send_and_receive(
         if stop.is_set():
             raise Stopped
         received: dict[int, Message] = {}
-        for reply in grid.pull_messages(list(positions)):
+        # the ids themselves, not a copy: a poll costs as much as has arrived, not as much as is missing
+        for reply in list(grid.pull_messages(positions.keys())):
             # the source node of an error may be the SuperLink itself; only the message id is reliable
             position = positions.pop(reply.metadata.reply_to_message_id, None)
             if position is not None:

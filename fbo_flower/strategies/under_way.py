@@ -74,7 +74,7 @@ class UnderWay:
         while True:
             if self.stop.is_set():
                 raise Stopped
-            for message in self.grid.pull_messages(list(self._agents)):
+            for message in list(self.grid.pull_messages(self._agents.keys())):
                 agent = self._forget(message.metadata.reply_to_message_id)
                 if agent is not None:
                     replies[agent] = read_reply(message)

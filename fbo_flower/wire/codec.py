@@ -29,7 +29,12 @@ MAX_TASK = 10**7  # trials that one task may ask for
 MAX_KEPT = 2**16  # bytes of an array whose range is kept
 LATEST_TIME = 9e9  # seconds since 1970 that a clock may show, the year 2255
 
-_LAST_RANGE: dict[str, tuple[AnyArray, float, float]] = {}  # by name, of arrays that nobody can change
+_PHASES = {str(phase): phase for phase in Phase}
+_SHORT_TEXT = 1000  # characters of JSON values that are kept, because the tasks of a round repeat them
+_least, _largest = np.minimum.reduce, np.maximum.reduce  # NaN if there is one
+
+# By name, the array of the last message that nobody can change, its specification, and its range.
+_LAST_CHECKED: dict[str, tuple[AnyArray, ArraySpec, float, float]] = {}
 
 
 class Packed(NamedTuple):
@@ -82,7 +87,12 @@ class Disclosure:
 
 def encode_task(task: Task, envelope: Envelope) -> Packed:
     """Return a task as arrays and scalars."""
-    config = _header(envelope, task) | {"algorithm": envelope.algorithm, "options": envelope.options}
+    config = _header(envelope, task)
+    config |= {
+        "values": canonical_json(dict(task.values)) if task.values else "{}",
+        "algorithm": envelope.algorithm,
+        "options": envelope.options,
+    }
     return Packed(task.arrays, config)
 
 
@@ -96,14 +106,14 @@ def decode_task(packed: Packed, schema: Schema) -> Task:
     """Return the task; WireError if its version is another one or it does not fit `schema`."""
     config = packed.config
     decode_envelope(config)
-    phase = _text(config, "phase")
-    if phase not in tuple(Phase):
-        raise WireError(f"phase: expected one of {', '.join(Phase)}, got {show(phase)}", "phase")
+    phase = _PHASES.get(_text(config, "phase"))
+    if phase is None:
+        raise WireError(f"phase: expected one of {', '.join(Phase)}, got {show(config['phase'])}", "phase")
     num_trials = _count(config, "num-trials")
     if num_trials > MAX_TASK:
         raise WireError(f"num-trials: expected at most {MAX_TASK}, got {num_trials}", "num-trials")
     return Task(
-        Phase(phase),
+        phase,
         _count(config, "round"),
         _count(config, "trial"),
         num_trials,
@@ -119,8 +129,8 @@ def encode_report(report: Report, task: Task, envelope: Envelope, disclosure: Di
     """Return a report and the agent's disclosure as arrays and scalars."""
     config = _header(envelope, task)
     config |= {
-        "num-failed": report.num_failed,
         "values": canonical_json(dict(report.values)) if report.values else "{}",
+        "num-failed": report.num_failed,
     }
     extra: dict[str, AnyArray] = {}
     if disclosure.trials is not None:
@@ -187,7 +197,7 @@ def decode_report(
     _check_version(config)
     for key, expected in _header(envelope, task).items():
         got = config.get(key)
-        if key != "values" and (type(got) is not type(expected) or got != expected):
+        if type(got) is not type(expected) or got != expected:
             raise WireError(f"{key}: expected {show(expected)}, got {show(got)}", key)
     num_failed = _count(config, "num-failed")
     if num_failed > task.num_trials:
@@ -244,18 +254,22 @@ def _disclosed_trials(
     points = np.asarray(named["disclosed.points"], dtype=np.float64)
     values = np.asarray(named["disclosed.values"], dtype=np.float64)
     pulls = named.get("disclosed.pulls")
-    spans = np.ones(len(values), dtype=np.int64) if pulls is None else np.asarray(pulls, dtype=np.int64)
-    if not len(points) == len(values) == len(spans) or int(np.sum(spans)) != task.num_trials:
+    spans = None if pulls is None else np.asarray(pulls, dtype=np.int64)
+    num_rows, num_trials = (len(values),) * 2 if spans is None else (len(spans), int(np.sum(spans)))
+    if not len(points) == len(values) == num_rows or num_trials != task.num_trials:
         raise WireError(
             f"disclosed trials: expected rows of {task.num_trials} trials, got {len(values)} rows",
             "disclosed",
         )
-    first = task.trial + np.cumsum(spans) - spans
-    failures = _json_object(config, "disclosed.failures")
-    failed = {str(trial) for trial in first[np.isnan(values)]}
-    known = {str(trial) for trial in first}
+    first = np.arange(num_rows) if spans is None else np.cumsum(spans) - spans
+    first += task.trial
+    plain = config.get("disclosed.failures") == "{}"
+    failures = {} if plain else _json_object(config, "disclosed.failures")
+    finite = np.isfinite(values)
+    failed = set() if finite.all() else {str(trial) for trial in first[np.isnan(values)]}
     # a row of several trials has a value and a reason when some of them failed
-    if np.isinf(values).any() or not failed <= set(failures) <= (failed if pulls is None else known):
+    known = failed if spans is None or not failures else {str(trial) for trial in first}
+    if len(values) - np.count_nonzero(finite) != len(failed) or not failed <= set(failures) <= known:
         raise WireError(
             "disclosed.values: expected finite numbers, and NaN with a reason where a trial failed",
             "disclosed",
@@ -263,7 +277,7 @@ def _disclosed_trials(
     if not all(isinstance(reason, str) and len(reason) <= 1000 for reason in failures.values()):
         raise WireError("disclosed.failures: expected texts of at most 1000 characters", "disclosed")
     reasons = {int(trial): cast(str, reason) for trial, reason in failures.items()}
-    return Outcome(points, values, first, reasons, spans=None if pulls is None else spans)
+    return Outcome(points, values, first, reasons, spans=spans)
 
 
 # -- checks ------------------------------------------------------------------------------------
@@ -279,12 +293,7 @@ def _header(envelope: Envelope, task: Task) -> dict[str, Scalar]:
         "round": task.round,
         "trial": task.trial,
         "num-trials": task.num_trials,
-        "values": _values_json(task.values),
     }
-
-
-def _values_json(values: Mapping[str, Scalar]) -> str:
-    return canonical_json(dict(values)) if values else "{}"
 
 
 def _check_version(config: Mapping[str, Scalar]) -> None:
@@ -302,9 +311,15 @@ def _checked_array(name: str, array: AnyArray, allowed: Mapping[str, ArraySpec])
     if spec is None:
         known = ", ".join(allowed) or "none"
         raise WireError(f"arrays: expected only {known}, got {show(name)}", "names")
-    fits = len(array.shape) == len(spec.shape) and all(
-        length <= spec.max_length if expected is None else length == expected
-        for length, expected in zip(array.shape, spec.shape, strict=True)
+    last = _LAST_CHECKED.get(name)
+    if last is not None and last[0] is array and last[1] is spec:
+        return array  # messages that are answered together share arrays
+    fits = array.shape == spec.shape or (
+        len(array.shape) == len(spec.shape)
+        and all(
+            length <= spec.max_length if expected is None else length == expected
+            for length, expected in zip(array.shape, spec.shape, strict=True)
+        )
     )
     if array.dtype != spec.dtype or not fits:
         raise WireError(
@@ -317,35 +332,33 @@ def _checked_array(name: str, array: AnyArray, allowed: Mapping[str, ArraySpec])
         return array  # NaN is allowed; the code that reads the array gives it a meaning
     if not array.size:
         return array
-    least, largest = _range(name, array)
+    last_range = last[2:] if last is not None and last[0] is array else None
+    least, largest = last_range or _range(array)
     if not (least >= spec.low and largest <= spec.high):
         numbers = np.asarray(array, dtype=np.float64)
         raise WireError(
             f"{name}: expected finite numbers between {spec.low:g} and {spec.high:g}",
             "bounds" if np.isfinite(numbers).all() else "not-finite",
         )
+    if not array.flags.writeable and array.nbytes <= MAX_KEPT:
+        _LAST_CHECKED[name] = array, spec, least, largest
     return array
 
 
-def _range(name: str, array: AnyArray) -> tuple[float, float]:
-    """Return the least and the largest number; NaN if there is one.
-
-    Messages that are answered together share arrays: the range of the last one of each name is kept.
-    """
-    known, least, largest = _LAST_RANGE.get(name, (None, 0.0, 0.0))
-    if known is array:
-        return least, largest
+def _range(array: AnyArray) -> tuple[float, float]:
+    """Return the least and the largest number; NaN if there is one."""
     numbers = np.asarray(array, dtype=np.float64)
-    least, largest = float(numbers.min()), float(numbers.max())
-    if not array.flags.writeable and array.nbytes <= MAX_KEPT:
-        _LAST_RANGE[name] = array, least, largest
-    return least, largest
+    return float(_least(numbers, axis=None)), float(_largest(numbers, axis=None))
 
 
 def _checked_values(config: Mapping[str, Scalar], schema: Schema) -> dict[str, Scalar]:
     if config.get("values") == "{}":
         return {}
-    values = _json_object(config, "values")
+    text = config.get("values")
+    if isinstance(text, str) and len(text) <= _SHORT_TEXT:
+        values = dict(_kept_object(text))
+    else:
+        values = _json_object(config, "values")
     for name, value in values.items():
         kind = schema.values.get(name)
         if kind is None or type(value) is not kind:
@@ -355,6 +368,12 @@ def _checked_values(config: Mapping[str, Scalar], schema: Schema) -> dict[str, S
         if isinstance(value, float) and not math.isfinite(value):  # `json.loads` reads 1e999 as infinity
             raise WireError(f"values: expected finite numbers, got {show({name: value})}", "not-finite")
     return cast(dict[str, Scalar], values)
+
+
+@lru_cache(maxsize=64)
+def _kept_object(text: str) -> Mapping[str, object]:
+    """Return JSON values that other messages repeat; they are checked in every message."""
+    return _json_object({"values": text}, "values")
 
 
 def _json_object(config: Mapping[str, Scalar], key: str) -> dict[str, object]:

@@ -11,8 +11,7 @@ import io
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import chain
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from flwr.app import Array as FlowerArray
@@ -28,6 +27,8 @@ MAX_BYTES = 64 * 2**20  # bytes of all arrays of one message together
 MAX_ARRAYS = 32
 MAX_AXES = 8
 _SCALARS = (bool, int, float, str)
+_PLAIN = frozenset(_SCALARS)
+_KINDS = "fiub"  # of NumPy's dtypes
 _SHORT_HEADER = 256  # headers of at most this many bytes are cached
 
 
@@ -77,7 +78,9 @@ def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArra
             "size",
         )
     found_scalars = dict(config.items())
-    if not all([isinstance(value, _SCALARS) for value in found_scalars.values()]):
+    if not _PLAIN.issuperset(map(type, found_scalars.values())) and not all(
+        isinstance(value, _SCALARS) for value in found_scalars.values()
+    ):
         raise WireError("config: expected only numbers and texts, got another type", "content")
     scalars = cast(dict[str, Scalar], found_scalars)
     names = scalars.pop(NAMES, "")
@@ -104,11 +107,13 @@ def count_bytes(content: RecordDict) -> int:
         if isinstance(record, ArrayRecord):
             total += record.count_bytes()
         elif isinstance(record, ConfigRecord):
-            for entry in chain.from_iterable(record.items()):
-                if type(entry) is str and entry.isascii():  # nearly all of them
-                    total += len(entry)
+            texts = list(record.keys())
+            for value in record.values():
+                if type(value) is str:
+                    texts.append(value)
                 else:
-                    total += _size(entry)
+                    total += _size(value)
+            total += _size("".join(texts))
     return total
 
 
@@ -119,45 +124,72 @@ def _size(value: object) -> int:
     if isinstance(value, list):
         return sum(_size(item) for item in value)
     if isinstance(value, str):
-        return len(value.encode("utf-8", "surrogatepass"))
+        return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
     return len(value) if isinstance(value, bytes) else 1 if isinstance(value, bool) else 8
 
 
 def _decode_array(name: str, array: FlowerArray) -> AnyArray:
     """Read one array in NumPy's `.npy` format; its header must state exactly the size of its data."""
+    data = array.data
+    known = _known_header(data)
+    if known is not None and array.stype == "numpy.ndarray" and known.num_bytes == len(data) - known.offset:
+        flat = np.frombuffer(data, dtype=known.dtype, offset=known.offset)
+        return flat.reshape(known.shape, order="F" if known.fortran else "C")
     try:
-        shape, fortran, dtype, offset = _read_header(array.data)
+        shape, fortran, dtype, offset = _read_header(data)
     except Exception as error:  # NumPy raises several kinds on malformed headers
         raise WireError(f"{name[:80]}: expected an array in npy format", "encoding") from error
-    if len(shape) > MAX_AXES or any(type(n) is not int or not 0 <= n <= MAX_BYTES for n in shape):
+    if not _is_shape(shape):
         raise WireError(
             f"{name[:80]}: expected an array of at most {MAX_AXES} axes, got {show(shape)}", "shape"
         )
     size = math.prod(shape)  # Python integers: cannot overflow
-    if array.stype != "numpy.ndarray" or dtype.kind not in "fiub":
+    if array.stype != "numpy.ndarray" or dtype.kind not in _KINDS:
         raise WireError(f"{name[:80]}: expected plain numbers, got {dtype}", "dtype")
-    if size * dtype.itemsize != len(array.data) - offset:
+    if size * dtype.itemsize != len(data) - offset:
         raise WireError(
             f"{name[:80]}: expected {size * dtype.itemsize} bytes for shape {show(shape)}", "size"
         )
-    flat = np.frombuffer(array.data, dtype=dtype, offset=offset)
+    flat = np.frombuffer(data, dtype=dtype, offset=offset)
     return cast(AnyArray, flat.reshape(shape, order="F" if fortran else "C"))
 
 
-_Header = tuple[
-    tuple[int, ...], bool, np.dtype[Any], int
-]  # shape, Fortran order, dtype, where the data begin
+def _is_shape(shape: tuple[int, ...]) -> bool:
+    return len(shape) <= MAX_AXES and all(type(n) is int and 0 <= n <= MAX_BYTES for n in shape)
 
 
-def _read_header(data: bytes) -> _Header:
-    if data[6:8] == b"\x01\x00":
-        end = 10 + int.from_bytes(data[8:10], "little")
-        if end <= min(_SHORT_HEADER, len(data)):
-            return _parse_short_header(data[:end])
-    return _parse_header(data)
+class _Header(NamedTuple):
+    """What a short `.npy` header says that `_decode_array` accepts."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+    offset: int  # where the data begin
+    num_bytes: int  # of the data
 
 
-def _parse_header(data: bytes) -> _Header:
+def _known_header(data: bytes) -> _Header | None:
+    """Return a valid short header; None if it is long or not valid."""
+    if data[6:8] != b"\x01\x00":
+        return None
+    end = 10 + int.from_bytes(data[8:10], "little")
+    return _short_header(data[:end]) if end <= min(_SHORT_HEADER, len(data)) else None
+
+
+# messages have few different headers, and NumPy takes longer to parse a header than to read the numbers
+@lru_cache(maxsize=256)
+def _short_header(header: bytes) -> _Header | None:
+    try:
+        shape, fortran, dtype, offset = _read_header(header)
+    except Exception:  # NumPy raises several kinds; `_decode_array` says what is wrong
+        return None
+    if not _is_shape(shape) or dtype.kind not in _KINDS:
+        return None
+    return _Header(shape, fortran, dtype, offset, math.prod(shape) * dtype.itemsize)
+
+
+def _read_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return shape, Fortran order, dtype, and where the data begin."""
     stream = io.BytesIO(data)
     readers: dict[tuple[int, int], Callable[..., tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -165,7 +197,3 @@ def _parse_header(data: bytes) -> _Header:
     }
     shape, fortran, dtype = readers[np.lib.format.read_magic(stream)](stream)
     return shape, fortran, dtype, stream.tell()
-
-
-# messages have few different headers, and NumPy takes longer to parse a header than to read the numbers
-_parse_short_header = lru_cache(maxsize=256)(_parse_header)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Array as FlowerArray
@@ -19,6 +19,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fbo_flower.algorithms.records import AnyArray
 
+_Record = TypeVar("_Record", ArrayRecord, ConfigRecord, RecordDict)
 _ENTRIES = "_data"  # where Flower's records keep their entries
 _EMPTY_ARRAYS, _EMPTY_CONFIG, _EMPTY_CONTENT = ArrayRecord(), ConfigRecord(), RecordDict()
 _KNOWN = all(r.__dict__.get(_ENTRIES) == {} for r in (_EMPTY_ARRAYS, _EMPTY_CONFIG, _EMPTY_CONTENT))
@@ -34,7 +35,7 @@ def flower_array(array: AnyArray) -> FlowerArray:
     header = _npy_header(array.dtype, array.shape, fortran)
     made = object.__new__(FlowerArray)
     made.__dict__.update(
-        dtype=str(array.dtype),
+        dtype=_dtype_name(array.dtype),
         shape=array.shape,
         stype="numpy.ndarray",
         data=header + array.tobytes("F" if fortran else "C"),
@@ -47,27 +48,21 @@ def array_record(arrays: Mapping[str, FlowerArray]) -> ArrayRecord:
     """Return a record of arrays; several records may share an array."""
     if not _KNOWN:
         return ArrayRecord(dict(arrays))
-    record = _EMPTY_ARRAYS.copy()
-    record.__dict__[_ENTRIES] = dict(arrays)
-    return record
+    return _filled(_EMPTY_ARRAYS, dict(arrays))
 
 
 def config_record(scalars: Mapping[str, Any]) -> ConfigRecord:
     """Return a record of scalars: bool, int, float, str or bytes."""
     if not _KNOWN:
         return ConfigRecord(dict(scalars))
-    record = _EMPTY_CONFIG.copy()
-    record.__dict__[_ENTRIES] = dict(scalars)
-    return record
+    return _filled(_EMPTY_CONFIG, dict(scalars))
 
 
 def record_with(entries: dict[str, Any]) -> ConfigRecord:
     """Return a record of scalars that holds these entries themselves, not a copy."""
     if not _KNOWN:
         return ConfigRecord(dict(entries.items()))
-    record = _EMPTY_CONFIG.copy()
-    record.__dict__[_ENTRIES] = entries
-    return record
+    return _filled(_EMPTY_CONFIG, entries)
 
 
 def entries_of(record: ConfigRecord) -> object:
@@ -79,9 +74,29 @@ def content(records: Mapping[str, ArrayRecord | ConfigRecord]) -> RecordDict:
     """Return records as the content of a message."""
     if not _KNOWN:
         return RecordDict(dict(records))
-    made = _EMPTY_CONTENT.copy()
-    made.__dict__[_ENTRIES] = dict(records)
+    return _filled(_EMPTY_CONTENT, dict(records))
+
+
+def put(content: RecordDict, name: str, record: ConfigRecord) -> None:
+    """Store a record under a name that is a text."""
+    entries = content.__dict__.get(_ENTRIES)
+    if isinstance(entries, dict):
+        entries[name] = record
+    else:
+        content[name] = record
+
+
+def _filled(empty: _Record, entries: dict[str, Any]) -> _Record:
+    """Return a copy of an empty record with these entries."""
+    made = object.__new__(type(empty))
+    made.__dict__.update(empty.__dict__)
+    made.__dict__[_ENTRIES] = entries
     return made
+
+
+@lru_cache(maxsize=64)  # NumPy puts the name together anew each time
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    return str(dtype)
 
 
 @lru_cache(maxsize=256)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -160,6 +160,33 @@ def test_replies_that_nobody_asks_for_are_dropped_from_the_oldest_on() -> None:
             wait_until(lambda: not dispatcher._owed, "all answers")
         assert len(dispatcher._replies) <= UNCLAIMED * 3 + 3
         assert len(dispatcher.pull([f"29.{i}" for i, _ in items])) == 3
+
+
+class AskedOnly(Set[str]):
+    """Ids of which somebody may only ask whether one is among them."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self.ids, self.asked = frozenset(ids), 0
+
+    def __contains__(self, message_id: object) -> bool:
+        self.asked += 1
+        return message_id in self.ids
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("a look goes through all ids that wait")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def test_a_look_for_replies_costs_as_much_as_has_arrived_and_not_as_much_as_waits() -> None:
+    with dispatching(PlantedActors(1), 3) as (dispatcher, items):
+        dispatcher.push(items)
+        wait_until(lambda: not dispatcher._owed, "all answers")
+        waiting = AskedOnly([*(i for i, _ in items), *(f"other {k}" for k in range(1000))])
+        assert len(dispatcher.pull(waiting)) == 3
+        assert waiting.asked == 3
+        assert dispatcher.pull(waiting) == []
 
 
 def test_one_of_a_batch_that_fails_costs_its_own_reply_alone() -> None:

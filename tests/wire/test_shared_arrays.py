@@ -49,3 +49,43 @@ def test_a_range_is_not_kept_for_an_array_that_can_be_written() -> None:
     array[1] = np.nan
     with pytest.raises(WireError, match="points: expected finite numbers"):
         decode_task(packed, schema)
+
+
+def test_a_shared_array_is_checked_against_the_shape_and_dtype_of_another_schema() -> None:
+    seen: dict = {}
+    first, second = (from_records(content, seen) for content in contents(*[np.array([0.0, 1.0])] * 2))
+    decode_task(first, Schema({"points": ArraySpec((2,), low=0.0, high=1.0)}))
+    for spec in (ArraySpec((3,), low=0.0, high=1.0), ArraySpec((2,), "float32", low=0.0, high=1.0)):
+        with pytest.raises(WireError, match=r"points: expected"):
+            decode_task(second, Schema({"points": spec}))
+
+
+def test_an_array_of_equal_bytes_that_no_message_shared_is_checked_anew() -> None:
+    schema = Schema({"points": ArraySpec((2,), low=0.0, high=1.0)})
+    good, bad = contents(np.array([0.0, 1.0]), np.array([0.0, np.nan]))
+    decode_task(from_records(good, {}), schema)
+    with pytest.raises(WireError, match="points: expected finite numbers"):
+        decode_task(from_records(bad, {}), schema)
+
+
+def test_a_header_that_came_before_does_not_vouch_for_the_number_of_bytes() -> None:
+    (good,) = contents(np.array([0.0, 1.0]))
+    from_records(good)
+    for change in (lambda data: data[:-8], lambda data: data + bytes(8)):
+        (content,) = contents(np.array([0.0, 1.0]))
+        array = content["arrays"]["points"]
+        array.data = change(array.data)
+        with pytest.raises(WireError, match="points: expected 16 bytes"):
+            from_records(content)
+
+
+def test_values_that_came_before_are_checked_against_every_schema() -> None:
+    schemas = [Schema(values={"message": kind}) for kind in (bool, int)]
+    for text, right in (('{"message":true}', 0), ('{"message":1}', 1)):
+        packed = encode_task(Task(Phase.TRAIN, 1, 0, 1), ENVELOPE)
+        packed.config["values"] = text
+        task = decode_task(packed, schemas[right])
+        task.values["message"] = None  # a receiver that writes into its task changes no other one
+        assert decode_task(packed, schemas[right]).values["message"] is not None
+        with pytest.raises(WireError, match="values: expected"):
+            decode_task(packed, schemas[1 - right])

@@ -313,6 +313,16 @@ class FTS(FTSOptions):
         return Schema(arrays)
 
 
+_last_features: dict[str, rff.RandomFeatures] = {}  # of the task before, if nobody can change them
+
+
 def _features(task: Task) -> rff.RandomFeatures:
-    """Return the shared features in a task."""
-    return rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))
+    """Return the shared features in a task; tasks that are done together share the arrays."""
+    frequencies, phases = task.arrays["frequencies"], task.arrays["phases"]
+    last = _last_features.get("")
+    if last is not None and last.frequencies is frequencies and last.phases is phases:
+        return last
+    features = rff.RandomFeatures(floats(frequencies), floats(phases))
+    if not features.frequencies.flags.writeable and not features.phases.flags.writeable:
+        _last_features[""] = features
+    return features
