@@ -13,7 +13,7 @@ from fbo_flower.space.optuna import require_optuna
 
 _DATABASES, _JOURNALS = (".db", ".sqlite", ".sqlite3"), (".log", ".journal")
 SQLITE = "sqlite:///"
-_BUSY_SECONDS = 1.0  # to wait for a locked database; Optuna itself tries five times
+BUSY_SECONDS = 1.0  # to wait for a locked database; Optuna itself tries five times
 
 Storage = Any  # a URL, a path or an `optuna.storages.BaseStorage`, which has no types where it is missing
 
@@ -60,7 +60,7 @@ def open_storage(storage: Storage) -> Any:
     if not isinstance(storage, str):
         return storage
     if storage.startswith(SQLITE):
-        waits = {"connect_args": {"timeout": _BUSY_SECONDS}}
+        waits = {"connect_args": {"timeout": BUSY_SECONDS}}
         return optuna.storages.RDBStorage(storage, engine_kwargs=waits)
     if "://" in storage:
         return optuna.storages.get_storage(storage)

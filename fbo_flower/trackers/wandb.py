@@ -111,7 +111,9 @@ class WandbTracker(Callback):
                 config=config | dict(study.options),
                 resume="allow" if study.num_replayed and self._mode == "online" else None,
                 reinit="create_new",
-                settings=wandb.Settings(silent=True, console="off"),
+                settings=wandb.Settings(
+                    silent=True, console="off", disable_git=True, x_disable_meta=True, x_disable_stats=True
+                ),  # the study alone: neither the console nor the machine and the code of the server
             )
             for name in ("rounds/*", "agents/*"):
                 self._run.define_metric(name, step_metric="round")
