@@ -35,7 +35,7 @@ class OptunaTracker(Callback):
     one_study : write the trials of all agents into one Optuna study, with the agent as a user attribute;
         otherwise each agent has an Optuna study of its own, because it has an objective of its own
     running_from : seconds that the round before must have taken for trials to be shown as running; shorter
-        ones are written when they are finished only, which takes a third of the time
+        ones are written when they are finished only, which takes at most half of the time
 
     Raises
     ------
