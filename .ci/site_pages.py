@@ -21,6 +21,7 @@ API: dict[str, tuple[str, ...]] = {
     "fbo_flower": (),
     "fbo_flower.simulation": (),
     "fbo_flower.study": (),
+    "fbo_flower.trackers": (),
     "fbo_flower.strategies": ("TuningStrategy", "RoundProgress", "STRATEGIES"),
     "fbo_flower.algorithms": (),
     "fbo_flower.clients": (),

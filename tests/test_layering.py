@@ -17,26 +17,27 @@ OUTSIDE = sys.stdlib_module_names | {"__future__"}
 ROOMS: dict[str, tuple[str, str]] = {
     "__init__": ("space", ""),
     "errors": ("", ""),
-    "space": ("errors", "numpy ConfigSpace"),
+    "space": ("errors", "numpy ConfigSpace optuna"),
     "numerics": ("errors", "numpy scipy threadpoolctl"),
     "secure": ("errors", "numpy cryptography flwr"),
     "models": ("errors", "numpy sklearn skops onnx onnxruntime xgboost lightgbm"),
     "algorithms": ("errors space numerics secure", "numpy"),
     "wire": ("errors algorithms", "numpy flwr"),
     "storage": ("errors algorithms", "numpy"),
-    "study": ("errors storage", "numpy"),
+    "study": ("errors space storage", "numpy optuna"),
+    "trackers": ("errors space study", "numpy optuna tensorboard mlflow wandb"),
     "reports": ("errors space numerics algorithms storage study", "numpy moocore matplotlib rich"),
-    "strategies": ("__init__ errors space numerics algorithms wire storage study", "numpy flwr"),
+    "strategies": ("__init__ errors space numerics algorithms wire storage study trackers", "numpy flwr"),
     "federated": ("errors space numerics algorithms storage study strategies", "numpy scipy flwr"),
     "clients": (
         "__init__ errors space numerics secure models algorithms wire storage",
         "numpy flwr cloudpickle",
     ),
     "simulation": (
-        "errors space numerics algorithms storage study reports strategies clients",
+        "errors space numerics algorithms storage study trackers reports strategies clients",
         "numpy scipy flwr sklearn ray",
     ),
-    "app": ("errors algorithms strategies clients simulation reports storage study", "flwr"),
+    "app": ("errors algorithms strategies clients simulation reports storage study trackers", "flwr"),
     "attacks": (
         "errors space numerics secure models algorithms wire storage strategies clients simulation",
         "numpy scipy flwr sklearn",
@@ -72,6 +73,9 @@ LATE = {
     "scipy.stats",
     "ConfigSpace",
     "optuna",
+    "tensorboard",
+    "mlflow",
+    "wandb",
 }
 
 

@@ -38,6 +38,7 @@ class AppConfig:
     label: str | None
     out: Path | None
     overwrite: bool
+    optuna: str | None
     journal: Path | None
     resume: bool
 
@@ -72,6 +73,7 @@ class AppConfig:
             label=_text(run_config, "label") or None,
             out=_path(run_config, "out", "directory"),
             overwrite=_flag(run_config, "overwrite"),
+            optuna=_storage(run_config, "optuna"),
             journal=journal,
             resume=resume,
         )
@@ -118,6 +120,19 @@ def _path(run_config: Mapping[str, Any], key: str, kind: str) -> Path | None:
             f"got {text!r}"
         )
     return path
+
+
+def _storage(run_config: Mapping[str, Any], key: str) -> str | None:
+    """Return an Optuna storage: a URL, or an absolute file."""
+    text = _text(run_config, key)
+    if "://" not in text or text.startswith("sqlite:///"):
+        file = text.removeprefix("sqlite:///")
+        if file and not Path(file).expanduser().is_absolute():
+            raise ConfigError(
+                f"{key}: expected a URL such as 'sqlite:////srv/study.db' with an absolute file, because the "
+                f"app runs in another directory than `flwr run`, got {text!r}"
+            )
+    return text or None
 
 
 def _flag(run_config: Mapping[str, Any], key: str) -> bool:

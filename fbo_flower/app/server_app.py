@@ -23,6 +23,7 @@ from fbo_flower.simulation.annotate import annotate
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import STRATEGIES
 from fbo_flower.study.directory import removed_if_empty, study_directory
+from fbo_flower.trackers import OptunaTracker
 
 app = ServerApp()
 
@@ -56,6 +57,7 @@ def tune(grid: Grid, config: AppConfig, directory: Path) -> None:
         round_timeout=config.round_timeout,
         quorum=config.quorum,
         label=config.label,
+        callbacks=[] if config.optuna is None else [OptunaTracker(config.optuna)],
         **config.options,
     )
     try:

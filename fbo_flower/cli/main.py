@@ -30,6 +30,8 @@ from fbo_flower.cli.cite import EXAMPLE as CITE_EXAMPLE
 from fbo_flower.cli.cite import run_cite
 from fbo_flower.cli.doctor import EXAMPLE as DOCTOR_EXAMPLE
 from fbo_flower.cli.doctor import run_doctor
+from fbo_flower.cli.export import EXAMPLE as EXPORT_EXAMPLE
+from fbo_flower.cli.export import run_export
 from fbo_flower.cli.key import EXAMPLE as KEY_EXAMPLE
 from fbo_flower.cli.key import run_key
 from fbo_flower.cli.ledger import EXAMPLE as LEDGER_EXAMPLE
@@ -61,6 +63,7 @@ app.command("run", epilog=RUN_EXAMPLE)(run_app)
 app.command("tabulate", epilog=TABULATE_EXAMPLE)(run_tabulate)
 app.command("doctor", epilog=DOCTOR_EXAMPLE)(run_doctor)
 app.command("algorithms", epilog=ALGORITHMS_EXAMPLE)(run_algorithms)
+app.command("export", epilog=EXPORT_EXAMPLE)(run_export)
 app.command("cite", epilog=CITE_EXAMPLE)(run_cite)
 app.command("attack", epilog=ATTACK_EXAMPLE)(run_attack)
 app.command("ledger", epilog=LEDGER_EXAMPLE)(run_ledger)

@@ -31,6 +31,7 @@ _PLAN_KINDS: dict[str, tuple[type, ...]] = {
     "prior_algorithm": (str,), "fraction": (int, float), "site_options": (dict,),
     "warm_start": (str, NoneType), "mode": (str,), "durations": (str, NoneType),
     "max_staleness": (int, NoneType), "exchange_seconds": (int, float), "quorum": (int, float),
+    "optuna": (str, NoneType),
 }  # fmt: skip
 _CONTESTANT_KINDS: dict[str, tuple[type, ...]] = {"label": (str,), "algorithm": (str,), "options": (dict,)}
 
@@ -93,6 +94,7 @@ class SimulationPlan:
     exchange_seconds: float = 0.0
     quorum: float = 1.0
     max_staleness: int | None = None
+    optuna: str | None = None
 
     def check(self) -> tuple[Problem, dict[str, int | None]]:
         """Return the problem and each contestant's number of rounds; ConfigError if a setting is wrong."""

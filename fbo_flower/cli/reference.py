@@ -25,7 +25,18 @@ from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.errors import ConfigError
 
 # the modules whose names users import
-MODULES = ("", "simulation", "study", "strategies", "federated", "clients", "models", "storage", "errors")
+MODULES = (
+    "",
+    "simulation",
+    "study",
+    "trackers",
+    "strategies",
+    "federated",
+    "clients",
+    "models",
+    "storage",
+    "errors",
+)
 # keys of `node_config` that no class of options holds
 NODE_KEYS = {
     "agent": (

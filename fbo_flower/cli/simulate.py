@@ -162,6 +162,14 @@ def run_simulate(
             help="Record every task, reply and evaluation on disk, so that a run that dies can be resumed.",
         ),
     ] = False,
+    optuna: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STORAGE",
+            help="Write the trials at the end of every round into this Optuna storage, for optuna-dashboard: "
+            "sqlite:///study.db or another URL, or a file that ends in .db or .log.",
+        ),
+    ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(
@@ -188,7 +196,7 @@ def run_simulate(
             rounds, engine, prior_rounds, prior_algorithm, fraction,
             parse_options(site_option or [], "--site-option"),
             None if warm_start is None else str(warm_start.resolve()), mode,
-            _absolute_table(durations), exchange_seconds, quorum, max_staleness,
+            _absolute_table(durations), exchange_seconds, quorum, max_staleness, _absolute_storage(optuna),
         )  # fmt: skip
     else:
         given = _given(context) - {"resume", "engine", "address", "quiet", "debug"}
@@ -207,6 +215,19 @@ def _absolute_table(durations: str | None) -> str | None:
     if durations is None or not durations.startswith("table:"):
         return durations
     return f"table:{Path(durations.removeprefix('table:')).resolve()}"
+
+
+def _absolute_storage(optuna: str | None) -> str | None:
+    """Return an Optuna storage with the absolute path of its file, so that the run can be resumed."""
+    if optuna is None:
+        return None
+    from fbo_flower.study.optuna_storage import SQLITE, storage_name
+
+    name = str(storage_name(optuna))
+    if "://" in name and not name.startswith(SQLITE):
+        return name
+    prefix = SQLITE if name.startswith(SQLITE) else ""
+    return f"{prefix}{Path(name.removeprefix(prefix)).resolve()}"
 
 
 def _given(context: typer.Context) -> set[str]:
@@ -294,6 +315,7 @@ def _run_into(
                     checkpoint=Checkpoint(own, resume=resume, messages=directory),
                     on_round=display.advance,
                     on_study=record.add,
+                    optuna=plan.optuna,
                 )
         except KeyboardInterrupt as error:
             raise Interrupted(record.close()) from error
@@ -312,6 +334,8 @@ def _run_into(
         if no_picture:
             typer.echo(f"No picture: {no_picture}")
         typer.echo(f"Results: {directory}")
+        if plan.optuna is not None:
+            typer.echo(f"Look at the trials: optuna-dashboard {plan.optuna}")
         if plan.durations is not None:
             typer.echo(f"Values against time: fbo-flower report {directory} --x time")
 

@@ -43,6 +43,7 @@ from fbo_flower.storage.files import writable_directory
 from fbo_flower.strategies import STRATEGIES, RoundProgress, TuningStrategy
 from fbo_flower.study.directory import removed_if_empty, study_directory
 from fbo_flower.study.study import Study
+from fbo_flower.trackers import Callback, OptunaTracker
 
 OnRound = Callable[[RoundProgress], None]
 OnStudy = Callable[[Study], None]
@@ -81,6 +82,8 @@ def simulate(
     checkpoint: Checkpoint | None = None,
     on_round: OnRound | None = None,
     on_study: OnStudy | None = None,
+    callbacks: Sequence[Callback] = (),
+    optuna: object | None = None,
 ) -> Study:
     """Run a federated optimisation with simulated agents and return its study.
 
@@ -137,6 +140,10 @@ def simulate(
     checkpoint : where the run keeps its journals and messages, and whether to resume, see `Checkpoint`
     on_round : called after every round
     on_study : called with the study once the run has ended, also if it was interrupted or failed
+    callbacks : are told of disclosed trials, rounds and the end, see `fbo_flower.trackers`; an error of
+        theirs is logged, and the run goes on
+    optuna : where to write the trials at the end of every round for optuna-dashboard, such as
+        "sqlite:///study.db"; short for `callbacks=[OptunaTracker(optuna)]`
 
     Returns
     -------
@@ -199,6 +206,7 @@ def simulate(
         label=label,
         minimize=isinstance(problem, OwnObjective) and problem.minimize,
         on_round=on_round,
+        callbacks=callbacks if optuna is None else [*callbacks, OptunaTracker(optuna)],
         **settings,
     )
     with ExitStack() as stack:
@@ -303,17 +311,9 @@ def observations(study: Study, problem: Problem, without: tuple[str, ...] = ()) 
 
     Failed trials are left out, and so are the agents in `without`.
     """
-    held: dict[str, tuple[Any, Any]] = {}
-    trials = study.trials
-    succeeded = np.isfinite(trials["value"])
-    signs = {name: -1.0 if study.minimizes(name) else 1.0 for name in study.algorithms}
-    values = trials["value"] * np.array([signs[name] for name in trials["algorithm"].tolist()])
-    for agent in dict.fromkeys(trials["agent"].tolist()):
-        rows = (trials["agent"] == agent) & succeeded
-        if agent not in without and rows.any():
-            points = np.array([problem.space.encode(config) for config in trials["config"][rows]])
-            held[agent] = (points, np.asarray(values[rows], dtype=np.float64))
-    return held
+    held = study.observations(problem.space, without)
+    sign = -1.0 if study.any_minimizes else 1.0
+    return {agent: (points, sign * values) for agent, (points, values) in held.items()}
 
 
 def _held_before(

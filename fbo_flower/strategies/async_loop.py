@@ -35,6 +35,7 @@ class AsyncLoop(RoundLoop):
         under_way = UnderWay(grid, self.settings.round_timeout, self.stop)
         messages = run.messages(Phase.TRAIN, run.open_round, self.settings.message_suffix)
         under_way.send(messages, run.sent_before())
+        self.notifier.sent(messages)
         server_round = run.open_round or len(run.recorder.rounds)
         while run.open_round or not (server_round == num_rounds or run.algorithm.finished(run.state)):
             if not run.open_round and all_spent(run.registry):
@@ -49,6 +50,7 @@ class AsyncLoop(RoundLoop):
             log(level, "[round %d/%s] %s", server_round, num_rounds or "?", progress)
             if self.settings.on_round is not None:
                 self.settings.on_round(progress)
+            self.notifier.round_ended()
         if under_way:
             text = "%d agents still work on their last task; what they find stays in their journals"
             log(INFO, text, len(under_way))
@@ -77,7 +79,9 @@ class AsyncLoop(RoundLoop):
             if due and not run.algorithm.finished(run.state):
                 run.ask(Phase.TRAIN, server_round, due)
                 messages = run.messages(Phase.TRAIN, server_round, self.settings.message_suffix)
-                under_way.send({agent: m for agent, m in messages.items() if agent not in busy})
+                new = {agent: m for agent, m in messages.items() if agent not in busy}
+                under_way.send(new)
+                self.notifier.sent(new)
             if not under_way:
                 return  # nobody works, and nobody may begin before the next window
             replies = under_way.receive(_LONGEST_WAIT)

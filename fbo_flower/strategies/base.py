@@ -11,7 +11,7 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from logging import INFO
@@ -42,6 +42,7 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.async_loop import AsyncLoop, check_mode, check_staleness
+from fbo_flower.strategies.callbacks import Notifier, check_callbacks
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import NO_REPLY, read_reply
 from fbo_flower.strategies.round_loop import RoundLoop
@@ -51,6 +52,7 @@ from fbo_flower.strategies.study_end import end_study
 from fbo_flower.strategies.study_run import StudyRun
 from fbo_flower.strategies.study_start import StudyStart
 from fbo_flower.study.study import Study
+from fbo_flower.trackers.callback import Callback
 
 
 class TuningStrategy(Strategy):
@@ -74,6 +76,7 @@ class TuningStrategy(Strategy):
     minimize : whether the agents' objective is a loss with its sign changed; logs and the study then show
         the loss. Not needed if the agents say so themselves, as those of `client_app(..., minimize=True)`
     on_round : function that is called after every round
+    callbacks : are told of disclosed trials, rounds and the end, see `fbo_flower.trackers`
     options : options of the algorithm, by name
 
     Raises
@@ -98,6 +101,7 @@ class TuningStrategy(Strategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         **options: object,
     ) -> None:
         self.algorithm = with_secure_sums(self.algorithm_class.from_options(options))
@@ -113,12 +117,14 @@ class TuningStrategy(Strategy):
             label=label or self.algorithm.name,
             minimize=minimize,
             on_round=on_round,
+            callbacks=check_callbacks(callbacks),
         )
         self._seed = seed
         self._mode = SYNC
         self._max_staleness: int | None = None
         self._stop = threading.Event()
         self._run: StudyRun | None = None
+        self._notifier: Notifier | None = None
         self.study: Study | None = None  # of the run so far, also after an interruption
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -188,7 +194,7 @@ class TuningStrategy(Strategy):
         if resume and journal is None:
             raise ConfigError("resume: expected the journal of a study, got none; pass journal=FILE")
         started, status = time.perf_counter(), "failed"
-        self._run = self.study = None
+        self._run = self.study = self._notifier = None
         messages = None if warm_start is None else WarmStart.load(Path(warm_start), self.algorithm.name)
         with ExitStack() as stack:
             opened = None if journal is None else stack.enter_context(StudyJournal(journal))
@@ -196,6 +202,8 @@ class TuningStrategy(Strategy):
                 with single_thread():
                     self._run = self._begin(grid, opened, resume, messages)
                     self.summary()
+                    self._notifier = Notifier(self._settings.callbacks, self._run, num_rounds)
+                    self._notifier.round_ended()  # rounds that an earlier process ran
                     self._loop().run_rounds(grid, num_rounds)
                 end_study(grid, self._run, self._settings, self._stop)
                 status = "finished"
@@ -208,6 +216,8 @@ class TuningStrategy(Strategy):
                     seconds = time.perf_counter() - started
                     settings = study_settings(self._settings, self._run, num_rounds, status, seconds)
                     self.study = self._run.recorder.study(settings, self._results(self._run))
+                    if self._notifier is not None:
+                        self._notifier.finished(self.study)
         return self.study
 
     def export_messages(self) -> WarmStart | None:
@@ -289,7 +299,9 @@ class TuningStrategy(Strategy):
 
     def _loop(self) -> RoundLoop:
         loop = AsyncLoop if self._mode == ASYNC else RoundLoop
-        return loop(self._current(), self._settings, self._stop, self._tell)
+        run = self._current()
+        notifier = self._notifier or Notifier((), run, None)
+        return loop(run, self._settings, self._stop, self._tell, notifier)
 
     # -- Flower's interface --------------------------------------------------------------------
 

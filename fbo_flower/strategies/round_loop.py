@@ -17,6 +17,7 @@ from fbo_flower.algorithms.capabilities import ExchangesModels
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
+from fbo_flower.strategies.callbacks import Notifier
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import read_reply
 from fbo_flower.strategies.send_and_receive import send_and_receive
@@ -38,12 +39,14 @@ class RoundLoop:
     settings : of its strategy
     stop : ends the run when it is set
     tell : `tell(phase, server_round)` gives the replies of a half-round to the algorithm
+    notifier : tells the callbacks
     """
 
     run: StudyRun
     settings: StrategySettings
     stop: threading.Event
     tell: Callable[[Phase, int], None]
+    notifier: Notifier
 
     def run_rounds(self, grid: Grid, num_rounds: int | None) -> None:
         """Run the rounds that are left, and then the final exchanges.
@@ -71,6 +74,7 @@ class RoundLoop:
             idle_rounds = 0 if run.had_tasks else idle_rounds + 1
             if self.settings.on_round is not None:
                 self.settings.on_round(progress)
+            self.notifier.round_ended()
             last_work = self._wait_for_work(last_work, idle_rounds) if num_rounds is None else last_work
         self.run_final_exchanges(grid, server_round)
 
@@ -160,6 +164,7 @@ class RoundLoop:
             run.on_replies(phase, server_round, named)
 
         timeout = self.settings.round_timeout
+        self.notifier.sent(agents)
         send_and_receive(grid, list(messages.values()), timeout, self.stop, quorum, on_replies)
         self.tell(phase, server_round)
         return True

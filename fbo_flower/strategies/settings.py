@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.study_run import StudyRun
+from fbo_flower.trackers.callback import Callback
 
 SYNC, ASYNC = "sync", "async"  # whether agents wait for each other at the end of a round, or not
 
@@ -44,6 +45,7 @@ class StrategySettings:
     label: str
     minimize: bool
     on_round: Callable[[RoundProgress], None] | None
+    callbacks: Sequence[Callback] = ()
 
     def __post_init__(self) -> None:
         if self.num_agents is not None:

@@ -30,8 +30,11 @@ from typing import Any, Final
 import numpy as np
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.dataframe import trials_frame
 from fbo_flower.study.files import read_study, write_study
+from fbo_flower.study.observations import Observations, observations
+from fbo_flower.study.optuna_bridge import from_optuna, to_optuna
 from fbo_flower.study.ranking import best_rows, natural_order, sorted_rows
 from fbo_flower.study.schema import (
     JUDGEMENTS,
@@ -217,6 +220,75 @@ class Study:
             If pandas is not installed.
         """
         return trials_frame(self.trials, self.times)
+
+    def to_optuna(
+        self, storage: Any, *, one_study: bool = False, space: SearchSpace | None = None
+    ) -> list[str]:
+        """Write all trials into an Optuna storage, for optuna-dashboard and `optuna.visualization`.
+
+        Trials that the storage holds are not written again, so it can be called again when a run has gone on.
+
+        Parameters
+        ----------
+        storage : "sqlite:///study.db" or another URL of Optuna, a file that ends in .db or .log, or a storage
+        one_study : write the trials of all agents into one Optuna study, with the agent as a user attribute;
+            otherwise each agent has an Optuna study of its own, because it has an objective of its own
+        space : the search space, if the study does not hold it
+
+        Returns
+        -------
+        The names of the Optuna studies of these runs.
+
+        Raises
+        ------
+        ConfigError
+            If Optuna is not installed, the search space is unknown, or the storage cannot be written.
+        """
+        return to_optuna(self, storage, one_study, space)
+
+    @classmethod
+    def from_optuna(
+        cls,
+        storage: Any,
+        name: str | None = None,
+        *,
+        agent: str | None = None,
+        space: SearchSpace | None = None,
+    ) -> Study:
+        """Return the finished trials of Optuna studies, so that agents can begin with them.
+
+        Pass the result as `simulate(prior=PriorKnowledge(observations=...))`, or its `observations(space)` as
+        `client_app(prior=...)` on a device.
+
+        Parameters
+        ----------
+        storage : as in `to_optuna`
+        name : of one Optuna study; None: all of the storage
+        agent : the agent whose trials they are, unless the trials name theirs; None: the study's name
+        space : the search space that the agents will have. Trials outside it are left out, with a warning
+
+        Raises
+        ------
+        ConfigError
+            If Optuna is not installed, there is no such study, or one has several objectives.
+        """
+        return from_optuna(cls, storage, name, agent, space)
+
+    def observations(self, space: SearchSpace, without: Sequence[str] = ()) -> Observations:
+        """Return agent -> points `(n, D)` and values `(n,)` of the trials that succeeded, as measured.
+
+        This is what `client_app(prior=...)` takes.
+
+        Parameters
+        ----------
+        without : agents that are left out
+
+        Raises
+        ------
+        ConfigError
+            If a configuration is not in the space.
+        """
+        return observations(self.trials, space, without)
 
     def with_times(self, times: Table) -> Study:
         """Return this study with other start and end times of trials, columns as in `TIMES`."""

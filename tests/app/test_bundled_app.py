@@ -75,6 +75,7 @@ def test_the_defaults_are_those_of_simulate() -> None:
         ({"out": "runs/x"}, ["out", "absolute", "'runs/x'"]),
         ({"label": 3}, ["label", "text", "3"]),
         ({"journal": "x.db"}, ["journal", "absolute file", "'x.db'"]),
+        ({"optuna": "sqlite:///x.db"}, ["optuna", "absolute file", "'sqlite:///x.db'"]),
         ({"resume": 1}, ["resume", "true or false", "1"]),
         ({"resume": True}, ["resume", "journal", "''"]),
         ({"problem": "nope"}, ["problem", "expected one of", "'nope'"]),
@@ -189,7 +190,7 @@ def test_the_bundle_holds_what_an_agent_and_a_server_need_and_nothing_else(bundl
     assert {parts[0] for parts in files} == {"fbo_flower", "pyproject.toml", "LICENSE", ".info"}
     assert {parts[1] for parts in files if parts[0] == "fbo_flower"} == {
         "__init__.py", "errors.py", "algorithms", "app", "clients", "models", "numerics", "reports", "secure",
-        "simulation", "space", "storage", "strategies", "study", "wire",
+        "simulation", "space", "storage", "strategies", "study", "trackers", "wire",
     }  # fmt: skip
     left_out = {"experiments", "attacks", "cli", "tests", "benchmarks", "docs", "examples", "runs"}
     assert not left_out & {part for parts in files for part in parts[:2]}

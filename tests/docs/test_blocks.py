@@ -29,7 +29,11 @@ from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.study import Study
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/start.md", "docs/choose.md", "docs/troubleshooting.md", "docs/tune-federation.md")
+PAGES = (
+    "README.md", "docs/start.md", "docs/choose.md", "docs/troubleshooting.md", "docs/tune-federation.md",
+    "docs/trackers.md",
+)  # fmt: skip
+NEEDS = {"docs/trackers.md": ("optuna", "plotly", "tensorboard", "mlflow", "wandb")}
 TAGS = {"", "install", "wrong"}
 # a page may show more agents and rounds than a test needs
 SMALLER = {"--agents": "3", "--rounds": "2"}
@@ -110,6 +114,8 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_blocks_of_a_page_run_in_their_order(
     page: str, submitted: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for module in NEEDS.get(page, ()):
+        pytest.importorskip(module, reason=f"{page} needs {module}")
     names: dict[str, Any] = {"__name__": page}
     found = blocks(page)
     for number, block in enumerate(found):

@@ -1,0 +1,122 @@
+"""Tell callbacks what happens in a running study; an error of theirs never ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from logging import DEBUG, WARNING
+from typing import Any
+
+from flwr.common.logger import log
+
+from fbo_flower.errors import ConfigError, kind_of, printable
+from fbo_flower.strategies.study_run import StudyRun
+from fbo_flower.study.study import Study
+from fbo_flower.study.trial import Trial
+from fbo_flower.trackers.callback import Callback, RoundInfo, StudyInfo
+
+METHODS = ("on_trial", "on_round", "on_finish")
+_DISCLOSES_TRIALS = "trials"
+_MAX_ERROR = 500  # characters
+
+
+def check_callbacks(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:
+    """Return the callbacks; ConfigError if one does not have the methods of a `Callback`."""
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise ConfigError(f"callbacks: expected a list of callbacks, got {kind_of(callbacks)}")
+    for callback in callbacks:
+        missing = [name for name in METHODS if not callable(getattr(callback, name, None))]
+        if missing or isinstance(callback, type):
+            raise ConfigError(
+                f"callbacks: expected objects with the methods {', '.join(METHODS)}, got "
+                f"{kind_of(callback)}; inherit from fbo_flower.trackers.Callback"
+            )
+    return tuple(callbacks)
+
+
+@dataclass
+class Notifier:
+    """Tells the callbacks of one run.
+
+    Parameters
+    ----------
+    callbacks : whom to tell
+    run : the study; what its recorder holds is what callbacks learn
+    num_rounds : as requested; None: until the algorithm is finished
+    """
+
+    callbacks: Sequence[Callback]
+    run: StudyRun
+    num_rounds: int | None
+    _num_trials: int = 0  # rows of the recorder that were told
+    _num_times: int = 0
+    _num_rounds: int = 0
+    _said: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        run = self.run
+        self.info = StudyInfo(
+            run.study,
+            run.recorder.label,
+            run.algorithm.name,
+            run.algorithm.options(),
+            run.recorder.space,
+            run.recorder.minimize,
+            self.num_rounds,
+            len(run.recorder.rounds),
+        )
+
+    def sent(self, agents: Iterable[str]) -> None:
+        """Tell that tasks were sent to agents that disclose their trials: these trials are running."""
+        if not self.callbacks:
+            return
+        registry, tasks = self.run.registry, {sent.agent: sent.task for sent in self.run.sent}
+        for agent in agents:
+            task = tasks[agent]
+            if registry.disclosures.get(agent, "").startswith(_DISCLOSES_TRIALS):
+                for number in range(task.trial, task.trial + task.num_trials):
+                    self._call("on_trial", Trial(agent, number, task.round))
+
+    def round_ended(self) -> None:
+        """Tell the trials and rounds that are new since the last call."""
+        if not self.callbacks:
+            return
+        trials = self._new_trials()
+        for row in self.run.recorder.rounds[self._num_rounds :]:
+            self._num_rounds += 1
+            number = int(row["round"])
+            for trial in trials:
+                if trial.round <= number:
+                    self._call("on_trial", trial)
+            trials = [trial for trial in trials if trial.round > number]
+            numbers = {name: value for name, value in row.items() if isinstance(value, int | float)}
+            self._call("on_round", RoundInfo(number, {n: v for n, v in numbers.items() if n != "round"}))
+        for trial in trials:  # of the final exchanges
+            self._call("on_trial", trial)
+
+    def finished(self, study: Study) -> None:
+        """Tell what is left, and that the run has ended."""
+        self.round_ended()
+        self._call("on_finish", study)
+
+    def _new_trials(self) -> list[Trial]:
+        recorder = self.run.recorder
+        times: Mapping[tuple[str, int], tuple[float, float]] = {
+            (row["agent"], row["trial"]): (row["started"], row["ended"])
+            for row in recorder.times[self._num_times :]
+        }
+        rows = recorder.trials[self._num_trials :]
+        self._num_trials, self._num_times = len(recorder.trials), len(recorder.times)
+        return [Trial.of_row(row, times.get((row["agent"], row["trial"]))) for row in rows]
+
+    def _call(self, method: str, event: Any) -> None:
+        for callback in self.callbacks:
+            try:
+                getattr(callback, method)(self.info, event)
+            except Exception as error:  # of any library behind a callback
+                name = f"{type(callback).__name__}.{method}"
+                reason = printable(f"{type(error).__name__}: {' '.join(str(error).split())}")[:_MAX_ERROR]
+                again = f"{name} {type(error).__name__}" in self._said
+                self._said.add(f"{name} {type(error).__name__}")
+                log(DEBUG if again else WARNING, "%s failed, the study goes on: %s", name, reason)
+                log(DEBUG, "%s", name, exc_info=error)

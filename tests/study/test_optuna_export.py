@@ -1,0 +1,214 @@
+"""`Study.to_optuna` and `Study.from_optuna` with the real Optuna."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tracked import SPACE, tune
+
+from fbo_flower import Float, Int, SearchSpace
+from fbo_flower.cli.main import run
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation import PriorKnowledge, simulate
+from fbo_flower.study import Study
+
+optuna = pytest.importorskip("optuna", reason="needs fbo-flower[optuna]")
+from optuna.trial import TrialState  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    return tune([])
+
+
+def load(storage: str, name: str) -> optuna.Study:
+    return optuna.load_study(study_name=name, storage=storage)
+
+
+def test_each_agent_has_a_study_with_its_trials(study: Study, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    names = study.to_optuna(url)
+    assert names == ["by chance: 0", "by chance: 1", "by chance: 2"]
+    assert optuna.get_all_study_names(url) == names
+    for agent in "012":
+        rows, written = study.trials.where(agent=agent), load(url, f"by chance: {agent}")
+        assert written.direction.name == "MAXIMIZE"
+        assert written.best_value == study.best[agent]["value"]
+        assert written.best_params == study.best[agent]["config"]
+        for row, trial in zip(rows, written.trials, strict=True):
+            assert trial.params == row["config"], "inactive parameters are missing"
+            assert trial.user_attrs["agent"] == agent
+            assert (trial.user_attrs["trial"], trial.user_attrs["round"]) == (row["trial"], row["round"])
+            if math.isnan(row["value"]):
+                assert trial.state is TrialState.FAIL
+                assert "n is three" in trial.user_attrs["failure"]
+            else:
+                assert trial.state is TrialState.COMPLETE
+                assert trial.value == row["value"]
+            (times,) = study.times.where(agent=agent, trial=row["trial"])
+            assert trial.datetime_complete.timestamp() == pytest.approx(times["ended"], abs=1e-5)
+    states = {trial.state for agent in "012" for trial in load(url, f"by chance: {agent}").trials}
+    assert states == {TrialState.FAIL, TrialState.COMPLETE}, "both kinds were compared"
+
+
+def test_one_study_holds_all_agents(study: Study, tmp_path: Path) -> None:
+    assert study.to_optuna(tmp_path / "study.db", one_study=True) == ["by chance"]
+    written = load(f"sqlite:///{tmp_path}/study.db", "by chance")
+    assert len(written.trials) == len(study.trials)
+    assert {trial.user_attrs["agent"] for trial in written.trials} == {"0", "1", "2"}
+
+
+@pytest.mark.parametrize("file", ["study.db", "study.log"])
+def test_nothing_is_written_twice(study: Study, tmp_path: Path, file: str) -> None:
+    half = Study(study.settings, study.trials.take(study.trials["round"] < 3), study.rounds)
+    half.to_optuna(tmp_path / file)
+    for _ in range(2):
+        study.to_optuna(tmp_path / file)
+    assert len(Study.from_optuna(tmp_path / file).trials) == len(study.trials)
+
+
+def test_another_run_with_the_same_label_has_studies_of_its_own(study: Study, tmp_path: Path) -> None:
+    study.to_optuna(tmp_path / "study.db")
+    assert tune([], num_rounds=1).to_optuna(tmp_path / "study.db")[0] == "by chance (2): 0"
+    assert study.to_optuna(tmp_path / "study.db")[0] == "by chance: 0"
+
+
+def test_an_optuna_study_of_somebody_else_is_left_alone(study: Study, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    optuna.create_study(storage=url, study_name="by chance: 1")
+    assert study.to_optuna(url) == ["by chance: 0", "by chance (2): 1", "by chance (2): 2"]
+    assert load(url, "by chance: 1").trials == []
+
+
+@pytest.mark.parametrize("file", ["study.db", "study.log"])
+@pytest.mark.parametrize("one_study", [False, True])
+def test_a_study_comes_back_as_it_was(study: Study, tmp_path: Path, file: str, one_study: bool) -> None:
+    study.to_optuna(tmp_path / file, one_study=one_study)
+    back = Study.from_optuna(tmp_path / file, space=SPACE)
+    assert back.trials == study.trials
+    np.testing.assert_allclose(back.times["ended"], study.times["ended"], atol=1e-5)
+    assert back.best == study.best
+
+
+def test_a_loss_is_minimised_in_optuna_and_back(tmp_path: Path) -> None:
+    space = SearchSpace({"x": Float(0, 1)})
+    study = simulate(
+        objective=lambda config, centre: (config["x"] - centre) ** 2,
+        space=space,
+        agents={"north": 0.2, "south": 0.3},
+        minimize=True,
+        num_rounds=3,
+        engine="inline",
+    )
+    (name, _) = study.to_optuna(tmp_path / "study.db")
+    assert name == "fed-ei: north"
+    written = load(f"sqlite:///{tmp_path}/study.db", name)
+    assert written.direction.name == "MINIMIZE"
+    assert written.best_value == study.best["north"]["value"]
+    back = Study.from_optuna(tmp_path / "study.db")
+    assert back.best == study.best
+    assert SearchSpace.from_json(back.run("fed-ei")["space"]) == space
+
+
+def own_optuna_study(storage: str) -> optuna.Study:
+    """Return a study that a user of Optuna made before, with a wider range of n."""
+    study = optuna.create_study(
+        storage=storage, study_name="before", sampler=optuna.samplers.RandomSampler(1)
+    )
+
+    def objective(trial: optuna.Trial) -> float:
+        n = trial.suggest_int("n", 1, 8)
+        if trial.number == 4:
+            trial.report(0.5, step=1)
+            raise optuna.TrialPruned
+        return (trial.suggest_float("x", 0, 1) - 0.5) ** 2 + n
+
+    study.optimize(objective, n_trials=12)
+    study.ask()  # stays running
+    return study
+
+
+def test_an_agent_begins_with_what_it_found_with_optuna(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/own.db"
+    own = own_optuna_study(url)
+    space = SearchSpace({"x": Float(0, 1), "n": Int(1, 4)})
+    with pytest.warns(UserWarning, match=r"of 11 trials are not in the search space"):
+        before = Study.from_optuna(url, "before", agent="0", space=space)
+    inside = [trial for trial in own.trials if trial.state is TrialState.COMPLETE and trial.params["n"] <= 4]
+    assert 1 < len(inside) < 11
+    prior = before.observations(space)
+    points, values = prior["0"]
+    assert values.tolist() == [trial.value for trial in inside]
+    assert [space.decode(point)["n"] for point in points] == [trial.params["n"] for trial in inside]
+
+    study = simulate(
+        objective=lambda config, _: config["x"],
+        space=space,
+        agents={"0": 1, "1": 2},
+        minimize=True,
+        num_rounds=2,
+        engine="inline",
+        prior=PriorKnowledge(observations=before),
+    )
+    assert study.settings["runs"][0]["prior_trials"] == {"0": len(inside)}
+
+
+def test_a_study_without_its_space_needs_one(study: Study, tmp_path: Path) -> None:
+    run_of = {name: value for name, value in study.settings["runs"][0].items() if name != "space"}
+    bare = Study({**study.settings, "runs": [run_of]}, study.trials, study.rounds)
+    with pytest.raises(ConfigError, match="pass space="):
+        bare.to_optuna(tmp_path / "study.db")
+    assert bare.to_optuna(tmp_path / "study.db", space=SPACE)
+
+
+@pytest.mark.parametrize(
+    ("storage", "message"),
+    [
+        ("study.txt", "a file that ends in .db"),
+        (3, "expected a URL such as"),
+        ("sqlite:///nowhere/study.db", "in an existing directory"),
+        ("nosuch://host/db", "cannot be written"),
+    ],
+)
+def test_a_storage_that_cannot_be_one_is_refused(study: Study, storage: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        study.to_optuna(storage)
+
+
+def test_a_name_that_is_not_there_is_refused_with_those_that_are(study: Study, tmp_path: Path) -> None:
+    study.to_optuna(tmp_path / "study.log", one_study=True)
+    with pytest.raises(ConfigError, match=r"expected one of by chance in .*, got 'mine'"):
+        Study.from_optuna(tmp_path / "study.log", "mine")
+
+
+def test_several_objectives_are_refused(tmp_path: Path) -> None:
+    optuna.create_study(storage=f"sqlite:///{tmp_path}/two.db", directions=["minimize", "maximize"])
+    with pytest.raises(ConfigError, match="expected one objective, got 2"):
+        Study.from_optuna(tmp_path / "two.db")
+
+
+def test_the_plots_of_optuna_draw_a_study(study: Study, tmp_path: Path) -> None:
+    visualization = pytest.importorskip("optuna.visualization")
+    if not visualization.is_available():
+        pytest.skip("plotly is not installed")
+    study.to_optuna(tmp_path / "study.db", one_study=True)
+    written = load(f"sqlite:///{tmp_path}/study.db", "by chance")
+    history = visualization.plot_optimization_history(written)
+    drawn = [value for trace in history.data if trace.mode == "markers" for value in trace.y]
+    assert sorted(drawn) == sorted(study.trials["value"][np.isfinite(study.trials["value"])])
+    assert visualization.plot_slice(written).data
+    assert visualization.plot_timeline(written).data
+
+
+def test_the_command_exports_a_finished_run(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study.save(tmp_path / "run")
+    assert run(["export", str(tmp_path / "run"), "--optuna", str(tmp_path / "s.log")]) == 0
+    shown = capsys.readouterr().out
+    assert "by chance: 0, by chance: 1, by chance: 2" in shown
+    assert f"optuna-dashboard {tmp_path / 's.log'}" in shown
+    assert run(["export", str(tmp_path / "run"), "--optuna", str(tmp_path / "s.txt")]) == 2

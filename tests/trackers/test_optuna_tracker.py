@@ -1,0 +1,268 @@
+"""A running study in Optuna's storage and in its dashboard."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deployment import free_ports
+from tracked import SPACE, score, tune
+from waiting import wait_until
+
+from fbo_flower.clients import client_app
+from fbo_flower.errors import ConfigError, FBOError
+from fbo_flower.simulation import simulate
+from fbo_flower.simulation.clocked_grid import ClockedGrid
+from fbo_flower.simulation.durations import constant, slower
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.strategies import STRATEGIES
+from fbo_flower.study import Study
+from fbo_flower.study.trial import Trial
+from fbo_flower.trackers import Callback, OptunaTracker, RoundInfo, StudyInfo
+
+optuna = pytest.importorskip("optuna", reason="needs fbo-flower[optuna]")
+from optuna.trial import TrialState  # noqa: E402
+
+ALWAYS, NEVER = 0.0, math.inf  # running_from
+
+
+def trials(url: str) -> list[Any]:
+    """Return all trials of a storage."""
+    names = optuna.get_all_study_names(url)
+    return [t for name in names for t in optuna.load_study(study_name=name, storage=url).trials]
+
+
+def states(url: str) -> dict[str, int]:
+    found = [trial.state.name for trial in trials(url)]
+    return {name: found.count(name) for name in set(found)}
+
+
+class Look(Callback):
+    """Looks into the storage at the end of every round."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.seen: list[int] = []
+
+    def on_round(self, study: StudyInfo, finished: RoundInfo) -> None:
+        self.seen.append(len(trials(self.url)))
+
+
+@pytest.mark.parametrize("running_from", [ALWAYS, NEVER])
+def test_the_trials_of_a_round_are_there_when_it_ends(tmp_path: Path, running_from: float) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    look = Look(url)
+    study = tune([OptunaTracker(url, running_from=running_from), look])
+    per_round = [sum(study.trials["round"] <= number) for number in (1, 2, 3)]
+    assert look.seen == per_round
+    back = Study.from_optuna(url, space=SPACE)
+    assert back.trials == study.trials
+    assert study.to_optuna(url) == ["by chance: 0", "by chance: 1", "by chance: 2"]
+    assert len(trials(url)) == len(study.trials), "the export of the finished study adds nothing"
+
+
+def test_a_trial_is_shown_as_running_and_then_finished(tmp_path: Path) -> None:
+    url, seen = f"sqlite:///{tmp_path}/study.db", []
+
+    class During(Callback):
+        def on_trial(self, study: StudyInfo, trial: Trial) -> None:
+            if trial.state == "running":
+                seen.append(states(url).get("RUNNING", 0))
+
+    tune([OptunaTracker(url, running_from=ALWAYS), During()], num_rounds=1)
+    assert seen == list(range(1, len(seen) + 1))
+    assert "RUNNING" not in states(url)
+
+
+def test_what_is_under_way_when_an_asynchronous_study_ends_has_failed(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    app = client_app(score, SPACE, seed=1, disclose="trials")
+    tracker = OptunaTracker(url, running_from=ALWAYS)
+    grid = ClockedGrid(InProcessGrid(app, 3), slower(constant(1.0), {"2": 90.0}), 1)
+    study = STRATEGIES["random"](seed=1, num_agents=3, callbacks=[tracker]).start(grid, 3, mode="async")
+    assert "2" not in study.trials["agent"]
+    (slow, *_) = optuna.load_study(study_name="random: 2", storage=url).trials
+    assert slow.state is TrialState.FAIL
+    assert slow.user_attrs["failure"] == "no valid answer came before the study ended"
+
+
+@pytest.mark.parametrize("running_from", [ALWAYS, NEVER])
+def test_a_resumed_study_goes_on_without_writing_twice(tmp_path: Path, running_from: float) -> None:
+    url, journal = f"sqlite:///{tmp_path}/study.db", tmp_path / "journal.db"
+    tune([OptunaTracker(url, running_from=running_from)], num_rounds=2, journal=journal)
+    grid = InProcessGrid(client_app(score, SPACE, seed=1, disclose="trials"), 3)
+    tracker = OptunaTracker(url, running_from=running_from)
+    study = tune([tracker], num_rounds=4, journal=journal, resume=True, grid=grid)
+    assert Study.from_optuna(url, space=SPACE).trials == study.trials
+
+
+def test_a_study_that_was_not_tracked_before_is_written_from_its_beginning(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.db"
+    tune([], num_rounds=2, journal=journal)
+    grid = InProcessGrid(client_app(score, SPACE, seed=1, disclose="trials"), 3)
+    tracker = OptunaTracker(tmp_path / "s.log")
+    study = tune([tracker], num_rounds=3, journal=journal, resume=True, grid=grid)
+    assert Study.from_optuna(tmp_path / "s.log", space=SPACE).trials == study.trials
+
+
+@pytest.fixture
+def warnings_of_flower(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> Iterator[pytest.LogCaptureFixture]:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    with caplog.at_level(logging.WARNING, "flwr"):
+        yield caplog
+
+
+def test_a_locked_database_costs_a_warning_and_the_trials_come_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings_of_flower: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fbo_flower.study.optuna_storage.BUSY_SECONDS", 0.0)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between Optuna's attempts
+    file = tmp_path / "study.db"
+    optuna.create_study(storage=f"sqlite:///{file}")
+    other = sqlite3.connect(file, isolation_level=None)
+
+    class Lock(Callback):
+        def on_round(self, study: StudyInfo, finished: RoundInfo) -> None:
+            if finished.round == 1:
+                other.execute("BEGIN EXCLUSIVE")
+            elif finished.round == 3:
+                other.execute("ROLLBACK")
+
+    study = tune([OptunaTracker(file, running_from=NEVER), Lock()], num_rounds=6)
+    assert any("trials are not in" in r.getMessage() for r in warnings_of_flower.records)
+    other.close()
+    written = [t.user_attrs["trial"] for t in trials(f"sqlite:///{file}")]
+    assert len(written) == len(study.trials)
+
+
+@pytest.mark.parametrize("file", ["study.db", "study.log"])
+def test_a_full_disk_costs_a_warning_and_the_trials_come_later(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    warnings_of_flower: pytest.LogCaptureFixture,
+    file: str,
+) -> None:
+    from fbo_flower.study.optuna_writer import OptunaWriter
+
+    create, calls = OptunaWriter._frozen, []
+
+    def full(self: OptunaWriter, trial: Trial) -> Any:
+        calls.append(trial)
+        if 4 <= len(calls) <= 6:
+            raise OSError(28, "No space left on device")
+        return create(self, trial)
+
+    monkeypatch.setattr(OptunaWriter, "_frozen", full)
+    study = tune([OptunaTracker(tmp_path / file, running_from=NEVER)], num_rounds=6)
+    assert any("No space left on device" in r.getMessage() for r in warnings_of_flower.records)
+    assert len(Study.from_optuna(tmp_path / file).trials) == len(study.trials)
+
+
+def test_a_write_that_failed_after_it_was_stored_is_not_repeated(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    tracker, info = OptunaTracker(url), StudyInfo("id", "mine", "random", {}, SPACE, False)
+    trial = Trial("a", 0, 1, "succeeded", {"C": 1.0, "n": 1, "kernel": "linear", "width": 1}, 0.5)
+    tracker.on_trial(info, trial)
+    writer = tracker._open(info)
+    original = writer.write
+
+    def stored_and_failed(trial: Trial) -> bool:
+        original(trial)
+        raise ConnectionError("the answer was lost")
+
+    writer.write = stored_and_failed  # type: ignore[method-assign]
+    with pytest.raises(FBOError, match="1 trials are not in"):
+        tracker.on_round(info, RoundInfo(1))
+    for number in (2, 3, 4):
+        tracker.on_round(info, RoundInfo(number))
+    assert len(trials(url)) == 1
+    assert not tracker._pending
+
+
+def test_a_storage_that_is_lost_is_tried_less_and_less_often() -> None:
+    tracker = OptunaTracker("nosuch://host/db")
+    info, tried = StudyInfo("id", "mine", "random", {}, SPACE, False), []
+    for number in range(1, 40):
+        tracker.on_trial(info, Trial("a", number, number, "succeeded", {}, 0.5))
+        try:
+            tracker.on_round(info, RoundInfo(number, {"seconds": 0.0}))
+        except FBOError:
+            tried.append(number)
+    assert tried == [1, 3, 6, 11, 20, 37]
+
+
+def test_nothing_is_written_of_agents_that_disclose_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    tune([OptunaTracker(url, running_from=ALWAYS)], disclose=None)
+    assert not (tmp_path / "study.db").exists() or trials(url) == []
+
+
+def test_simulate_takes_a_storage(tmp_path: Path) -> None:
+    study = simulate("gp-samples", "random", 2, 2, engine="inline", optuna=tmp_path / "study.db")
+    assert Study.from_optuna(tmp_path / "study.db").trials["value"].tolist() == study.trials["value"].tolist()
+    with pytest.raises(ConfigError, match="a file that ends in"):
+        simulate("gp-samples", "random", 2, 2, engine="inline", optuna="study.txt")
+
+
+def test_a_tracker_takes_several_studies_in_turn(tmp_path: Path) -> None:
+    tracker = OptunaTracker(tmp_path / "study.log")
+    for _ in range(2):
+        tune([tracker], num_rounds=1)
+    storage = optuna.storages.JournalStorage(
+        optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
+    )
+    names = optuna.get_all_study_names(storage)
+    assert sorted(names) == [f"by chance{n}: {agent}" for n in (" (2)", "") for agent in "012"]
+
+
+@pytest.mark.e2e
+@pytest.mark.xdist_group("dashboard")
+def test_the_dashboard_shows_the_trials_of_an_agent(tmp_path: Path) -> None:
+    pytest.importorskip("optuna_dashboard", reason="needs optuna-dashboard")
+    url = f"sqlite:///{tmp_path}/study.db"
+    study = tune([OptunaTracker(url)])
+    address = f"http://127.0.0.1:{free_ports(1)[0]}"
+    port = address.rpartition(":")[2]
+    code = "import sys; from optuna_dashboard._cli import main; sys.exit(main())"
+    server = subprocess.Popen(
+        [sys.executable, "-c", code, url, "--host", "127.0.0.1", "--port", port, "--server", "wsgiref"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def get(path: str) -> bytes:
+        with urllib.request.urlopen(address + path, timeout=30) as reply:
+            return bytes(reply.read())
+
+    def answers() -> bool:
+        try:
+            return b"Optuna Dashboard" in get("/dashboard/")
+        except OSError:
+            assert server.poll() is None, "the dashboard has ended"
+            return False
+
+    try:
+        wait_until(answers, "the dashboard")
+        summaries = json.loads(get("/api/studies"))["study_summaries"]
+        ids = {summary["study_name"]: summary["study_id"] for summary in summaries}
+        shown = json.loads(get(f"/api/studies/{ids['by chance: 1']}"))["trials"]
+    finally:
+        server.kill()
+        server.wait()
+    rows = list(study.trials.where(agent="1"))
+    assert [trial["state"] for trial in shown] == [
+        "Fail" if math.isnan(row["value"]) else "Complete" for row in rows
+    ]
+    names = [{p["name"] for p in trial["params"]} for trial in shown]
+    assert names == [set(row["config"]) for row in rows]
