@@ -1,11 +1,12 @@
 """The strategies with their options; written by `.ci/strategy_stubs.py`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.strategies.base import TuningStrategy as TuningStrategy
 from fbo_flower.strategies.from_records import Strategies
 from fbo_flower.strategies.recorder import RoundProgress as RoundProgress
+from fbo_flower.trackers.callback import Callback
 
 STRATEGIES: Strategies
 
@@ -24,6 +25,7 @@ class RandomSearch(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         num_initial: int = 3,
         trials_per_round: int = 1,
     ) -> None: ...
@@ -43,6 +45,7 @@ class ThompsonSampling(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         num_initial: int = 3,
         trials_per_round: int = 1,
         kernel: str = "rbf",
@@ -69,6 +72,7 @@ class FTS(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         num_initial: int = 3,
         trials_per_round: int = 1,
         kernel: str = "rbf",
@@ -108,6 +112,7 @@ class DPFTS(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         num_initial: int = 3,
         trials_per_round: int = 1,
         kernel: str = "rbf",
@@ -151,6 +156,7 @@ class ExpectedImprovement(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         num_initial: int = 3,
         trials_per_round: int = 1,
         y_transform: str = "winsorise",
@@ -173,6 +179,7 @@ class FedEI(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         num_initial: int = 3,
         trials_per_round: int = 1,
         y_transform: str = "winsorise",
@@ -203,6 +210,7 @@ class RGPE(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         num_initial: int = 3,
         trials_per_round: int = 1,
         kernel: str = "rbf",
@@ -238,6 +246,7 @@ class TAF(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         num_initial: int = 3,
         trials_per_round: int = 1,
         kernel: str = "rbf",
@@ -273,6 +282,7 @@ class Consensus(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         num_initial: int = 3,
         y_transform: str = "winsorise",
         min_distance: float = 0.001,
@@ -295,6 +305,7 @@ class FMTBO(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         num_initial: int = 3,
         y_transform: str = "winsorise",
         min_distance: float = 0.001,
@@ -318,6 +329,7 @@ class FLoRA(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         num_initial: int = 3,
         y_transform: str = "winsorise",
         min_distance: float = 0.001,
@@ -346,6 +358,7 @@ class DPVote(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         num_configs: int = 20,
         num_votes: int = 3,
         noise_multiplier: float = 1.0,
@@ -369,6 +382,7 @@ class PFPNE(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         budget: int = 20000,
         deterministic: bool = False,
         variant: str = "literal",
@@ -401,6 +415,7 @@ class FedPNE(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         budget: int = 20000,
         deterministic: bool = False,
         nu: float = 1.0,
@@ -432,6 +447,7 @@ class LocalPNE(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         budget: int = 20000,
         deterministic: bool = False,
         nu: float = 1.0,
@@ -463,6 +479,7 @@ class HCT(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         budget: int = 20000,
         deterministic: bool = False,
         nu: float = 1.0,
@@ -489,6 +506,7 @@ class Fed1UCB(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         budget: int = 20000,
         deterministic: bool = False,
         noise_stddev: float = 1.0,
@@ -511,6 +529,7 @@ class FNUCB(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         budget: int = 1000,
         deterministic: bool = False,
         width: int = 20,
@@ -541,6 +560,7 @@ class CoKG(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         framework: str = "co-kg",
         acquisition: str = "kg",
         central: str = "barycenter",
@@ -584,6 +604,7 @@ class RFMS(TuningStrategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        callbacks: Sequence[Callback] = (),
         method: str = "fmo",
         alpha: float = 0.5,
         volume_reference: str = "front",

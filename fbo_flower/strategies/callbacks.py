@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import DEBUG, WARNING
 from typing import Any
@@ -101,12 +101,13 @@ class Notifier:
 
     def _new_trials(self) -> list[Trial]:
         recorder = self.run.recorder
-        times: Mapping[tuple[str, int], tuple[float, float]] = {
+        times: dict[tuple[str, int], tuple[float, float]] = {
             (row["agent"], row["trial"]): (row["started"], row["ended"])
-            for row in recorder.times[self._num_times :]
+            for row in _rows_from(recorder.times, self._num_times)
         }
-        rows = recorder.trials[self._num_trials :]
-        self._num_trials, self._num_times = len(recorder.trials), len(recorder.times)
+        rows = list(_rows_from(recorder.trials, self._num_trials))
+        self._num_trials += len(rows)
+        self._num_times = len(recorder.times["trial"])
         return [Trial.of_row(row, times.get((row["agent"], row["trial"]))) for row in rows]
 
     def _call(self, method: str, event: Any) -> None:
@@ -120,3 +121,10 @@ class Notifier:
                 self._said.add(f"{name} {type(error).__name__}")
                 log(DEBUG if again else WARNING, "%s failed, the study goes on: %s", name, reason)
                 log(DEBUG, "%s", name, exc_info=error)
+
+
+def _rows_from(columns: Mapping[str, list[Any]], first: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table from a number on; its columns are lists."""
+    later = {name: column[first:] for name, column in columns.items()}
+    for values in zip(*later.values(), strict=True):
+        yield dict(zip(later, values, strict=True))
