@@ -30,6 +30,9 @@ class AsyncLoop(RoundLoop):
         """Run the windows that are left; tasks under way at the end stay in their agents' journals."""
         run = self.run
         run.restore_clock(grid)
+        if self.has_ended():
+            self.run_final_exchanges(grid, len(run.recorder.rounds))
+            return
         if run.replies:
             self.tell(Phase.TRAIN, run.open_round)
         under_way = UnderWay(grid, self.settings.round_timeout, self.stop)
@@ -53,6 +56,11 @@ class AsyncLoop(RoundLoop):
             text = "%d agents still work on their last task; what they find stays in their journals"
             log(INFO, text, len(under_way))
         self.run_final_exchanges(grid, server_round)
+
+    def choose_agents(self, grid: Grid, phase: Phase, server_round: int) -> list[str]:
+        """Return the agents that can be asked: those that work on a task are not waited for."""
+        busy = {sent.agent for sent in self.run.sent}
+        return [a for a in super().choose_agents(grid, phase, server_round) if a not in busy]
 
     def _open_window(self, grid: Grid, server_round: int) -> None:
         run, connected = self.run, sorted(grid.get_node_ids())

@@ -63,6 +63,13 @@ CASES = {
     ),
     "fts clocked": ("gp-samples", {}, {"num_features": 20}, 4),
     "fts async": ("gp-samples", {}, {"num_features": 20}, 4),
+    "co-kg async": ("f1", {}, {"num_initial": 3, "num_points": 16}, 4),
+    "co-kg auto async": (
+        "f1",
+        {},
+        {"num_initial": 3, "num_points": 16, "central": "auto", "refit": 2, "refine_every": 1},
+        4,
+    ),
     "fed-ei async": ("himmelblau", {}, {"num_candidates": 32, "num_features": 12, "secure_sums": 0}, 4),
     "fed-ei async in twos": (
         "himmelblau",
