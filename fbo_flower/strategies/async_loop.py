@@ -75,21 +75,23 @@ class AsyncLoop(RoundLoop):
 
     def _run_window(self, grid: Grid, under_way: UnderWay, server_round: int) -> None:
         """Send tasks and collect answers until the window has its number of answers."""
-        run = self.run
+        run, waiting = self.run, set[str]()  # agents for which there was no task since the last answer
         while run.num_told < run.window:
             present = run.registry.present(grid.get_node_ids())
             present = willing(run.registry, present, Phase.TRAIN, server_round, run.seed)
             busy = {sent.agent for sent in run.sent}
             idle = [agent for agent in present if agent not in busy | run.resting]
             due = run.silence.due(idle, server_round) or ([] if busy else idle)
-            if due and not run.algorithm.finished(run.state):
+            if not waiting.issuperset(due) and not run.algorithm.finished(run.state):
                 run.ask(Phase.TRAIN, server_round, due)
+                waiting = set(due) - {sent.agent for sent in run.sent}
                 messages = run.messages(Phase.TRAIN, server_round, self.settings.message_suffix)
                 under_way.send({agent: m for agent, m in messages.items() if agent not in busy})
             if not under_way:
                 return  # nobody works, and nobody may begin before the next window
             replies = under_way.receive(_LONGEST_WAIT)
             if replies:
+                waiting = set()
                 run.on_replies(Phase.TRAIN, server_round, replies)
                 self.tell(Phase.TRAIN, server_round)
 

@@ -162,7 +162,6 @@ def test_when_all_agents_fail_the_study_ends():
     ("algorithm", "options", "reason"),
     [
         ("co-kg", {"secure_sums": 2}, "secure_sums = 0"),
-        ("pf-pne", {"variant": "racing"}, "as many evaluations of each agent"),
         ("pf-pne", {}, "answers of all agents"),
         ("dp-fts", {}, "one random sample"),
         ("fed-ei", {}, "secure_sums = 0"),
@@ -171,6 +170,25 @@ def test_when_all_agents_fail_the_study_ends():
 def test_an_algorithm_with_a_barrier_says_why_it_cannot(algorithm, options, reason):
     with pytest.raises(ConfigError, match=reason):
         run(None, algorithm=algorithm, **options)
+
+
+@pytest.mark.parametrize("num_agents", [2, 5])
+def test_racing_waits_in_its_first_stage_only_and_makes_the_same_trials(num_agents):
+    """Stage 1 compares means over agents, so its batches need all of them; later pulls are an agent's own."""
+    options = {"variant": "racing", "budget": 120, "max_evaluations_per_round": 10}
+    durations = {str(i): 1.0 + i for i in range(num_agents)}
+    sync, free = (
+        simulate("garland", "pf-pne", num_agents, None, 2, "inline", options, mode=mode, durations=durations)
+        for mode in ("sync", "async")
+    )
+    for agent in durations:
+        one, two = (study.trials.where(agent=agent) for study in (sync, free))
+        ordered = [sorted(zip(t["trial"].tolist(), t["value"].tolist(), strict=True)) for t in (one, two)]
+        assert ordered[0] == ordered[1]
+        assert sum(one["pulls"].tolist()) == 120
+    ends = [study.times.where(agent="0")["ended"].max() for study in (sync, free)]
+    assert ends[1] < 0.8 * ends[0], "the fast agent does not wait in stage 2"
+    assert free.times["ended"].max() <= sync.times["ended"].max()
 
 
 def test_modes_and_shares_that_do_not_fit_are_refused():
