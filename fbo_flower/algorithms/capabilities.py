@@ -91,6 +91,15 @@ class DescribesProgress(Protocol, metaclass=CheckedOncePerClass):
         ...
 
 
+@runtime_checkable
+class SeesTasksUnderWay(Protocol, metaclass=CheckedOncePerClass):
+    """Without a barrier, the server takes into account what agents are at work on when it asks others."""
+
+    def with_under_way(self, state: Any, tasks: Mapping[str, Task]) -> Any:
+        """Return the state for the next `ask`, with the tasks of agents that have not answered yet."""
+        ...
+
+
 # -- what agents answer ----------------------------------------------------------------------------
 
 

@@ -61,6 +61,20 @@ class Attendance:
                 missed[agent] = missed.get(agent, 0) + 1
         return Attendance((), missed)
 
+    def hear(self, reports: Iterable[str]) -> Attendance:
+        """Return the record after the agents `reports` answered, while others are still at work."""
+        answered = set(reports)
+        missed = {agent: number for agent, number in self.missed.items() if agent not in answered}
+        return Attendance(tuple(agent for agent in self.asked if agent not in answered), missed)
+
+    def give_up(self, at_work: Iterable[str]) -> Attendance:
+        """Return the record in which agents that were asked, and are not at work, have missed their task."""
+        busy, missed = tuple(at_work), dict(self.missed)
+        for agent in self.asked:
+            if agent not in busy:
+                missed[agent] = missed.get(agent, 0) + 1
+        return Attendance(busy, missed)
+
     def is_silent(self, agent: str) -> bool:
         """Return whether an agent left its last task unanswered.
 

@@ -32,6 +32,7 @@ _PLAN_KINDS: dict[str, tuple[type, ...]] = {
     "warm_start": (str, NoneType), "mode": (str,), "durations": (str, NoneType),
     "max_staleness": (int, NoneType), "exchange_seconds": (int, float), "quorum": (int, float),
     "optuna": (str, NoneType),
+    "num_parallel": (int,), "trial_timeout": (int, float),
 }  # fmt: skip
 _CONTESTANT_KINDS: dict[str, tuple[type, ...]] = {"label": (str,), "algorithm": (str,), "options": (dict,)}
 
@@ -95,11 +96,14 @@ class SimulationPlan:
     quorum: float = 1.0
     max_staleness: int | None = None
     optuna: str | None = None
+    num_parallel: int = 1
+    trial_timeout: float = 0.0
 
     def check(self) -> tuple[Problem, dict[str, int | None]]:
         """Return the problem and each contestant's number of rounds; ConfigError if a setting is wrong."""
         from fbo_flower.algorithms import make_algorithm
         from fbo_flower.algorithms.options import check_number
+        from fbo_flower.simulation.agents import check_parallel
         from fbo_flower.simulation.clock import SimulatedClock
         from fbo_flower.simulation.engines import ENGINES
         from fbo_flower.simulation.problems import make_problem
@@ -121,6 +125,8 @@ class SimulationPlan:
         make_algorithm(self.prior_algorithm, {})
         problem = make_problem(self.problem, self.agents, self.seed, self.problem_options)
         problem.check_data()
+        timed = self.durations is not None
+        check_parallel(self.num_parallel, self.trial_timeout, problem, self.engine, timed)
         if self.warm_start is not None and not any(self.warm(c) for c in self.contestants):
             names = ", ".join(dict.fromkeys(c.algorithm for c in self.contestants))
             raise ConfigError(f"--warm-start: expected messages of {names} in {self.warm_start}, found none")

@@ -134,6 +134,21 @@ def run_simulate(
         float,
         typer.Option(help="How long a task and its reply are on their way, on the clock of --durations."),
     ] = 0.0,
+    num_parallel: Annotated[
+        int,
+        typer.Option(
+            help="How many evaluations an agent makes at the same time, each in a process of its own, with "
+            "--engine inline. It takes effect where an agent has several trials in a round, for instance "
+            "with --option trials-per-round=4."
+        ),
+    ] = 1,
+    trial_timeout: Annotated[
+        float,
+        typer.Option(
+            help="Seconds that one evaluation may take, with --engine inline; then its process is killed and "
+            "the trial fails. 0: any number."
+        ),
+    ] = 0.0,
     label: Annotated[
         str | None, typer.Option(help="Label of --algorithm in tables and pictures; default: its name.")
     ] = None,
@@ -197,6 +212,7 @@ def run_simulate(
             parse_options(site_option or [], "--site-option"),
             None if warm_start is None else str(warm_start.resolve()), mode,
             _absolute_table(durations), exchange_seconds, quorum, max_staleness, _absolute_storage(optuna),
+            num_parallel, trial_timeout,
         )  # fmt: skip
     else:
         given = _given(context) - {"resume", "engine", "address", "quiet", "debug"}
@@ -308,6 +324,8 @@ def _run_into(
                     quorum=plan.quorum,
                     mode=plan.mode,
                     max_staleness=plan.max_staleness,
+                    num_parallel=plan.num_parallel,
+                    trial_timeout=plan.trial_timeout,
                     durations=plan.durations,
                     exchange_seconds=plan.exchange_seconds,
                     site_options={"models": str(directory / "models"), **plan.site_options},

@@ -25,6 +25,8 @@ from fbo_flower.simulation.own_objective import OwnObjective
 from fbo_flower.simulation.problems import Problem, SitesProblem
 from fbo_flower.simulation.unequal_agents import NOBODY, UnequalAgents
 
+ONE_BY_ONE = Parallel()
+
 
 def check_initial(algorithm: Algorithm[Any]) -> None:
     """Raise ConfigError if an algorithm cannot begin with known configurations, because it chooses cells."""
@@ -61,27 +63,38 @@ def check_roles(
         )
 
 
-def check_parallel(num_parallel: int, problem: Problem, engine: str, simulated_time: bool) -> None:
-    """Raise ConfigError if the agents of a simulation cannot evaluate several trials at once.
+def check_parallel(
+    num_parallel: int, trial_timeout: float, problem: Problem, engine: str, simulated_time: bool
+) -> Parallel:
+    """Return how the agents of a simulation evaluate.
 
     Parameters
     ----------
     simulated_time : whether evaluations take a simulated time, one after the other
+
+    Raises
+    ------
+    ConfigError
+        If the engine or the simulated time rules out worker processes, which the settings need.
     """
-    Parallel(num_parallel)  # checks the number
+    parallel = Parallel(num_parallel, trial_timeout)
+    if not parallel.needs_workers:
+        return parallel
+    name, needed, given = "num_parallel", 1, str(num_parallel)
     if num_parallel == 1:
-        return
+        name, needed, given = "trial_timeout", 0, f"{trial_timeout:g}"
     if engine != "inline":
         raise ConfigError(
-            f"num_parallel: expected 1 with the engine {engine}, which evaluates for as many agents at once "
-            f"as there are cores, got {num_parallel}; use engine='inline'"
+            f"{name}: expected {needed} with the engine {engine}, which evaluates for as many agents at once "
+            f"as there are cores, got {given}; use engine='inline'"
         )
     if simulated_time:
         raise ConfigError(
-            f"num_parallel: expected 1 with durations, which simulate one evaluation after the other, got "
-            f"{num_parallel}; leave out one of them"
+            f"{name}: expected {needed} with durations, which simulate one evaluation after the other, got "
+            f"{given}; leave out one of them"
         )
     pickled(problem)
+    return parallel
 
 
 def problem_app(
@@ -91,14 +104,14 @@ def problem_app(
     prior: Prior | None = None,
     site_options: Mapping[str, Any] | None = None,
     journals: str | os.PathLike[str] | None = None,
-    num_parallel: int = 1,
+    parallel: Parallel = ONE_BY_ONE,
     unequal: UnequalAgents = NOBODY,
 ) -> ClientApp:
     """Return the ClientApp whose nodes are a problem's agents, see `problem_agent`."""
 
     def agent(context: Context) -> TuningAgent:
         return problem_agent(
-            problem, algorithm, context, seed, prior, site_options, journals, num_parallel, unequal
+            problem, algorithm, context, seed, prior, site_options, journals, parallel, unequal
         )
 
     return agent_app(agent)
@@ -112,7 +125,7 @@ def problem_agent(
     prior: Prior | None = None,
     site_options: Mapping[str, Any] | None = None,
     journals: str | os.PathLike[str] | None = None,
-    num_parallel: int = 1,
+    parallel: Parallel = ONE_BY_ONE,
     unequal: UnequalAgents = NOBODY,
 ) -> TuningAgent:
     """Return the agent of one node; it holds the data of the partition that `node_config` names.
@@ -126,7 +139,8 @@ def problem_agent(
         answers any number of questions, and judges models in its own process, because the simulation itself
         has trained them
     journals : directory of the agents' journals; None: agents keep their state in Flower's context
-    num_parallel : evaluations of an agent at the same time, in worker processes; sites have none
+    parallel : evaluations of an agent at the same time, in worker processes, and how long each may take;
+        sites have none
     unequal : settings in which the agents differ
     """
     if not roles(algorithm):
@@ -145,7 +159,8 @@ def problem_agent(
             initial=initial,
             journals=journals,
             chosen_by=SIMULATION,
-            num_parallel=num_parallel,
+            num_parallel=parallel.num_parallel,
+            trial_timeout=parallel.trial_timeout,
             **(unequal.settings(int(context.node_config["partition-id"])) if unequal.names else {}),
         )
     check_roles(problem, algorithm, {**(site_options or {}), "allow_models_with_data": True})

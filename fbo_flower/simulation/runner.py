@@ -74,6 +74,7 @@ def simulate(
     durations: Durations | str | None = None,
     exchange_seconds: float = 0.0,
     num_parallel: int = 1,
+    trial_timeout: float = 0.0,
     max_trials: PerAgent | None = None,
     participation: PerAgent | None = None,
     fixed: FixedPerAgent | None = None,
@@ -129,6 +130,8 @@ def simulate(
         `durations`
     num_parallel : evaluations of an agent at the same time, in worker processes, see `client_app`; for the
         engine "inline" without `durations`. It takes effect where an agent has several trials in a round
+    trial_timeout : seconds that one evaluation may take; then its process is killed and the trial fails. For
+        the engine "inline" without `durations`. 0: any number
     max_trials : the agents' budgets of evaluations: one for all, a dict from agents to budgets (others have
         no limit), or a list with one per agent. The study ends when all are used up
     participation : share of the rounds in which agents get tasks, given like `max_trials`
@@ -187,7 +190,7 @@ def simulate(
         )
     else:
         problem = _bundled(problem, num_agents, seed, problem_options)
-    check_parallel(num_parallel, problem, name, durations is not None)
+    parallel = check_parallel(num_parallel, trial_timeout, problem, name, durations is not None)
     problem.check_data()
     algorithm, settings = _chosen(algorithm, options or {}, problem)
     made = make_algorithm(algorithm, settings)
@@ -227,7 +230,7 @@ def simulate(
             held,
             site_options,
             None if journals is None else journals / "agents",
-            num_parallel,
+            parallel,
             unequal,
         )
         prior_trials = {agent: len(values) for agent, (_, values) in held.items()}

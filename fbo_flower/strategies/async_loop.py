@@ -30,6 +30,9 @@ class AsyncLoop(RoundLoop):
         """Run the windows that are left; tasks under way at the end stay in their agents' journals."""
         run = self.run
         run.restore_clock(grid)
+        if self.has_ended():
+            self.run_final_exchanges(grid, len(run.recorder.rounds))
+            return
         if run.replies:
             self.tell(Phase.TRAIN, run.open_round)
         under_way = UnderWay(grid, self.settings.round_timeout, self.stop)
@@ -56,6 +59,11 @@ class AsyncLoop(RoundLoop):
             log(INFO, text, len(under_way))
         self.run_final_exchanges(grid, server_round)
 
+    def choose_agents(self, grid: Grid, phase: Phase, server_round: int) -> list[str]:
+        """Return the agents that can be asked: those that work on a task are not waited for."""
+        busy = {sent.agent for sent in self.run.sent}
+        return [a for a in super().choose_agents(grid, phase, server_round) if a not in busy]
+
     def _open_window(self, grid: Grid, server_round: int) -> None:
         run, connected = self.run, sorted(grid.get_node_ids())
         incarnations = dict(run.registry.incarnations)
@@ -69,15 +77,16 @@ class AsyncLoop(RoundLoop):
 
     def _run_window(self, grid: Grid, under_way: UnderWay, server_round: int) -> None:
         """Send tasks and collect answers until the window has its number of answers."""
-        run = self.run
+        run, waiting = self.run, set[str]()  # agents for which there was no task since the last answer
         while run.num_told < run.window:
             present = run.registry.present(grid.get_node_ids())
             present = willing(run.registry, present, Phase.TRAIN, server_round, run.seed)
             busy = {sent.agent for sent in run.sent}
             idle = [agent for agent in present if agent not in busy | run.resting]
             due = run.silence.due(idle, server_round) or ([] if busy else idle)
-            if due and not run.algorithm.finished(run.state):
+            if not waiting.issuperset(due) and not run.algorithm.finished(run.state):
                 run.ask(Phase.TRAIN, server_round, due)
+                waiting = set(due) - {sent.agent for sent in run.sent}
                 messages = run.messages(Phase.TRAIN, server_round, self.settings.message_suffix)
                 new = {agent: m for agent, m in messages.items() if agent not in busy}
                 under_way.send(new)
@@ -86,6 +95,7 @@ class AsyncLoop(RoundLoop):
                 return  # nobody works, and nobody may begin before the next window
             replies = under_way.receive(_LONGEST_WAIT)
             if replies:
+                waiting = set()
                 run.on_replies(Phase.TRAIN, server_round, replies)
                 self.tell(Phase.TRAIN, server_round)
 

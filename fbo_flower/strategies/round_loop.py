@@ -58,10 +58,7 @@ class RoundLoop:
         run, last_work = self.run, time.monotonic()
         run.restore_clock(grid)
         server_round = len(run.recorder.rounds)
-        finishing = run.interrupted is not None and run.interrupted[0] is Phase.FINISH
-        ended = finishing or any(
-            had_tasks for (phase, _), had_tasks in run.closed.items() if phase is Phase.FINISH
-        )
+        ended = self.has_ended()
         idle_rounds = 0
         while run.open_round or not (
             ended or server_round == num_rounds or run.algorithm.finished(run.state)
@@ -77,6 +74,14 @@ class RoundLoop:
             self.notifier.round_ended()
             last_work = self._wait_for_work(last_work, idle_rounds) if num_rounds is None else last_work
         self.run_final_exchanges(grid, server_round)
+
+    def has_ended(self) -> bool:
+        """Return whether the final exchanges had begun when the run was interrupted."""
+        run = self.run
+        finishing = run.interrupted is not None and run.interrupted[0] is Phase.FINISH
+        return finishing or any(
+            had_tasks for (phase, _), had_tasks in run.closed.items() if phase is Phase.FINISH
+        )
 
     def _has_no_work(self, grid: Grid, idle_rounds: int) -> bool:
         """Return whether all agents that have a budget left are there, and got no task for some rounds."""

@@ -21,7 +21,13 @@ from flwr.serverapp import Grid
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
-from fbo_flower.algorithms.capabilities import evaluation_task, report_kind, secret_draws, with_draws
+from fbo_flower.algorithms.capabilities import (
+    SeesTasksUnderWay,
+    evaluation_task,
+    report_kind,
+    secret_draws,
+    with_draws,
+)
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Phase, Report, Task, natural_key
 from fbo_flower.algorithms.schema import Schema
@@ -344,6 +350,9 @@ class StudyRun:
         if isinstance(self.algorithm, SecureRounds):
             cards = {agent: bytes.fromhex(key) for agent, key in self.registry.keys.items()}
             self.state = self.algorithm.register_cards(self.state, self.study, cards)
+        if self.asynchronous and isinstance(self.algorithm, SeesTasksUnderWay):
+            under_way = {sent.agent: sent.task for sent in self.sent}
+            self.state = self.algorithm.with_under_way(self.state, under_way)
         self.state, tasks = self.algorithm.ask(self.state, phase, server_round, present, rng)
         options, digest = canonical_json(self.algorithm.options()), self.recorder.space.digest
         self.num_asked += goes_on

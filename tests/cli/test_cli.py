@@ -95,6 +95,21 @@ def test_simulate_runs_without_a_barrier_on_a_clock_and_resumes_there() -> None:
     assert Study.load("x").times == expected.times
 
 
+def test_simulate_makes_several_evaluations_at_once_and_resumes() -> None:
+    options = {"num_initial": 2, "trials_per_round": 2, "num_candidates": 32}
+    given = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
+    command = ["simulate", "--problem", "double-sine", "--engine", "inline", "--agents", "2", "--rounds", "2"]
+    at_once = ["--num-parallel", "2", "--trial-timeout", "300", "--journal"]
+    assert run([*command, "--algorithm", "ei", *given, *at_once, "--out", "x", "-q"]) == 0
+    study = Study.load("x")
+    expected = simulate("double-sine", "ei", 2, 2, 0, "inline", options, num_parallel=2)
+    assert study.trials == expected.trials
+    assert run(["simulate", "--resume", "x", "-q"]) == 0
+    assert Study.load("x").trials == expected.trials
+    assert run([*command, "--trial-timeout", "-1"]) == 2
+    assert run(["simulate", "--num-parallel", "2", "--engine", "ray"]) == 2
+
+
 def test_all_algorithms_start_from_the_same_configurations() -> None:
     assert run([*SMALL, "--compare", "ts", "--compare", "random", "--out", "x", "-q"]) == 0
     trials = Study.load("x").trials

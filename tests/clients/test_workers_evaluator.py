@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -266,6 +267,27 @@ def test_simulations_in_which_it_means_nothing_refuse_it(given: dict[str, Any], 
         run(num_parallel=2, **given)
     with pytest.raises(ConfigError, match="num_parallel: expected an integer"):
         run(num_parallel=0)
+    with pytest.raises(
+        ConfigError, match=reason.replace("num_parallel: expected 1", "trial_timeout: expected 0")
+    ):
+        run(trial_timeout=5.0, **given)
+
+
+def slow_left(config: dict[str, Any], centre: float) -> float:
+    if config["x"] < 0.5:
+        time.sleep(600)
+    return config["x"]
+
+
+def test_a_simulated_evaluation_that_takes_too_long_costs_its_own_trial() -> None:
+    study = simulate(
+        objective=slow_left, space=SPACE, agents={"north": 0.2}, algorithm="random", num_rounds=1, seed=1,
+        engine="inline", options={"num_initial": 4}, num_parallel=4, trial_timeout=10.0,
+    )  # fmt: skip
+    left = np.array([config["x"] < 0.5 for config in study.trials["config"]])
+    assert 0 < left.sum() < 4
+    assert (np.isnan(study.trials["value"]) == left).all()
+    assert all("trial_timeout" in text for text in study.trials["failure"][left])
 
 
 def test_pulls_of_a_bandit_are_evaluated_at_once() -> None:

@@ -11,14 +11,17 @@ import os
 import pickle
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from flwr.serverapp import Grid
 
+from fbo_flower.clients import evaluation_worker, worker_pool
+from fbo_flower.clients.parallel import Parallel
 from fbo_flower.simulation.agents import problem_app
 from fbo_flower.simulation.clocked_grid import ClockedGrid
 from fbo_flower.simulation.durations import log_normal
@@ -47,6 +50,7 @@ class Case:
     num_rounds: int | None
     seeded: bool = True  # the strategy; agents are always
     mode: str = "sync"
+    num_parallel: int = 1
 
 
 _BANDIT = {"budget": 40, "max_evaluations_per_round": 20}
@@ -71,8 +75,14 @@ CASES = {
         {"num_initial": 2, "trials_per_round": 3, "num_candidates": 32, "num_path_features": 9},
         "gp-samples", {}, 2, 3,
     ),
+    "ts two at once": Case(
+        "ts",
+        {"num_initial": 2, "trials_per_round": 2, "num_candidates": 32, "num_path_features": 9},
+        "gp-samples", {}, 2, 3, num_parallel=2,
+    ),
     "dp-fts": Case("dp-fts", _PRIVATE, "gp-samples", {}, 2, 5),
     "co-kg": Case("co-kg", {"num_initial": 3, "num_points": 25}, "f1", {}, 2, 4),
+    "co-kg async": Case("co-kg", {"num_initial": 3, "num_points": 25}, "f1", {}, 2, 3, mode="async"),
     "pf-pne": Case("pf-pne", _BANDIT, "garland", {}, 2, None),
     "pf-pne racing": Case("pf-pne", {**_BANDIT, "variant": "racing"}, "garland", {}, 2, None),
     "fed-pne secure": Case("fed-pne", {"budget": 8, "secure_sums": 2}, "garland", {}, 2, None),
@@ -147,13 +157,48 @@ def _study(case: Case, directory: Path, writes: Path, evaluations: Path, kill: K
     problem = make_problem(case.problem, case.num_agents, SEED, case.problem_options)
     seed = SEED if case.seeded else None
     strategy = STRATEGIES[case.algorithm](num_agents=case.num_agents, seed=seed, **case.options)
-    app = problem_app(problem, strategy.algorithm, SEED, journals=directory)
+    parallel = Parallel(case.num_parallel)
+    app = problem_app(problem, strategy.algorithm, SEED, journals=directory, parallel=parallel)
     local = InProcessGrid(app, case.num_agents)
     grid: Grid = ClockedGrid(local, log_normal(), SEED) if case.mode == "async" else local
+    worker_pool.subprocess = SimpleNamespace(Popen=ForkedWorker, DEVNULL=None)  # type: ignore[assignment]
     with _dying(kill, writes), _noting(evaluations):
         return strategy.start(
             grid, case.num_rounds, journal=directory / "study.db", resume=True, mode=case.mode
         )
+
+
+class ForkedWorker:
+    """In place of `subprocess.Popen` of a worker: the same process, started by a fork.
+
+    A fresh Python takes more than a second to import what an objective needs. Here hundreds of workers are
+    started, because each process of the study has workers of its own.
+    """
+
+    def __init__(self, arguments: object, *, pass_fds: Sequence[int], **others: object) -> None:
+        (descriptor,) = pass_fds
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.setsid()
+                os.closerange(3, descriptor)  # the other end of the pipe, so that it closes with the agent
+                os.closerange(descriptor + 1, 2**16)
+                evaluation_worker.main(descriptor)
+            finally:
+                os._exit(1)
+
+    def poll(self) -> int | None:
+        return self._wait(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        return self._wait(0)
+
+    def _wait(self, options: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, options)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
 
 
 @contextmanager

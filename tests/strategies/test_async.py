@@ -26,6 +26,7 @@ ALGORITHMS = {
     "fed-ei": {"secure_sums": 0, "num_features": 16},
     "rgpe": {"num_features": 16},
     "taf": {"num_features": 16},
+    "co-kg": {"num_points": 16, "num_initial": 3, "num_draws": 16},
 }
 EVER = range(1, 100_000)
 
@@ -160,8 +161,7 @@ def test_when_all_agents_fail_the_study_ends():
 @pytest.mark.parametrize(
     ("algorithm", "options", "reason"),
     [
-        ("co-kg", {}, "still under way"),
-        ("pf-pne", {"variant": "racing"}, "as many evaluations of each agent"),
+        ("co-kg", {"secure_sums": 2}, "secure_sums = 0"),
         ("pf-pne", {}, "answers of all agents"),
         ("dp-fts", {}, "one random sample"),
         ("fed-ei", {}, "secure_sums = 0"),
@@ -170,6 +170,25 @@ def test_when_all_agents_fail_the_study_ends():
 def test_an_algorithm_with_a_barrier_says_why_it_cannot(algorithm, options, reason):
     with pytest.raises(ConfigError, match=reason):
         run(None, algorithm=algorithm, **options)
+
+
+@pytest.mark.parametrize("num_agents", [2, 5])
+def test_racing_waits_in_its_first_stage_only_and_makes_the_same_trials(num_agents):
+    """Stage 1 compares means over agents, so its batches need all of them; later pulls are an agent's own."""
+    options = {"variant": "racing", "budget": 120, "max_evaluations_per_round": 10}
+    durations = {str(i): 1.0 + i for i in range(num_agents)}
+    sync, free = (
+        simulate("garland", "pf-pne", num_agents, None, 2, "inline", options, mode=mode, durations=durations)
+        for mode in ("sync", "async")
+    )
+    for agent in durations:
+        one, two = (study.trials.where(agent=agent) for study in (sync, free))
+        ordered = [sorted(zip(t["trial"].tolist(), t["value"].tolist(), strict=True)) for t in (one, two)]
+        assert ordered[0] == ordered[1]
+        assert sum(one["pulls"].tolist()) == 120
+    ends = [study.times.where(agent="0")["ended"].max() for study in (sync, free)]
+    assert ends[1] < 0.8 * ends[0], "the fast agent does not wait in stage 2"
+    assert free.times["ended"].max() <= sync.times["ended"].max()
 
 
 def test_modes_and_shares_that_do_not_fit_are_refused():
@@ -224,9 +243,12 @@ def test_a_clock_is_refused_where_time_is_real(monkeypatch):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_what_an_old_answer_holds_for_others_is_dropped_and_its_trials_stay(algorithm):
+    options = {"num_initial": 1, **ALGORITHMS[algorithm]}
+    first = options["num_initial"]  # trials of the first answer, during which more windows end
+
     def at(limit):
         return simulate(
-            "double-sine", algorithm, NUM_AGENTS, 8, 2, "inline", {"num_initial": 1, **ALGORITHMS[algorithm]},
+            "double-sine", algorithm, NUM_AGENTS, 6 + 2 * first, 2, "inline", options,
             mode="async", durations={"0": 1.0, "1": 1.0, "2": 1.0, "3": 5.5}, max_staleness=limit,
         )  # fmt: skip
 
@@ -237,7 +259,8 @@ def test_what_an_old_answer_holds_for_others_is_dropped_and_its_trials_stay(algo
     old = replies.where(agent="3")
     assert not old["used"].all(), "windows last two seconds"
     assert replies.take(replies["agent"] != "3")["used"].all()
-    assert len(trials.where(agent="3")) == len(old) > 1
+    assert len(trials.where(agent="3")) == len(old) + first - 1
+    assert len(old) > 1
     assert columns(at(100)) == columns(at(None))
 
 

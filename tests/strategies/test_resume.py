@@ -40,6 +40,12 @@ CASES = {
     ),
     "pf-pne": ("garland", {}, {"budget": 300, "max_evaluations_per_round": 100}, None),
     "fed-pne": ("garland", {}, {"budget": 12, "secure_sums": 2}, None),
+    "pf-pne racing async": (
+        "garland",
+        {},
+        {"variant": "racing", "budget": 40, "max_evaluations_per_round": 10},
+        None,
+    ),
     "hct": ("garland", {}, {"budget": 60, "max_evaluations_per_round": 25}, None),
     "co-kg": ("f1", {}, {"num_initial": 3, "num_points": 16}, 3),
     "rfms": (
@@ -63,6 +69,13 @@ CASES = {
     ),
     "fts clocked": ("gp-samples", {}, {"num_features": 20}, 4),
     "fts async": ("gp-samples", {}, {"num_features": 20}, 4),
+    "co-kg async": ("f1", {}, {"num_initial": 3, "num_points": 16}, 4),
+    "co-kg auto async": (
+        "f1",
+        {},
+        {"num_initial": 3, "num_points": 16, "central": "auto", "refit": 2, "refine_every": 1},
+        4,
+    ),
     "fed-ei async": ("himmelblau", {}, {"num_candidates": 32, "num_features": 12, "secure_sums": 0}, 4),
     "fed-ei async in twos": (
         "himmelblau",
@@ -100,7 +113,8 @@ class Federation:
         self.grid = InProcessGrid(app, self.num_agents, faults=faults)
 
     def start(self, journal: Path | None = None, resume: bool = False, **settings: object) -> Study:
-        options = {"seed": 5, "num_agents": self.num_agents, "round_timeout": 0.2} | settings
+        patience = 1000.0 if "racing" in self.options.values() else 0.2  # its first stage waits for all
+        options = {"seed": 5, "num_agents": self.num_agents, "round_timeout": patience} | settings
         strategy = STRATEGIES[self.algorithm](**options, **self.options)  # type: ignore[arg-type]
         self.clock = ClockedGrid(self.grid, log_normal(), 5, exchange_seconds=0.5)
         grid = self.clock if self.clocked else self.grid

@@ -21,8 +21,11 @@ from fbo_flower.numerics.acquisition.expected_improvement import (
 from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient
 from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
 from fbo_flower.numerics.acquisition.normal import centred_draws
+from fbo_flower.numerics.acquisition.pending import WithPending
 
 State = TypeVar("State")
+
+NONE_PENDING: IntArray = np.empty(0, dtype=np.int64)
 
 
 def own_gain(
@@ -57,24 +60,32 @@ def joint_design(
     beta: float,
     noise_variance: float,
     rng: np.random.Generator,
+    pending: IntArray = NONE_PENDING,
 ) -> IntArray:
     """Return the joint design that maximises Eq. 6: for each agent an index into the point set, `(N,)`.
+
+    Without a barrier some agents are at work. Their entries of the batch in Eq. 6 are given, and the others
+    are chosen.
 
     Parameters
     ----------
     mean, factor : of the central model, `(S,)` and `(S, k)`
     own : `(N, S)`, each agent's own acquisition value at every point
     beta : `beta_t`, weight of `own`
+    pending : `(P,)`, indices of the points under way
     """
     acquisition: BatchAcquisition
+    num_points = len(pending) + len(own)
     if options.acquisition == "es":
         maxima = sample_maxima(mean, factor, options.num_draws, rng)
-        acquisition = BatchMaxValueEntropy(mean, factor, noise_variance, maxima, len(own))
+        acquisition = BatchMaxValueEntropy(mean, factor, noise_variance, maxima, num_points)
     else:
-        draws = centred_draws(options.num_draws, len(own), rng)
+        draws = centred_draws(options.num_draws, num_points, rng)
         if options.acquisition == "ei":
             acquisition = BatchExpectedImprovement(mean, factor, float(mean.max()), draws)
         else:
             acquisition = BatchKnowledgeGradient(mean, factor, noise_variance, draws)  # Eqs. 7 and 9
+    if len(pending):
+        acquisition = WithPending(acquisition, pending)
     num_starts = options.num_starts or (1 if beta >= 1.0 or len(own) > FEW else 3)
     return maximise_batch(acquisition, own, beta, num_starts, rng).index

@@ -57,7 +57,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
     """Collaborative knowledge gradient on a Wasserstein barycenter; `CoKGOptions` describes the options."""
 
     name: ClassVar[str] = "co-kg"
-    barrier: ClassVar[str] = "it chooses all agents' points together, and knows none that is still under way"
+    barrier: ClassVar[str] = ""
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -78,7 +78,8 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
             return state, {}
         before = state.renewals
         state, points = design.next_points(self, state, server_round, present, rng)  # Alg. 1, lines 4-6
-        state = self._settle(state, server_round)  # line 2: after the warm-up
+        if server_round != state.round:  # once per round: without a barrier a round has many calls
+            state = self._settle(state, server_round)  # line 2: after the warm-up
         if state.setting is not None and state.renewals > before and self.central != "barycenter":
             setting = prior.with_pivots(self, state.space, state.setting, state.refined)
             state = replace(state, setting=setting, start=None)
@@ -93,7 +94,13 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
                 arrays["point"] = points[agent]  # line 7
             values: dict[str, Scalar] = {"fit": True} if state.fitting or state.setting is None else {}
             tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
-        return replace(state, round=server_round), tasks
+        version = 0 if state.setting is None else state.setting.version
+        versions = {**state.versions, **dict.fromkeys(tasks, version)}
+        return replace(state, round=server_round, versions=versions), tasks
+
+    def with_under_way(self, state: CoKGState, tasks: Mapping[str, Task]) -> CoKGState:
+        points = tuple(floats(t.arrays["point"]) for _, t in sorted(tasks.items()) if "point" in t.arrays)
+        return replace(state, under_way=points)
 
     def tell(self, state: CoKGState, phase: Phase, reports: Mapping[str, Report]) -> CoKGState:
         if phase is Phase.FINISH:
@@ -108,7 +115,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
                 histories[agent] = _extended(histories.get(agent), report)
             if "best" in report.arrays and state.setting is not None:
                 finished[agent] = self._recommended(state, report)
-            posterior = self._read_posterior(state, report)
+            posterior = self._read_posterior(state, agent, report)
             if posterior is not None:
                 posteriors[agent] = posterior
         state = replace(
@@ -155,9 +162,12 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
         """Return the added points if they may be pivots: where the best one is, pooling needs them."""
         return None if self.central == "barycenter" else state.refined
 
-    def _read_posterior(self, state: CoKGState, report: Report) -> WhitenedPosterior | None:
-        """Return the posterior in a report [Zhan2025, Alg. 1, lines 4 and 8]; None if it has none."""
-        if state.setting is None:
+    def _read_posterior(self, state: CoKGState, agent: str, report: Report) -> WhitenedPosterior | None:
+        """Return the posterior in a report [Zhan2025, Alg. 1, lines 4 and 8]; None if it has none.
+
+        Without a barrier it may be under an earlier shared prior, and is not used then.
+        """
+        if state.setting is None or state.versions.get(agent) != state.setting.version:
             return None
         return prior.read_posterior(report, state.setting, state.space, state.round)
 
@@ -177,7 +187,10 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
             for agent in present
             if state.progress.of(agent) > 0
         }
-        return replace(state, asked_to_recommend=tuple(tasks), finished={}), tasks
+        finished: dict[str, tuple[Array, float]] = {}
+        if state.under_way is not None:
+            finished = design.recommend_without_asking(self, state, tasks)
+        return replace(state, asked_to_recommend=tuple(tasks), finished=finished), tasks
 
     def _tell_recommendations(self, state: CoKGState, reports: Mapping[str, Report]) -> CoKGState:
         maximisers = {a: self._recommended(state, r) for a, r in reports.items() if "best" in r.arrays}

@@ -7,18 +7,20 @@ agents choose for themselves; between, as at the beginning, the central model is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
 from fbo_flower.algorithms.co_kg import central as centre
 from fbo_flower.algorithms.co_kg.acquisition import joint_design
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
-from fbo_flower.algorithms.co_kg.state import CoKGState, Recommendation
-from fbo_flower.algorithms.records import Array, natural_key
+from fbo_flower.algorithms.co_kg.state import CoKGState, Recommendation, SharedPrior
+from fbo_flower.algorithms.records import Array, IntArray, natural_key
 
 Options = CoKGOptions[CoKGState]
+Row = TypeVar("Row")
 ENOUGH = 1.0  # log Bayes factor from which observations are pooled
 SMALL = 1e-6  # beta_t with the pooled posterior: decides between designs that it values alike
 AGAINST = -3.0  # log Bayes factor below which agents do not collaborate: 1 to 20
@@ -38,7 +40,7 @@ def next_points(
     if not agents or disagree(options, state):
         return state, {}
     state = _refine(options, state, server_round)
-    frame = centre.frame(options, state.space, setting, state.refined)
+    frame, pending = _with_pending(options, state, setting)
     central = central_model(options, state, frame)  # Alg. 1, line 5
     noise = setting.hyperparameters.noise_variance
     beta = options.weight(server_round - state.settled + 1)  # beta_t of Eq. 6
@@ -49,7 +51,7 @@ def next_points(
     else:
         own = np.zeros((len(agents), len(frame.points)))
     # Alg. 1, line 6: argmax of Eq. 6
-    index = joint_design(options, central.mean, central.factor, own, beta, noise, rng)
+    index = joint_design(options, central.mean, central.factor, own, beta, noise, rng, pending)
     design = {agent: frame.points[i] for agent, i in zip(agents, index, strict=True)}
     return replace(state, start=central.inner), design
 
@@ -91,6 +93,22 @@ def _refine(options: Options, state: CoKGState, server_round: int) -> CoKGState:
     return replace(state, refined=added, renewals=due)
 
 
+def _with_pending(options: Options, state: CoKGState, setting: SharedPrior) -> tuple[centre.Frame, IntArray]:
+    """Return the point set, and the indices in it of the points that agents are evaluating, `(P,)`.
+
+    A point that has left the set, because the added points were renewed, is added to it.
+    """
+    frame = centre.frame(options, state.space, setting, state.refined)
+    points = state.under_way or ()
+    missing = [p for p in points if not (frame.points == p).all(axis=1).any()]
+    if missing:
+        kept = [] if state.refined is None else [state.refined]
+        added = np.concatenate([*kept, np.unique(missing, axis=0)])
+        frame = centre.frame(options, state.space, setting, added)
+    index = [int((frame.points == p).all(axis=1).argmax()) for p in points]
+    return frame, np.array(index, dtype=np.int64)
+
+
 def compare(options: Options, state: CoKGState) -> CoKGState:
     """Test whether agents share one objective.
 
@@ -101,13 +119,13 @@ def compare(options: Options, state: CoKGState) -> CoKGState:
         return state
     known = state.known(options.stale)
     if options.central == "auto" and (evidence := centre.evidence_of(known)) is not None:
-        state = replace(state, evidence=(*state.evidence, (state.round, evidence)))
+        state = replace(state, evidence=(*_before(state, state.evidence), (state.round, evidence)))
     if state.round & (state.round - 1):
         return state
     p_values = centre.agreement_of(known)
     if not p_values:
         return state
-    return replace(state, agreement=(*state.agreement, (state.round, p_values)))
+    return replace(state, agreement=(*_before(state, state.agreement), (state.round, p_values)))
 
 
 def recommend(options: Options, state: CoKGState) -> CoKGState:
@@ -128,4 +146,32 @@ def recommend(options: Options, state: CoKGState) -> CoKGState:
             posteriors = [known[agent] for agent in sorted(known, key=natural_key)]
             weights = centre.agent_weights(options, frame, posteriors)
             best = centre.best_of_agents(frame, known, state.round, weights)
-    return state if best is None else replace(state, recommended=(*state.recommended, best))
+    if best is None:
+        return state
+    before = (r for r in state.recommended if r.round != state.round)
+    return replace(state, recommended=(*before, best))
+
+
+def recommend_without_asking(
+    options: Options, state: CoKGState, asked: Container[str]
+) -> dict[str, tuple[Array, float]]:
+    """Return point and value to recommend to the agents that still work when a study without a barrier ends.
+
+    Nobody waits for them: the server uses what it last heard of each.
+    """
+    assert state.setting is not None
+    found = dict(state.finished)
+    if state.recommended and not state.recommended[-1].agent:
+        last = state.recommended[-1]
+        found |= dict.fromkeys(state.progress.next_trial, (last.point, last.value))
+    else:
+        frame = centre.frame(options, state.space, state.setting, state.refined)
+        for agent, posterior in state.known("keep").items():
+            best = centre.best_of_agents(frame, {agent: posterior}, state.round)
+            found[agent] = best.point, best.value
+    return {agent: best for agent, best in found.items() if agent not in asked}
+
+
+def _before(state: CoKGState, rows: tuple[tuple[int, Row], ...]) -> tuple[tuple[int, Row], ...]:
+    """Return the rows of earlier rounds: without a barrier, later answers of a round replace its row."""
+    return tuple(row for row in rows if row[0] != state.round)

@@ -74,8 +74,8 @@ def in_units_of_the_objective(options: CoKGOptions[CoKGState], setting: SharedPr
 def progress_lines(state: CoKGState, before: CoKGState) -> list[str]:
     """Return a log line for every test of agreement, and every change of "auto", since the state `before`."""
     lines = [_agreement(number, p_values) for number, p_values in state.agreement[len(before.agreement) :]]
-    for n in range(len(before.evidence), len(state.evidence)):
-        (number, value), earlier = state.evidence[n], state.evidence[n - 1][1] if n else 0.0
+    if state.evidence:
+        (number, value), earlier = state.evidence[-1], before.evidence[-1][1] if before.evidence else 0.0
         if _model(value) != _model(earlier):
             lines.append(
                 f"[round {number}] {_model(value)} (least log Bayes factor of an agent: {value:.1f})"

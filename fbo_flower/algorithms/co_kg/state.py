@@ -119,6 +119,8 @@ class CoKGState:
     setting : the shared prior; None before the first report of a warm-up
     settled : round in which the first shared prior was sent
     round, last_answered : last round with tasks, and the last one in which some agent answered
+    versions : agent -> version of the shared prior in its last task, 0 without one
+    under_way : without a barrier, the points `(D,)` that other agents are evaluating; else None
     fitting : whether agents are asked for new hyperparameters in this round
     posteriors : agent -> its last posterior
     histories : agent -> the trials that it disclosed to the algorithm ("data-communication")
@@ -140,6 +142,8 @@ class CoKGState:
     settled: int = 0
     round: int = 0
     last_answered: int = 0
+    versions: Mapping[str, int] = field(default_factory=dict)
+    under_way: tuple[Array, ...] | None = None
     fitting: bool = False
     posteriors: Mapping[str, WhitenedPosterior] = field(default_factory=dict)
     histories: Mapping[str, History] = field(default_factory=dict)
@@ -155,15 +159,17 @@ class CoKGState:
     def known(self, stale: str, agents: Sequence[str] | None = None) -> dict[str, WhitenedPosterior]:
         """Return the posteriors, of some agents or of all, that are under the present shared prior.
 
-        With `stale` "drop" they must be from the last round in which an agent answered.
+        With `stale` "drop" they must be from the last round in which an agent answered, or without a barrier
+        from the last two.
         """
+        oldest = self.last_answered - (self.under_way is not None)
         version = 0 if self.setting is None else self.setting.version
         return {
             agent: posterior
             for agent, posterior in self.posteriors.items()
             if posterior.version == version
             and (agents is None or agent in agents)
-            and (stale == "keep" or posterior.round == self.last_answered)
+            and (stale == "keep" or posterior.round >= oldest)
         }
 
 

@@ -12,7 +12,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     strategy = STRATEGIES[config["algorithm"]](
-        num_agents=3,
+        num_agents=config["num-agents"],
         seed=config["seed"],
         round_timeout=config["round-timeout"],
         num_initial=config["num-initial"],
