@@ -110,14 +110,18 @@ class OpenSum:
         if words is None:
             return None
         decoded = fixed_point.decode(words)
-        bounds = np.concatenate([np.full(_length(s), s.bound) for s in self.layout.values()])
-        return decoded if (np.abs(decoded) <= len(there) * bounds).all() else None
+        return decoded if (np.abs(decoded) <= len(there) * bounds_of(self.layout)).all() else None
 
     def named(self, total: Array) -> dict[str, Array]:
         """Return a flat sum as the arrays of the layout."""
         ends = np.cumsum([_length(summand) for summand in self.layout.values()])[:-1]
         parts = np.split(total, ends)
         return {n: part.reshape(s.shape) for (n, s), part in zip(self.layout.items(), parts, strict=True)}
+
+
+def bounds_of(layout: Mapping[str, Summand]) -> Array:
+    """Return the largest absolute value of each number that is summed, flat."""
+    return np.concatenate([np.full(_length(summand), summand.bound) for summand in layout.values()])
 
 
 def _length(summand: Summand) -> int:

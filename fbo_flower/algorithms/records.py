@@ -222,13 +222,13 @@ class History:
         return int(np.count_nonzero(np.isfinite(self.values)))
 
     def extend(self, outcome: Outcome) -> History:
-        """Return this history with the rows of `outcome` appended."""
-        return History(
-            np.concatenate([self.points, outcome.points]),
-            np.concatenate([self.values, outcome.values]),
-            np.concatenate([self.trials, outcome.trials]),
-            {**self.failures, **outcome.failures},
-        )
+        """Return this history with the rows of `outcome` appended; its arrays are read-only."""
+        points = np.concatenate([self.points, outcome.points])
+        values = np.concatenate([self.values, outcome.values])
+        trials = np.concatenate([self.trials, outcome.trials])
+        for array in (points, values, trials):
+            array.setflags(write=False)
+        return History(points, values, trials, {**self.failures, **outcome.failures})
 
     def select(self, first: int, stop: int) -> Outcome:
         """Return the trials `first <= id < stop`."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from fbo_flower.algorithms import secure_member
 from fbo_flower.algorithms.capabilities import ProtectsReports, ReportsResults, ServerResults
-from fbo_flower.algorithms.open_sum import REVEALED, SIGNATURE, OpenSum
+from fbo_flower.algorithms.open_sum import REVEALED, SIGNATURE, OpenSum, bounds_of
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -328,16 +328,21 @@ class SecureAggregation(Algorithm[SecureState]):
         return agent_state
 
     def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
-        if task.phase is Phase.EVALUATE:
-            return Payload(values={SIGNATURE: secure_member.signature(Member.read(agent_state))})
-        if task.phase is Phase.REVEAL:
-            return Payload(values={REVEALED: secure_member.revealed(task, Member.read(agent_state))})
+        if task.phase in _UNMASKING:
+            return self._unmasking(task, agent_state)
         return self.inner.summarise(task, agent_state, rng)
+
+    def _unmasking(self, task: Task, agent_state: AgentState) -> Payload:
+        """Return the report of an exchange that removes masks."""
+        member = Member.read(agent_state)
+        if task.phase is Phase.EVALUATE:
+            return Payload(values={SIGNATURE: secure_member.signature(member)})
+        return Payload(values={REVEALED: secure_member.revealed(task, member)})
 
     def summarising(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
         """Return `summarise` as steps, which are those of the wrapped algorithm."""
         if task.phase in _UNMASKING:
-            return self.summarise(task, agent_state, rng())
+            return self._unmasking(task, agent_state)
         steps = steps_of(self.inner, Algorithm, "summarise", "summarising")
         payload: Payload = yield from steps(task, agent_state, rng)
         return payload
@@ -357,9 +362,8 @@ class SecureAggregation(Algorithm[SecureState]):
         # it was masked before; or the agent has nothing to add, and would not hide the others' reports
         if not member.masks or not any(np.any(array) for array in clear.values()):
             return Payload(arrays, payload.values)
-        words = np.concatenate(
-            [fixed_point.encode(np.ravel(clear[name]), summand.bound) for name, summand in layout.items()]
-        )
+        flat = np.concatenate([np.ravel(clear[name]) for name in layout])
+        words = fixed_point.encode(flat, bounds_of(layout))
         return Payload(arrays | secure_member.masked_arrays(words, member, self.least), payload.values)
 
     def recommend(self, agent_state: AgentState) -> Array | None:

@@ -247,7 +247,8 @@ def to_rows(parts: Sequence[bytes], length: int) -> AnyArray:
 
 
 def _rows(array: AnyArray) -> tuple[bytes, ...]:
-    return tuple(row.tobytes() for row in np.asarray(array, dtype=np.uint8))
+    data, length = np.asarray(array, dtype=np.uint8).tobytes(), array.shape[-1]
+    return tuple(data[i : i + length] for i in range(0, len(data), length)) if length else ()
 
 
 def _number(task: Task) -> int:

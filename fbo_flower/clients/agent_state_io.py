@@ -19,6 +19,8 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.serialization import dumps, loads
 from fbo_flower.wire.numpy_client import from_lists, to_lists
 
+_LONGEST_ENTRY = 512  # bytes of an array's dtype and shape, or of a number, in JSON
+_LONGEST_CHARACTER = 6  # bytes of a character in JSON
 _HISTORY = ("points", "values", "trials")
 
 
@@ -67,10 +69,13 @@ class LiveReport:
         return LiveReport(wire.Packed(arrays, dict(packed.config)))
 
     @property
-    def num_bytes(self) -> int:
-        """Size of the arrays and of the texts, in bytes and characters."""
-        texts = sum(len(value) for value in self.packed.config.values() if isinstance(value, str))
-        return texts + sum(array.nbytes for array in self.packed.arrays.values())
+    def most_bytes(self) -> int:
+        """The packed report has at most this many bytes."""
+        arrays, config = self.packed
+        names = sum(len(name) for name in (*arrays, *config))
+        texts = sum(len(value) for value in config.values() if isinstance(value, str))
+        others = _LONGEST_ENTRY * (len(arrays) + len(config) + 1)  # shapes, dtypes, numbers, punctuation
+        return sum(array.nbytes for array in arrays.values()) + _LONGEST_CHARACTER * (names + texts) + others
 
     def __bytes__(self) -> bytes:
         return packed_to_bytes(self.packed)

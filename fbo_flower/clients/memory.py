@@ -221,7 +221,7 @@ class StateMemory:
             latest = list({**known, answered[0]: answered[1]}.items())[-MAX_STATE_ANSWERS:]
             values["answered"] = dict(latest)
         self._put("memory", agent_state, values)
-        small = isinstance(report, LiveReport) and report.num_bytes < MAX_STATE_REPORT // 4  # without names
+        small = isinstance(report, LiveReport) and report.most_bytes <= MAX_STATE_REPORT
         if small or len(bytes(report)) <= MAX_STATE_REPORT:
             self._put("report", report, {"study": study, "task": task})
         else:

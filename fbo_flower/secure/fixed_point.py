@@ -22,13 +22,13 @@ _ONE = np.uint64(1)
 _QUARTER = 2**32 - 1
 
 
-def encode(values: npt.ArrayLike, bound: float) -> Words:
+def encode(values: npt.ArrayLike, bound: float | Array) -> Words:
     """Return numbers in fixed-point form.
 
     Parameters
     ----------
     values : `(n,)`
-    bound : largest allowed absolute value
+    bound : largest allowed absolute value; one for all numbers, or `(n,)`
 
     Returns
     -------
@@ -41,9 +41,13 @@ def encode(values: npt.ArrayLike, bound: float) -> Words:
     """
     given = np.asarray(values, dtype=np.float64)
     size = np.abs(given)
-    if not (size <= min(bound, LARGEST)).all():
-        worst = given[int(np.argmax(np.where(np.isfinite(size), size, np.inf)))]
-        raise ConfigError(f"secure_sums: expected numbers between -{bound:g} and {bound:g}, got {worst:g}")
+    most = np.minimum(bound, LARGEST)
+    if not (size <= most).all():
+        worst = int(np.argmax(np.where(np.isfinite(size), size - most, np.inf)))
+        limit = np.broadcast_to(most, size.shape)[worst]
+        raise ConfigError(
+            f"secure_sums: expected numbers between -{limit:g} and {limit:g}, got {given[worst]:g}"
+        )
     whole = np.floor(size)
     fraction = np.rint((size - whole) / RESOLUTION)  # < 2^64, because a float64 below 1 is at most 1 - 2^-53
     words = np.stack([fraction.astype(np.uint64), whole.astype(np.uint64)], axis=1)

@@ -64,12 +64,17 @@ def new_identity() -> bytes:
 
 def public_identity(identity: bytes) -> bytes:
     """Return the public identity key of a private one: `IDENTITY_BYTES` bytes."""
-    return Ed25519PrivateKey.from_private_bytes(identity).public_key().public_bytes_raw()
+    return _identity_key(identity).public_key().public_bytes_raw()
 
 
 def sign(identity: bytes, content: bytes) -> bytes:
     """Return the signature of a content with a private identity key: `SIGNATURE_BYTES` bytes."""
-    return Ed25519PrivateKey.from_private_bytes(identity).sign(content)
+    return _identity_key(identity).sign(content)
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _identity_key(identity: bytes) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(identity)
 
 
 @functools.lru_cache(maxsize=_KEPT)
@@ -104,8 +109,13 @@ def derive(key: bytes, purpose: bytes, label: bytes) -> bytes:
 
 def expand(seed: bytes, size: int) -> Words:
     """Return the mask `(size, 2)` that a seed generates with ChaCha20."""
-    stream = Cipher(algorithms.ChaCha20(seed, bytes(16)), mode=None).encryptor().update(bytes(16 * size))
+    stream = Cipher(algorithms.ChaCha20(seed, bytes(16)), mode=None).encryptor().update(_zeros(16 * size))
     return np.frombuffer(stream, dtype="<u8").reshape(size, 2).astype(np.uint64, copy=False)
+
+
+@functools.lru_cache(maxsize=4)
+def _zeros(size: int) -> bytes:
+    return bytes(size)
 
 
 def commit(seed: bytes) -> bytes:

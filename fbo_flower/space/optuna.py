@@ -90,7 +90,7 @@ def _parameter(name: str, distribution: BaseDistribution) -> Parameter:
             return Float(distribution.low, distribution.high, log=distribution.log)
         case IntDistribution(step=1):
             return Int(distribution.low, distribution.high, log=distribution.log)
-        case FloatDistribution(step=step) | IntDistribution(step=step):
+        case FloatDistribution(step=float(step)) | IntDistribution(step=int(step)):
             number = round((distribution.high - distribution.low) / step) + 1
             if number > MAX_STEPS:
                 raise ConfigError(f"{name}: expected at most {MAX_STEPS} steps, got {number}")

@@ -61,7 +61,7 @@ def solve_trend(agent: int) -> Request:
     rng = np.random.default_rng([5, agent])
     x, y = data(agent, 4 + agent % 3)
     points, values = np.concatenate([x, rng.random((40, 2))]), np.concatenate([y, rng.standard_normal(40)])
-    return SolveTrend(*statistics(FEATURES(points), values), FEATURES, x, y, 0.1)
+    return SolveTrend(*statistics(FEATURES(points), values), FEATURES(x), y, 0.1)
 
 
 def guided(agent: int) -> GuidedImprovement:

@@ -13,7 +13,7 @@ An agent that joins late begins with the trend's best point in place of random o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -85,11 +85,12 @@ class FedEI(FederatedAgent):
         sent = dict(state.sent)
         shares = len({*present, *state.progress.next_trial}) > 1
         holders = sorted(state.points, key=natural_key)
+        places = {holder: place for place, holder in enumerate(holders)}
+        points = np.array([state.points[holder] for holder in holders])
         for agent in present:
             trial = state.progress.of(agent)
-            # a generator per agent, so that one agent's draws do not depend on the others
-            own = generator(seed, "centres", agent)
-            write = partial(self._content, state, agent, trial, shares, holders, own)
+            others = partial(self._others, points, places.get(agent), seed, agent)
+            write = partial(self._content, state, agent, trial, shares, others)
             num_trials, arrays, values = once_per_trial(sent, agent, trial, write)
             tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
         return replace(state, sent=sent), tasks
@@ -100,15 +101,14 @@ class FedEI(FederatedAgent):
         agent: str,
         trial: int,
         shares: bool,
-        holders: Sequence[str],
-        rng: np.random.Generator,
+        others: Callable[[], Array],
     ) -> Content:
         """Return number of trials, arrays and values of an agent's task.
 
         Parameters
         ----------
         shares : whether the agent is to add to the sums
-        holders : agents whose best points are known, in natural order
+        others : returns others' best points
         """
         arrays: dict[str, AnyArray] = {}
         values: dict[str, Scalar] = {}
@@ -123,14 +123,25 @@ class FedEI(FederatedAgent):
             values["share"] = True
         if pool is not None and known and self.noise_multiplier:
             values["summed"] = len(pool.trials)
-        others = [holder for holder in holders if holder != agent]
-        if len(others) > self.num_centres:
-            others = [others[i] for i in np.sort(rng.choice(len(others), self.num_centres, replace=False))]
-        if others:
-            arrays["points"] = np.array([state.points[a] for a in others])
+        points = others()
+        if len(points):
+            arrays["points"] = points
         if shares or known:
             arrays["frequencies"], arrays["phases"] = state.features.frequencies, state.features.phases
         return self.trials_from(trial, known), arrays, values
+
+    def _others(self, points: Array, own: int | None, seed: int, agent: str) -> Array:
+        """Return at most `num_centres` of the best points `(n, D)`, without the agent's own one.
+
+        Each agent gets a draw of its own. If all got the same points, they would look at the same places, and
+        find less.
+        """
+        count = len(points) - (own is not None)
+        if count <= self.num_centres:
+            return points if own is None else np.delete(points, own, axis=0)
+        rng = generator(seed, "centres", agent)
+        chosen = np.sort(rng.choice(count, self.num_centres, replace=False))
+        return points[chosen if own is None else chosen + (chosen >= own)]
 
     def tell(self, state: FedEIState, phase: Phase, reports: Mapping[str, Report]) -> FedEIState:
         parts, points, released = dict(state.parts), dict(state.points), dict(state.num_released)

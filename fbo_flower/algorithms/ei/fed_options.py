@@ -86,7 +86,7 @@ class FedEIOptions(EIOptions[FedEIState], TrialsPerRound):
     lengthscale: float = 0.35
     ridge: float = 0.1
     tilt: float = 4.0
-    num_centres: int = 64
+    num_centres: int = 32
     secure_sums: int = 3
     noise_multiplier: float = 0.0
     delta: float = 1e-5

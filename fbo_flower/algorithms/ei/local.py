@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fbo_flower.algorithms.ei.climb import searching
-from fbo_flower.algorithms.ei.memo import kept_with
+from fbo_flower.algorithms.ei.memo import features_of, kept_with
 from fbo_flower.algorithms.ei.options import EIOptions, State
 from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import AgentState, Array, Query, Task, floats
@@ -143,9 +143,14 @@ def over_trend(trend: LinearFunction | None, x: Array, y: Array) -> tuple[Linear
     """
     if trend is None:
         return None, y
-    residuals = y - trend(x)
+    residuals = y - at_own(trend, x)
     level = float(residuals.mean()) if len(y) else 0.0
     return replace(trend, offset=trend.offset + level), residuals - level
+
+
+def at_own(trend: LinearFunction, x: Array) -> Array:
+    """Return the trend at an agent's own points, whose `observations` are kept with their features."""
+    return np.asarray(features_of(trend.features, x) @ trend.weights + trend.offset, dtype=np.float64)
 
 
 def fit_of(agent_state: AgentState, x: Array, residuals: Array) -> Fit:

@@ -9,7 +9,6 @@ import numpy as np
 
 from fbo_flower.algorithms.records import Array
 from fbo_flower.algorithms.requests import Request
-from fbo_flower.numerics.surrogates.rff import RandomFeatures
 from fbo_flower.numerics.surrogates.trend_many import others_weights
 
 
@@ -20,28 +19,26 @@ class SolveTrend(Request):
     Parameters
     ----------
     gram, moment : `(M (M + 1) / 2,)` and `(M,)`, sums that hold the agent's own part
-    x, y : `(n, F)` and `(n,)`, the observations of this part
+    phi, y : `(n, M)` and `(n,)`, the features and the observations of this part
     """
 
     gram: Array
     moment: Array
-    features: RandomFeatures
-    x: Array
+    phi: Array
     y: Array
     ridge: float
 
     @property
     def shape(self) -> tuple[object, ...]:
-        return self.gram.shape, self.x.shape, self.features.frequencies.shape, self.ridge
+        return self.gram.shape, self.phi.shape, self.ridge
 
     @staticmethod
     def compute(requests: Sequence[SolveTrend]) -> Sequence[Array]:
         """Solve for all agents together."""
         weights = others_weights(
-            np.array([request.gram for request in requests]),
+            [request.gram for request in requests],
             np.array([request.moment for request in requests]),
-            [request.features for request in requests],
-            np.array([request.x for request in requests]),
+            np.array([request.phi for request in requests]),
             np.array([request.y for request in requests]),
             requests[0].ridge,
         )

@@ -10,8 +10,8 @@ import numpy as np
 from fbo_flower.algorithms.ei import noisy_sums
 from fbo_flower.algorithms.ei.climb import searching
 from fbo_flower.algorithms.ei.fed_options import FedEIOptions, FedEIState
-from fbo_flower.algorithms.ei.local import Guidance, LocalEI
-from fbo_flower.algorithms.ei.memo import kept_with
+from fbo_flower.algorithms.ei.local import Guidance, LocalEI, at_own
+from fbo_flower.algorithms.ei.memo import features_of, kept_with
 from fbo_flower.algorithms.ei.solve_trend import SolveTrend
 from fbo_flower.algorithms.ei.task_check import check_task
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Query, Task, floats
@@ -99,7 +99,7 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
             federation = noisy_sums.federation_weight_of(task, self.noise_multiplier, self.secure_sums)
         else:
             federation = federation_weight_of(task, space)
-        weight = own_weight(agreement(trend(x), y), federation)
+        weight = own_weight(agreement(at_own(trend, x), y), federation)
         weighted = replace(trend, weights=weight * trend.weights) if weight > 0.0 else None
         shown = 0.0
         if self.tilt and len(centres):
@@ -130,7 +130,8 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
         """Return the weights of the trend from sums of `statistics`, without the part of `x` and `y`."""
         gram, moment = floats(task.arrays["gram"]), floats(task.arrays["moment"])
         try:
-            weights: Array = yield SolveTrend(gram, moment, features, x, y, self.ridge)
+            phi = features_of(features, x)
+            weights: Array = yield SolveTrend(gram, moment, phi, y, self.ridge)
         except NumericalError as error:
             raise WireError(
                 "gram: expected a sum of products of features that holds this agent's part, got a matrix "
@@ -153,10 +154,10 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
     def noisy_part(self, task: Task, agent_state: AgentState) -> Steps[Payload]:
         """Return what the agent adds to noisy sums, before `protect` adds the noise."""
         x, y = self.observations(agent_state)  # none: zeros are sent, so that the report does not tell
-        moment = _features(task)(x).T @ y
+        moment = features_of(_features(task), x).T @ y
         held = np.zeros(len(y))
         if "moment" in task.arrays:
-            held = (yield from self.others_trend(task, agent_state))(x)
+            held = at_own((yield from self.others_trend(task, agent_state)), x)
         part = noisy_sums.contribution(moment, agreement(held, y), len(y))
         return Payload({"moment": part[:-2], "agreement": part[-2:]})
 
@@ -171,12 +172,12 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
             return Payload()
         x, y = self.observations(agent_state)
         arrays: dict[str, AnyArray] = {}
-        arrays["gram"], arrays["moment"] = statistics(_features(task)(x), y)
+        arrays["gram"], arrays["moment"] = statistics(features_of(_features(task), x), y)
         arrays["energy"] = np.zeros(1)
         arrays["agreement"] = arrays["closeness"] = np.zeros(2)
         if "moment" in task.arrays:
             trend = yield from self.others_trend(task, agent_state)
-            arrays["agreement"] = agreement(trend(x), y)
+            arrays["agreement"] = agreement(at_own(trend, x), y)
         else:
             arrays["energy"] = np.array([float((arrays["moment"] ** 2).sum())])
         centres = others_centres(task, agent_state.space)

@@ -12,7 +12,7 @@ from fbo_flower.numerics.arrays import Array, IntArray
 
 Flags = npt.NDArray[np.bool_]
 
-BEST = 128  # candidates that are examined at first; all are, if these do not suffice
+REJECTIONS = 4  # candidates that are too close to a point to avoid, before all of a function are examined
 
 
 def pick_starts(
@@ -24,6 +24,8 @@ def pick_starts(
     separation: float,
 ) -> tuple[IntArray, Flags]:
     """Return the starts of every function, chosen greedily by score and `separation` apart if possible.
+
+    Only candidates that would be chosen are compared with the points to avoid. Most functions need no more.
 
     Parameters
     ----------
@@ -38,25 +40,17 @@ def pick_starts(
     """
     num_picks = min(num_starts, scores.shape[1])
     avoided = np.ones(len(scores), dtype=np.bool_)
-    if scores.shape[1] <= BEST:
-        top = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
-    else:
-        top = np.sort(np.argpartition(scores, -BEST, axis=1)[:, -BEST:], axis=1)
-    points = np.take_along_axis(candidates, top[:, :, None], axis=1)
-    allowed = keeps_distance(points, avoid, min_distance)
-    apart = np.where(allowed, np.take_along_axis(scores, top, axis=1), -np.inf)
     picked = np.empty((len(scores), num_picks), dtype=np.int64)
-    found = np.ones(len(scores), dtype=np.bool_)
+    apart = scores.copy()  # -inf: not allowed, or too close to another start
     rows = np.arange(len(scores))
+    found = np.ones(len(scores), dtype=np.bool_)
     for pick in range(num_picks):
-        best = np.argmax(apart, axis=1)
+        picked[:, pick] = best = _best_allowed(apart, candidates, avoid, min_distance)
         found &= apart[rows, best] > -np.inf
-        picked[:, pick] = top[rows, best]
-        close = np.square(points - points[rows, best][:, None, :]).sum(axis=2) < separation**2
-        apart[close] = -np.inf
-        apart[rows, best] = -np.inf
-    # The best allowed candidates are all among these, or there are too few of them: then look at all.
-    for b in np.flatnonzero(~found):
+        if pick + 1 < num_picks:
+            apart[_squares(candidates, candidates[rows, best][:, None, :]) < separation**2] = -np.inf
+            apart[rows, best] = -np.inf
+    for b in np.flatnonzero(~found):  # too few are allowed and apart
         own = None if avoid is None else avoid[b : b + 1]
         free = keeps_distance(candidates[b : b + 1], own, min_distance)[0]
         avoided[b] = free.any()
@@ -64,6 +58,24 @@ def pick_starts(
         some = pick_from_all(scores[b], candidates[b], free, num_picks, separation)
         picked[b] = np.resize(some, num_picks) if len(some) < num_picks else some
     return picked, avoided
+
+
+def _best_allowed(apart: Array, candidates: Array, avoid: Array | None, min_distance: float) -> IntArray:
+    """Return the best candidate of every function, `(B,)`; those found too close are set to -inf."""
+    best: IntArray = np.argmax(apart, axis=1)
+    if avoid is None or avoid.shape[1] == 0 or min_distance <= 0.0:
+        return best
+    rows = np.arange(len(apart))
+    for _ in range(REJECTIONS):
+        close = ~keeps_distance(candidates[rows, best[rows]][:, None, :], avoid[rows], min_distance)[:, 0]
+        rows = rows[close & (apart[rows, best[rows]] > -np.inf)]
+        if len(rows) == 0:
+            return best
+        apart[rows, best[rows]] = -np.inf
+        best[rows] = np.argmax(apart[rows], axis=1)
+    apart[rows] = np.where(keeps_distance(candidates[rows], avoid[rows], min_distance), apart[rows], -np.inf)
+    best[rows] = np.argmax(apart[rows], axis=1)
+    return best
 
 
 def pick_from_all(
@@ -88,9 +100,15 @@ def keeps_distance(points: Array, avoid: Array | None, min_distance: float) -> F
     """Return which `points (B, m, F)` are at least `min_distance` from every row of `avoid (B, k, F)`."""
     if avoid is None or avoid.shape[1] == 0 or min_distance <= 0.0:
         return np.ones(points.shape[:2], dtype=np.bool_)
-    squares = np.zeros((*points.shape[:2], avoid.shape[1]))
-    for column in range(points.shape[2]):
-        difference = points[:, :, None, column] - avoid[:, None, :, column]
+    squares = _squares(points[:, :, None, :], avoid[:, None, :, :])
+    return np.asarray(np.sqrt(squares.min(axis=2)) >= min_distance, dtype=np.bool_)
+
+
+def _squares(first: Array, second: Array) -> Array:
+    """Return the squared distances of rows, column by column: NumPy's sums over few columns are slow."""
+    squares: Array = np.square(first[..., 0] - second[..., 0])
+    for column in range(1, first.shape[-1]):
+        difference = first[..., column] - second[..., column]
         difference *= difference
         squares += difference
-    return np.asarray(np.sqrt(squares.min(axis=2)) >= min_distance, dtype=np.bool_)
+    return squares

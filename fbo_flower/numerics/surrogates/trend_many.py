@@ -13,15 +13,14 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import lapack
-from fbo_flower.numerics.surrogates import gp_many, rff
+from fbo_flower.numerics.surrogates import gp_many
 from fbo_flower.numerics.surrogates.trend import packed_size
 
 
 def others_weights(
-    gram: Array,
+    grams: Sequence[Array],
     moment: Array,
-    features: Sequence[rff.RandomFeatures],
-    x: Array,
+    phi: Array,
     y: Array,
     ridge: float,
 ) -> Array:
@@ -29,10 +28,10 @@ def others_weights(
 
     Parameters
     ----------
-    gram : `(B, M (M + 1) / 2)`, upper triangle of the sum of `Phi^T Phi` over all agents
+    grams : `B` times `(M (M + 1) / 2,)`, upper triangle of the sum of `Phi^T Phi` over all agents; agents
+        that received the same array share the work of unpacking it
     moment : `(B, M)`, the sum of `Phi^T y`
-    features : one per agent, all with `M` features
-    x, y : `(B, n, F)` and `(B, n)`, the agent's own observations in the sums; `n` may be 0
+    phi, y : `(B, n, M)` and `(B, n)`, features and values of the agents' own parts; `n` may be 0
     ridge : positive
 
     Raises
@@ -41,15 +40,14 @@ def others_weights(
         If a sum without the agent's part, plus ridge, is not positive definite.
     """
     num_agents, num_features = moment.shape
-    if gram.shape != (num_agents, packed_size(num_features)):
-        raise ConfigError(f"gram: expected {packed_size(num_features)} numbers, got {gram.shape[1:]}")
-    matrices = np.zeros((num_agents, num_features * num_features))
-    matrices[:, _lower(num_features)] = gram
-    matrices[:, :: num_features + 1] += ridge
-    matrices = matrices.reshape(num_agents, num_features, num_features)
+    matrices = np.empty((num_agents, num_features, num_features))
+    unpacked: dict[int, Array] = {}
+    for matrix, gram in zip(matrices, grams, strict=True):
+        if id(gram) not in unpacked:
+            unpacked[id(gram)] = _unpacked(gram, num_features, ridge)
+        matrix[:] = unpacked[id(gram)]
     right = moment
-    if x.shape[1]:
-        phi = normalised_features(features, x)
+    if phi.shape[1]:
         matrices -= phi.transpose(0, 2, 1) @ phi
         right = moment - (y[:, None, :] @ phi)[:, 0]
     lower = gp_many.factors(matrices)
@@ -59,13 +57,14 @@ def others_weights(
     return found
 
 
-def normalised_features(features: Sequence[rff.RandomFeatures], x: Array) -> Array:
-    """Return `phi(x)`, `(B, n, M)`, rows of norm 1, for `x (B, n, F)`."""
-    phi = x @ np.array([f.frequencies for f in features]).transpose(0, 2, 1)
-    phi += np.array([f.phases for f in features])[:, None, :]
-    rff.cosine_in_place(phi.reshape(-1))
-    phi /= np.maximum(np.sqrt(np.square(phi).sum(axis=2)), np.finfo(np.float64).tiny)[:, :, None]
-    return np.asarray(phi, dtype=np.float64)
+def _unpacked(gram: Array, num_features: int, ridge: float) -> Array:
+    """Return the matrix `(M, M)` with a packed upper triangle in its lower one, plus ridge."""
+    if gram.shape != (packed_size(num_features),):
+        raise ConfigError(f"gram: expected {packed_size(num_features)} numbers, got {gram.shape}")
+    matrix = np.zeros(num_features * num_features)
+    matrix[_lower(num_features)] = gram
+    matrix[:: num_features + 1] += ridge
+    return matrix.reshape(num_features, num_features)
 
 
 @functools.lru_cache(maxsize=8)

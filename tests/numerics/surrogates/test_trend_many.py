@@ -27,7 +27,8 @@ def sums(n: int, count: int = 4):
 @pytest.mark.parametrize("n", [0, 1, 6])
 def test_each_trend_is_the_regression_without_the_own_part(n: int) -> None:
     x, y, own, gram, moment = sums(n)
-    found = others_weights(np.tile(gram, (4, 1)), np.tile(moment, (4, 1)), [FEATURES] * 4, x, y, 0.1)
+    phi = np.array([FEATURES(points) for points in x])
+    found = others_weights([gram, gram, gram.copy(), gram], np.tile(moment, (4, 1)), phi, y, 0.1)
     for b, (own_gram, own_moment) in enumerate(own):
         expected = ridge_weights(gram - own_gram, moment - own_moment, 0.1)
         np.testing.assert_allclose(found[b], expected, rtol=1e-7, atol=1e-9)
@@ -36,6 +37,6 @@ def test_each_trend_is_the_regression_without_the_own_part(n: int) -> None:
 def test_sums_that_agents_cannot_have_sent_are_refused() -> None:
     x, y, _, gram, moment = sums(6, 1)
     with pytest.raises(NumericalError):
-        others_weights(-gram[None], moment[None], [FEATURES], x, y, 0.1)
+        others_weights([-gram], moment[None], FEATURES(x[0])[None], y, 0.1)
     with pytest.raises(ConfigError, match="gram: expected 210 numbers"):
-        others_weights(gram[None, 1:], moment[None], [FEATURES], x, y, 0.1)
+        others_weights([gram[1:]], moment[None], FEATURES(x[0])[None], y, 0.1)
