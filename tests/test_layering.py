@@ -25,7 +25,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "wire": ("errors algorithms", "numpy flwr"),
     "storage": ("errors algorithms", "numpy"),
     "study": ("errors storage", "numpy"),
-    "reports": ("errors space numerics algorithms storage study", "numpy moocore matplotlib rich"),
+    "reports": ("errors space numerics algorithms storage study", "numpy moocore matplotlib rich sklearn"),
     "strategies": ("__init__ errors space numerics algorithms wire storage study", "numpy flwr"),
     "federated": ("errors space numerics algorithms storage study strategies", "numpy scipy flwr"),
     "clients": (
