@@ -7,6 +7,7 @@ folder of source code, becomes plain text on the site. The API reference gets a 
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("*.md", "docs/**/*.md", "examples/*/README.md", "containers/README.md")
+NOTEBOOKS = "docs/tutorials/*.ipynb"  # each becomes a page
 SHIM = ROOT / ".ci" / "iframe-worker.js"
 FILES = ("docs/**/*.png", "CITATION.cff", "LICENSE")
 # module -> names; empty: what its `__all__` lists
@@ -47,6 +49,9 @@ def copy_pages(target: Path) -> Path:
         for page in ROOT.glob(pattern):
             text = site_text(page, page.read_text(encoding="utf-8"))
             _write(target / page.relative_to(ROOT), text)
+    for notebook in ROOT.glob(NOTEBOOKS):
+        text = site_text(notebook, notebook_text(notebook.read_text(encoding="utf-8")))
+        _write(target / notebook.relative_to(ROOT).with_suffix(".md"), text)
     for pattern in FILES:
         for file in ROOT.glob(pattern):
             copy = target / file.relative_to(ROOT)
@@ -73,10 +78,21 @@ def _link(page: Path, link: re.Match[str]) -> str:
     if "://" in address or address.startswith(("#", "mailto:")):
         return link[0]
     target = (page.parent / address.partition("#")[0]).resolve()
+    if target in ROOT.glob(NOTEBOOKS):
+        return f"[{words}]({address.removesuffix('.ipynb')}.md)"
     if target.is_dir():
         return f"[{words}]({address.rstrip('/')}/README.md)" if (target / "README.md").exists() else words
     of_site = any(target in ROOT.glob(pattern) for pattern in (*PAGES, *FILES))
     return link[0] if of_site or not target.exists() else words
+
+
+def notebook_text(source: str) -> str:
+    """Return the cells of a notebook as Markdown: its texts, and its code in blocks."""
+    parts = []
+    for cell in json.loads(source)["cells"]:
+        text = "".join(cell["source"])
+        parts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
+    return "\n\n".join(parts) + "\n"
 
 
 def api_page(module: str, names: tuple[str, ...]) -> str:

@@ -26,7 +26,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "storage": ("errors algorithms", "numpy"),
     "study": ("errors space storage", "numpy optuna"),
     "trackers": ("errors space study", "numpy optuna tensorboard mlflow wandb"),
-    "reports": ("errors space numerics algorithms storage study", "numpy moocore matplotlib rich"),
+    "reports": ("errors space numerics algorithms storage study", "numpy moocore matplotlib rich sklearn"),
     "strategies": ("__init__ errors space numerics algorithms wire storage study trackers", "numpy flwr"),
     "federated": ("errors space numerics algorithms storage study strategies", "numpy scipy flwr"),
     "clients": (

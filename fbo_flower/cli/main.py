@@ -43,6 +43,8 @@ from fbo_flower.cli.run import run_app
 from fbo_flower.cli.simulate import EXAMPLES, Debug, Interrupted, Quiet, run_simulate
 from fbo_flower.cli.tabulate import EXAMPLE as TABULATE_EXAMPLE
 from fbo_flower.cli.tabulate import run_tabulate
+from fbo_flower.cli.watch import EXAMPLE as WATCH_EXAMPLE
+from fbo_flower.cli.watch import run_watch
 from fbo_flower.errors import ConfigError, FBOError, printable
 
 app = typer.Typer(
@@ -60,6 +62,7 @@ data_app = typer.Typer(
 app.command("simulate", epilog=EXAMPLES)(run_simulate)
 app.command("new", epilog=NEW_EXAMPLE)(run_new)
 app.command("run", epilog=RUN_EXAMPLE)(run_app)
+app.command("watch", epilog=WATCH_EXAMPLE)(run_watch)
 app.command("tabulate", epilog=TABULATE_EXAMPLE)(run_tabulate)
 app.command("doctor", epilog=DOCTOR_EXAMPLE)(run_doctor)
 app.command("algorithms", epilog=ALGORITHMS_EXAMPLE)(run_algorithms)
@@ -134,12 +137,16 @@ def _root(
 )
 def report(
     directories: Annotated[
-        list[Path], typer.Argument(help="Directories of studies; several are merged into one report.")
+        list[Path],
+        typer.Argument(
+            help="Directories of studies, or servers' journals; several are merged into one report."
+        ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File of the picture (.png, .pdf, .svg); default: report.png in DIR, or here for several."
+            help="File of the picture (.png, .pdf, .svg), or of the page (.html); default: report.png or "
+            "report.html in DIR, or here for several."
         ),
     ] = None,
     reference: Annotated[
@@ -155,6 +162,14 @@ def report(
         ),
     ] = "evaluations",
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+    as_page: Annotated[
+        bool,
+        typer.Option(
+            "--html",
+            help="Write report.html instead of the pictures: one page with curves, parameters, best "
+            "configurations, traffic, privacy and failures, which needs no network.",
+        ),
+    ] = False,
     debug: Debug = False,
     quiet: Quiet = False,
 ) -> None:
@@ -163,15 +178,19 @@ def report(
     report.png shows best values, values against parameters and the best configurations. traffic.png
     shows what was sent. privacy.md lists what the server learned about the agents.
     """
+    from fbo_flower.cli.load_study import load_study
     from fbo_flower.cli.simulate import print_selections, print_table
+    from fbo_flower.reports.html.page import PAGE as HTML_PAGE
+    from fbo_flower.reports.html.page import write_html_page
     from fbo_flower.reports.plots import check_x
     from fbo_flower.reports.privacy_page import PAGE, write_privacy_page
     from fbo_flower.reports.report import PICTURE, draw, traffic_path
     from fbo_flower.reports.summary import summarise
     from fbo_flower.reports.summary_table import to_markdown
-    from fbo_flower.study.study import Study
 
-    study = _merged([(directory, Study.load(directory)) for directory in directories])
+    if as_page and out is not None and out.suffix.lower() != ".html":
+        raise ConfigError(f"--out: expected a name that ends in .html with --html, got {out}")
+    study = _merged([(directory, load_study(directory)) for directory in directories])
     check_x(study, x)
     rows = summarise(study, reference)
     if markdown:
@@ -180,7 +199,14 @@ def report(
     elif not quiet:
         print_table(rows)
         print_selections(study)
-    path = out if out is not None else (directories[0] if len(directories) == 1 else Path()) / PICTURE
+    place = directories[0] if len(directories) == 1 and directories[0].is_dir() else Path()
+    if as_page:
+        written = place / HTML_PAGE if out is None else out
+        write_html_page(study, written, reference)
+        if not quiet and not markdown:
+            typer.echo(f"Page: {written}")
+        return
+    path = out if out is not None else place / PICTURE
     page = path.with_name(PAGE)
     write_privacy_page(study, page)
     no_picture = draw(study, path, x)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def render_table(rows: Sequence[SummaryRow]) -> rich.table.Table:
     """Return the summary as a table for a terminal, a column per algorithm; three fit into 80 characters."""
-    return render_cells(_cells(rows))
+    return render_cells(summary_cells(rows))
 
 
 def render_cells(cells: Mapping[str, Sequence[str]]) -> rich.table.Table:
@@ -38,7 +38,7 @@ def render_cells(cells: Mapping[str, Sequence[str]]) -> rich.table.Table:
 
 def to_markdown(rows: Sequence[SummaryRow]) -> str:
     """Return the summary as a Markdown table."""
-    return markdown_table(_cells(rows))
+    return markdown_table(summary_cells(rows))
 
 
 def markdown_table(cells: Mapping[str, Sequence[str]]) -> str:
@@ -66,8 +66,8 @@ def format_bytes(num_bytes: float) -> str:
     return f"{num_bytes:.{decimals}f} {('B', 'kB', 'MB', 'GB')[unit]}"
 
 
-def _cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
-    """Return the table's columns: heading -> one cell per algorithm."""
+def summary_cells(rows: Sequence[SummaryRow]) -> dict[str, list[str]]:
+    """Return the summary by quantity: heading -> one cell per algorithm."""
     reference = next((row.reference for row in rows if row.reference is not None), None)
     cells: dict[str, list[str]] = {
         "algorithm": [

@@ -201,11 +201,13 @@ class TuningStrategy(Strategy):
             try:
                 with single_thread():
                     self._run = self._begin(grid, opened, resume, messages)
+                    self._run.num_rounds = num_rounds
                     self.summary()
                     self._notifier = Notifier(self._settings.callbacks, self._run, num_rounds)
                     self._notifier.round_ended()  # rounds that an earlier process ran
                     self._loop().run_rounds(grid, num_rounds)
                 end_study(grid, self._run, self._settings, self._stop)
+                self._run.note_end()
                 status = "finished"
             except (KeyboardInterrupt, Stopped):
                 status = "interrupted"

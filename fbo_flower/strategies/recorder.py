@@ -33,6 +33,7 @@ from fbo_flower.wire.codec import Disclosure
 
 _TRAFFIC = ("bytes_down", "bytes_up", "floats_down", "floats_up")
 _COUNTS = ("tasks", "replies", "failures", "refused", "failed_trials", *_TRAFFIC)
+_OF_A_ROUND = ("best", "mean", "replies", "failures", "refused", "failed_trials", "evaluations", "disclosed")
 _PACKAGES = ("fbo-flower", "flwr", "numpy", "scipy", "scikit-learn")
 
 
@@ -93,6 +94,12 @@ class RoundProgress:
             values = f"best {self.best:.4f}, mean {self.mean:.4f}"
         text = f"{values}, {self.replies} replies, {self.failures} lost, {self.refused} refused"
         return text + failures_text(self.failed_trials, self.evaluations, self.reason)
+
+
+def plain_progress(progress: RoundProgress) -> dict[str, object]:
+    """Return the numbers of a round for the journal, whose readers see them without repeating the study."""
+    numbers = {name: getattr(progress, name) for name in _OF_A_ROUND}
+    return {name: None if math.isnan(number) else number for name, number in numbers.items()}
 
 
 def failures_text(num_failed: int, num_evaluations: int, reason: str) -> str:

@@ -40,7 +40,7 @@ from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.strategies.clocked import Clocked
 from fbo_flower.strategies.federation_event import texts
-from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats
+from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats, plain_progress
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.replies import NO_REPLY, Reply, from_event, tasks_digest, to_event
 from fbo_flower.strategies.silence import Silence
@@ -110,6 +110,7 @@ class StudyRun:
     resting : agents without a valid answer in the open round of an asynchronous run: they wait for the next
     num_asked : how often an asynchronous run has made tasks
     num_answers : how many answers it has had
+    num_rounds : as requested, for those who read the journal; None: until the algorithm is finished
     max_staleness : rounds that may have passed between a task and its answer in an asynchronous run; of the
         report of an older one the algorithm gets the numbers of trials only. None: any number
     """
@@ -140,6 +141,7 @@ class StudyRun:
     resting: set[str] = field(default_factory=set)
     num_asked: int = 0
     num_answers: int = 0
+    num_rounds: int | None = None
     max_staleness: int | None = None
     _times: TaskTimes = field(default_factory=TaskTimes)
     _sent_to: dict[str, SentTask] = field(default_factory=dict)
@@ -160,6 +162,7 @@ class StudyRun:
         self.open_round, self.had_tasks = server_round, False
         self.window, self.num_told, self.resting = window, 0, set()
         values: dict[str, object] = {"window": window} if window else {}
+        values |= {"num_rounds": self.num_rounds} if self.num_rounds else {}
         self._write(Event("open", server_round, values=values | self._note_time()))
 
     def ask(self, phase: Phase, server_round: int, present: Sequence[str]) -> None:
@@ -176,6 +179,7 @@ class StudyRun:
             return
         values: dict[str, object] = {"present": list(present), "tasks": tasks_digest(tasks)}
         values |= {"seeded": self.seeded} if draws else {}
+        values |= {"asked": sorted(tasks)} if tasks.keys() != set(present) else {}
         values |= times
         self._write(Event("ask", server_round, phase, arrays=draws, values=values))
 
@@ -242,8 +246,13 @@ class StudyRun:
         """Close the round, write it to the journal, and return its numbers."""
         progress = self.recorder.close_round(server_round, num_rounds, seconds)
         self.open_round = 0
-        self._write(Event("round", server_round, values={"seconds": progress.seconds}))
+        values = {"seconds": progress.seconds, "progress": plain_progress(progress)}
+        self._write(Event("round", server_round, values=values))
         return progress
+
+    def note_end(self) -> None:
+        """Write to the journal that the study has ended."""
+        self._write(Event("end"))
 
     def _goes_on(self, phase: Phase) -> bool:
         """Whether tasks of a half-round stay under way when others of it are answered."""

@@ -31,7 +31,7 @@ from fbo_flower.strategies.study_run import StudyRun
 
 
 @contextmanager
-def _replaying() -> Iterator[None]:
+def replaying() -> Iterator[None]:
     """Turn errors in repeating the events of a journal into a JournalError."""
     try:
         yield
@@ -88,7 +88,7 @@ class StudyStart:
             unwrapped(self.algorithm).needs_all_parameters,
         )
         if events:
-            with _replaying():
+            with replaying():
                 study, federation = federation_from_event(events[0])
             registry.space = federation.space
         else:
@@ -111,7 +111,7 @@ class StudyStart:
             max_staleness=self.max_staleness,
         )  # fmt: skip
         if events:
-            with _replaying():
+            with replaying():
                 run.replay(events[1:])
             run.seconds_before = sum(row["seconds"] for row in recorder.rounds)
             self._register(registry, grid)

@@ -12,7 +12,13 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.storage.files import writable_directory
 
 MARK = "study.json"  # written last, so a directory with it holds a whole study
-DERIVED = ("report.png", "report.pdf", "report.svg", "privacy.md")  # made from a study, by name
+DERIVED = (
+    "report.png",
+    "report.pdf",
+    "report.svg",
+    "report.html",
+    "privacy.md",
+)  # made from a study, by name
 _TABLES = (
     "trials.csv", "rounds.csv", "regret.csv", "models.csv", "judgements.csv", "times.csv", "replies.csv",
     "best.json",

@@ -1,0 +1,282 @@
+"""`fbo-flower watch`: what it shows of a journal that is written, and that it never disturbs the writer."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from fbo_flower.cli import watch
+from fbo_flower.cli.main import run
+from fbo_flower.cli.watch_source import WatchedRun
+from fbo_flower.cli.watch_state import RunState
+from fbo_flower.cli.watch_text import state_lines
+from fbo_flower.errors import ConfigError, JournalError
+from fbo_flower.simulation import Checkpoint, simulate
+from fbo_flower.storage import Event, StudyJournal
+from fbo_flower.storage.read_study_journal import StudyJournalReader
+from fbo_flower.strategies import RoundProgress
+
+NOW = datetime(2026, 1, 1, 12, 0, 0)
+SETTINGS = {"label": "fts", "fraction": 1.0, "algorithm": "fts"}
+GOOD = {"replies": 3, "failures": 0, "refused": 0, "failed_trials": 1, "evaluations": 3, "disclosed": True}
+
+
+def begin(agents: Sequence[str]) -> list[Event]:
+    return [
+        Event("roll", values={"study": "s", "space": "{}", "agents": list(agents), "roles": {}}),
+        Event("agents", values={"incarnations": dict.fromkeys(agents, ""), "own_names": {}}),
+    ]
+
+
+def ask(number: int, present: Sequence[str], **more: object) -> list[Event]:
+    return [
+        Event("open", number, values={"num_rounds": 10}),
+        Event("ask", number, "train", values={"present": list(present), "tasks": "digest", **more}),
+    ]
+
+
+def replies(number: int, agents: Sequence[str], **config: object) -> list[Event]:
+    return [Event("reply", number, "train", agent, values={"config": config or None}) for agent in agents]
+
+
+def close(number: int, **progress: object) -> list[Event]:
+    values = {"seconds": 4.0, "progress": {"best": 0.9, "mean": 0.8} | GOOD | progress}
+    return [Event("tell", number, "train", values={"missing": "late"}), Event("round", number, values=values)]
+
+
+def shown(*events: Event, **settings: object) -> str:
+    state = RunState()
+    state.apply(SETTINGS | settings, events)
+    return "\n".join(state_lines(state, "running", NOW))
+
+
+def test_an_open_round_shows_who_has_answered() -> None:
+    text = shown(*begin("abc"), *ask(1, "abc"), *replies(1, "ac"))
+    assert "0 of 10 done" in text
+    assert "round 1: 2 of 3 agents answered" in text
+    assert "3, 3 present, 0 silent, 0 left" in text
+    assert "no round has ended yet" in text
+    assert "expected" not in text
+
+
+def test_agents_that_do_not_answer_are_silent_and_agents_that_are_not_there_have_left() -> None:
+    first = [*begin("abcd"), *ask(1, "abcd"), *replies(1, "abd"), *close(1)]
+    second = [*ask(2, "abc"), *replies(2, "ab"), *close(2)]
+    text = shown(*first, *second)
+    assert "4, 2 present, 1 silent, 1 left or resting" in text
+    assert "silent     c (2 unanswered)" in text
+    back = shown(*first, *second, *ask(3, "abcd"), *replies(3, "c"))
+    assert "4, 4 present, 0 silent, 0 left" in back
+    resting = shown(*first, *second, *ask(3, "ab"))
+    assert "1 silent, 1 left" in resting, "the server lets silent agents rest"
+
+
+def test_agents_without_a_task_are_not_silent() -> None:
+    text = shown(*begin("abc"), *ask(1, "abc", asked=["b"]), *replies(1, "b"), *close(1))
+    assert "3 present, 0 silent" in text
+
+
+def test_numbers_are_those_that_the_server_wrote_for_its_rounds() -> None:
+    text = shown(*begin("abc"), *ask(1, "abc"), *replies(1, "abc"), *close(1), *ask(2, "abc"), *close(2))
+    assert "2 of 10 done  [#####...................." in text
+    assert "best         0.9, mean over agents 0.8" in text
+    assert "6 done, 2 failed" in text
+    assert "6 valid, 0 lost, 0 refused" in text
+    assert "4 s (the last: 4 s)" in text
+    assert "expected at 12:00:32, in 32 s" in text
+
+
+def test_values_that_were_not_disclosed_are_not_made_up() -> None:
+    hidden = {"best": None, "mean": None, "disclosed": False}
+    text = shown(*begin("ab"), *ask(1, "ab"), *replies(1, "ab"), *close(1, **hidden))
+    assert "not disclosed; each device has its own: fbo-flower best JOURNAL" in text
+    failing = shown(*begin("ab"), *ask(1, "ab"), *replies(1, "ab"), *close(1, best=None, mean=None))
+    assert "no evaluation has succeeded yet" in failing
+
+
+def test_a_journal_of_an_earlier_version_says_what_it_lacks() -> None:
+    text = shown(*begin("ab"), Event("open", 1), Event("round", 1, values={"seconds": 1.0}))
+    assert "1 of ? done" in text
+    assert "not recorded by the version" in text
+
+
+def test_a_simulated_clock_promises_no_end() -> None:
+    text = shown(*begin("ab"), Event("open", 1, values={"time": 0.0, "num_rounds": 9}), *close(1))
+    assert "of a simulated clock" in text
+    assert "expected" not in text
+
+
+def test_an_agent_that_others_overtake_is_silent_in_an_asynchronous_run() -> None:
+    events = [*begin("ab"), *ask(1, "ab")]
+    for number in (1, 2, 3):
+        events += [*replies(number, "b"), *close(number)]
+    text = shown(*events, mode="async")
+    assert "1 silent" in text
+    assert "a (2 unanswered)" in text
+
+
+@pytest.mark.parametrize("number", [-5, True, 1e300, "9", None, 10**30, [1]])
+def test_a_hostile_count_of_failures_is_not_counted(number: object) -> None:
+    text = shown(*begin("ab"), *ask(1, "ab"), *replies(1, "a", **{"num-failed": number}), *close(1))
+    assert "failing" not in text
+
+
+def test_hostile_names_cannot_control_the_terminal() -> None:
+    name = "\x1b[2J" + "x" * 500
+    text = shown(*begin([name]), *ask(1, [name]), *close(1))
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) < 120
+
+
+def test_ten_thousand_agents_take_no_more_lines_than_ten() -> None:
+    agents = [str(number) for number in range(10_000)]
+    events = [*begin(agents), *ask(1, agents), *replies(1, agents[:5], **{"num-failed": 2}), *close(1)]
+    text = shown(*events)
+    assert len(text.splitlines()) <= 12
+    assert "10,000, 5 present, 9,995 silent" in text
+    assert "5 (1 unanswered), 6 (1 unanswered), 7 (1 unanswered) and 9,992 more" in text
+    assert "0 (2 failed), 1 (2 failed), 2 (2 failed) and 2 more" in text
+
+
+def test_reading_sees_commits_only_and_does_not_disturb_the_writer(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    with StudyJournal(path) as journal:
+        journal.begin(SETTINGS)
+        journal.write(begin("ab"))
+        reader = StudyJournalReader(path)
+        assert [event.kind for event in reader.new_events()] == ["roll", "agents"]
+        files, locked = sorted(os.listdir(tmp_path)), (tmp_path / "study.db.lock").read_bytes()
+        with suppress(ZeroDivisionError), journal._store.transaction():  # half of a commit
+            journal._store.append("events", [("ask", 1, "train", "", b"half")])
+            assert list(reader.new_events()) == []
+            raise ZeroDivisionError
+        reading = StudyJournalReader(path).new_events()
+        next(reading)  # a reader that is in the middle of the file
+        journal.write(ask(1, "ab"))
+        assert sum(1 for _ in reading) == 1, "one state: not what was committed after it began"
+        journal.write(ask(2, "ab"))
+        assert sorted(os.listdir(tmp_path)) == files
+        assert (tmp_path / "study.db.lock").read_bytes() == locked
+
+
+def test_damage_is_reported_and_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    with StudyJournal(path) as journal:
+        journal.begin(SETTINGS)
+        journal.write(begin("ab"))
+        journal._store.connection.execute("UPDATE events SET agent = 'b' WHERE id = 2")
+    reader = StudyJournalReader(path)
+    with pytest.raises(JournalError, match="checksum"):
+        list(reader.new_events())
+
+
+def test_a_running_simulation_is_watched_and_ends_as_its_study(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+
+    def on_round(progress: RoundProgress) -> None:
+        capsys.readouterr()
+        assert run(["watch", str(tmp_path), "--once"]) == 0
+        seen.append(capsys.readouterr().out)
+
+    study = simulate(
+        "gp-samples", "random", 3, 4, 0, "inline", checkpoint=Checkpoint(tmp_path), on_round=on_round
+    )
+    for number, text in enumerate(seen, 1):
+        assert f"random: running (process {os.getpid()}), last write " in text
+        assert f"{number} of 4 done" in text
+        best = study.rounds["best"][number - 1]
+        assert f"best         {best:.6g}, mean" in text
+    assert run(["watch", str(tmp_path / "study.db")]) == 0, "it ends by itself"
+    out = capsys.readouterr().out
+    assert "random: ended" in out
+    assert "\x1b" not in out
+    assert f"{len(study.trials)} done, 0 failed" in out
+
+
+def test_a_directory_of_results_is_shown_and_several_algorithms_in_their_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["simulate", "--problem", "gp-samples", "--agents", "2", "--rounds", "2", "--engine", "inline"]
+    both = ["--algorithm", "random", "--compare", "ts", "--quiet"]
+    assert run([*command, *both, "--journal", "--out", str(tmp_path / "a")]) == 0
+    assert run(["watch", str(tmp_path / "a")]) == 0
+    out = capsys.readouterr().out
+    assert "2 of 2 algorithms ended: random, ts\nrandom: ended after 2 rounds, best " in out
+    assert run([*command, *both, "--out", str(tmp_path / "b")]) == 0
+    assert run(["watch", str(tmp_path / "b"), "--once"]) == 0
+    out = capsys.readouterr().out
+    assert "random: finished" in out
+    assert "ts: finished" in out
+
+
+def test_a_server_that_died_is_not_running(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    with StudyJournal(path) as journal:
+        journal.begin(SETTINGS)
+        journal.write([*begin("ab"), *ask(1, "ab")])
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    (tmp_path / "study.db.lock").write_text(f"process {child}")
+    watched = WatchedRun(tmp_path)
+    watched.look()
+    assert f"process {child} has ended without finishing" in "\n".join(watched.lines(NOW))
+    assert watched.may_change, "it may be resumed"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("nothing", "does not exist"), ("empty", "holds neither"), ("other", "two.db")]
+)
+def test_a_path_that_is_no_run_is_one_clear_error(
+    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for other in ("one.db", "two.db"):
+        StudyJournal(tmp_path / "other" / other).close()
+    assert run(["watch", str(tmp_path / name)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: watch: expected")
+    assert said in error
+    assert error.count("\n") == 1
+    with pytest.raises(ConfigError):
+        WatchedRun(tmp_path / name).look()
+
+
+def test_a_file_that_is_no_journal_is_one_clear_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("not a database, but a text that is long enough to be one" * 20)
+    assert run(["watch", str(tmp_path / "notes.txt"), "--once"]) == 1
+    assert "expected an undamaged fbo-flower study journal" in capsys.readouterr().err
+    assert run(["watch", str(tmp_path), "--interval", "0"]) == 2
+    assert "--interval: expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("in_terminal", [False, True])
+def test_ctrl_c_ends_it_without_a_traceback(
+    in_terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with StudyJournal(tmp_path / "study.db") as journal:
+        journal.begin(SETTINGS)
+        journal.write([*begin("ab"), *ask(1, "ab")])
+
+    def interrupted(seconds: float) -> None:
+        assert math.isclose(seconds, 2.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch.time, "sleep", interrupted)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: in_terminal)
+    assert run(["watch", str(tmp_path)]) == 130
+    out, error = capsys.readouterr()
+    assert "round 1: 0 of 2 agents answered" in out
+    assert error == ""

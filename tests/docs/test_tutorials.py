@@ -1,0 +1,59 @@
+"""The notebooks of the tutorials: every code cell runs, in order, in a process and a directory of their own.
+
+No Jupyter is needed: the cells are plain Python.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
+# what the reader has at the end
+PRODUCTS = {
+    "first-study": ("runs/first/report.png", "runs/first/report.html"),
+    "choose-an-algorithm": ("comparison.png",),
+}
+
+
+def cells(notebook: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return found
+
+
+def test_every_tutorial_is_run() -> None:
+    assert {notebook.stem for notebook in NOTEBOOKS} == set(PRODUCTS)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_the_cells_of_a_tutorial_run_in_order_and_leave_what_they_promise(
+    notebook: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra simulation")
+    code = ["".join(cell["source"]) for cell in cells(notebook) if cell["cell_type"] == "code"]
+    script = tmp_path / "cells.py"
+    script.write_text("\n\n".join(code), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for product in PRODUCTS[notebook.stem]:
+        assert (tmp_path / product).stat().st_size > 1000
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_a_tutorial_is_small_has_no_outputs_and_links_to_files(notebook: Path) -> None:
+    assert notebook.stat().st_size < 50_000
+    for cell in cells(notebook):
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+        if cell["cell_type"] == "markdown":
+            for link in re.findall(r"\]\(([^)\s]+)\)", "".join(cell["source"])):
+                assert (notebook.parent / link).is_file(), link

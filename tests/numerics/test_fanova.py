@@ -1,0 +1,89 @@
+"""Functional ANOVA of functions on boxes: closed forms, and a grid that is summed by hand."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+from fbo_flower.numerics.fanova import Boxes, mean_over_others, variance_shares
+
+
+def grid_boxes(edges: list[np.ndarray], values: np.ndarray) -> Boxes:
+    """Return a function on the cells of a grid."""
+    cells = list(product(*(range(len(edge) - 1) for edge in edges)))
+    low = np.array([[edges[d][i] for d, i in enumerate(cell)] for cell in cells])
+    high = np.array([[edges[d][i + 1] for d, i in enumerate(cell)] for cell in cells])
+    return Boxes(low, high, np.array([values[cell] for cell in cells]))
+
+
+def random_function(seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+    rng = np.random.default_rng(seed)
+    edges = [np.concatenate([[0.0], np.sort(rng.random(k)), [1.0]]) for k in (3, 2, 4)]
+    return edges, rng.normal(size=[len(edge) - 1 for edge in edges])
+
+
+def test_an_additive_function_has_the_variances_of_its_terms_and_no_interaction() -> None:
+    # f = 3 [x >= 1/4] + [y >= 1/2] - 2 [z >= 2/3]: a step of height h at t has the variance h^2 t (1 - t)
+    edges = [np.array([0, t, 1.0]) for t in (1 / 4, 1 / 2, 2 / 3)]
+    heights = np.array([3.0, 1.0, -2.0])
+    values = np.array([heights @ cell for cell in product((0, 1), repeat=3)]).reshape(2, 2, 2)
+    variances = heights**2 * np.array([3 / 16, 1 / 4, 2 / 9])
+    boxes = grid_boxes(edges, values)
+    singles, interactions = variance_shares(boxes, list(combinations(range(3), 2)))
+    assert boxes.variance == pytest.approx(variances.sum())
+    np.testing.assert_allclose(singles, variances / variances.sum(), atol=1e-12)
+    np.testing.assert_allclose(interactions, 0, atol=1e-12)
+
+
+def test_a_product_of_signs_is_all_interaction() -> None:
+    edges = [np.array([0, 0.5, 1.0])] * 2
+    singles, interactions = variance_shares(grid_boxes(edges, np.array([[1.0, -1], [-1, 1]])), [(0, 1)])
+    np.testing.assert_allclose(singles, 0, atol=1e-12)
+    np.testing.assert_allclose(interactions, 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shares_are_those_of_a_grid_that_is_summed_by_hand(seed: int) -> None:
+    edges, values = random_function(seed)
+    widths = [np.diff(edge) for edge in edges]
+    weights = np.einsum("i,j,k->ijk", *widths)
+    mean = (values * weights).sum()
+    variance = ((values - mean) ** 2 * weights).sum()
+
+    def part(*axes: int) -> float:
+        """Variance of the mean over all other axes."""
+        others = tuple(d for d in range(3) if d not in axes)
+        own = weights.sum(axis=others)
+        marginal = (values * weights).sum(axis=others) / own
+        return float(((marginal - mean) ** 2 * own).sum())
+
+    pairs = list(combinations(range(3), 2))
+    singles, interactions = variance_shares(grid_boxes(edges, values), pairs)
+    np.testing.assert_allclose(singles, [part(d) / variance for d in range(3)])
+    expected = [(part(a, b) - part(a) - part(b)) / variance for a, b in pairs]
+    np.testing.assert_allclose(interactions, expected, atol=1e-12)
+    triple = 1 - singles.sum() - interactions.sum()
+    assert 0 <= triple < 1
+
+
+def test_means_over_others_are_those_of_the_grid() -> None:
+    edges, values = random_function(9)
+    boxes = grid_boxes(edges, values)
+    widths = [np.diff(edge) for edge in edges]
+    x, y = (edges[0][:-1] + edges[0][1:]) / 2, (edges[2][:-1] + edges[2][1:]) / 2
+    one = mean_over_others(boxes, [0], [x])
+    np.testing.assert_allclose(one, np.einsum("ijk,j,k->i", values, widths[1], widths[2]))
+    two = mean_over_others(boxes, [2, 0], [y, x])
+    np.testing.assert_allclose(two, np.einsum("ijk,j->ki", values, widths[1]))
+    ends = mean_over_others(boxes, [0], [np.array([0.0, 1.0])])
+    np.testing.assert_allclose(ends, one[[0, -1]])
+
+
+def test_a_constant_function_has_no_shares() -> None:
+    boxes = Boxes(np.zeros((1, 2)), np.ones((1, 2)), np.array([3.0]))
+    singles, interactions = variance_shares(boxes, [(0, 1)])
+    assert singles.tolist() == [0, 0]
+    assert interactions.tolist() == [0]
+    assert boxes.mean == 3

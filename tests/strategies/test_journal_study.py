@@ -1,0 +1,80 @@
+"""The study in a server's journal equals the one that the server saved, also in the middle of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fbo_flower.cli.main import run
+from fbo_flower.errors import JournalError
+from fbo_flower.simulation import Checkpoint, simulate
+from fbo_flower.storage import StudyJournal
+from fbo_flower.strategies import RoundProgress
+from fbo_flower.strategies.journal_study import study_of_journal
+from fbo_flower.study import Study
+
+SMALL: dict[str, object] = {"num_features": 10, "num_candidates": 16, "num_path_features": 8}
+OPTIONS: dict[str, dict[str, object]] = {
+    "fts": SMALL,
+    "fed-ei": {},
+    "random": {},
+    "dp-fts": {**SMALL, "noise_multiplier": 1.0},
+    "pf-pne": {},
+}
+
+
+def same_tables(found: Study, saved: Study) -> None:
+    columns = ["algorithm", "agent", "round", "trial", "pulls", "config", "value", "failure"]
+    for name in columns:  # regret is added by the simulation, which knows the optimum
+        assert found.trials[name].tolist() == saved.trials[name].tolist()
+    assert found.rounds == saved.rounds
+
+
+@pytest.mark.parametrize("algorithm", OPTIONS)
+def test_the_study_of_a_journal_is_the_saved_one(algorithm: str, tmp_path: Path) -> None:
+    options, checkpoint = OPTIONS[algorithm], Checkpoint(tmp_path)
+    saved = simulate("gp-samples", algorithm, 3, 4, 0, "inline", options=options, checkpoint=checkpoint)
+    found = study_of_journal(tmp_path / "study.db")
+    same_tables(found, saved)
+    assert found.times == saved.times
+    for name in ("algorithm", "options", "num_agents", "num_rounds", "status", "space", "study"):
+        assert found.settings["runs"][0][name] == saved.settings["runs"][0][name]
+    assert found.settings["runs"][0].get("privacy", {}).get("epsilon") == (
+        saved.settings["runs"][0].get("privacy", {}).get("epsilon")
+    )
+
+
+def test_an_asynchronous_run_is_read_as_well(tmp_path: Path) -> None:
+    saved = simulate(
+        "gp-samples", "fed-ei", 3, 3, 0, "inline", mode="async", durations="lognormal:10,1",
+        options={"secure_sums": 0}, checkpoint=Checkpoint(tmp_path),
+    )  # fmt: skip
+    found = study_of_journal(tmp_path / "study.db")
+    same_tables(found, saved)
+    assert found.replies == saved.replies
+
+
+def test_a_running_study_can_be_read_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = []
+
+    def on_round(progress: RoundProgress) -> None:
+        study = study_of_journal(tmp_path / "study.db")
+        seen.append((len(study.rounds), study.settings["runs"][0]["status"]))
+        if progress.server_round == 2:
+            assert run(["report", str(tmp_path), "--html"]) == 0
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate("gp-samples", "ts", 2, 4, 0, "inline", checkpoint=Checkpoint(tmp_path), on_round=on_round)
+    assert seen == [(1, "interrupted"), (2, "interrupted")]
+    assert (tmp_path / "report.html").is_file()
+    resumed = Checkpoint(tmp_path, resume=True)
+    saved = simulate("gp-samples", "ts", 2, 4, 0, "inline", checkpoint=resumed)
+    same_tables(study_of_journal(tmp_path / "study.db"), saved)
+
+
+def test_a_journal_without_a_study_says_so(tmp_path: Path) -> None:
+    StudyJournal(tmp_path / "study.db").close()
+    with pytest.raises(JournalError, match="got none yet"):
+        study_of_journal(tmp_path / "study.db")
