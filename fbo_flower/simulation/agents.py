@@ -17,6 +17,7 @@ from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.parallel import Parallel
+from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.clients.site_app import site_agent
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.clients.worker_pool import pickled
@@ -93,13 +94,15 @@ def problem_app(
     journals: str | os.PathLike[str] | None = None,
     num_parallel: int = 1,
     unequal: UnequalAgents = NOBODY,
+    pruning: Pruning | None = None,
 ) -> ClientApp:
     """Return the ClientApp whose nodes are a problem's agents, see `problem_agent`."""
 
     def agent(context: Context) -> TuningAgent:
         return problem_agent(
-            problem, algorithm, context, seed, prior, site_options, journals, num_parallel, unequal
-        )
+            problem, algorithm, context, seed, prior, site_options, journals, num_parallel, unequal,
+            pruning,
+        )  # fmt: skip
 
     return agent_app(agent)
 
@@ -114,6 +117,7 @@ def problem_agent(
     journals: str | os.PathLike[str] | None = None,
     num_parallel: int = 1,
     unequal: UnequalAgents = NOBODY,
+    pruning: Pruning | None = None,
 ) -> TuningAgent:
     """Return the agent of one node; it holds the data of the partition that `node_config` names.
 
@@ -128,6 +132,7 @@ def problem_agent(
     journals : directory of the agents' journals; None: agents keep their state in Flower's context
     num_parallel : evaluations of an agent at the same time, in worker processes; sites have none
     unequal : settings in which the agents differ
+    pruning : see `TuningAgent`; with the rule "federated" agents also send medians of their curves
     """
     if not roles(algorithm):
         initial = None
@@ -146,6 +151,8 @@ def problem_agent(
             journals=journals,
             chosen_by=SIMULATION,
             num_parallel=num_parallel,
+            pruning=pruning,
+            disclose_curves=pruning is not None and pruning.rule == FEDERATED,
             **(unequal.settings(int(context.node_config["partition-id"])) if unequal.names else {}),
         )
     check_roles(problem, algorithm, {**(site_options or {}), "allow_models_with_data": True})

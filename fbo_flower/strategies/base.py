@@ -74,6 +74,8 @@ class TuningStrategy(Strategy):
     minimize : whether the agents' objective is a loss with its sign changed; logs and the study then show
         the loss. Not needed if the agents say so themselves, as those of `client_app(..., minimize=True)`
     on_round : function that is called after every round
+    pool_curves : whether agents that consent (`disclose_curves`) send medians of their learning curves, and
+        all agents with the rule "federated" get the pooled ones, see `clients.Pruning`
     options : options of the algorithm, by name
 
     Raises
@@ -98,6 +100,7 @@ class TuningStrategy(Strategy):
         label: str | None = None,
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
+        pool_curves: bool = False,
         **options: object,
     ) -> None:
         self.algorithm = with_secure_sums(self.algorithm_class.from_options(options))
@@ -113,6 +116,7 @@ class TuningStrategy(Strategy):
             label=label or self.algorithm.name,
             minimize=minimize,
             on_round=on_round,
+            pool_curves=pool_curves,
         )
         self._seed = seed
         self._mode = SYNC

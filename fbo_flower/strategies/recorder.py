@@ -24,6 +24,7 @@ from fbo_flower.study.schema import (
     REPLIES,
     ROUNDS,
     SCHEMA,
+    STOPPED,
     TIMES,
     TRIALS,
 )
@@ -148,6 +149,7 @@ class Recorder:
     replies: list[dict[str, Any]] = field(default_factory=list)
     incumbents: dict[str, float] = field(default_factory=dict)
     evaluations: dict[str, int] = field(default_factory=dict)  # made by each agent, if agents reuse values
+    stopped: dict[tuple[str, int], float] = field(default_factory=dict)  # last steps of stopped trials
     recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     disclosed: bool = False  # whether an agent has disclosed values
@@ -236,6 +238,8 @@ class Recorder:
                     "regret": math.nan,
                 }
             )
+            if int(trial) in outcome.stopped:
+                self.stopped[agent, int(trial)] = float(outcome.stopped[int(trial)])
 
     def note_reply(
         self, agent: str, server_round: int, trial: int, windows_old: int, answers_old: int, used: bool
@@ -298,7 +302,7 @@ class Recorder:
         recommended = Table.from_rows(list(self.recommended.values()), RECOMMENDATIONS)
         return Study(
             settings,
-            Table.from_rows(self.trials, TRIALS),
+            self._trials(),
             Table.from_rows(self.rounds, ROUNDS),
             recommendations=recommended if self.recommended else None,
             models=self._rows(results.models, MODELS),
@@ -306,6 +310,14 @@ class Recorder:
             times=Table.from_rows(self.times, TIMES),
             replies=Table.from_rows(self.replies, REPLIES),
         )
+
+    def _trials(self) -> Table:
+        """Return the table of trials, with the column `stopped_at` if trials were stopped early."""
+        if not self.stopped:
+            return Table.from_rows(self.trials, TRIALS)
+        steps = [self.stopped.get((row["agent"], row["trial"]), math.nan) for row in self.trials]
+        rows = [{**row, "stopped_at": step} for row, step in zip(self.trials, steps, strict=True)]
+        return Table.from_rows(rows, TRIALS | STOPPED)
 
     def _shown(self, value: float) -> float:
         """Return a value as the user measures it: a loss gets its sign back."""
