@@ -279,7 +279,7 @@ def incumbent(algorithm: Algorithm[Any], agent_state: AgentState) -> float:
     core = unwrapped(algorithm)
     if isinstance(core, EstimatesIncumbent):
         return core.incumbent(agent_state)
-    values = agent_state.history.values[agent_state.history.trials >= 0]
+    values = agent_state.history.final_values(own=True)
     return float(np.nanmax(values)) if np.isfinite(values).any() else float("nan")
 
 

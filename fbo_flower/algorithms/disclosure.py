@@ -30,6 +30,11 @@ COMMON: dict[str, Meaning] = {
     "disclosed.values": Meaning("the values of this task", "this task", VALUES),
     "disclosed.pulls": Meaning("how often each of them was evaluated", "this task"),
     "disclosed.times": Meaning("when each of them was evaluated", "this task"),
+    "disclosed.stopped": Meaning("the last step of trials that were stopped early", "this task"),
+    "disclosed.curves": Meaning(
+        "per step of its learning curves their number and their median, from 3 curves on",
+        "the completed trials of the agent", VALUES,
+    ),
     "disclosed.failures": Meaning("why evaluations failed, in words", "this task"),
     "disclosed.incumbent": Meaning(
         "the best value so far", ALL_OBSERVATIONS, VALUES

@@ -130,7 +130,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
 
     def recommend(self, agent_state: AgentState) -> Array | None:
         """Return the point `(D,)` that the agent should use, None before the first successful evaluation."""
-        values = agent_state.history.values
+        values = agent_state.history.final_values()
         if not np.isfinite(values).any():
             return None
         best: Array = agent_state.history.points[int(np.nanargmax(values))]

@@ -153,6 +153,7 @@ class Outcome:
         repeats
     measures : name -> `(q,)`, other measurements, for instance the number of rows of data
     artifact : `(n,)` uint8, the packed model that was trained; None: no model was trained
+    stopped : id of a trial that was stopped early -> the last step that it reported
     """
 
     points: Array
@@ -164,6 +165,7 @@ class Outcome:
     deviations: Array | None = None
     measures: Mapping[str, Array] = field(default_factory=dict)
     artifact: AnyArray | None = None
+    stopped: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def pulls(self) -> IntArray:
@@ -191,12 +193,15 @@ class History:
     values : `(n,)`, NaN where the evaluation failed
     trials : `(n,)`, trial ids; negative for observations from before this study
     failures : trial id -> reason
+    stopped : id of a trial that was stopped early -> the last step that it reported. Its value is the one
+        that it had there
     """
 
     points: Array
     values: Array
     trials: IntArray
     failures: Mapping[int, str] = field(default_factory=dict)
+    stopped: Mapping[int, int] = field(default_factory=dict)
 
     @staticmethod
     def empty(dimension: int) -> History:
@@ -228,13 +233,30 @@ class History:
         trials = np.concatenate([self.trials, outcome.trials])
         for array in (points, values, trials):
             array.setflags(write=False)
-        return History(points, values, trials, {**self.failures, **outcome.failures})
+        stopped = {**self.stopped, **outcome.stopped} if outcome.stopped else self.stopped
+        return History(points, values, trials, {**self.failures, **outcome.failures}, stopped)
 
     def select(self, first: int, stop: int) -> Outcome:
         """Return the trials `first <= id < stop`."""
         rows = (self.trials >= first) & (self.trials < stop)
         kept = {t: reason for t, reason in self.failures.items() if first <= t < stop}
-        return Outcome(self.points[rows], self.values[rows], self.trials[rows], kept)
+        stopped = {t: step for t, step in self.stopped.items() if first <= t < stop}
+        return Outcome(self.points[rows], self.values[rows], self.trials[rows], kept, stopped=stopped)
+
+    def final_values(self, *, own: bool = False) -> Array:
+        """Return the values `(n,)` to recommend from, NaN where a trial was stopped early.
+
+        Values of stopped trials count only if no trial has completed.
+
+        Parameters
+        ----------
+        own : whether only trials of this study count; others are NaN then
+        """
+        values = np.where(self.trials >= 0, self.values, np.nan) if own else self.values
+        if not self.stopped:
+            return values
+        completed = np.where(np.isin(self.trials, list(self.stopped)), np.nan, values)
+        return completed if np.isfinite(completed).any() else values
 
     def observed(self) -> tuple[Array, Array]:
         """Return points `(n, D)` and values `(n,)` for a surrogate.

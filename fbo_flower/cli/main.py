@@ -28,6 +28,8 @@ from fbo_flower.cli.best import EXAMPLE as BEST_EXAMPLE
 from fbo_flower.cli.best import run_best
 from fbo_flower.cli.cite import EXAMPLE as CITE_EXAMPLE
 from fbo_flower.cli.cite import run_cite
+from fbo_flower.cli.curves import EXAMPLE as CURVES_EXAMPLE
+from fbo_flower.cli.curves import run_curves
 from fbo_flower.cli.doctor import EXAMPLE as DOCTOR_EXAMPLE
 from fbo_flower.cli.doctor import run_doctor
 from fbo_flower.cli.export import EXAMPLE as EXPORT_EXAMPLE
@@ -71,6 +73,7 @@ app.command("cite", epilog=CITE_EXAMPLE)(run_cite)
 app.command("attack", epilog=ATTACK_EXAMPLE)(run_attack)
 app.command("ledger", epilog=LEDGER_EXAMPLE)(run_ledger)
 app.command("best", epilog=BEST_EXAMPLE)(run_best)
+app.command("curves", epilog=CURVES_EXAMPLE)(run_curves)
 app.command("key", epilog=KEY_EXAMPLE)(run_key)
 app.add_typer(data_app, name="data")
 

@@ -8,6 +8,7 @@ from fbo_flower.clients.app import add_tuning, client_app
 from fbo_flower.clients.data_file import data_file
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.own_answer import OwnAnswer
+from fbo_flower.clients.pruning import Pruning
 from fbo_flower.clients.site import Bag, SiteData, SiteObjective
 from fbo_flower.clients.site_agent import SiteAgent
 from fbo_flower.clients.site_app import site_app
@@ -16,6 +17,7 @@ __all__ = [
     "Bag",
     "ObjectiveContext",
     "OwnAnswer",
+    "Pruning",
     "SiteAgent",
     "SiteData",
     "SiteObjective",

@@ -46,6 +46,7 @@ from fbo_flower.clients.answered import (
     pinned,
     work_of,
 )
+from fbo_flower.clients.curve_book import CurveBook
 from fbo_flower.clients.disclosed import disclosure_of
 from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.clients.evaluation_replay import EvaluationReplay
@@ -57,11 +58,11 @@ from fbo_flower.clients.operator import Operator
 from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
 from fbo_flower.clients.parallel import Parallel
 from fbo_flower.clients.privacy_budget import spend
+from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.clients.secagg_keys import identity, own_card
 from fbo_flower.clients.shared_algorithms import algorithm_of
 from fbo_flower.clients.subset import check_subset
 from fbo_flower.clients.task_context import Evaluator, TaskContext
-from fbo_flower.clients.trial_times import Times
 from fbo_flower.clients.workers_evaluator import evaluator_of
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.seeding import fresh_entropy
@@ -71,6 +72,7 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
 from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.storage.answers import minimize_note
+from fbo_flower.wire.curves import split_pooled
 from fbo_flower.wire.numpy_client import from_lists, to_lists
 
 Prior = Mapping[str, tuple[Array, Array]]
@@ -83,12 +85,14 @@ class Request:
     Parameters
     ----------
     key : checksum of the task; the same task has the same key in every round
+    others : `(k, 3)`, the pooled medians of learning curves that came with it; None: the server pools none
     """
 
     envelope: wire.Envelope
     algorithm: Algorithm[Any]
     task: Task
     key: str
+    others: Array | None = None
 
 
 class TuningAgent(NumPyClient):
@@ -125,6 +129,10 @@ class TuningAgent(NumPyClient):
         overrides it; None: all rounds
     fixed : name -> value of the parameters that this agent does not tune. The server learns their names, not
         the values. `fixed` in `node_config`, such as "depth=3, kernel=rbf", replaces it; None: none
+    pruning : when `context.should_stop()` is true, a `Pruning` or the name of its rule. `pruning` in
+        `node_config` names another rule; None: `Pruning()`, the median of the agent's own trials
+    disclose_curves : whether the agent sends medians of its learning curves to a server that pools them.
+        `disclose_curves` in `node_config` overrides it
 
     Raises
     ------
@@ -152,6 +160,8 @@ class TuningAgent(NumPyClient):
         max_trials: int | None = None,
         participation: float | None = None,
         fixed: Mapping[str, object] | None = None,
+        pruning: Pruning | str | None = None,
+        disclose_curves: bool = False,
     ) -> None:
         self._objective = Loss(objective) if minimize else objective
         self._minimize = minimize
@@ -164,7 +174,8 @@ class TuningAgent(NumPyClient):
         given = {"max_trials": max_trials, "participation": participation}
         limits = {name: value for name, value in given.items() if value is not None}
         node_config = {**limits, **context.node_config} if limits else context.node_config
-        self._operator = Operator.read(node_config, disclose, chosen_by)
+        self._operator = Operator.read(node_config, disclose, chosen_by, disclose_curves)
+        self._pruning = Pruning.read(context.node_config, pruning)
         self._parallel = Parallel.read(context.node_config, Parallel(num_parallel, trial_timeout))
         self._agent = agent_id(context)
         self._journals = journals
@@ -201,6 +212,8 @@ class TuningAgent(NumPyClient):
             properties["fixed"] = list(self._own_space.fixed)
         if self._operator.participation < 1.0:
             properties["participation"] = float(self._operator.participation)
+        if self._operator.disclose_curves or self._pruning.rule == FEDERATED:
+            properties["curves"] = True  # it understands tasks with pooled curves
         with closing(self._open_memory()) as memory:
             if self._operator.is_spent(memory):
                 properties["spent"] = True
@@ -277,8 +290,9 @@ class TuningAgent(NumPyClient):
         if envelope.space != self._space.digest:
             raise WireError(f"space: expected digest {self._space.digest}, got {envelope.space}")
         algorithm, schema = algorithm_of(envelope.algorithm, envelope.options, self._space)
-        task = wire.decode_task(message, schema)
-        return Request(envelope, algorithm, task, task_key(task))
+        arrays, others = split_pooled(message.arrays)
+        task = wire.decode_task(message._replace(arrays=arrays), schema)
+        return Request(envelope, algorithm, task, task_key(task), others)
 
     def _stored_report(self, memory: Memory, request: Request) -> wire.Packed | None:
         """Return the report that this agent sent for the same task before; None if the task is new."""
@@ -332,6 +346,7 @@ class TuningAgent(NumPyClient):
             self._context.node_config,
             self._context.run_config,
             simulated=self._seed is not None,
+            book=CurveBook.read(agent_state.arrays, self._pruning, request.others),
         )
         evaluate = self._evaluator(context, algorithm, accepted_state)
         noise = context.private_integers("noise", task.trial, task.num_trials)
@@ -341,7 +356,7 @@ class TuningAgent(NumPyClient):
         )
         report = consented(algorithm, result.report, self._operator.disclose)
         result = result if report is result.report else replace(result, report=report)
-        reply = self._reply(request, result, context.times)
+        reply = self._reply(request, result, context)
         if task.num_trials and self._operator.is_spent(memory):
             reply = wire.mark_spent(reply)
         sent: list[ledger.LedgerEntry] = []
@@ -358,7 +373,8 @@ class TuningAgent(NumPyClient):
         if isinstance(core, AccountsPrivacy) and core.message_noise():
             return request.key  # another answer would have other noise
         # the operator may have changed `disclose` since the task was answered
-        return f"{request.key} {self._operator.disclose}"
+        curves = " curves" if self._operator.disclose_curves else ""
+        return f"{request.key} {self._operator.disclose}{curves}"
 
     def _require_journal(self, algorithm: Algorithm[Any]) -> None:
         """Raise ConfigError if the algorithm's protection needs a journal, and this agent keeps none."""
@@ -389,11 +405,16 @@ class TuningAgent(NumPyClient):
         evaluator = evaluator_of(self._parallel, self._objective, self._own_space, context, cache)
         return evaluator if self._initial is None else KnownConfigs(evaluator, self._initial)
 
-    def _reply(self, request: Request, result: TaskResult, times: Times) -> wire.Packed:
+    def _reply(self, request: Request, result: TaskResult, context: TaskContext) -> wire.Packed:
         """Return the message that leaves this agent, and log the names of its contents."""
-        disclosure = disclosure_of(self._operator.disclose, request.algorithm, request.task, result, times)
+        disclosure = disclosure_of(
+            self._operator.disclose, request.algorithm, request.task, result, context.times
+        )
+        if self._operator.disclose_curves and request.others is not None and request.task.num_trials:
+            disclosure = replace(disclosure, curves=context.book.summary())
         disclosed = [] if disclosure.incumbent is None else ["its best value"]
         disclosed = disclosed if disclosure.trials is None else ["its trials"]
+        disclosed += [] if disclosure.curves is None else ["medians of its curves"]
         if FLOWER_LOGGER.isEnabledFor(DEBUG):
             arrays = [f"{name} {array.shape}" for name, array in result.report.arrays.items()]
             sends = ", ".join([*arrays, *result.report.values, *disclosed]) or "only the number of trials"

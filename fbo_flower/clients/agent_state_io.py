@@ -28,11 +28,13 @@ def agent_state_to_bytes(agent_state: AgentState) -> bytes:
     """Convert an agent's state to bytes."""
     history = agent_state.history
     own = {f"history.{name}": getattr(history, name) for name in _HISTORY}
-    values = {
+    values: dict[str, object] = {
         "space": agent_state.space.digest,
         "failures": {str(trial): reason for trial, reason in history.failures.items()},
         "passed": agent_state.passed,
     }
+    if history.stopped:
+        values["stopped"] = {str(trial): step for trial, step in history.stopped.items()}
     return dumps({**agent_state.arrays, **own}, values)
 
 
@@ -48,7 +50,9 @@ class LiveState:
         history = agent_state.history
         points, values, trials = (_settled(getattr(history, name)) for name in _HISTORY)
         failures = {int(trial): reason for trial, reason in history.failures.items()}
-        kept = History(cast(Array, points), cast(Array, values), cast(IntArray, trials), failures)
+        kept = History(
+            cast(Array, points), cast(Array, values), cast(IntArray, trials), failures, dict(history.stopped)
+        )
         arrays = {name: _settled(array) for name, array in agent_state.arrays.items()}
         return LiveState(AgentState(agent_state.space, kept, arrays, agent_state.passed))
 
@@ -118,7 +122,8 @@ def _agent_state(data: bytes, space: SearchSpace) -> AgentState:
     _check_space(values["space"], space)
     points, observed, trials = (arrays.pop(f"history.{name}") for name in _HISTORY)
     failures = {int(trial): reason for trial, reason in values["failures"].items()}
-    history = History(cast(Array, points), cast(Array, observed), cast(IntArray, trials), failures)
+    stopped = {int(trial): int(step) for trial, step in values.get("stopped", {}).items()}
+    history = History(cast(Array, points), cast(Array, observed), cast(IntArray, trials), failures, stopped)
     return AgentState(space, history, arrays, values["passed"])
 
 

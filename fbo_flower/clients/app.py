@@ -14,9 +14,10 @@ from fbo_flower.algorithms.side_by_side import Failed, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.known_configs import points_of
 from fbo_flower.clients.objective import Objective, check_minimize, check_objective
-from fbo_flower.clients.operator import BudgetSpentError, Operator
+from fbo_flower.clients.operator import BudgetSpentError, Operator, check_flag
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.clients.parallel import Parallel
+from fbo_flower.clients.pruning import Pruning
 from fbo_flower.clients.worker_pool import pickled
 from fbo_flower.errors import ConfigError, WireError, kind_of
 from fbo_flower.numerics.threads import single_thread
@@ -44,6 +45,8 @@ def client_app(
     max_trials: int | None = None,
     participation: float | None = None,
     fixed: Mapping[str, object] | None = None,
+    pruning: Pruning | str | None = None,
+    disclose_curves: bool = False,
 ) -> ClientApp:
     """Return a ClientApp that tunes `objective` over `space`.
 
@@ -60,7 +63,8 @@ def client_app(
     num_parallel : evaluations at the same time, each in a process of its own
     trial_timeout : seconds that one evaluation may take before its process is killed; 0: any number. With one
         of these two the objective and what it holds must be picklable
-    seed, disclose, prior, minimize, on_finish, max_trials, participation, fixed : see `TuningAgent`
+    seed, disclose, prior, minimize, on_finish, max_trials, participation, fixed, pruning,
+        disclose_curves : see `TuningAgent`
 
     Raises
     ------
@@ -68,7 +72,10 @@ def client_app(
         If an argument has the wrong type, the objective does not take two arguments, or it cannot be pickled
         and has to be.
     """
-    own = {"max_trials": max_trials, "participation": participation, "fixed": fixed}
+    own = {
+        "max_trials": max_trials, "participation": participation, "fixed": fixed, "pruning": pruning,
+        "disclose_curves": disclose_curves,
+    }  # fmt: skip
     parallel = Parallel(num_parallel, trial_timeout)
     agent = _agent_factory(
         objective, space, seed, disclose, prior, minimize, initial, on_finish, own, parallel
@@ -93,6 +100,8 @@ def add_tuning(
     max_trials: int | None = None,
     participation: float | None = None,
     fixed: Mapping[str, object] | None = None,
+    pruning: Pruning | str | None = None,
+    disclose_curves: bool = False,
 ) -> None:
     """Add tuning to an existing ClientApp; its own functions do not change.
 
@@ -100,7 +109,7 @@ def add_tuning(
     ----------
     app : a decorated ClientApp
     objective, space, seed, disclose, prior, minimize, initial, on_finish, num_parallel, trial_timeout,
-        max_trials, participation, fixed : see `client_app`
+        max_trials, participation, fixed, pruning, disclose_curves : see `client_app`
     action : name of the tuning messages; pass the same `action` to the strategy
 
     Raises
@@ -114,7 +123,10 @@ def add_tuning(
         raise ConfigError(
             f"app: expected a ClientApp, got {kind_of(app)}; call add_tuning(app, objective, space)"
         )
-    own = {"max_trials": max_trials, "participation": participation, "fixed": fixed}
+    own = {
+        "max_trials": max_trials, "participation": participation, "fixed": fixed, "pruning": pruning,
+        "disclose_curves": disclose_curves,
+    }  # fmt: skip
     parallel = Parallel(num_parallel, trial_timeout)
     agent = _agent_factory(
         objective, space, seed, disclose, prior, minimize, initial, on_finish, own, parallel
@@ -220,7 +232,9 @@ def _agent_factory(
     if parallel.needs_workers:
         pickled(objective)  # an objective that cannot be pickled is refused here, not in the first task
     limits = {name: own[name] for name in ("max_trials", "participation") if own[name] is not None}
+    check_flag("disclose_curves", own["disclose_curves"])
     Operator.read(limits, disclose)
+    Pruning.read({}, own["pruning"])
     held_space(space, own["fixed"])
 
     def agent(context: Context) -> TuningAgent:

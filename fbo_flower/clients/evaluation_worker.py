@@ -72,4 +72,7 @@ def _evaluated(objective: Objective, config: dict[str, Any], context: Any, repea
     except ObjectiveError as error:
         cause = error.__cause__
         answer = {"failure": str(error), "error": None if cause is None else asdict(ErrorTexts.of(cause))}
+    curve = context.curve
+    if curve.steps:
+        answer["curve"] = {"steps": curve.steps, "values": curve.values, "stopped": curve.stopped}
     return {**answer, "started": started, "seconds": time.perf_counter() - before}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fbo_flower.clients.pruning import Curve
 from fbo_flower.errors import ConfigError, ObjectiveError, kind_of
 from fbo_flower.space.space import SearchSpace
 
@@ -31,6 +32,7 @@ class ObjectiveContext:
     rng : random generator of this trial; a noisy objective that uses it gives the same value when repeated
     node_config : settings of the device's operator, such as paths of data
     run_config : Flower's run config
+    curve : the values that the trial has reported so far, and when it should stop
     """
 
     agent: str
@@ -40,6 +42,30 @@ class ObjectiveContext:
     rng: np.random.Generator
     node_config: Mapping[str, Any] = field(default_factory=dict)
     run_config: Mapping[str, Any] = field(default_factory=dict)
+    curve: Curve = field(default_factory=Curve, compare=False)
+
+    def report(self, step: int, value: float) -> None:
+        """Report the objective's value after a step of training, such as an epoch.
+
+        Parameters
+        ----------
+        step : an integer from 0, larger than the last one
+        value : finite, and measured as the value that the objective returns: a loss if it returns a loss
+
+        Raises
+        ------
+        ObjectiveError
+            If the step or the value is not as described; uncaught, the trial fails with this reason.
+        """
+        self.curve.report(step, value)
+
+    def should_stop(self) -> bool:
+        """Return whether the trial is worse than earlier ones were at the last reported step.
+
+        When it is true, return or raise an exception: what the objective returns then is ignored, and the
+        trial's value is the last one that it has reported. See `Pruning` for the rule.
+        """
+        return self.curve.should_stop()
 
 
 class _ContextOfTrial(ObjectiveContext):
@@ -64,12 +90,13 @@ def context_of_trial(
     make_rng: Callable[[], np.random.Generator],
     node_config: Mapping[str, Any],
     run_config: Mapping[str, Any],
+    curve: Curve | None = None,
 ) -> ObjectiveContext:
     """Return the context of a trial, whose generator `make_rng()` is made when it is needed."""
     context = object.__new__(_ContextOfTrial)
     context.__dict__.update(
         agent=agent, partition=partition, trial=trial, server_round=server_round, _make_rng=make_rng,
-        node_config=node_config, run_config=run_config,
+        node_config=node_config, run_config=run_config, curve=curve or Curve(),
     )  # fmt: skip
     return context
 
@@ -98,8 +125,9 @@ def check_objective(objective: object, space: object, second: str) -> None:
     except (TypeError, ValueError):  # some functions written in C have no signature
         signature = None
     if signature is not None:
+        further = {"context": None} if second != "context" and takes_context(objective) else {}
         try:
-            signature.bind({}, None)
+            signature.bind({}, None, **further)
         except TypeError:
             name = getattr(objective, "__name__", "f")
             raise ConfigError(
@@ -111,6 +139,15 @@ def check_objective(objective: object, space: object, second: str) -> None:
         raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}{hint}")
 
 
+def takes_context(objective: object) -> bool:
+    """Return whether a function `f(config, data)` also has a parameter `context`, after the first two."""
+    try:
+        names = list(inspect.signature(objective).parameters)  # type: ignore[arg-type]  # not a function
+    except (TypeError, ValueError):
+        return False
+    return "context" in names[2:]
+
+
 def check_minimize(minimize: object) -> None:
     """Raise ConfigError unless `minimize` is True or False."""
     if not isinstance(minimize, bool):
@@ -118,7 +155,7 @@ def check_minimize(minimize: object) -> None:
 
 
 def evaluate(objective: Objective, config: dict[str, Any], context: ObjectiveContext) -> float:
-    """Return the objective's value; larger is better.
+    """Return the objective's value; larger is better. A stopped trial has the last value that it reported.
 
     Raises
     ------
@@ -128,7 +165,11 @@ def evaluate(objective: Objective, config: dict[str, Any], context: ObjectiveCon
     try:
         value = objective(config, context)
     except Exception as error:  # the user's code may raise anything: the trial fails, the agent goes on
+        if context.curve.stopped:
+            return context.curve.values[-1]
         raise ObjectiveError(f"{type(error).__name__}: {_shown(str, error)}"[:MAX_REASON]) from error
+    if context.curve.stopped:
+        return context.curve.values[-1]
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
@@ -164,6 +205,7 @@ class Loss:
 
     def __call__(self, config: dict[str, Any], context: ObjectiveContext) -> float:
         """Return minus the loss; `evaluate` says what is wrong with a result that is no number."""
+        report_losses(context)
         value: float = negated(self.loss(config, context))
         return value
 
@@ -173,6 +215,12 @@ class Loss:
         repeatable: Any = self.loss
         repeated = repeatable.repeated  # raises AttributeError if the loss has none
         return lambda config, context, repeats: -np.asarray(repeated(config, context, repeats))
+
+
+def report_losses(context: object) -> None:
+    """Let the sign of what a trial reports be changed, as that of its value."""
+    if isinstance(context, ObjectiveContext):
+        context.curve.is_loss = True
 
 
 def negated(value: Any) -> Any:

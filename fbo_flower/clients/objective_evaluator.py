@@ -12,8 +12,10 @@ import numpy as np
 from flwr.common.logger import log
 
 from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Query
+from fbo_flower.clients.curve_book import curve_to_bytes, measures_of_curve, stopped_at
 from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.clients.objective import Objective, can_repeat, evaluate, evaluate_repeatedly
+from fbo_flower.clients.pruning import Curve, StopRule
 from fbo_flower.clients.task_context import TaskContext
 from fbo_flower.clients.tracebacks import new_traceback
 from fbo_flower.clients.trial_times import Watch, times_of
@@ -42,18 +44,23 @@ class Row:
         """The point, as `EvaluationCache` names it."""
         return self.point.tobytes()
 
-    def evaluation(self, observed: Array, reason: str, measures: Mapping[str, float]) -> Evaluation:
+    def evaluation(
+        self, observed: Array, reason: str, measures: Mapping[str, float], curve: Curve | None = None
+    ) -> Evaluation:
         """Return the row with the values `(k,)` of its successful evaluations; `k` may be 0.
 
         Parameters
         ----------
         reason : of the first failure; "" if there was none
+        curve : what the trial has reported, in a row of one trial
         """
         trial, point, span = self.trial, self.point, self.span
+        told = curve_to_bytes(curve)
+        measures = {**measures, **measures_of_curve(curve)}
         if len(observed) == 0:
-            return Evaluation(trial, point, float("nan"), 0, span, 0.0, reason, measures)
+            return Evaluation(trial, point, float("nan"), 0, span, 0.0, reason, measures, told)
         if len(observed) == 1:
-            return Evaluation(trial, point, float(observed[0]) + 0.0, 1, span, 0.0, reason, measures)
+            return Evaluation(trial, point, float(observed[0]) + 0.0, 1, span, 0.0, reason, measures, told)
         with np.errstate(over="ignore"):  # the square of a huge value is infinite
             value = float(np.mean(observed)) + 0.0  # no -0.0
             square = float(np.sum(np.square(observed - value)))
@@ -88,8 +95,9 @@ class ObjectiveEvaluator:
             spans = query.repeats.tolist()
         values, deviations = np.full(len(points), np.nan), np.zeros(len(points))
         counts, failures = np.zeros(len(points), dtype=np.int64), {}
+        stopped: dict[int, int] = {}
         rows = [Row(*row) for row in zip(trials.tolist(), points, spans, strict=True)]
-        for i, row in self.rows(rows):
+        for i, row in self.rows(rows, prunes=query.repeats is None and self.cache is None):
             self.context.times.update(times_of(row))
             if row.failure:
                 failures[row.trial] = row.failure
@@ -97,42 +105,56 @@ class ObjectiveEvaluator:
                     WARNING, "agent %s, trial %d failed: %s%s",
                     self.context.agent, row.trial, row.failure, self.tracebacks.pop(row.trial, ""),
                 )  # fmt: skip
+            if (step := stopped_at(row)) is not None:
+                stopped[row.trial] = step
             values[i], counts[i], deviations[i] = row.value, row.count, row.square
         failures = dict(sorted(failures.items()))
         if query.repeats is None:
-            return Outcome(points, values, trials, failures)
+            return Outcome(points, values, trials, failures, stopped=dict(sorted(stopped.items())))
         return Outcome(points, values, trials, failures, counts, query.repeats, deviations)
 
-    def rows(self, rows: Sequence[Row]) -> Iterator[tuple[int, Evaluation]]:
-        """Yield the place and the evaluation of each row, one after the other."""
+    def rows(self, rows: Sequence[Row], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
+        """Yield the place and the evaluation of each row, one after the other.
+
+        Parameters
+        ----------
+        prunes : whether each row is one trial that may stop early; a mean over partial values of repeated
+            evaluations would be biased
+        """
         replay = self.context.replay
         for i, row in enumerate(rows):
             evaluation = replay.take(row.trial, row.point, row.span)
             if evaluation is None:
-                evaluation = self._evaluate_row(row)
+                evaluation = self._evaluate_row(row, self.context.book.rule() if prunes else None)
                 replay.append(evaluation)
             elif self.cache is not None:
                 self.cache.recall(row.point, evaluation.value)
+            if prunes:
+                self.context.book.add(evaluation)
             yield i, evaluation
 
     def arrays(self) -> Mapping[str, AnyArray]:
-        """Return the cache as arrays; none without a cache."""
-        return {} if self.cache is None else self.cache.arrays(self.space.dimension)
+        """Return the cache and the completed curves as arrays; none without them."""
+        cached = {} if self.cache is None else self.cache.arrays(self.space.dimension)
+        return {**cached, **self.context.book.arrays()}
 
-    def _evaluate_row(self, row: Row) -> Evaluation:
-        observe, watch = partial(self._observe, self.space.decode(row.point), row.trial), Watch.start()
+    def _evaluate_row(self, row: Row, rule: StopRule | None) -> Evaluation:
+        curve, watch = None if rule is None else Curve(rule), Watch.start()
+        observe = partial(self._observe, self.space.decode(row.point), row.trial, curve)
         if self.cache is None:
             observed, reason = observe(row.span)
         else:
             observed, reason = self.cache.repeat(row.point, row.span, partial(observe, 1))
-        return row.evaluation(observed, reason, watch.measures())
+        return row.evaluation(observed, reason, watch.measures(), curve)
 
-    def _observe(self, config: dict[str, Any], trial: int, span: int) -> tuple[Array, str]:
+    def _observe(
+        self, config: dict[str, Any], trial: int, curve: Curve | None, span: int
+    ) -> tuple[Array, str]:
         """Evaluate a configuration `span` times; return the values and the reason of the first failure."""
         observed, reason = [], ""
         at_once = span > 1 and can_repeat(self.objective)
         for k in range(1 if at_once else span):
-            context = self.context.objective_context(trial + k)
+            context = self.context.objective_context(trial + k, curve)
             try:
                 if at_once:
                     return evaluate_repeatedly(self.objective, config, context, span), ""

@@ -19,7 +19,7 @@ from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, WireError
 
 _NUMBERS = ("participation", "max_trials", "max_studies", "max_epsilon", "delta", "secure_sums")
-_SETTINGS = ("disclose", *_NUMBERS, "secure_peers")
+_SETTINGS = ("disclose", "disclose_curves", *_NUMBERS, "secure_peers")
 
 
 class BudgetSpentError(WireError):
@@ -30,6 +30,12 @@ def check_disclose(disclose: object) -> None:
     """Raise ConfigError if there is no such setting of `disclose`."""
     if disclose not in DISCLOSURES:
         raise ConfigError(f"disclose: expected one of {', '.join(DISCLOSURES)}, got {disclose!r}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise ConfigError unless a setting is True or False."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}: expected True or False, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ class Operator:
     chosen_by : who set `disclose`: "default" (nobody), "app author", "operator" or "simulation"
     secure_peers : public identity keys of the agents that may be in a sum with this one, in hexadecimal
         digits; empty: all agents that the server names
+    disclose_curves : whether the agent sends medians of its learning curves to a server that pools them
     """
 
     disclose: str = "none"
@@ -62,15 +69,22 @@ class Operator:
     secure_sums: int = 0
     chosen_by: str = DEFAULT
     secure_peers: frozenset[str] = frozenset()
+    disclose_curves: bool = False
 
     @staticmethod
-    def read(node_config: Mapping[str, Any], disclose: str | None, chosen_by: str = APP) -> Operator:
+    def read(
+        node_config: Mapping[str, Any],
+        disclose: str | None,
+        chosen_by: str = APP,
+        disclose_curves: bool = False,
+    ) -> Operator:
         """Return the settings in `node_config`.
 
         Parameters
         ----------
         disclose : used if `node_config` does not set it; None: "none"
         chosen_by : who set the argument `disclose`
+        disclose_curves : used if `node_config` does not set it
 
         Raises
         ------
@@ -78,7 +92,7 @@ class Operator:
             If a setting is out of bounds, or two settings contradict each other.
         """
         if not any(name in node_config for name in _SETTINGS):
-            return _without_settings(disclose, chosen_by)
+            return _without_settings(disclose, chosen_by, disclose_curves)
         if "disclose" in node_config:
             disclose, chosen_by = str(node_config["disclose"]), OPERATOR
         else:
@@ -97,13 +111,20 @@ class Operator:
             raise ConfigError(
                 f"disclose: expected 'none' together with max_epsilon, got {disclose!r}; remove one of them"
             )
+        curves = node_config.get("disclose_curves", disclose_curves)
+        check_flag("disclose_curves", curves)
+        if numbers["max_epsilon"] and curves:
+            raise ConfigError(
+                "disclose_curves: expected False together with max_epsilon, because medians have no noise, "
+                "got True; remove one of them"
+            )
         peers = _read_peers(str(node_config.get("secure_peers", "")))
         if peers and not numbers["secure_sums"]:
             raise ConfigError(
                 "secure_sums: expected at least 2 together with secure_peers, got 0; without it the server "
                 "may ask for reports outside of secure sums"
             )
-        return Operator(disclose, secure_peers=peers, chosen_by=chosen_by, **numbers)
+        return Operator(disclose, secure_peers=peers, chosen_by=chosen_by, disclose_curves=curves, **numbers)
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -187,12 +208,12 @@ class Operator:
 
 
 @lru_cache(maxsize=16)
-def _without_settings(disclose: str | None, chosen_by: str) -> Operator:
+def _without_settings(disclose: str | None, chosen_by: str, disclose_curves: bool = False) -> Operator:
     """Return the settings of an operator who has set nothing."""
     if disclose is None:
-        return Operator("none", chosen_by=DEFAULT)
+        return Operator("none", chosen_by=DEFAULT, disclose_curves=disclose_curves)
     check_disclose(disclose)
-    return Operator(disclose, chosen_by=chosen_by)
+    return Operator(disclose, chosen_by=chosen_by, disclose_curves=disclose_curves)
 
 
 def _default_numbers() -> dict[str, Any]:

@@ -178,7 +178,7 @@ def _best(algorithm: Algorithm[Any], agent_state: AgentState) -> tuple[Array | N
     if isinstance(core, EstimatesIncumbent):
         return core.recommend(agent_state), core.incumbent(agent_state)
     history = agent_state.history
-    values = np.where(history.trials >= 0, history.values, np.nan)
+    values = history.final_values(own=True)
     if not np.isfinite(values).any():
         return None, math.nan
     row = int(np.nanargmax(values))

@@ -10,9 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from fbo_flower.algorithms.records import AnyArray, Outcome, Query, Task
+from fbo_flower.clients.curve_book import CurveBook
 from fbo_flower.clients.evaluation_replay import EvaluationReplay
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.objective import ObjectiveContext, context_of_trial
+from fbo_flower.clients.pruning import Curve
 from fbo_flower.clients.trial_times import Times
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.numerics.seeding import generator
@@ -35,6 +37,7 @@ class TaskContext:
     simulated : whether the agent draws from the study's seed, as simulated agents do. Such an agent repeats
         its draws and promises no privacy
     times : when each row of the task was evaluated; the evaluators fill it in
+    book : the agent's completed curves, from which trials learn when to stop; the evaluators fill it in
     """
 
     agent: str
@@ -48,6 +51,7 @@ class TaskContext:
     run_config: Mapping[str, Any]
     simulated: bool
     times: Times = field(default_factory=dict)
+    book: CurveBook = field(default_factory=CurveBook)
 
     def draws(self, purpose: str, *keys: int) -> np.random.Generator:
         """Return the random generator for a purpose in this phase; see `algorithms.session.Draws`."""
@@ -69,8 +73,13 @@ class TaskContext:
 
         return integer
 
-    def objective_context(self, trial: int) -> ObjectiveContext:
-        """Return the context that the objective gets for a trial."""
+    def objective_context(self, trial: int, curve: Curve | None = None) -> ObjectiveContext:
+        """Return the context that the objective gets for a trial.
+
+        Parameters
+        ----------
+        curve : takes what the trial reports; None: nothing is recorded, and it never stops
+        """
         return context_of_trial(
             self.agent,
             self.partition,
@@ -79,6 +88,7 @@ class TaskContext:
             lambda: generator(self.entropy, "agent", self.agent, "objective", trial),
             self.node_config,
             self.run_config,
+            curve,
         )
 
 

@@ -22,13 +22,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]  # it has no annotations
 
 from fbo_flower.clients.objective import Loss, Objective, ObjectiveContext
+from fbo_flower.clients.pruning import Curve
 from fbo_flower.clients.tracebacks import ErrorTexts
 from fbo_flower.errors import ConfigError
 
@@ -66,6 +67,7 @@ class Ended:
     failure : the reason; "" if it succeeded
     started, seconds : when it began, in seconds since 1970, and how long it took
     error : the objective's error; None if there was none
+    curve : what the trial has reported; None: nothing
     """
 
     values: tuple[float, ...]
@@ -73,6 +75,7 @@ class Ended:
     started: float
     seconds: float
     error: ErrorTexts | None = None
+    curve: Curve | None = None
 
 
 class Worker:
@@ -109,7 +112,7 @@ class Worker:
         most = timeout * max(1, job.repeats) if self.ready else START_SECONDS
         return most - (time.perf_counter() - self.clock) if most else float("inf")
 
-    def answer(self) -> Ended | None:
+    def answer(self, job: Job) -> Ended | None:
         """Read how the job has ended; None if the worker has become ready for it.
 
         Raises
@@ -136,7 +139,8 @@ class Worker:
         values, error = tuple(map(float, answer.get("values", ()))), answer.get("error")
         texts = None if error is None else ErrorTexts(**error)
         started, seconds = float(answer["started"]), float(answer["seconds"])
-        return Ended(values, str(answer.get("failure", "")), started, seconds, texts)
+        curve = _curve_of(job, answer.get("curve"))
+        return Ended(values, str(answer.get("failure", "")), started, seconds, texts, curve)
 
     def expire(self, timeout: float) -> Ended:
         """Kill a worker whose time is up, and return how its job has ended."""
@@ -206,7 +210,7 @@ class WorkerPool:
                 wait([worker.pipe for worker in busy], min(max(left, 0.0), LONGEST_WAIT))
                 for worker, number in list(busy.items()):
                     if worker.pipe.poll():
-                        ended = worker.answer()
+                        ended = worker.answer(jobs[number])
                     elif worker.left(jobs[number], timeout) <= 0.0:
                         ended = worker.expire(timeout)
                     else:
@@ -238,6 +242,11 @@ class WorkerPool:
                     return worker
                 worker.kill()
         return Worker(self.objective)
+
+
+def _curve_of(job: Job, told: dict[str, Any] | None) -> Curve | None:
+    """Return the curve that a worker has sent, with the rule of its trial."""
+    return None if told is None else replace(job.context.curve, **told)
 
 
 def _message(job: Job) -> bytes:

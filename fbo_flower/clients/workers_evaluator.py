@@ -16,6 +16,7 @@ from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.clients.objective import Objective, can_repeat
 from fbo_flower.clients.objective_evaluator import ObjectiveEvaluator, Row
 from fbo_flower.clients.parallel import Parallel
+from fbo_flower.clients.pruning import Curve
 from fbo_flower.clients.task_context import TaskContext
 from fbo_flower.clients.tracebacks import new_traceback
 from fbo_flower.clients.trial_times import Watch, measures_of
@@ -35,8 +36,12 @@ class WorkersEvaluator(ObjectiveEvaluator):
 
     parallel: Parallel = field(default_factory=Parallel)
 
-    def rows(self, rows: Sequence[Row]) -> Iterator[tuple[int, Evaluation]]:
-        """Yield the place and the evaluation of each row: stored ones first, then others as they end."""
+    def rows(self, rows: Sequence[Row], prunes: bool) -> Iterator[tuple[int, Evaluation]]:
+        """Yield the place and the evaluation of each row: stored ones first, then others as they end.
+
+        When trials stop is decided by what had ended before the first of them began.
+        """
+        rules = [self.context.book.rule(pending) for pending in range(len(rows))] if prunes else []
         known = {} if self.cache is None else dict(self.cache.values)
         done: dict[int, Evaluation] = {}
         for i, row in enumerate(rows):
@@ -48,25 +53,33 @@ class WorkersEvaluator(ObjectiveEvaluator):
             if self.cache is not None:
                 known |= {rows[i].key: e.value for i, e in done.items() if not np.isnan(e.value)}
                 missing = {i: row for i, row in missing.items() if row.key in known} or _first(missing)
-            for i, evaluation in self._evaluated(missing, known):
+            curves = {i: Curve(rules[i]) for i in missing} if prunes else {}
+            for i, evaluation in self._evaluated(missing, known, curves):
                 self.context.replay.append(evaluation)
                 done[i] = evaluation
                 yield i, evaluation
         if self.cache is not None:
             for i, row in enumerate(rows):  # in the order of the trials, whatever the order of their ends
                 self.cache.recall(row.point, done[i].value)
+        for i in range(len(rules)):
+            self.context.book.add(done[i])
 
     def _evaluated(
-        self, rows: Mapping[int, Row], known: Mapping[bytes, float]
+        self, rows: Mapping[int, Row], known: Mapping[bytes, float], curves: Mapping[int, Curve]
     ) -> Iterator[tuple[int, Evaluation]]:
-        """Evaluate rows at once, except those at known points, and yield each as it ends."""
+        """Evaluate rows at once, except those at known points, and yield each as it ends.
+
+        Parameters
+        ----------
+        curves : row -> the curve with the rule of its trial, for rows that may stop early
+        """
         jobs: list[Job] = []
         owners: list[int] = []  # job -> its row
         for i, row in rows.items():
             if row.key in known:
                 yield i, row.evaluation(np.full(row.span, known[row.key]), "", Watch.start().measures())
                 continue
-            new = self._jobs(row)
+            new = self._jobs(row, curves.get(i))
             jobs += new
             owners += [i] * len(new)
         parts: dict[int, dict[int, Ended]] = {i: {} for i in owners}
@@ -76,20 +89,24 @@ class WorkersEvaluator(ObjectiveEvaluator):
             i = owners[number]
             parts[i][number] = ended
             if len(parts[i]) == num_jobs[i]:
-                yield i, self._joined(rows[i], [parts[i][n] for n in sorted(parts[i])])
+                ends = [parts[i][n] for n in sorted(parts[i])]
+                yield i, self._joined(rows[i], ends, ends[0].curve if i in curves else None)
 
     @property
     def _limits(self) -> tuple[int, float]:
         return self.parallel.num_parallel, float(self.parallel.trial_timeout)
 
-    def _jobs(self, row: Row) -> list[Job]:
+    def _jobs(self, row: Row, curve: Curve | None) -> list[Job]:
         """Return the calls of the objective for a row: one with a cache or `repeated`, else one per trial."""
         config, context = self.space.decode(row.point), self.context.objective_context
         if self.cache is None and row.span > 1 and can_repeat(self.objective):
             return [Job(config, context(row.trial), row.span)]
-        return [Job(config, context(row.trial + k)) for k in range(1 if self.cache is not None else row.span)]
+        return [
+            Job(config, context(row.trial + k, curve))
+            for k in range(1 if self.cache is not None else row.span)
+        ]
 
-    def _joined(self, row: Row, ended: Sequence[Ended]) -> Evaluation:
+    def _joined(self, row: Row, ended: Sequence[Ended], curve: Curve | None) -> Evaluation:
         """Return the evaluation of a row from the ends of its calls."""
         observed = np.array([value for end in ended for value in end.values], dtype=np.float64)
         if self.cache is not None:
@@ -98,7 +115,8 @@ class WorkersEvaluator(ObjectiveEvaluator):
         if failed is not None:
             self.tracebacks[row.trial] = new_traceback(self.context.memory, failed.error)
         start, stop = min(e.started for e in ended), max(e.started + e.seconds for e in ended)
-        return row.evaluation(observed, "" if failed is None else failed.failure, measures_of(start, stop))
+        reason = "" if failed is None else failed.failure
+        return row.evaluation(observed, reason, measures_of(start, stop), curve)
 
 
 def _first(rows: Mapping[int, Row]) -> dict[int, Row]:

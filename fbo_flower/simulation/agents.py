@@ -17,6 +17,7 @@ from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.parallel import Parallel
+from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.clients.site_app import site_agent
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.clients.worker_pool import pickled
@@ -106,12 +107,13 @@ def problem_app(
     journals: str | os.PathLike[str] | None = None,
     parallel: Parallel = ONE_BY_ONE,
     unequal: UnequalAgents = NOBODY,
+    pruning: Pruning | None = None,
 ) -> ClientApp:
     """Return the ClientApp whose nodes are a problem's agents, see `problem_agent`."""
 
     def agent(context: Context) -> TuningAgent:
         return problem_agent(
-            problem, algorithm, context, seed, prior, site_options, journals, parallel, unequal
+            problem, algorithm, context, seed, prior, site_options, journals, parallel, unequal, pruning
         )
 
     return agent_app(agent)
@@ -127,6 +129,7 @@ def problem_agent(
     journals: str | os.PathLike[str] | None = None,
     parallel: Parallel = ONE_BY_ONE,
     unequal: UnequalAgents = NOBODY,
+    pruning: Pruning | None = None,
 ) -> TuningAgent:
     """Return the agent of one node; it holds the data of the partition that `node_config` names.
 
@@ -142,6 +145,7 @@ def problem_agent(
     parallel : evaluations of an agent at the same time, in worker processes, and how long each may take;
         sites have none
     unequal : settings in which the agents differ
+    pruning : see `TuningAgent`; with the rule "federated" agents also send medians of their curves
     """
     if not roles(algorithm):
         initial = None
@@ -161,6 +165,8 @@ def problem_agent(
             chosen_by=SIMULATION,
             num_parallel=parallel.num_parallel,
             trial_timeout=parallel.trial_timeout,
+            pruning=pruning,
+            disclose_curves=pruning is not None and pruning.rule == FEDERATED,
             **(unequal.settings(int(context.node_config["partition-id"])) if unequal.names else {}),
         )
     check_roles(problem, algorithm, {**(site_options or {}), "allow_models_with_data": True})

@@ -9,12 +9,18 @@ from typing import Any, ClassVar
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import Array
 from fbo_flower.clients.known_configs import points_of
-from fbo_flower.clients.objective import check_minimize, check_objective, negated
+from fbo_flower.clients.objective import (
+    check_minimize,
+    check_objective,
+    negated,
+    report_losses,
+    takes_context,
+)
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
 from fbo_flower.space.space import SearchSpace
 
-OwnFunction = Callable[[dict[str, Any], Any], float]
+OwnFunction = Callable[..., float]  # `f(config, data)` or `f(config, data, context)`
 AgentData = Mapping[Any, Any] | Sequence[Any]
 
 
@@ -24,7 +30,7 @@ class OwnObjective(Problem):
 
     Parameters
     ----------
-    objective : `f(config, data)`
+    objective : `f(config, data)`, or `f(config, data, context)` with the `ObjectiveContext` of the trial
     search_space : of its configurations
     names : the agents' ids, by partition
     data : the agents' data, by partition
@@ -56,7 +62,10 @@ class OwnObjective(Problem):
         return self.search_space
 
     def __call__(self, config: Config, context: EvaluationContext) -> float:
-        value: Any = self.objective(dict(config), self.data[context.partition])
+        further = {"context": context} if takes_context(self.objective) else {}
+        if self.minimize:
+            report_losses(context)
+        value: Any = self.objective(dict(config), self.data[context.partition], **further)
         return negated(value) if self.minimize else value  # type: ignore[no-any-return]  # checked by the agent
 
     def true_value(self, config: Config, partition: int) -> float | None:

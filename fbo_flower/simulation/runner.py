@@ -21,6 +21,7 @@ from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.recommended import RECOMMENDED, RECOMMENDED_OPTIONS
 from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.agent import Prior
+from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.simulation.agents import check_initial, check_parallel, check_roles, problem_app
 from fbo_flower.simulation.annotate import annotate
@@ -78,6 +79,7 @@ def simulate(
     max_trials: PerAgent | None = None,
     participation: PerAgent | None = None,
     fixed: FixedPerAgent | None = None,
+    pruning: Pruning | None = None,
     site_options: Mapping[str, object] | None = None,
     prior: PriorKnowledge | None = None,
     checkpoint: Checkpoint | None = None,
@@ -107,7 +109,8 @@ def simulate(
     problem_options : options of the problem; None, like num_agents, if `problem` is an instance
     out : directory for the study's files, which are written also when the run is interrupted
     objective : your own function `f(config, data)`, which returns a number. `config` is a dict of `space`,
-        `data` the agent's item of `agents`
+        `data` the agent's item of `agents`. With a third parameter `context` it gets the `ObjectiveContext`
+        of its trial, for `context.report(step, value)` and `context.should_stop()`
     space : the search space of `objective`
     agents : the agents' data, for `objective`: a dict from each agent's name to its data, or a list with one
         item per agent. None: the data of agent i is the number i, for i below `num_agents`
@@ -137,6 +140,8 @@ def simulate(
     participation : share of the rounds in which agents get tasks, given like `max_trials`
     fixed : parameters that agents do not tune: a dict from agents to theirs, name -> value, or a list with
         those of each agent
+    pruning : when `context.should_stop()` is true in an objective, see `clients.Pruning`; with the rule
+        "federated" all agents share medians of their learning curves. None: `Pruning()`
     site_options : options of every site, for an algorithm with roles; on devices the operator sets them in
         `node_config`, see `clients.site_options`
     prior : what agents and server know before the study begins, see `PriorKnowledge`; None: nothing
@@ -173,7 +178,9 @@ def simulate(
     (['north', 'south'], True)
     """
     name = engine_name(engine)
-    given = Arguments(options, problem_options, site_options, prior, checkpoint, out, on_round, on_study)
+    given = Arguments(
+        options, problem_options, site_options, prior, checkpoint, out, on_round, on_study, pruning
+    )
     given.check(problem, algorithm)
     prior, checkpoint = prior or PriorKnowledge(), checkpoint or Checkpoint()
     if num_rounds is not None:
@@ -210,6 +217,7 @@ def simulate(
         minimize=isinstance(problem, OwnObjective) and problem.minimize,
         on_round=on_round,
         callbacks=callbacks if optuna is None else [*callbacks, OptunaTracker(optuna)],
+        pool_curves=pruning is not None and pruning.rule == FEDERATED,
         **settings,
     )
     with ExitStack() as stack:
@@ -232,6 +240,7 @@ def simulate(
             None if journals is None else journals / "agents",
             parallel,
             unequal,
+            pruning,
         )
         prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fbo_flower.storage.read_ledger import opened, read_meta, read_rows
 
-_EVALUATIONS = (  # all columns, because a row has one checksum
+EVALUATION_COLUMNS = (  # all columns, because a row has one checksum
     "id", "study", "task", "trial", "point", "value", "count", "span", "square", "failure", "measures",
     "artifact",
 )  # fmt: skip
@@ -55,8 +55,8 @@ def read_studies(path: Path) -> tuple[str, list[StoredStudy]]:
         meta = read_meta(connection)
         found = list(read_rows(connection, "studies", ("study", "entropy", "memory"), "ORDER BY rowid"))
         failed: dict[str, list[tuple[int, str]]] = {}
-        for row in read_rows(connection, "evaluations", _EVALUATIONS, "ORDER BY id"):
-            study, count, span, failure = (row[_EVALUATIONS.index(name)] for name in _USED)
+        for row in read_rows(connection, "evaluations", EVALUATION_COLUMNS, "ORDER BY id"):
+            study, count, span, failure = (row[EVALUATION_COLUMNS.index(name)] for name in _USED)
             if failure:
                 failed.setdefault(str(study), []).append((int(span) - int(count), str(failure)))
     return meta["agent"], [

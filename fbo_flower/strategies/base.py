@@ -77,6 +77,8 @@ class TuningStrategy(Strategy):
         the loss. Not needed if the agents say so themselves, as those of `client_app(..., minimize=True)`
     on_round : function that is called after every round
     callbacks : are told of disclosed trials, rounds and the end, see `fbo_flower.trackers`
+    pool_curves : whether agents that consent (`disclose_curves`) send medians of their learning curves, and
+        all agents with the rule "federated" get the pooled ones, see `clients.Pruning`
     options : options of the algorithm, by name
 
     Raises
@@ -102,6 +104,7 @@ class TuningStrategy(Strategy):
         minimize: bool = False,
         on_round: Callable[[RoundProgress], None] | None = None,
         callbacks: Sequence[Callback] = (),
+        pool_curves: bool = False,
         **options: object,
     ) -> None:
         self.algorithm = with_secure_sums(self.algorithm_class.from_options(options))
@@ -118,6 +121,7 @@ class TuningStrategy(Strategy):
             minimize=minimize,
             on_round=on_round,
             callbacks=check_callbacks(callbacks),
+            pool_curves=pool_curves,
         )
         self._seed = seed
         self._mode = SYNC

@@ -24,6 +24,7 @@ from fbo_flower.study.schema import (
     REPLIES,
     ROUNDS,
     SCHEMA,
+    STOPPED,
     TIMES,
     TRIALS,
 )
@@ -155,6 +156,7 @@ class Recorder:
     replies: list[dict[str, Any]] = field(default_factory=list)
     incumbents: dict[str, float] = field(default_factory=dict)
     evaluations: dict[str, int] = field(default_factory=dict)  # made by each agent, if agents reuse values
+    stopped: dict[tuple[str, int], float] = field(default_factory=dict)  # last steps of stopped trials
     recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
     disclosed: bool = False  # whether an agent has disclosed values
     round_started: float = 0.0  # when the open round began, by the clock
@@ -239,6 +241,8 @@ class Recorder:
             "regret": [math.nan] * len(trials),
         }
         _append(self.trials, every | own)
+        for trial, step in outcome.stopped.items():
+            self.stopped[agent, trial] = float(step)
 
     def note_reply(
         self, agent: str, server_round: int, trial: int, windows_old: int, answers_old: int, used: bool
@@ -301,7 +305,7 @@ class Recorder:
         recommended = Table.from_rows(list(self.recommended.values()), RECOMMENDATIONS)
         return Study(
             settings,
-            Table(self.trials, TRIALS),
+            self._trials(),
             Table.from_rows(self.rounds, ROUNDS),
             recommendations=recommended if self.recommended else None,
             models=self._rows(results.models, MODELS),
@@ -309,6 +313,14 @@ class Recorder:
             times=Table(self.times, TIMES),
             replies=Table.from_rows(self.replies, REPLIES),
         )
+
+    def _trials(self) -> Table:
+        """Return the table of trials, with the column `stopped_at` if trials were stopped early."""
+        if not self.stopped:
+            return Table(self.trials, TRIALS)
+        keys = zip(self.trials["agent"], self.trials["trial"], strict=True)
+        steps = [self.stopped.get(key, math.nan) for key in keys]
+        return Table({**self.trials, "stopped_at": steps}, TRIALS | STOPPED)
 
     def _shown(self, value: float) -> float:
         """Return a value as the user measures it: a loss gets its sign back."""

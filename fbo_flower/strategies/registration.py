@@ -54,6 +54,7 @@ class AgentRegistry:
     spent : agents whose budget of evaluations is used up
     participation : agent -> share of the rounds in which it wants tasks, for agents that want fewer than all
     fixed : agent -> the parameters that it does not tune, for agents with such parameters
+    curves : agents that understand tasks with pooled curves
     suspects : nodes whose agents failed; they must register again
     refused : node id -> why it does not take part
     backoff : connected node that is not registered -> how many requests it left without a valid answer, and
@@ -74,6 +75,7 @@ class AgentRegistry:
     minimize: bool | None = None
     spent: set[str] = field(default_factory=set)
     participation: dict[str, float] = field(default_factory=dict)
+    curves: set[str] = field(default_factory=set)
     fixed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     suspects: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
@@ -330,6 +332,9 @@ class AgentRegistry:
         self.spent.discard(agent)
         if registration.spent:
             self.spent.add(agent)
+        self.curves.discard(agent)
+        if registration.curves:
+            self.curves.add(agent)
         self.participation.pop(agent, None)
         if registration.participation < 1.0:
             self.participation[agent] = registration.participation

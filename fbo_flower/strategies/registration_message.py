@@ -29,6 +29,7 @@ class Registration:
     spent : whether it has used up its budget of evaluations
     participation : share of the rounds in which it wants tasks
     fixed : parameters that it does not tune
+    curves : whether it understands tasks with pooled curves
     """
 
     node: int
@@ -44,6 +45,7 @@ class Registration:
     spent: bool = False
     participation: float = 1.0
     fixed: tuple[str, ...] = ()
+    curves: bool = False
 
 
 def read_registration(node: int, content: RecordDict) -> Registration:
@@ -75,7 +77,7 @@ def read_registration(node: int, content: RecordDict) -> Registration:
         node, **named, disclosure=_disclosure(config),
         wants_end=config.get("end") is True, minimize=config.get("minimize") is True,
         spent=config.get("spent") is True, participation=_participation(config),
-        fixed=_fixed(config),
+        fixed=_fixed(config), curves=config.get("curves") is True,
     )  # fmt: skip
     if not 0 < len(registration.agent) <= 100 or not registration.agent.isprintable():
         shown = registration.agent[:100]

@@ -11,6 +11,7 @@ from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.capabilities import DescribesProgress, HasInitialDesign, HasTargets
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.summing import unwrapped, unwrapped_state
+from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.recorder import RoundProgress
@@ -46,12 +47,15 @@ class StrategySettings:
     minimize: bool
     on_round: Callable[[RoundProgress], None] | None
     callbacks: Sequence[Callback] = ()
+    pool_curves: bool = False
 
     def __post_init__(self) -> None:
         if self.num_agents is not None:
             check_number("num_agents", self.num_agents, 1, integer=True)
         if self.seed is not None:
             check_number("seed", self.seed, 0, integer=True)
+        if not isinstance(self.pool_curves, bool):
+            raise ConfigError(f"pool_curves: expected True or False, got {self.pool_curves!r}")
         check_number("fraction", self.fraction, 1e-9, 1.0)
         check_number("quorum", self.quorum, 1e-9, 1.0)
         check_number("wait_seconds", self.wait_seconds, 0.0)
@@ -93,6 +97,7 @@ def fixed_settings(
         **({} if warm_start is None else {"warm_start": warm_start.digest}),
         **({} if mode == SYNC else {"mode": mode}),
         **({} if max_staleness is None else {"max_staleness": max_staleness}),
+        **({"pool_curves": True} if settings.pool_curves else {}),
     }
 
 
@@ -124,6 +129,7 @@ def study_settings(
         "target_agents": None if targets == "all" else list(targets),
         "fraction": settings.fraction,
         **({"mode": ASYNC} if run.asynchronous else {}),
+        **({} if run.pool is None else {"pool_curves": True}),
         **({"fixed": {a: list(names) for a, names in registry.fixed.items()}} if registry.fixed else {}),
         **({} if run.max_staleness is None else {"max_staleness": run.max_staleness}),
         "seed": run.seed,

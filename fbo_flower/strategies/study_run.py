@@ -39,6 +39,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.strategies.clocked import Clocked
+from fbo_flower.strategies.curve_pool import CurvePool
 from fbo_flower.strategies.federation_event import texts
 from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats, plain_progress
 from fbo_flower.strategies.registration import AgentRegistry
@@ -113,6 +114,7 @@ class StudyRun:
     num_rounds : as requested, for those who read the journal; None: until the algorithm is finished
     max_staleness : rounds that may have passed between a task and its answer in an asynchronous run; of the
         report of an older one the algorithm gets the numbers of trials only. None: any number
+    pool : the medians of learning curves that agents share; None: they are not pooled
     """
 
     algorithm: Algorithm[Any]
@@ -143,6 +145,7 @@ class StudyRun:
     num_answers: int = 0
     num_rounds: int | None = None
     max_staleness: int | None = None
+    pool: CurvePool | None = None
     _times: TaskTimes = field(default_factory=TaskTimes)
     _sent_to: dict[str, SentTask] = field(default_factory=dict)
     _made: dict[tuple[str, Phase], tuple[int, int]] = field(default_factory=dict)  # of the last task
@@ -273,6 +276,7 @@ class StudyRun:
         values: dict[str, object] = {"incarnations": registry.incarnations, "own_names": registry.own_names}
         values |= {"keys": registry.keys} if registry.keys else {}
         values |= {"minimize": True} if registry.minimize else {}
+        values |= {"curves": sorted(registry.curves)} if registry.curves else {}
         self._write(Event("agents", values=values))
 
     def note_minimize(self, minimize: bool) -> None:
@@ -296,6 +300,7 @@ class StudyRun:
                 self.registry.own_names.update(texts(event.values["own_names"]))
                 self.registry.keys.update(texts(event.values.get("keys", {})))
                 self.note_minimize(event.values.get("minimize") is True)
+                self.registry.curves.update(cast(list[str], event.values.get("curves", [])))
             elif event.kind == "open":
                 self.begin_round(event.round, int(cast(int, event.values.get("window", 0))))
                 self._times.replay(event)
@@ -373,7 +378,10 @@ class StudyRun:
             task = self._answerable(agent, tasks[agent])
             late = task is not tasks[agent]
             self.unanswered[agent, phase] = task
-            content = to_records(wire.encode_task(task, envelope), converted)
+            packed = wire.encode_task(task, envelope)
+            if self.pool is not None:
+                packed = self.pool.attach(packed, agent, task, self.registry.curves)
+            content = to_records(packed, converted)
             floats = count_floats(task.arrays)
             self.recorder.count(tasks=1, bytes_down=count_bytes(content), floats_down=floats)
             if not late:
@@ -431,6 +439,8 @@ class StudyRun:
         reason = printable(failures[min(failures)])[:MAX_REASON] if failures else ""
         self.recorder.count_evaluations(report.num_trials, report.num_failed, reason)
         self.recorder.disclose(sent.agent, server_round, disclosure)
+        if self.pool is not None:
+            self.pool.add(sent.agent, disclosure)
         if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
             self.recorder.evaluations[sent.agent] = num_evaluations
         return report

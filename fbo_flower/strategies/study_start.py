@@ -23,6 +23,7 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.clocked import Clocked
+from fbo_flower.strategies.curve_pool import CurvePool
 from fbo_flower.strategies.federation_event import federation_from_event, federation_to_event
 from fbo_flower.strategies.recorder import Recorder
 from fbo_flower.strategies.registration import AgentRegistry
@@ -108,7 +109,7 @@ class StudyStart:
         run = StudyRun(
             self.algorithm, seed, study, registry, recorder, state, journal, seeded,
             clocked=isinstance(grid, Clocked), asynchronous=self.asynchronous,
-            max_staleness=self.max_staleness,
+            max_staleness=self.max_staleness, pool=CurvePool() if self.settings.pool_curves else None,
         )  # fmt: skip
         if events:
             with replaying():

@@ -20,7 +20,7 @@ from fbo_flower.study.table import Table
 
 Column = npt.NDArray[Any]
 
-SUCCEEDED, FAILED = "succeeded", "failed"
+SUCCEEDED, FAILED, STOPPED_EARLY = "succeeded", "failed", "stopped early"
 _PARAMETER: Final = "config."
 _KEY = ("algorithm", "agent", "trial")  # of a trial in `trials.csv` and `times.csv`
 
@@ -34,9 +34,11 @@ def trials_frame(trials: Table, times: Table) -> Any:
 
     Returns
     -------
-    The columns `algorithm`, `agent`, `round`, `trial`, `value`, `state` ("succeeded" or "failed"), `started`
+    The columns `algorithm`, `agent`, `round`, `trial`, `value`, `state` ("succeeded", "failed" or
+    "stopped early"), `started`
     and `ended` (times in UTC by the clock of the agent, NaT if unknown), one `config.NAME` for each parameter
-    in order of appearance, then `pulls`, `regret` and `failure`. The names are those of `trials.csv` and
+    in order of appearance, then `pulls`, `regret` and `failure`, and
+    `stopped_at` if trials were stopped early. The names are those of `trials.csv` and
     `times.csv`, so a parameter may be called "value".
 
     Numeric parameters have a numeric column, others a column of Python objects. A parameter that is inactive
@@ -53,11 +55,14 @@ def trials_frame(trials: Table, times: Table) -> Any:
         name: trials[name].copy() for name in ("algorithm", "agent", "round", "trial", "value")
     }
     columns["state"] = np.where(np.isfinite(trials["value"]), SUCCEEDED, FAILED).astype(object)
+    if "stopped_at" in trials.columns:
+        columns["state"][np.isfinite(trials["stopped_at"])] = STOPPED_EARLY
     for name, seconds in _aligned(trials, times).items():
         columns[name] = pandas.to_datetime(seconds, unit="s", utc=True)
     for name in dict.fromkeys(name for config in configs for name in config):
         columns[_PARAMETER + name] = _parameter_column([config.get(name) for config in configs])
-    columns |= {name: trials[name].copy() for name in ("pulls", "regret", "failure")}
+    last = [name for name in ("pulls", "regret", "failure", "stopped_at") if name in trials.columns]
+    columns |= {name: trials[name].copy() for name in last}
     return pandas.DataFrame(columns)
 
 

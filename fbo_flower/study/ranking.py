@@ -34,8 +34,8 @@ def incumbents(trials: Table, *, minimize: bool = False) -> tuple[list[str], npt
     Parameters
     ----------
     trials : rows of one algorithm, columns as in `study.schema.TRIALS`, in any order. An agent's trials count
-        in the order of `trial`; a failed one does not change the incumbent. A row with `pulls = k` stands for
-        `k` evaluations and holds their mean
+        in the order of `trial`; one that failed or was stopped early does not change the incumbent. A row
+        with `pulls = k` stands for `k` evaluations and holds their mean
     minimize : whether smaller values are better
 
     Returns
@@ -57,7 +57,10 @@ def incumbents(trials: Table, *, minimize: bool = False) -> tuple[list[str], npt
     agents, agent = _ranks(trials["agent"])
     order = np.lexsort((trials["trial"], agent))
     sign = -1.0 if minimize else 1.0
-    agent, value = agent[order], sign * trials["value"][order]
+    values = trials["value"]
+    if "stopped_at" in trials.columns:  # a partial value is no result
+        values = np.where(np.isfinite(trials["stopped_at"]), np.nan, values)
+    agent, value = agent[order], sign * values[order]
     pulls = trials["pulls"][order] if "pulls" in trials.columns else np.ones(len(agent), dtype=np.int64)
     num_evaluations = np.bincount(agent, weights=pulls, minlength=len(agents)).astype(
         np.int64
@@ -74,6 +77,8 @@ def incumbents(trials: Table, *, minimize: bool = False) -> tuple[list[str], npt
 def best_rows(table: Table, minimized: Collection[str] = ()) -> Table:
     """Return each agent's best row per algorithm, the first of equal ones; only rows with finite values.
 
+    A trial that was stopped early is no agent's best, unless none of its trials has completed.
+
     Parameters
     ----------
     minimized : algorithms whose smaller values are better
@@ -81,7 +86,11 @@ def best_rows(table: Table, minimized: Collection[str] = ()) -> Table:
     table = table.take(np.isfinite(table["value"]))
     algorithm, agent = _ranks(table["algorithm"])[1], _ranks(table["agent"])[1]
     losses = np.array([name in minimized for name in table["algorithm"].tolist()], dtype=bool)
-    order = np.lexsort((np.where(losses, 1.0, -1.0) * table["value"], agent, algorithm))  # stable
+    partial = np.zeros(len(table), dtype=bool)
+    if "stopped_at" in table.columns:
+        partial = np.isfinite(table["stopped_at"])
+    signed = np.where(losses, 1.0, -1.0) * table["value"]
+    order = np.lexsort((signed, partial, agent, algorithm))  # stable
     key = np.stack([algorithm, agent])[:, order]
     is_first = np.ones(len(table), dtype=bool)
     is_first[1:] = np.any(key[:, 1:] != key[:, :-1], axis=0)

@@ -26,6 +26,8 @@ TRIALS: dict[str, Kind] = {
     "failure": "text",  # error message; "": the trial succeeded
     "regret": "real",  # NaN: the optimum is unknown
 }
+STOPPED: dict[str, Kind] = {"stopped_at": "real"}  # last column of the trials, only if one stopped early:
+# the last step that the trial reported; NaN: it was not stopped
 ROUNDS: dict[str, Kind] = {
     "algorithm": "text",
     "round": "integer",
@@ -108,6 +110,14 @@ def check_columns(name: str, table: Table, columns: Mapping[str, Kind]) -> None:
     """Raise ConfigError if a table does not have exactly these columns and kinds."""
     if table.columns != tuple(columns) or table.kinds != columns:
         raise ConfigError(f"{name}: expected the columns {columns}, got {table.kinds}")
+
+
+def with_stopped(trials: Table) -> Table:
+    """Return trials with the column `stopped_at`, which is NaN if they had none."""
+    if "stopped_at" in trials.columns:
+        return trials
+    columns = {name: trials[name] for name in trials.columns}
+    return Table({**columns, "stopped_at": np.full(len(trials), np.nan)}, {**trials.kinds, **STOPPED})
 
 
 def checked_settings(settings: Any) -> dict[str, Any]:

@@ -4,7 +4,8 @@ A study holds one run per algorithm; `Study.merge` combines studies to compare t
 directory of plain files::
 
     study.json    settings, and the kinds and lengths of the tables below
-    trials.csv    one row per evaluation: algorithm, agent, round, trial, config.*, value, failure, regret
+    trials.csv    one row per evaluation: algorithm, agent, round, trial, config.*, value, failure, regret;
+                  stopped_at, the last step of trials that were stopped early, if there are any
     rounds.csv    one row per round: time, traffic (exchanges after the last round count towards it), numbers
                   of replies and failures, mean of the agents' best values so far
     best.json     algorithm -> agent -> its best configuration and value
@@ -43,12 +44,14 @@ from fbo_flower.study.schema import (
     REGRET,
     REPLIES,
     ROUNDS,
+    STOPPED,
     TIMES,
     TRIALS,
     as_json,
     check_columns,
     checked_settings,
     label,
+    with_stopped,
 )
 from fbo_flower.study.table import Table
 
@@ -62,7 +65,7 @@ class Study:
         `algorithm` (required), `options`, `problem`, `problem_options`, `num_agents`, `num_rounds`, `seed`,
         `engine`, `status`, `seconds`, `num_initial`, `metric`, `target_agents`; `label` if the run's name in
         the tables is not the algorithm's; `minimize` if smaller values are better
-    trials : columns as in `study.schema.TRIALS`
+    trials : columns as in `study.schema.TRIALS`, and `STOPPED` if trials were stopped early
     rounds : columns as in `ROUNDS`
     regret : columns as in `REGRET`; None if the optimum is unknown
     recommendations : columns as in `RECOMMENDATIONS`, the configuration each agent should use; by default its
@@ -102,7 +105,7 @@ class Study:
         times = Table.from_rows([], TIMES) if times is None else times
         replies = Table.from_rows([], REPLIES) if replies is None else replies
         for name, table, columns in (
-            ("trials", trials, TRIALS),
+            ("trials", trials, TRIALS | (STOPPED if "stopped_at" in trials.columns else {})),
             ("rounds", rounds, ROUNDS),
             ("regret", regret, REGRET),
             ("recommendations", recommendations, RECOMMENDATIONS),
@@ -208,8 +211,10 @@ class Study:
             settings["created"] = max(created)
         if name is not None:
             settings["name"] = name
-        tables = zip(*(study._tables for study in studies), strict=True)
-        return Study(settings, *map(Table.concatenate, tables))
+        trials, *tables = zip(*(study._tables for study in studies), strict=True)
+        if any("stopped_at" in table.columns for table in trials):
+            trials = tuple(map(with_stopped, trials))
+        return Study(settings, Table.concatenate(trials), *map(Table.concatenate, tables))
 
     def to_dataframe(self) -> Any:  # pandas is optional and has no types of its own
         """Return all trials as a `pandas.DataFrame`, one row per trial; see `study.dataframe.trials_frame`.

@@ -21,6 +21,7 @@ from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Phase, Report, Scalar, Task
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.errors import WireError
+from fbo_flower.wire import curves
 
 SCHEMA_VERSION = 1
 MAX_TEXT = 2**20  # characters of one text
@@ -74,12 +75,14 @@ class Disclosure:
     recommendation : `(D,)`, the point that the agent would use, if that is not its best trial
     times : `(k, 2)`, start and end of the evaluation of every row of `trials`, in seconds since 1970; None:
         unknown. Earlier versions do not send it
+    curves : `(k, 3)`, medians of the agent's learning curves, see `wire.curves`; None: it sends none
     """
 
     trials: Outcome | None = None
     incumbent: float | None = None
     recommendation: Array | None = None
     times: Array | None = None
+    curves: Array | None = None
 
 
 # -- tasks -------------------------------------------------------------------------------------
@@ -141,11 +144,15 @@ def encode_report(report: Report, task: Task, envelope: Envelope, disclosure: Di
         failures = {str(trial): reason for trial, reason in disclosure.trials.failures.items()}
         if disclosure.times is not None:
             extra["disclosed.times"] = disclosure.times
+        if disclosure.trials.stopped:
+            extra["disclosed.stopped"] = _stopped_column(disclosure.trials)
         config["disclosed.failures"] = json.dumps(failures, separators=(",", ":"))
     if disclosure.recommendation is not None:
         extra["disclosed.recommendation"] = disclosure.recommendation
     if disclosure.incumbent is not None:
         config["disclosed.incumbent"] = float(disclosure.incumbent)
+    if disclosure.curves is not None:
+        extra[curves.OWN] = disclosure.curves
     return Packed({**report.arrays, **extra}, config)
 
 
@@ -218,7 +225,10 @@ def decode_report(
     report = Report(task.trial, task.num_trials, num_failed, kept, values)
     point = named.get("disclosed.recommendation")
     recommendation = None if point is None else np.asarray(point, dtype=np.float64)
-    return report, Disclosure(trials, incumbent, recommendation, times)
+    own = named.get(curves.OWN)
+    if own is not None:  # an agent has no more curves than trials
+        own = curves.checked_summary(curves.OWN, own, float(task.end))
+    return report, Disclosure(trials, incumbent, recommendation, times, own)
 
 
 @lru_cache(maxsize=256)
@@ -230,6 +240,8 @@ def _disclosed_arrays(dimension: int, num_trials: int) -> Mapping[str, ArraySpec
         "disclosed.pulls": ArraySpec((None,), "int64", 1, num_trials, num_trials),
         "disclosed.recommendation": ArraySpec((dimension,), low=0.0, high=1.0),
         "disclosed.times": ArraySpec((None, 2), low=0.0, high=LATEST_TIME, max_length=num_trials),
+        "disclosed.stopped": ArraySpec((None,), "int64", -1, curves.LATEST_STEP, num_trials),
+        curves.OWN: curves.SPEC,
     }
 
 
@@ -277,7 +289,21 @@ def _disclosed_trials(
     if not all(isinstance(reason, str) and len(reason) <= 1000 for reason in failures.values()):
         raise WireError("disclosed.failures: expected texts of at most 1000 characters", "disclosed")
     reasons = {int(trial): cast(str, reason) for trial, reason in failures.items()}
-    return Outcome(points, values, first, reasons, spans=spans)
+    return Outcome(points, values, first, reasons, spans=spans, stopped=_stopped_trials(named, first, values))
+
+
+def _stopped_column(outcome: Outcome) -> AnyArray:
+    """Return the last step of each trial that was stopped early, -1 for others, `(n,)`."""
+    return np.array([outcome.stopped.get(trial, -1) for trial in outcome.trials.tolist()], dtype=np.int64)
+
+
+def _stopped_trials(named: Mapping[str, AnyArray], trials: AnyArray, values: Array) -> dict[int, int]:
+    if "disclosed.stopped" not in named:
+        return {}
+    steps = np.asarray(named["disclosed.stopped"], dtype=np.int64)
+    if len(steps) != len(values) or (np.isnan(values) & (steps >= 0)).any():
+        raise WireError("disclosed.stopped: expected a step or -1 for every disclosed trial", "disclosed")
+    return {int(trial): int(step) for trial, step in zip(trials, steps, strict=True) if step >= 0}
 
 
 # -- checks ------------------------------------------------------------------------------------

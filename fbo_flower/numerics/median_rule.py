@@ -1,0 +1,87 @@
+"""The median rule: stop a trial whose learning curve is worse than the median of earlier ones [Golovin2017].
+
+At step `s` a trial stops if its best value up to `s` is below the median of the values that completed trials
+had at `s`. This is the rule of Optuna's `MedianPruner`. Larger values are better.
+
+In a federation an agent has the medians of its own curves, and receives the pooled medians of others. A
+pooled median is a weighted median of agents' medians, so no single agent can move it beyond what the others
+have reported. A summary `(k, 3)` has the columns step, number of curves and median, a row per step.
+
+[Golovin2017] Golovin, Solnik, Moitra, Kochanski, Karro, Sculley: Google Vizier, KDD 2017, Section 3.2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+STEP, NUMBER, MEDIAN = 0, 1, 2  # columns of a summary
+
+
+def medians_of(by_step: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    """Return step -> median of the values there."""
+    return {step: float(median(values)) for step, values in by_step.items()}
+
+
+def summary_of(by_step: Mapping[int, Sequence[float]], least: int, most_rows: int) -> Array:
+    """Return the summary `(k, 3)` of an agent's curves, in ascending steps.
+
+    Parameters
+    ----------
+    least : steps with fewer curves are left out, because the median of one curve is that curve
+    most_rows : largest `k`; of more steps evenly spaced ones are kept, the first and the last among them
+    """
+    steps = sorted(step for step, values in by_step.items() if len(values) >= least)
+    if len(steps) > most_rows:
+        steps = [steps[i] for i in np.linspace(0, len(steps) - 1, most_rows).round().astype(int)]
+    rows = [(step, len(by_step[step]), float(median(by_step[step]))) for step in steps]
+    return np.array(rows, dtype=np.float64).reshape(-1, 3)
+
+
+def pooled(summaries: Sequence[Array], least: int, most_rows: int) -> Array:
+    """Return the summary of several agents: at each step the weighted median of their medians.
+
+    Parameters
+    ----------
+    summaries : `(k_i, 3)` of each agent. Its weight at a step is its number of curves, but no agent weighs
+        more than half as much as all others together
+    least : steps with summaries of fewer agents are left out
+    most_rows : see `summary_of`
+    """
+    found: dict[int, list[tuple[float, float]]] = {}
+    for summary in summaries:
+        for step, number, middle in summary.tolist():
+            found.setdefault(int(step), []).append((middle, number))
+    rows = []
+    for step in sorted(step for step, pairs in found.items() if len(pairs) >= least):
+        medians, numbers = np.array(found[step]).T
+        largest = int(np.argmax(numbers))
+        weights = numbers.copy()
+        weights[largest] = min(numbers[largest], max(numbers.sum() - numbers[largest], 1.0) / 2)
+        rows.append((step, numbers.sum(), weighted_median(medians, weights)))
+    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
+    if len(table) > most_rows:
+        table = table[np.linspace(0, len(table) - 1, most_rows).round().astype(int)]
+    return table
+
+
+def weighted_median(values: Array, weights: Array) -> float:
+    """Return the median of values `(n,)` that are repeated in proportion to positive weights `(n,)`.
+
+    Where half of the weight lies on each side, it is the mean of the two values in the middle.
+
+    >>> weighted_median(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 4.0]))
+    2.0
+    >>> weighted_median(np.array([1.0, 2.0]), np.array([2.0, 2.0]))
+    1.5
+    """
+    order = np.argsort(values, kind="stable")
+    values, below = values[order], np.cumsum(weights[order])
+    half = below[-1] / 2
+    i = int(np.searchsorted(below, half))
+    return float((values[i] + values[i + 1]) / 2) if below[i] == half else float(values[i])

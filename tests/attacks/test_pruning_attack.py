@@ -1,0 +1,102 @@
+"""A server that sends absurd medians of curves, to stop every trial of an agent.
+
+The attack succeeds against an agent without the two bounds, the control: a pooled median counts only where a
+completed trial of the agent has reached it, and only until the agent has curves of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+
+from fbo_flower import wire
+from fbo_flower.algorithms import RandomSearch
+from fbo_flower.algorithms.options import canonical_json
+from fbo_flower.algorithms.records import Phase, Task
+from fbo_flower.clients import Pruning, TuningAgent
+from fbo_flower.clients.curve_book import CurveBook
+from fbo_flower.clients.pruning import StopRule
+from fbo_flower.errors import WireError
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.wire.curves import POOLED
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0)})
+NUM_TRIALS = 60
+
+
+def objective(config: Any, context: Any) -> float:
+    for step in range(4):
+        context.report(step, config["x"] * (step + 1))
+        if context.should_stop():
+            break
+    return float(config["x"] * 4)
+
+
+def attacked(medians: Any, pruning: Pruning) -> tuple[list[int], TuningAgent]:
+    """Return the trials that stopped before the agent had curves of its own, and the agent.
+
+    Parameters
+    ----------
+    medians : `medians(trial)` is what the server claims at all steps
+    """
+    context = Context(1, 2, {"partition-id": 3}, RecordDict(), {})
+    agent = TuningAgent(objective, SPACE, context, seed=1, disclose="trials", pruning=pruning)
+    options, found, completed = canonical_json(RandomSearch().options()), [], 0
+    for trial in range(NUM_TRIALS):
+        task = Task(Phase.TRAIN, 1 + trial, trial, 1)
+        packed = wire.encode_task(task, wire.Envelope("s", "3", SPACE.digest, "random", options))
+        lie = np.array([[step, 1e6, medians(trial)] for step in range(4)], dtype=np.float64)
+        reply = agent.answer(packed._replace(arrays={**packed.arrays, POOLED: lie}))
+        if "disclosed.stopped" not in reply.arrays:
+            completed += 1
+        elif completed < pruning.min_trials:
+            found.append(trial)
+    return found, agent
+
+
+LIES = {
+    "absurd": lambda trial: 1e300,
+    "just possible": lambda trial: 0.9,
+    "growing": lambda trial: 0.01 * trial,
+    "by chance": lambda trial: float(np.random.default_rng(trial).random()),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lying_server_stops_no_more_trials_than_it_may(lie: str) -> None:
+    pruning = Pruning("federated", min_trials=5, max_stopped=0.5)
+    stopped, _ = attacked(LIES[lie], pruning)
+    assert len(stopped) <= pruning.min_trials  # s <= .5 (s + c) with c < 5 completed curves
+    if lie == "absurd":
+        assert stopped == []
+
+
+def test_the_attack_succeeds_against_an_agent_without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def believing(book: CurveBook, pending: int = 0) -> StopRule:
+        others = np.empty((0, 3)) if book.others is None else book.others
+        return StopRule({int(step): median for step, _, median in others.tolist()}, from_others=True)
+
+    monkeypatch.setattr(CurveBook, "rule", believing)
+    stopped, _ = attacked(LIES["absurd"], Pruning("federated"))
+    assert stopped == list(range(NUM_TRIALS))
+
+
+@pytest.mark.parametrize("pruning", [Pruning(), Pruning("off"), Pruning("federated", max_stopped=0.0)])
+def test_an_agent_that_does_not_use_pooled_medians_is_not_moved_by_them(pruning: Pruning) -> None:
+    stopped, _ = attacked(LIES["just possible"], pruning)
+    assert stopped == []
+
+
+def test_a_warm_up_holds_against_the_server() -> None:
+    pruning = Pruning("federated", warmup_steps=4, min_trials=NUM_TRIALS)
+    assert attacked(LIES["by chance"], pruning)[0] == []
+    assert attacked(LIES["by chance"], replace(pruning, warmup_steps=0))[0] != []  # the control
+
+
+def test_numbers_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(WireError, match="finite"):
+        attacked(lambda trial: float("nan"), Pruning("federated"))

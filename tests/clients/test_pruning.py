@@ -1,0 +1,291 @@
+"""Trials that stop early: what objectives report, when they stop, and what is kept of them."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+from typer.testing import CliRunner
+
+from fbo_flower import wire
+from fbo_flower.algorithms import RandomSearch
+from fbo_flower.algorithms.options import canonical_json
+from fbo_flower.algorithms.records import History, Phase, Task
+from fbo_flower.cli.main import app
+from fbo_flower.clients import ObjectiveContext, Pruning, TuningAgent, client_app
+from fbo_flower.clients.curve_book import CurveBook, curve_to_bytes
+from fbo_flower.clients.pruning import Curve, StopRule
+from fbo_flower.errors import ConfigError, ObjectiveError
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
+from fbo_flower.storage.read_curves import STOPPED_AT
+
+SPACE = SearchSpace({"x": Float(0.0, 1.0)})
+NUM_STEPS = 6
+
+
+class Curved:
+    """Reports `x` times a rising curve; counts the steps."""
+
+    def __init__(self, sign: float = 1.0, die_at: int = -1) -> None:
+        self.steps, self.sign, self.die_at = 0, sign, die_at
+
+    def __call__(self, config: Any, context: Any) -> Any:
+        for step in range(NUM_STEPS):
+            self.steps += 1
+            value = self.sign * config["x"] * (1 - 0.5 ** (step + 1))
+            context.report(step, value)
+            if context.should_stop():
+                return None
+        if context.trial == self.die_at:
+            raise KeyboardInterrupt
+        return value
+
+
+class Raising(Curved):
+    def __call__(self, config: Any, context: Any) -> Any:
+        value = super().__call__(config, context)
+        if value is None:
+            raise RuntimeError("pruned")
+        return value
+
+
+def agent(objective: Any = None, journal: Path | None = None, **given: Any) -> TuningAgent:
+    config = {"partition-id": 3, **({"journal": str(journal)} if journal else {})}
+    context = Context(1, 5, {**config, **given.pop("node_config", {})}, RecordDict(), {})
+    return TuningAgent(objective or Curved(), SPACE, context, seed=4, disclose="trials", **given)
+
+
+def task(trial: int, num_trials: int = 10) -> wire.Packed:
+    options = canonical_json(RandomSearch().options())
+    envelope = wire.Envelope("s1", "3", SPACE.digest, "random", options)
+    return wire.encode_task(Task(Phase.TRAIN, 1 + trial, trial, num_trials), envelope)
+
+
+def steps_of(reply: wire.Packed) -> list[int]:
+    return np.asarray(reply.arrays["disclosed.stopped"]).tolist()
+
+
+def curve(*values: float, steps: Any = None, rule: StopRule | None = None) -> Curve:
+    made = Curve(rule or StopRule())
+    for step, value in zip(steps or range(len(values)), values, strict=True):
+        made.report(step, value)
+    return made
+
+
+def completed(trial: int, *values: float) -> Evaluation:
+    return Evaluation(trial, np.zeros(1), values[-1], artifact=curve_to_bytes(curve(*values)))
+
+
+# -- the rule --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+@pytest.mark.parametrize("seed", range(6))
+def test_trials_stop_where_optunas_median_pruner_stops_them(seed: int, direction: str) -> None:
+    optuna = pytest.importorskip("optuna", reason="the oracle is Optuna")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    rng = np.random.default_rng(seed)
+    min_trials, warmup = int(rng.integers(1, 6)), int(rng.integers(0, 4))
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=min_trials, n_warmup_steps=warmup)
+    study = optuna.create_study(direction=direction, pruner=pruner)
+    book = CurveBook(Pruning(min_trials=min_trials, warmup_steps=warmup))
+    num_stopped = 0
+    for trial in range(40):
+        theirs = study.ask()
+        ours = Curve(book.rule(), is_loss=direction == "minimize")
+        for step in range(0, 12, int(rng.integers(1, 3))):
+            value = float(rng.integers(0, 64)) / 8  # with ties, and medians that are exact
+            theirs.report(value, step)
+            ours.report(step, value)
+            assert ours.should_stop() == theirs.should_prune()
+            if ours.stopped:
+                break
+        num_stopped += ours.stopped
+        state = optuna.trial.TrialState.PRUNED if ours.stopped else optuna.trial.TrialState.COMPLETE
+        study.tell(theirs, None if ours.stopped else value, state)
+        measures = {STOPPED_AT: float(ours.steps[-1])} if ours.stopped else {}
+        book.add(
+            Evaluation(trial, np.zeros(1), ours.values[-1], measures=measures, artifact=curve_to_bytes(ours))
+        )
+    assert 0 < num_stopped < 40
+
+
+def test_a_trial_stops_after_its_warm_up_and_stays_stopped() -> None:
+    rule = StopRule({0: 5.0, 1: 5.0, 2: 5.0}, warmup_steps=1)
+    trial = curve(1.0, rule=rule)
+    assert not trial.should_stop()
+    trial.report(1, 2.0)
+    assert trial.should_stop()
+    trial.report(2, 9.0)
+    assert trial.should_stop()
+    assert not Curve(rule).should_stop()  # nothing is reported yet
+
+
+def test_pooled_medians_wait_for_a_completed_curve_that_reaches_them() -> None:
+    others = np.array([[0.0, 9.0, 0.5], [1.0, 9.0, 0.9]])
+    book = CurveBook(Pruning("federated"), others)
+    assert not book.rule().medians
+    book.add(completed(0, 0.6, 0.7))
+    assert book.rule() == StopRule({0: 0.5}, from_others=True)
+    assert not CurveBook(Pruning(), others, book.by_step, 1, 1).rule().medians  # it uses its own only
+
+
+def test_own_curves_take_precedence_over_pooled_medians() -> None:
+    book = CurveBook(Pruning("federated", min_trials=2), np.array([[0.0, 9.0, 0.5]]))
+    for trial in range(2):
+        book.add(completed(trial, 0.75 + trial))
+    assert book.rule() == StopRule({0: 1.25})
+
+
+def test_the_book_is_the_same_after_a_round_trip_through_the_agents_state() -> None:
+    book = CurveBook(Pruning())
+    for trial in range(4):
+        book.add(completed(trial, *np.arange(trial, 2.0 * trial + 1)))
+    assert CurveBook.read(book.arrays(), Pruning()) == book
+    assert CurveBook(Pruning()).arrays() == {}
+
+
+# -- what objectives may report --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [-1, 0, 1.0, "2", True, None])
+def test_a_step_must_be_a_larger_integer(step: Any) -> None:
+    with pytest.raises(ObjectiveError, match="report: step: expected an integer"):
+        curve(0.5).report(step, 0.5)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, "high", None, True, 1j])
+def test_a_reported_value_must_be_finite(value: Any) -> None:
+    with pytest.raises(ObjectiveError, match="report: value: expected a finite number"):
+        Curve().report(0, value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    made = curve(np.float32(0.5), np.array(0.25), steps=[np.int64(3), 4])  # type: ignore[arg-type]
+    assert (made.steps, made.values) == ([3, 4], [0.5, 0.25])
+
+
+def test_a_context_of_ones_own_can_report_without_an_agent() -> None:
+    context = ObjectiveContext("a", 0, 0, 1, np.random.default_rng(0))
+    context.report(0, 0.5)
+    assert not context.should_stop()
+
+
+@pytest.mark.parametrize("setting", [{"rule": "best"}, {"min_trials": 0}, {"max_stopped": 1.5}])
+def test_settings_out_of_bounds_are_refused(setting: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Pruning(**setting)
+
+
+def test_the_operator_names_the_rule() -> None:
+    assert Pruning.read({"pruning": "off"}, Pruning(min_trials=3)) == Pruning("off", 3)
+    with pytest.raises(ConfigError, match="pruning: expected one of off"):
+        Pruning.read({"pruning": "hard"}, None)
+    with pytest.raises(ConfigError, match="pruning: expected Pruning"):
+        client_app(Curved(), SPACE, pruning=3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="disclose_curves: expected False together with max_epsilon"):
+        agent(node_config={"disclose": "none", "max_epsilon": 1.0, "disclose_curves": True})
+
+
+# -- what is kept of a stopped trial ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", [Curved, Raising])
+def test_a_stopped_trial_has_the_last_value_that_it_reported(objective: Any) -> None:
+    reply = agent(objective()).answer(task(0, 30))
+    stopped = np.array(steps_of(reply))
+    points = np.asarray(reply.arrays["disclosed.points"])[:, 0]
+    values = np.asarray(reply.arrays["disclosed.values"])
+    assert (stopped[:5] == -1).all()
+    assert 5 < (stopped >= 0).sum() < 25
+    last = np.where(stopped >= 0, stopped, NUM_STEPS - 1)
+    np.testing.assert_allclose(values, points * (1 - 0.5 ** (last + 1.0)), rtol=1e-12)
+
+
+def test_a_loss_stops_where_its_negative_stops() -> None:
+    gain, loss = Curved(), Curved(-1.0)
+    replies = [agent(gain).answer(task(0, 30)), agent(loss, minimize=True).answer(task(0, 30))]
+    assert gain.steps == loss.steps < 30 * NUM_STEPS
+    assert steps_of(replies[0]) == steps_of(replies[1])
+    np.testing.assert_array_equal(*(reply.arrays["disclosed.values"] for reply in replies))
+
+
+def test_a_recommendation_is_a_completed_trial_if_there_is_one() -> None:
+    values, trials = np.array([0.5, 0.9, 0.7, np.nan]), np.arange(4)
+    history = History(np.zeros((4, 1)), values, trials, {}, {1: 3})
+    np.testing.assert_array_equal(history.final_values(), [0.5, np.nan, 0.7, np.nan])
+    only = History(np.zeros((2, 1)), np.array([0.5, np.nan]), np.arange(2), {}, {0: 3})
+    np.testing.assert_array_equal(only.final_values(), [0.5, np.nan])
+    before = History(np.zeros((2, 1)), np.array([0.5, 0.25]), np.array([-1, 0]), {}, {0: 3})
+    np.testing.assert_array_equal(before.final_values(own=True), [np.nan, 0.25])
+
+
+def test_repeated_evaluations_of_a_point_do_not_stop_early() -> None:
+    from test_workers_evaluator import evaluate
+
+    from fbo_flower.algorithms.records import Query
+    from fbo_flower.clients.parallel import Parallel
+
+    query = Query(np.full((1, 2), 0.5), np.array([20]))
+    outcome = evaluate(query, 0, Curved(), Parallel())
+    assert outcome.counts is not None
+    assert outcome.counts.tolist() == [20]
+    assert not outcome.stopped
+
+
+# -- journals --------------------------------------------------------------------------------------
+
+
+def test_journals_hold_every_curve_and_a_command_writes_them_as_csv(tmp_path: Path) -> None:
+    journal, out = tmp_path / "agent-3.db", tmp_path / "curves.csv"
+    reply = agent(Curved(-1.0), journal, minimize=True).answer(task(0))
+    answer = CliRunner().invoke(app, ["curves", str(journal), "--out", str(out)])
+    assert answer.exit_code == 0
+    assert answer.output.startswith("10 curves: ")
+    rows = list(csv.DictReader(out.open()))
+    for trial, step in enumerate(steps_of(reply)):
+        mine = [row for row in rows if row["trial"] == str(trial)]
+        assert [int(row["step"]) for row in mine] == list(range((NUM_STEPS - 1 if step < 0 else step) + 1))
+        assert {row["state"] for row in mine} == {"completed" if step < 0 else "stopped early"}
+        assert all(float(row["value"]) <= 0 for row in mine)  # losses, as the objective measured them
+
+
+def test_an_agent_that_died_evaluates_the_trial_under_way_again_and_decides_the_same(tmp_path: Path) -> None:
+    whole = agent(Curved(), tmp_path / "whole.db").answer(task(0, 30))
+    completes = next(trial for trial, step in enumerate(steps_of(whole)) if step < 0 and trial > 10)
+    journal = tmp_path / "agent.db"
+    with pytest.raises(KeyboardInterrupt):
+        agent(Curved(die_at=completes), journal).answer(task(0, 30))
+    with AgentJournal(journal, "3") as found:
+        assert len(found.evaluations("s1")) == completes
+    resumed = Curved()
+    reply = agent(resumed, journal).answer(task(0, 30))
+    assert resumed.steps < 30 * NUM_STEPS - completes
+    for name in ("disclosed.values", "disclosed.stopped", "disclosed.points"):
+        np.testing.assert_array_equal(reply.arrays[name], whole.arrays[name])
+
+
+def test_later_tasks_know_the_curves_of_earlier_ones() -> None:
+    one = agent()
+    first, second = one.answer(task(0, 8)), one.answer(task(8, 22))
+    whole = agent().answer(task(0, 30))
+    assert steps_of(first) + steps_of(second) == steps_of(whole)
+
+
+def test_workers_stop_trials_by_what_had_ended_before_their_query(tmp_path: Path) -> None:
+    mine = agent(Curved(), tmp_path / "agent.db", num_parallel=2)
+    before, after = mine.answer(task(0, 10)), mine.answer(task(10, 10))
+    assert "disclosed.stopped" not in before.arrays  # random search asks for all of them in one query
+    medians = np.median(before.arrays["disclosed.points"]) * (1 - 0.5 ** np.arange(1.0, NUM_STEPS + 1))
+    points = np.asarray(after.arrays["disclosed.points"])[:, 0]
+    stopped = [0 if x * 0.5 < medians[0] else -1 for x in points]  # below it at step 0
+    assert steps_of(after) == stopped
+    assert 0 in stopped
+    with AgentJournal(tmp_path / "agent.db", "3") as journal:
+        assert all(evaluation.artifact is not None for evaluation in journal.evaluations("s1"))
