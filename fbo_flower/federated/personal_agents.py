@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms.capabilities import SeesTasksUnderWay
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -83,8 +84,11 @@ class PersonalAgents:
     """
 
     def __init__(self, algorithm: Algorithm[Any], space: SearchSpace, seed: int) -> None:
-        if algorithm.barrier or algorithm.phases != (Phase.TRAIN,):
-            why = algorithm.barrier or "it has further half-rounds"
+        together = isinstance(algorithm, SeesTasksUnderWay)
+        if algorithm.barrier or together or algorithm.phases != (Phase.TRAIN,):
+            why = algorithm.barrier or (
+                "it models one objective of all agents" if together else "it has further half-rounds"
+            )
             raise ConfigError(
                 f"algorithm: expected one whose agents go on alone, such as fed-ei, fts or ei, got "
                 f"{algorithm.name}: {why}"

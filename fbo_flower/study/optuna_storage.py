@@ -21,15 +21,12 @@ Storage = Any  # a URL, a path or an `optuna.storages.BaseStorage`, which has no
 def storage_name(storage: Storage) -> Storage:
     """Return a storage with a file in the form of a URL or path that `open_storage` knows, with `~` expanded.
 
+    "study.db" becomes "sqlite:///study.db".
+
     Raises
     ------
     ConfigError
         If Optuna is not installed, or `storage` cannot be one.
-
-    Examples
-    --------
-    >>> storage_name("runs/../study.db")
-    'sqlite:///runs/../study.db'
     """
     require_optuna("optuna")
     if hasattr(storage, "create_new_trial"):

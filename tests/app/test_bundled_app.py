@@ -68,7 +68,7 @@ def test_the_defaults_are_those_of_simulate() -> None:
         ({"fraction": 0}, ["fraction", "0"]),
         ({"quorum": 2}, ["quorum", "2"]),
         ({"mode": "later"}, ["mode", "'sync' or 'async'", "'later'"]),
-        ({"mode": "async", "algorithm": "co-kg"}, ["mode", "co-kg", "under way"]),
+        ({"mode": "async", "algorithm": "dp-fts"}, ["mode", "dp-fts", "accountant"]),
         ({"wait_seconds": "long"}, ["wait-seconds", "'long'"]),
         ({"options": "advice=portfolio"}, ["options", "JSON object", "advice=portfolio"]),
         ({"problem_options": "[1]"}, ["problem-options", "JSON object", "[1]"]),

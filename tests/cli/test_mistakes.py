@@ -47,7 +47,7 @@ COMMANDS = [
     (SIMULATE + "--quorum 2", "quorum: expected a number between 1e-09 and 1, got 2"),
     (SIMULATE + "--round 3", "--round"),
     (SIMULATE + "--mode later", "mode: expected 'sync' or 'async', got 'later'"),
-    (SIMULATE + "--mode async --algorithm co-kg", "mode: expected 'sync' for co-kg, because"),
+    (SIMULATE + "--mode async --algorithm dp-fts", "mode: expected 'sync' for dp-fts, because"),
     (SIMULATE + "--mode async --quorum .5", "mode: expected no fraction and no quorum in an asynchronous"),
     (SIMULATE + "--durations lognormol:1,1", "got 'lognormol:1,1'; did you mean lognormal?"),
     (SIMULATE + "--durations lognormal:1", "durations: expected constant:SECONDS, lognormal:MEDIAN,SIGMA"),

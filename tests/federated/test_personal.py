@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import FedAvg
 from toy_federation import SPACE, fedavg, toy_app, toy_grid, toy_model
 
 from fbo_flower import Float, Int, SearchSpace
-from fbo_flower.algorithms import find
+from fbo_flower.algorithms import find, make_algorithm
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated import Personal, tune_federation
 from fbo_flower.federated.personal import _Levels, expected
@@ -198,7 +198,8 @@ def test_clients_that_report_no_loss_are_named() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"algorithm": "co-kg"}, "agents go on alone.*co-kg"),
+        ({"algorithm": "dp-fts"}, "agents go on alone.*dp-fts"),
+        ({"algorithm": make_algorithm("co-kg", {})}, "agents go on alone.*co-kg"),
         ({"algorithm": "pf-pne"}, "agents go on alone"),
         ({"algorithm": "fed-eye"}, "fed-ei"),
         ({"algorithm": 3}, "algorithm"),
