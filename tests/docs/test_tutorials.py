@@ -20,6 +20,7 @@ NOTEBOOKS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
 PRODUCTS = {
     "first-study": ("runs/first/report.png", "runs/first/report.html"),
     "choose-an-algorithm": ("comparison.png",),
+    "privacy-for-operators": ("privacy.md",),
 }
 
 
