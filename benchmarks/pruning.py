@@ -36,7 +36,13 @@ SPACE = SearchSpace(
         "batch": Int(4, 64, log=True),
     }
 )
-RULES = {"no pruning": Pruning("off"), "own median": Pruning(), "pooled medians": Pruning("federated")}
+RULES = {
+    "no pruning": Pruning("off"),
+    "own median": Pruning(),
+    "own median, warm-up": Pruning(warmup_steps=5),
+    "pooled medians": Pruning("federated"),
+    "pooled medians, warm-up": Pruning("federated", warmup_steps=5),
+}
 
 
 @cache

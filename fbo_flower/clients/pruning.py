@@ -37,7 +37,8 @@ class Pruning:
         median that no completed trial of the agent has reached is ignored. "off": never
     min_trials : completed trials with curves before the agent's own median is used; from then on pooled
         medians are ignored
-    warmup_steps : steps below this number never stop a trial
+    warmup_steps : steps below this number never stop a trial. Set it to where curves begin to tell good from
+        bad; with 0 early noise stops good trials, see `docs/results/pruning.md`
     max_stopped : largest share of the agent's trials in a study that pooled medians may have stopped
 
     Raises

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import DEBUG, WARNING
@@ -106,6 +107,9 @@ class Notifier:
             for row in _rows_from(recorder.times, self._num_times)
         }
         rows = list(_rows_from(recorder.trials, self._num_trials))
+        if recorder.stopped:
+            ends = (recorder.stopped.get((row["agent"], row["trial"]), math.nan) for row in rows)
+            rows = [{**row, "stopped_at": end} for row, end in zip(rows, ends, strict=True)]
         self._num_trials += len(rows)
         self._num_times = len(recorder.times["trial"])
         return [Trial.of_row(row, times.get((row["agent"], row["trial"]))) for row in rows]

@@ -16,7 +16,7 @@ Observations: TypeAlias = Mapping[str, tuple[Array, Array]]
 
 
 def observations(trials: Table, space: SearchSpace, without: Collection[str] = ()) -> Observations:
-    """Return agent -> points `(n, D)` and values `(n,)` of the trials that succeeded.
+    """Return agent -> points `(n, D)` and values `(n,)` of the trials that completed.
 
     Parameters
     ----------
@@ -30,6 +30,8 @@ def observations(trials: Table, space: SearchSpace, without: Collection[str] = (
     """
     held: dict[str, tuple[Array, Array]] = {}
     succeeded = np.isfinite(trials["value"])
+    if "stopped_at" in trials.columns:
+        succeeded &= np.isnan(trials["stopped_at"])
     for agent in dict.fromkeys(trials["agent"].tolist()):
         rows = (trials["agent"] == agent) & succeeded
         if agent not in without and rows.any():

@@ -17,7 +17,7 @@ from fbo_flower.space.optuna import from_distributions
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.optuna_storage import Storage, open_storage, quiet_optuna
 from fbo_flower.study.optuna_writer import AGENT, LABEL, NUMBER, RUN
-from fbo_flower.study.schema import SCHEMA, TIMES, TRIALS
+from fbo_flower.study.schema import SCHEMA, STOPPED, TIMES, TRIALS
 from fbo_flower.study.table import Table
 
 _FAILED = "the trial failed"
@@ -57,7 +57,9 @@ def read_studies(
         label, run = _run_of(study, space, trials[study.study_name])
         runs.setdefault(label, run)
         for trial in trials[study.study_name]:
-            if trial.state.name not in {"COMPLETE", "FAIL"} or not trial.params:
+            if trial.state.name not in {"COMPLETE", "FAIL", "PRUNED"} or not trial.params:
+                continue
+            if trial.state.name == "PRUNED" and not _is_stopped(trial):
                 continue
             if space is not None and (reason := _outside(space, trial.params)):
                 outside.append(reason)
@@ -72,7 +74,11 @@ def read_studies(
             stacklevel=4,
         )
     settings = {"schema": SCHEMA, "name": name or source, "runs": list(runs.values())}
-    return settings, Table.from_rows(rows, TRIALS), Table.from_rows(times, TIMES)
+    columns = TRIALS
+    if any(math.isfinite(row["stopped_at"]) for row in rows):
+        columns = TRIALS | STOPPED
+    table = Table.from_rows([{name: row[name] for name in columns} for row in rows], columns)
+    return settings, table, Table.from_rows(times, TIMES)
 
 
 def _opened(storage: Storage) -> tuple[Any, str]:
@@ -121,7 +127,9 @@ def _outside(space: SearchSpace, config: Mapping[str, Any]) -> str:
 
 def _row(trial: Any, label: str, agent: str) -> dict[str, Any]:
     attributes = trial.user_attrs
+    stopped = trial.state.name == "PRUNED"
     complete = trial.state.name == "COMPLETE" and math.isfinite(trial.value)
+    value = trial.intermediate_values[trial.last_step] if stopped else trial.value
     return {
         "algorithm": label,
         "agent": _attribute(attributes, "agent", agent),
@@ -129,10 +137,17 @@ def _row(trial: Any, label: str, agent: str) -> dict[str, Any]:
         "trial": _attribute(attributes, "trial", trial.number),
         "pulls": _attribute(attributes, "pulls", 1),
         "config": dict(trial.params),
-        "value": trial.value if complete else math.nan,
-        "failure": "" if complete else _attribute(attributes, "failure", _FAILED),
+        "value": value if complete or stopped else math.nan,
+        "failure": "" if complete or stopped else _attribute(attributes, "failure", _FAILED),
         "regret": math.nan,
+        "stopped_at": float(trial.last_step) if stopped else math.nan,
     }
+
+
+def _is_stopped(trial: Any) -> bool:
+    """Return whether a pruned trial is one of ours, with a last step and a finite value there."""
+    step = trial.last_step
+    return "agent" in trial.user_attrs and step is not None and math.isfinite(trial.intermediate_values[step])
 
 
 def _attribute(attributes: Mapping[str, Any], name: str, otherwise: Any) -> Any:

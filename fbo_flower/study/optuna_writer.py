@@ -17,12 +17,13 @@ from typing import Any
 
 from fbo_flower.space.optuna import require_optuna, to_distributions
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.study.dataframe import SUCCEEDED
+from fbo_flower.study.dataframe import STOPPED_EARLY, SUCCEEDED
 from fbo_flower.study.optuna_storage import Storage, open_storage, quiet_optuna
 from fbo_flower.study.ranking import natural_order
 from fbo_flower.study.trial import RUNNING, Trial
 
 RUN, LABEL, NUMBER, AGENT = "fbo_flower:study", "fbo_flower:label", "fbo_flower:number", "agent"
+_WITH_VALUE = (SUCCEEDED, STOPPED_EARLY)
 
 
 @dataclass
@@ -154,7 +155,7 @@ class OptunaWriter:
         running = trial.state == RUNNING
         frozen = self._optuna.trial.create_trial(
             state=self._state(trial),
-            value=trial.value if trial.state == SUCCEEDED else None,
+            value=trial.value if trial.state in _WITH_VALUE else None,
             params=dict(trial.config),
             distributions={name: self._distributions[name] for name in trial.config},
             user_attrs=_attributes(trial),
@@ -175,13 +176,15 @@ class OptunaWriter:
             self._storage.set_trial_user_attr(trial_id, attribute, value)
         for step, value in trial.intermediate.items():
             self._storage.set_trial_intermediate_value(trial_id, step, value)
-        values = [trial.value] if trial.state == SUCCEEDED else None
+        values = [trial.value] if trial.state in _WITH_VALUE else None
         self._storage.set_trial_state_values(trial_id, self._state(trial), values)
 
     def _state(self, trial: Trial) -> Any:
         states = self._optuna.trial.TrialState
         if trial.state == RUNNING:
             return states.RUNNING
+        if trial.state == STOPPED_EARLY:
+            return states.PRUNED
         return states.COMPLETE if trial.state == SUCCEEDED else states.FAIL
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fbo_flower.study.dataframe import FAILED, SUCCEEDED
+from fbo_flower.study.dataframe import FAILED, STOPPED_EARLY, SUCCEEDED
 from fbo_flower.study.table import Table
 
 RUNNING = "running"
@@ -22,10 +22,11 @@ class Trial:
     agent : its name
     trial : its number at this agent, from 0
     round : the round in which it was evaluated, from 1
-    state : "running", "succeeded" or "failed"
+    state : "running", "succeeded", "failed" or "stopped early"
     config : the configuration without inactive parameters; empty while the trial is running, because the
         agent chooses it
-    value : as the user measures it; NaN unless it succeeded
+    value : as the user measures it, of a stopped trial the last one that it reported; NaN if it failed or is
+        running
     failure : why it failed; "" if it did not
     pulls : evaluations that `value` is the mean of
     started, ended : seconds since 1970 by the clock of the agent; NaN if unknown
@@ -47,11 +48,14 @@ class Trial:
     @staticmethod
     def of_row(row: Mapping[str, Any], times: tuple[float, float] | None) -> Trial:
         """Return the trial of a row of `trials.csv`; `times` are its start and end, None if unknown."""
-        value = float(row["value"])
+        value, last = float(row["value"]), float(row.get("stopped_at", math.nan))
+        state = SUCCEEDED if math.isfinite(value) else FAILED
+        stopped = not math.isnan(last)
         started, ended = times or (math.nan, math.nan)
         return Trial(
-            row["agent"], int(row["trial"]), int(row["round"]), SUCCEEDED if math.isfinite(value) else FAILED,
+            row["agent"], int(row["trial"]), int(row["round"]), STOPPED_EARLY if stopped else state,
             row["config"], value, row["failure"], int(row["pulls"]), started, ended,
+            {int(last): value} if stopped else {},
         )  # fmt: skip
 
 

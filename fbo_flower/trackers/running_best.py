@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.study.dataframe import SUCCEEDED
 from fbo_flower.study.trial import Trial
 
 
@@ -26,7 +27,7 @@ class RunningBest:
         """Note a finished trial and return its agent's best value so far; NaN if none succeeded."""
         sign = -1.0 if self.minimize else 1.0
         before = self.best.get(trial.agent)
-        if not math.isnan(trial.value) and (before is None or sign * (trial.value - before.value) > 0):
+        if trial.state == SUCCEEDED and (before is None or sign * (trial.value - before.value) > 0):
             self.best[trial.agent] = trial
         found = self.best.get(trial.agent)
         return math.nan if found is None else found.value

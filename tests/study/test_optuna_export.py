@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,3 +213,28 @@ def test_the_command_exports_a_finished_run(
     assert "by chance: 0, by chance: 1, by chance: 2" in shown
     assert f"optuna-dashboard {tmp_path / 's.log'}" in shown
     assert run(["export", str(tmp_path / "run"), "--optuna", str(tmp_path / "s.txt")]) == 2
+
+
+def test_a_trial_that_was_stopped_early_is_pruned_in_optuna_and_back(tmp_path: Path) -> None:
+    def curved(config: Any, slope: float, context: Any) -> float:
+        for step in range(4):
+            context.report(step, slope * config["x"] * (step + 1))
+            if context.should_stop():
+                break
+        return float(slope * config["x"] * 4)
+
+    space = SearchSpace({"x": Float(0.0, 1.0)})
+    study = simulate(
+        None, "random", objective=curved, space=space, agents=[1.0, 2.0], num_rounds=12, engine="inline"
+    )
+    stopped = np.isfinite(study.trials["stopped_at"])
+    assert stopped.any()
+    assert sum(len(values) for _, values in study.observations(space).values()) == (~stopped).sum()
+    url = f"sqlite:///{tmp_path}/study.db"
+    study.to_optuna(url, one_study=True)
+    (name,) = optuna.get_all_study_names(url)
+    written = [trial for trial in load(url, name).trials if trial.state is TrialState.PRUNED]
+    assert sorted(trial.value for trial in written) == sorted(study.trials["value"][stopped].tolist())
+    again = Study.from_optuna(url, name)
+    for column in ("value", "stopped_at"):
+        np.testing.assert_array_equal(again.trials[column], study.trials[column])
