@@ -119,11 +119,11 @@ def idle_rounds(grid: Grid, nodes: Sequence[int], num_rounds: int) -> list[float
 class MemoryWatch:
     """Record the largest memory of this process and its descendants, in bytes; a shared page counts once.
 
-    It reads `/proc` every half second, and less often where reading takes more than a hundredth of the time;
-    without `/proc` (not on Linux) it stays 0.
+    It reads `/proc` every half second, and less often where reading takes more than a fiftieth of the CPU time
+    of a core; without `/proc` (not on Linux) it stays 0.
     """
 
-    def __init__(self, interval: float = 0.5, share: float = 0.01) -> None:
+    def __init__(self, interval: float = 0.5, share: float = 0.02) -> None:
         self.largest = 0
         self.own = 0  # this process alone
         self._interval, self._share = interval, share
@@ -144,9 +144,9 @@ class MemoryWatch:
     def _run(self) -> None:
         pause = self._interval
         while not self._stop.wait(pause):
-            start = time.perf_counter()
+            start = time.thread_time()
             self._look()
-            pause = max(self._interval, (time.perf_counter() - start) / self._share)
+            pause = max(self._interval, (time.thread_time() - start) / self._share)
 
     def _look(self) -> None:
         parents: dict[int, list[int]] = {}
