@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
@@ -66,7 +67,7 @@ def machine(out: Path, cells: Iterable[Row]) -> str:
             versions.append(f"{package} not installed")
     loads = [cell["load"] for cell in cells if "load" in cell]
     load = f" The load average before a whole run was {min(loads):.1f} to {max(loads):.1f}." if loads else ""
-    return f"{cpu}; Python {platform.python_version()}; {', '.join(versions)}.{load}"
+    return textwrap.fill(f"{cpu}; Python {platform.python_version()}; {', '.join(versions)}.{load}", 110)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,16 +55,19 @@ class Server:
 
 
 class Recorder(InProcessGrid):
-    """A grid that records the last messages to some nodes, and their contexts before."""
+    """A grid that records the last messages to the first four nodes, and their contexts before."""
 
-    steps: dict[int, list[bytes]]
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.steps: dict[int, list[bytes]] = {node: [] for node in list(self.contexts)[:4]}
 
-    def _deliver(self, message_id: str, message: Message, server_round: int) -> None:
-        node = message.metadata.dst_node_id
-        if message.metadata.message_type.startswith("train") and node in list(self.contexts)[:4]:
-            kept = self.__dict__.setdefault("steps", {})
-            kept[node] = [*kept.get(node, []), pickle.dumps((message, self.contexts[node]))][-NUM_STEPS:]
-        super()._deliver(message_id, message, server_round)
+    def _answer(self, waiting: Sequence[tuple[str, Message]]) -> None:
+        for _, message in waiting:
+            node = message.metadata.dst_node_id
+            if message.metadata.message_type.startswith("train") and node in self.steps:
+                kept = pickle.dumps((message, self.contexts[node]))
+                self.steps[node] = [*self.steps[node], kept][-NUM_STEPS:]
+        super()._answer(waiting)
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,8 @@ def scene(algorithm: str, history: int, dimension: int, agents: int, mesh: int |
     made = make_algorithm(algorithm, options)
     app = problem_app(problem, made, 0, problem.prior(0 if by_rounds else history))
     strategy = STRATEGIES[algorithm](num_agents=agents, seed=0, **options)
-    server = Server(strategy.algorithm)
+    # A class of its own, because what an algorithm can do is checked once per class.
+    server = type("Server", (Server,), {})(strategy.algorithm)
     strategy.algorithm = server  # type: ignore[assignment]  # it has the same methods
     grid = Recorder(app, agents)
     strategy.start(grid, (history if by_rounds else 0) + NUM_STEPS + 1)

@@ -119,13 +119,14 @@ def idle_rounds(grid: Grid, nodes: Sequence[int], num_rounds: int) -> list[float
 class MemoryWatch:
     """Record the largest memory of this process and its descendants, in bytes; a shared page counts once.
 
-    It reads `/proc` every half second; without `/proc` (not on Linux) it stays 0.
+    It reads `/proc` every half second, and less often where reading takes more than a fiftieth of a core's time;
+    without `/proc` (not on Linux) it stays 0.
     """
 
-    def __init__(self, interval: float = 0.5) -> None:
+    def __init__(self, interval: float = 0.5, share: float = 0.02) -> None:
         self.largest = 0
         self.own = 0  # this process alone
-        self._interval = interval
+        self._interval, self._share = interval, share
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -141,8 +142,11 @@ class MemoryWatch:
         self._look()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval):
+        pause = self._interval
+        while not self._stop.wait(pause):
+            start = time.thread_time()
             self._look()
+            pause = max(self._interval, (time.thread_time() - start) / self._share)
 
     def _look(self) -> None:
         parents: dict[int, list[int]] = {}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -78,18 +79,26 @@ def measure(cell: dict[str, Any], path: Path, limit: float | None) -> None:
         found = [line for line in output.splitlines() if line.startswith("{")]
         row = json.loads(found[-1]) if process.returncode == 0 and found else {**row, "failed": True}
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 15)
-        try:
-            process.communicate(timeout=20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            process.communicate()
+        end(process)
         row["limit"] = limit
+    except BaseException:  # Ctrl-C: the cell runs in a session of its own and would go on
+        end(process)
+        raise
     row["load"] = load
     path.write_text(json.dumps(row) + "\n")
     took = time.perf_counter() - begin
     shown = " ".join(f"{s:.2f}" for s in row.get("seconds", [])) or "no result"
     print(f"{name_of(cell)}: {shown} ({took:.0f} s in all)", flush=True)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """End a cell and the processes that it started."""
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def functions(out: Path, quick: bool) -> None:
