@@ -119,8 +119,8 @@ def idle_rounds(grid: Grid, nodes: Sequence[int], num_rounds: int) -> list[float
 class MemoryWatch:
     """Record the largest memory of this process and its descendants, in bytes; a shared page counts once.
 
-    It reads `/proc` every half second, and less often where reading takes more than a fiftieth of a core's time;
-    without `/proc` (not on Linux) it stays 0.
+    It reads `/proc` every half second, and less often where that takes more than a fiftieth of a core's time.
+    Without `/proc` (not on Linux) it stays 0.
     """
 
     def __init__(self, interval: float = 0.5, share: float = 0.02) -> None:
