@@ -101,8 +101,9 @@ def encode_report(report: Report, task: Task, envelope: Envelope, disclosure: Di
         "values": canonical_json(dict(report.values)) if report.values else "{}",
         "num-failed": report.num_failed,
     }
-    arrays, disclosed = encode_disclosure(disclosure)
-    return Packed({**report.arrays, **arrays}, config | disclosed)
+    arrays, scalars = encode_disclosure(disclosure)
+    config |= scalars
+    return Packed({**report.arrays, **arrays}, config)
 
 
 def readdress(packed: Packed, task: Task) -> Packed:
