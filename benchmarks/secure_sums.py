@@ -1,20 +1,28 @@
 """Measure what secure sums cost an agent and the server, and whole studies with and without them.
 
 OPENBLAS_NUM_THREADS=1 python benchmarks/secure_sums.py
+OPENBLAS_NUM_THREADS=1 python benchmarks/secure_sums.py --shares
+
+The second command compares our shares of secrets with those of Flower, which has the same format.
 """
 
 from __future__ import annotations
 
+import argparse
 import logging
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from unittest import mock
 
 import numpy as np
+from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
 
 from fbo_flower.algorithms import secure_member
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.secure_member import SUM, Member
-from fbo_flower.secure import fixed_point, keys, members, rounds
+from fbo_flower.secure import fixed_point, keys, members, rounds, shamir
 from fbo_flower.simulation.runner import simulate
 from fbo_flower.study import Study
 
@@ -89,8 +97,48 @@ def row(study: Study) -> tuple[int, float, float, float, float]:
     return len(study.rounds), float(study.rounds["seconds"].sum()), down, up, study.trials["value"].sum()
 
 
+def flower_join(shares: Sequence[bytes]) -> bytes | None:
+    """Return the secret of shares by Flower's code; None if they are inconsistent."""
+    try:
+        return combine_shares(list(shares))
+    except ValueError:
+        return None
+
+
+def cpu_ms(function: Callable[[], object], repeats: int) -> float:
+    """Return CPU ms of one call."""
+    begin = time.process_time()
+    for _ in range(repeats):
+        function()
+    return 1e3 * (time.process_time() - begin) / repeats
+
+
+def shares() -> None:
+    """Print what shares cost: an agent that makes them, the server that joins those of one member."""
+    print("| group | code | split, ms | join, ms | join with one liar, ms |")
+    print("|---:|---|---:|---:|---:|")
+    for num_agents in (4, 6, 10, 12):
+        needed, others = members.threshold(num_agents, LEAST) - 1, num_agents - 1
+        seed = secrets.token_bytes(keys.SEED_BYTES)
+        good = shamir.split(seed, needed, others)
+        lies = [good[0][:4] + secrets.token_bytes(len(good[0]) - 4), *good[1:]]  # tried first
+        for code, split, join in (
+            ("ours", shamir.split, keys.join),
+            ("Flower", create_shares, flower_join),
+        ):
+            times = [cpu_ms(partial(split, seed, needed, others), 20)]
+            with mock.patch.object(keys, "join", join):
+                for sent, repeats in ((good, 20), (lies, 1)):
+                    times.append(cpu_ms(partial(rounds._seed, sent, needed, keys.commit(seed)), repeats))
+            print(f"| {num_agents} | {code} | {' | '.join(f'{t:.2f}' for t in times)} |", flush=True)
+
+
 def main() -> None:
-    """Print two tables."""
+    """Print two tables, or one of shares."""
+    parser = argparse.ArgumentParser(description="Measure what secure sums cost.")
+    parser.add_argument("--shares", action="store_true", help="compare our shares with those of Flower")
+    if parser.parse_args().shares:
+        return shares()
     logging.getLogger("flwr").setLevel(logging.ERROR)
     print(f"One group, sums of at least {LEAST}; a group has at most {members.largest_group(LEAST)}.\n")
     print("| group | numbers | agent, ms | server per agent, ms | bytes up | bytes down |")

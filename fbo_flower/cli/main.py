@@ -42,7 +42,8 @@ from fbo_flower.cli.new import EXAMPLE as NEW_EXAMPLE
 from fbo_flower.cli.new import run_new
 from fbo_flower.cli.run import EXAMPLE as RUN_EXAMPLE
 from fbo_flower.cli.run import run_app
-from fbo_flower.cli.simulate import EXAMPLES, Debug, Interrupted, Quiet, run_simulate
+from fbo_flower.cli.run_plan import Interrupted
+from fbo_flower.cli.simulate import EXAMPLES, Debug, Quiet, run_simulate
 from fbo_flower.cli.tabulate import EXAMPLE as TABULATE_EXAMPLE
 from fbo_flower.cli.tabulate import run_tabulate
 from fbo_flower.cli.watch import EXAMPLE as WATCH_EXAMPLE
@@ -182,7 +183,7 @@ def report(
     shows what was sent. privacy.md lists what the server learned about the agents.
     """
     from fbo_flower.cli.load_study import load_study
-    from fbo_flower.cli.simulate import print_selections, print_table
+    from fbo_flower.cli.print_results import print_selections, print_table
     from fbo_flower.reports.html.page import PAGE as HTML_PAGE
     from fbo_flower.reports.html.page import write_html_page
     from fbo_flower.reports.plots import check_x

@@ -17,7 +17,8 @@ from fbo_flower.cli.flower_cli import (
     missing_dependencies,
     read_app,
 )
-from fbo_flower.cli.simulate import Debug, Interrupted, Quiet
+from fbo_flower.cli.run_plan import Interrupted
+from fbo_flower.cli.simulate import Debug, Quiet
 from fbo_flower.cli.submission import Submission, prepare
 from fbo_flower.errors import ConfigError, FBOError
 

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from fbo_flower.cli.plan import (
-    JOURNALS,
-    Contestant,
-    SimulationPlan,
-    parse_options,
-    point_latest_at,
-    slug,
-)
+from fbo_flower.cli.plan import Contestant, SimulationPlan, parse_options
+from fbo_flower.cli.run_plan import run_plan
 from fbo_flower.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fbo_flower.reports.summary import SummaryRow
-    from fbo_flower.simulation.problems import Problem
-    from fbo_flower.study.study import Study
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Flower's own log.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")]
@@ -39,10 +25,6 @@ fbo-flower simulate --option advice=portfolio --compare "fts schedule=first-5"
 
 fbo-flower simulate --mode async --durations lognormal:60,1 --compare ts
 """
-
-
-class Interrupted(Exception):  # noqa: N818  # not an error: someone pressed Ctrl-C
-    """Ctrl-C was pressed; the text says what has been written. (Typer would swallow a KeyboardInterrupt.)"""
 
 
 def run_simulate(
@@ -223,7 +205,7 @@ def run_simulate(
         if "engine" in _given(context):
             plan = replace(plan, engine=engine)
     journal = journal or resume is not None
-    _run(plan, resume or out, address, journal, resume is not None, overwrite, quiet, debug)
+    run_plan(plan, resume or out, address, journal, resume is not None, overwrite, quiet, debug)
 
 
 def _absolute_table(durations: str | None) -> str | None:
@@ -250,182 +232,3 @@ def _given(context: typer.Context) -> set[str]:
     """Return the names of the options that the user typed."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
-
-
-def _run(
-    plan: SimulationPlan,
-    out: Path | None,
-    address: str | None,
-    journal: bool,
-    resume: bool,
-    overwrite: bool,
-    quiet: bool,
-    debug: bool,
-) -> None:
-    from fbo_flower.study.directory import removed_if_empty, study_directory
-
-    problem, num_rounds = plan.check()  # finds every wrong setting before the first evaluation
-    directory = out or plan.directory()
-    with removed_if_empty(directory):
-        study_directory(directory, overwrite=overwrite, resume=resume)
-        _run_into(directory, plan, problem, num_rounds, address, journal, resume, out is None, quiet, debug)
-
-
-def _run_into(
-    directory: Path,
-    plan: SimulationPlan,
-    problem: Problem,
-    num_rounds: dict[str, int | None],
-    address: str | None,
-    journal: bool,
-    resume: bool,
-    is_default: bool,
-    quiet: bool,
-    debug: bool,
-) -> None:
-    """Run the algorithms of a plan, and write their studies into a directory."""
-    from fbo_flower.cli.progress import Display
-    from fbo_flower.simulation.ray_grid import ray_running
-    from fbo_flower.simulation.runner import prior_study, simulate
-    from fbo_flower.simulation.settings import Checkpoint, PriorKnowledge
-
-    journals = directory / JOURNALS if journal else None
-    if journals is not None and not resume:
-        if journals.exists():
-            raise ConfigError(
-                f"--journal: {directory} already holds journals; continue them with --resume {directory}"
-            )
-        plan.save(directory)
-
-    record = _Record(directory, journal, is_default)
-    with ExitStack() as stack:
-        display = stack.enter_context(Display(quiet=quiet, debug=debug))
-        try:
-            if plan.engine == "ray":
-                stack.enter_context(ray_running(address))
-            observations = None
-            if plan.prior_rounds:
-                display.announce(f"prior {plan.prior_algorithm}", plan.prior_rounds)
-                earlier = Checkpoint(journals / "prior" if journals is not None else None, resume=resume)
-                settings = plan.prior_algorithm, plan.prior_rounds, plan.seed, plan.engine
-                observations = prior_study(problem, *settings, earlier)
-            for number, contestant in enumerate(plan.contestants, 1):
-                display.announce(contestant.label, num_rounds[contestant.label])
-                own = None if journals is None else journals / f"{number}-{slug(contestant.label)}"
-                simulate(
-                    problem,
-                    contestant.algorithm,
-                    num_rounds=num_rounds[contestant.label],
-                    seed=plan.seed,
-                    engine=plan.engine,
-                    options=contestant.options,
-                    label=contestant.label,
-                    fraction=plan.fraction,
-                    quorum=plan.quorum,
-                    mode=plan.mode,
-                    max_staleness=plan.max_staleness,
-                    num_parallel=plan.num_parallel,
-                    trial_timeout=plan.trial_timeout,
-                    durations=plan.durations,
-                    exchange_seconds=plan.exchange_seconds,
-                    site_options={"models": str(directory / "models"), **plan.site_options},
-                    prior=PriorKnowledge(observations=observations, warm_start=plan.warm(contestant)),
-                    checkpoint=Checkpoint(own, resume=resume, messages=directory),
-                    on_round=display.advance,
-                    on_study=record.add,
-                    optuna=plan.optuna,
-                )
-        except KeyboardInterrupt as error:
-            raise Interrupted(record.close()) from error
-        except Exception as error:
-            error.add_note(record.close())
-            raise
-    no_picture = record.draw()
-    if not quiet:
-        from fbo_flower.reports.summary import summarise
-
-        print_table(summarise(record.study))
-        print_selections(record.study)
-        typer.echo(
-            "Simulated agents disclosed their trials, because nobody owns the data of a bundled problem."
-        )
-        if no_picture:
-            typer.echo(f"No picture: {no_picture}")
-        typer.echo(f"Results: {directory}")
-        if plan.optuna is not None:
-            typer.echo(f"Look at the trials: optuna-dashboard {plan.optuna}")
-        if plan.durations is not None:
-            typer.echo(f"Values against time: fbo-flower report {directory} --x time")
-
-
-class _Record:
-    """The studies of the algorithms that have ended, saved after each of them so that none is lost."""
-
-    def __init__(self, directory: Path, journal: bool, is_default: bool) -> None:
-        self.directory = directory
-        self.journal = journal
-        self.is_default = is_default
-        self.studies: list[Study] = []
-
-    @property
-    def study(self) -> Study:
-        from fbo_flower.study.study import Study
-
-        return Study.merge(self.studies, name=self.directory.name)
-
-    def add(self, study: Study) -> None:
-        self.studies.append(study)
-        self.study.save(self.directory)
-        if self.is_default:
-            point_latest_at(self.directory)
-
-    def draw(self) -> str:
-        from fbo_flower.reports.report import PICTURE, draw
-
-        return draw(self.study, self.directory / PICTURE)
-
-    def close(self) -> str:
-        """Draw the results so far and return a sentence that says where they are."""
-        if not self.studies:
-            return "nothing was written"
-        self.draw()
-        parts = [
-            f"{name} {_plural(len(set(self.study.rounds.where(algorithm=name)['round'].tolist())), 'round')}"
-            for name in self.study.algorithms
-        ]
-        text = f"{self.directory} holds the results so far: {', '.join(parts)}"
-        return f"{text}; continue with --resume {self.directory}" if self.journal else text
-
-
-def print_table(rows: Sequence[SummaryRow], console: Console | None = None) -> None:
-    """Print the result table, in several parts if it is wider than the terminal (a file has no width)."""
-    from fbo_flower.reports.summary_table import render_table
-
-    console, unbounded = console or Console(highlight=False), Console(width=10_000)
-    if not console.is_terminal:
-        console.width = unbounded.width
-    start = 0
-    while start < len(rows):
-        stop = len(rows)
-        while stop > start + 1 and unbounded.measure(render_table(rows[start:stop])).maximum > console.width:
-            stop -= 1
-        console.print(render_table(rows[start:stop]))
-        start = stop
-
-
-def print_selections(study: Study, *, markdown: bool = False) -> None:
-    """Print the table of selected models, if any run exchanged models."""
-    from fbo_flower.reports.selection import selection_cells, selections
-    from fbo_flower.reports.summary_table import markdown_table, render_cells
-
-    rows = selections(study)
-    if rows and markdown:
-        typer.echo("\n" + markdown_table(selection_cells(rows)), nl=False)
-    elif rows:
-        console = Console(highlight=False)
-        console.width = console.width if console.is_terminal else 10_000
-        console.print(render_cells(selection_cells(rows)))
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

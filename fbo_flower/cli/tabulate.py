@@ -10,7 +10,8 @@ import typer
 
 from fbo_flower import __version__
 from fbo_flower.cli.plan import parse_options
-from fbo_flower.cli.simulate import Debug, Interrupted, Quiet
+from fbo_flower.cli.run_plan import Interrupted
+from fbo_flower.cli.simulate import Debug, Quiet
 
 EXAMPLE = (
     "Example: fbo-flower tabulate landmine-svm --problem-option scale=log --out landmine-table.npz, "

@@ -13,7 +13,7 @@ import numpy as np
 
 from fbo_flower.algorithms.records import Array
 from fbo_flower.storage.agent_journal import SECONDS, Evaluation
-from fbo_flower.wire.codec import LATEST_TIME
+from fbo_flower.wire.disclosure import LATEST_TIME
 
 STARTED = "started"  # with `SECONDS` an entry of `Evaluation.measures`
 Times = dict[int, tuple[float, float]]  # first trial of a row -> start and end, seconds since 1970

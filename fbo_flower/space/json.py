@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from typing import NoReturn, TypeVar
 
 from fbo_flower.errors import ConfigError, WireError
-from fbo_flower.space.parameters import Categorical, Conditions, Float, Int, Ordinal, Parameter, show
+from fbo_flower.space.checks import Conditions, show
+from fbo_flower.space.parameters import Categorical, Float, Int, Ordinal, Parameter
 
 MAX_JSON_LENGTH = 2**20  # 1 MiB: the canonical JSON is ASCII
 

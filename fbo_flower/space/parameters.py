@@ -13,10 +13,9 @@ not.
 
 from __future__ import annotations
 
-import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -25,22 +24,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.space.checks import (
+    Choice,
+    Conditions,
+    check_range,
+    conditions_of,
+    distinct,
+    finite,
+    integer,
+    is_choice,
+    plain_item,
+    show,
+)
 
 Array: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
-Choice: TypeAlias = str | int | float | bool | None
-Conditions: TypeAlias = Mapping[str, Choice | Sequence[Choice]]
 
 MAX_VALUES = 2**40  # above it, float64 cannot resolve the bins of a log-scaled Int reliably
-
-
-def show(value: object) -> str:
-    """Return `value` as one line of at most 80 characters, for an error message."""
-    try:
-        text = " ".join(repr(value).split())
-    except ValueError:  # an int of more than 4300 digits
-        text = f"a huge {type(value).__name__}"
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 class _Parameter:
@@ -51,7 +51,7 @@ class _Parameter:
     @property
     def conditions(self) -> dict[str, tuple[Choice, ...]]:
         """Parent -> values of it that make this parameter active; the conditions of all parents must hold."""
-        return _conditions(type(self).__name__, self.active_when) or {}
+        return conditions_of(type(self).__name__, self.active_when) or {}
 
     def _set(self, **values: object) -> None:
         for name, value in values.items():  # bypasses the frozen dataclass
@@ -116,9 +116,9 @@ class Float(_Parameter):
     active_when: Conditions | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
-        low, high = _finite("Float", "low", self.low), _finite("Float", "high", self.high)
-        _check_range("Float", low, high, self.log)
-        self._set(low=low, high=high, active_when=_conditions("Float", self.active_when))
+        low, high = finite("Float", "low", self.low), finite("Float", "high", self.high)
+        check_range("Float", low, high, self.log)
+        self._set(low=low, high=high, active_when=conditions_of("Float", self.active_when))
         if not 0 < self._width < math.inf:
             scale = "the logarithms" if self.log else "the bounds"
             raise ConfigError(f"Float: expected {scale} to differ by a finite float, got {low=}, {high=}")
@@ -133,7 +133,7 @@ class Float(_Parameter):
 
     def unit(self, value: object, name: str) -> float:
         """Return the coordinate of `value`; an error message begins with `name`."""
-        number = _item(value)
+        number = plain_item(value)
         if (
             isinstance(number, bool)
             or not isinstance(number, int | float)
@@ -173,8 +173,8 @@ class Int(_Discrete):
     active_when: Conditions | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
-        low, high = _integer("Int", "low", self.low), _integer("Int", "high", self.high)
-        _check_range("Int", low, high, self.log)
+        low, high = integer("Int", "low", self.low), integer("Int", "high", self.high)
+        check_range("Int", low, high, self.log)
         if high - low >= MAX_VALUES:
             raise ConfigError(
                 f"Int: expected at most 2**40 values, got {low=}, {high=}; try a Float and round"
@@ -183,7 +183,7 @@ class Int(_Discrete):
             raise ConfigError(
                 f"Int: expected high <= 2**40 for a log scale, got {high=}; try a Float and round"
             )
-        self._set(low=low, high=high, active_when=_conditions("Int", self.active_when))
+        self._set(low=low, high=high, active_when=conditions_of("Int", self.active_when))
 
     @property
     def num_values(self) -> int:
@@ -196,7 +196,7 @@ class Int(_Discrete):
 
     def index_of(self, value: object, name: str) -> int:
         """Return the index of the bin of `value`; whole floats are accepted, bools are not."""
-        number = _item(value)
+        number = plain_item(value)
         whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
         if isinstance(number, bool) or not whole or not self.low <= number <= self.high:  # type: ignore[operator] # whole: a number
             raise ConfigError(f"{name}: expected an integer in [{self.low}, {self.high}], got {show(value)}")
@@ -232,8 +232,8 @@ class _Chosen(_Discrete):
         kind = type(self).__name__
         if isinstance(self.choices, str) or not isinstance(self.choices, Sequence | np.ndarray):
             raise ConfigError(f"{kind}: expected a list of choices, got {show(self.choices)}")
-        choices = _distinct(kind, "choices", self.choices)
-        self._set(choices=choices, active_when=_conditions(kind, self.active_when))
+        choices = distinct(kind, "choices", self.choices)
+        self._set(choices=choices, active_when=conditions_of(kind, self.active_when))
 
     @property
     def num_values(self) -> int:
@@ -246,8 +246,8 @@ class _Chosen(_Discrete):
 
     def index_of(self, value: object, name: str) -> int:
         """Return the index of the bin of `value`; an error message begins with `name`."""
-        plain = _item(value)
-        index = self._numbering.get(plain) if _is_choice(plain) else None
+        plain = plain_item(value)
+        index = self._numbering.get(plain) if is_choice(plain) else None
         if index is None or isinstance(plain, bool) != isinstance(self.choices[index], bool):
             raise ConfigError(f"{name}: expected one of {show(list(self.choices))}, got {show(value)}")
         return index
@@ -298,85 +298,3 @@ class Ordinal(_Chosen):
 
 
 Parameter: TypeAlias = Float | Int | Categorical | Ordinal
-
-
-def _item(value: object) -> object:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _is_choice(value: object) -> bool:
-    return value is None or type(value) in {str, int, float, bool}
-
-
-def _finite(kind: str, what: str, value: object) -> float:
-    number = _item(value)
-    if type(number) in {int, float}:
-        try:
-            number = float(number)  # type: ignore[arg-type] # an int or a float, by the line above
-        except OverflowError:
-            number = math.inf
-        if math.isfinite(number):
-            return number + 0.0  # turns -0.0 into 0.0, which is equal but written differently
-    raise ConfigError(f"{kind}: expected {what} to be a finite number, got {show(value)}")
-
-
-def _integer(kind: str, what: str, value: object) -> int:
-    number = _item(value)
-    if type(number) is not int or not -(2**63) <= number < 2**63:
-        raise ConfigError(f"{kind}: expected {what} to be a 64-bit int, got {show(value)}")
-    return number
-
-
-def _check_range(kind: str, low: float, high: float, log: object) -> None:
-    if type(log) is not bool:
-        raise ConfigError(f"{kind}: expected log to be True or False, got {show(log)}")
-    if not low < high:
-        raise ConfigError(f"{kind}: expected low < high, got {low=}, {high=}")
-    if log and low <= 0:
-        raise ConfigError(f"{kind}: expected low > 0 for a log scale, got {low=}")
-
-
-def _distinct(kind: str, what: str, values: Iterable[object]) -> tuple[Choice, ...]:
-    plain = tuple(_choice(kind, what, value) for value in values)
-    if not plain:
-        raise ConfigError(f"{kind}: expected {what} to hold at least one value, got none")
-    if len(set(plain)) < len(plain):
-        twice = next(value for i, value in enumerate(plain) if value in plain[:i])
-        raise ConfigError(
-            f"{kind}: expected {what} to be different, got {show(twice)} twice (1 == 1.0 == True)"
-        )
-    return plain
-
-
-def _choice(kind: str, what: str, value: object) -> Choice:
-    plain = _item(value)
-    if isinstance(plain, float) and type(plain) is float:
-        return _finite(kind, f"every float of {what}", plain)
-    if isinstance(plain, int) and type(plain) is int:
-        return _integer(kind, f"every int of {what}", plain)
-    if isinstance(plain, str) and type(plain) is str:
-        if any(
-            "\ud800" <= character <= "\udfff" for character in plain
-        ):  # lone surrogates do not survive JSON
-            raise ConfigError(f"{kind}: expected {what} to be valid Unicode, got {show(plain)}")
-        return plain
-    if plain is None or isinstance(plain, bool):
-        return plain
-    raise ConfigError(f"{kind}: expected {what} to be str, int, float, bool or None, got {show(value)}")
-
-
-def _conditions(kind: str, active_when: object) -> dict[str, tuple[Choice, ...]] | None:
-    if active_when is None:
-        return None
-    if not isinstance(active_when, Mapping) or not active_when:
-        raise ConfigError(f"{kind}: expected active_when to be {{parent: values}}, got {show(active_when)}")
-    conditions = {}
-    for parent, values in active_when.items():
-        if not isinstance(parent, str):
-            raise ConfigError(f"{kind}: expected active_when to name parents, got {show(parent)}")
-        listed = values if isinstance(values, list | tuple) else (values,)
-        # Sorted, so that the order of the values does not change the digest of the space.
-        conditions[parent] = tuple(
-            sorted(_distinct(kind, f"active_when[{show(parent)}]", listed), key=json.dumps)
-        )
-    return conditions

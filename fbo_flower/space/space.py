@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -30,19 +28,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.space.checks import Choice, Conditions, show
+from fbo_flower.space.conditions import Rules, check_parents, count_configs, order_of, rules_of
 from fbo_flower.space.json import MAX_JSON_LENGTH, read, write
-from fbo_flower.space.parameters import (
-    Array,
-    Categorical,
-    Choice,
-    Conditions,
-    Float,
-    Indices,
-    Int,
-    Ordinal,
-    Parameter,
-    show,
-)
+from fbo_flower.space.parameters import Array, Categorical, Float, Indices, Int, Ordinal, Parameter
 
 __all__ = [
     "Categorical",
@@ -115,31 +104,12 @@ class SearchSpace:
                     f"{name}: expected a Float, Int, Categorical or Ordinal, got {show(parameter)}"
                 )
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
-        self._check_conditions()
+        check_parents(self.parameters)
+        self._order  # noqa: B018  # computed here, so that the constructor reports cycles
         if len(self.to_json()) > MAX_JSON_LENGTH:
             raise ConfigError(
                 f"search space: expected at most 1 MiB of JSON, got {len(self.to_json())} bytes"
             )
-
-    def _check_conditions(self) -> None:
-        for name, parameter in self.parameters.items():
-            for parent, values in parameter.conditions.items():
-                other = self.parameters.get(parent)
-                if other is None:
-                    raise ConfigError(f"{name}: expected active_when to name parameters, got {show(parent)}")
-                if isinstance(other, Float):
-                    raise ConfigError(
-                        f"{name}: expected active_when to name discrete parameters, got Float {parent}"
-                    )
-                for value in values:
-                    other.index_of(value, f"{name}: active_when {parent}")
-        try:
-            self._order  # noqa: B018  # computed here, so that the constructor reports cycles
-        except CycleError as error:
-            cycle = " -> ".join(error.args[1])
-            raise ConfigError(
-                f"search space: expected active_when without cycles, got {cycle[:200]}"
-            ) from None
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -161,7 +131,7 @@ class SearchSpace:
         """Number of different configurations; None if a Float makes it infinite."""
         if any(isinstance(parameter, Float) for parameter in self.parameters.values()):
             return None
-        return self._count_configs()
+        return count_configs(tuple(self.parameters.values()), self._order, self._rules)
 
     @cached_property
     def digest(self) -> str:
@@ -304,35 +274,12 @@ class SearchSpace:
     @cached_property
     def _order(self) -> tuple[int, ...]:
         """All axes, each after its parents and soon after the last of them."""
-        axis_of = {name: axis for axis, name in enumerate(self.names)}
-        sorter = TopologicalSorter({name: tuple(p.conditions) for name, p in self.parameters.items()})
-        sorter.prepare()
-        ready, order = list(sorter.get_ready()), []
-        while ready:
-            name = ready.pop()
-            order.append(axis_of[name])
-            sorter.done(name)
-            ready.extend(sorter.get_ready())
-        return tuple(order)
+        return order_of(self.parameters)
 
     @cached_property
-    def _rules(self) -> dict[int, tuple[tuple[int, frozenset[int]], ...]]:
+    def _rules(self) -> Rules:
         """Conditional axis -> pairs (axis of a parent, indices of the parent's values that activate it)."""
-        axis_of = {name: axis for axis, name in enumerate(self.names)}
-        rules = {}
-        for axis in self._order:  # `_resolve` relies on this order
-            conditions = self.parameters[self.names[axis]].conditions
-            if conditions:
-                rules[axis] = tuple(
-                    (axis_of[name], frozenset(self._index_of(name, value) for value in values))
-                    for name, values in conditions.items()
-                )
-        return rules
-
-    def _index_of(self, name: str, value: Choice) -> int:
-        parameter = self.parameters[name]
-        assert not isinstance(parameter, Float), "conditions name discrete parameters"
-        return parameter.index_of(value, name)
+        return rules_of(self.parameters, self._order)
 
     @cached_property
     def _columns(self) -> Indices:
@@ -343,26 +290,6 @@ class SearchSpace:
     @cached_property
     def _is_cube(self) -> bool:
         return not self._rules and all(isinstance(p, Float) for p in self.parameters.values())
-
-    def _count_configs(self) -> int:
-        # Dynamic programming over the axes. A state is the set of conditions (parent, child) that hold and
-        # whose child is still to be visited; the cost depends on how many are open at the same time.
-        opens: dict[int, dict[int, set[tuple[int, int]]]] = {}  # parent -> index -> conditions
-        for child, rules in self._rules.items():
-            for parent, allowed in rules:
-                for index in allowed:
-                    opens.setdefault(parent, {}).setdefault(index, set()).add((parent, child))
-        counts: Counter[frozenset[tuple[int, int]]] = Counter({frozenset(): 1})
-        for axis in self._order:
-            opened = Counter(frozenset(conditions) for conditions in opens.get(axis, {}).values())
-            opened[frozenset()] += _num_values(self.parameters[self.names[axis]]) - opened.total()
-            needed = frozenset((parent, axis) for parent, _ in self._rules.get(axis, ()))
-            following: Counter[frozenset[tuple[int, int]]] = Counter()
-            for state, count in counts.items():
-                for conditions, multiplicity in opened.items() if needed <= state else [(frozenset(), 1)]:
-                    following[(state - needed) | conditions] += count * multiplicity
-            counts = following
-        return counts.total()
 
     def _checked(self, points: ArrayLike, ndim: int) -> Array:
         try:
@@ -398,11 +325,6 @@ class SearchSpace:
                 active[:, axis] &= active[:, parent] & np.isin(index[:, parent], list(allowed))
         snapped[~active] = 0.5
         return snapped, index, active
-
-
-def _num_values(parameter: Parameter) -> int:
-    assert not isinstance(parameter, Float), "a Float has infinitely many values"
-    return parameter.num_values
 
 
 def _width(parameter: Parameter) -> int:

@@ -35,7 +35,8 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.dataframe import trials_frame
 from fbo_flower.study.files import read_study, write_study
 from fbo_flower.study.observations import Observations, observations
-from fbo_flower.study.optuna_bridge import from_optuna, to_optuna
+from fbo_flower.study.optuna_bridge import Run, to_optuna
+from fbo_flower.study.optuna_reader import read_studies
 from fbo_flower.study.ranking import best_rows, natural_order, sorted_rows
 from fbo_flower.study.schema import (
     JUDGEMENTS,
@@ -249,7 +250,17 @@ class Study:
         ConfigError
             If Optuna is not installed, the search space is unknown, or the storage cannot be written.
         """
-        return to_optuna(self, storage, one_study, space)
+        runs = [
+            Run(
+                name,
+                self.run(name),
+                self.minimizes(name),
+                self.trials.where(algorithm=name),
+                self.times.where(algorithm=name),
+            )
+            for name in self.algorithms
+        ]
+        return to_optuna(runs, storage, one_study, space, str(self.settings.get("created", "")))
 
     @classmethod
     def from_optuna(
@@ -277,7 +288,8 @@ class Study:
         ConfigError
             If Optuna is not installed, there is no such study, or one has several objectives.
         """
-        return from_optuna(cls, storage, name, agent, space)
+        settings, trials, times = read_studies(storage, name, agent, space)
+        return cls(settings, trials, Table.from_rows([], ROUNDS), times=times)
 
     def observations(self, space: SearchSpace, without: Sequence[str] = ()) -> Observations:
         """Return agent -> points `(n, D)` and values `(n,)` of the trials that succeeded, as measured.

@@ -1,11 +1,9 @@
 """Encode tasks and reports as Flower messages, and check every message that arrives."""
 
+from fbo_flower.wire.checks import MAX_TEXT, MAX_TRIALS, show
 from fbo_flower.wire.codec import (
     MAX_TASK,
-    MAX_TEXT,
-    MAX_TRIALS,
     SCHEMA_VERSION,
-    Disclosure,
     Envelope,
     Packed,
     declines,
@@ -17,8 +15,8 @@ from fbo_flower.wire.codec import (
     mark_spent,
     readdress,
     says_spent,
-    show,
 )
+from fbo_flower.wire.disclosure import Disclosure
 
 __all__ = [
     "MAX_TASK",

@@ -20,7 +20,8 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from fbo_flower.algorithms.records import AnyArray, Scalar
 from fbo_flower.errors import WireError
 from fbo_flower.wire import quick_records
-from fbo_flower.wire.codec import Packed, show
+from fbo_flower.wire.checks import show
+from fbo_flower.wire.codec import Packed
 from fbo_flower.wire.numpy_client import NAMES
 
 MAX_BYTES = 64 * 2**20  # bytes of all arrays of one message together

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from fbo_flower.algorithms.records import AnyArray, Scalar
 from fbo_flower.errors import WireError
-from fbo_flower.wire.codec import Packed, show
+from fbo_flower.wire.checks import show
+from fbo_flower.wire.codec import Packed
 
 NAMES = "names"  # scalar that holds the arrays' names, joined by commas
 

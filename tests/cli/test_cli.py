@@ -22,8 +22,8 @@ from fbo_flower import __version__
 from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.cli.main import run
 from fbo_flower.cli.plan import Contestant, default_directory
+from fbo_flower.cli.print_results import print_table
 from fbo_flower.cli.progress import Display
-from fbo_flower.cli.simulate import print_table
 from fbo_flower.errors import NumericalError
 from fbo_flower.reports.summary import summarise
 from fbo_flower.simulation import PROBLEMS, runner, simulate
