@@ -48,7 +48,7 @@ class Pruning:
         either way
     margin : a trial stops only if it is also predicted to end below the median of the agent's completed
         trials, by at least this many standard deviations of what they gained from this step on. So early
-        noise stops no trial: while curves do not tell good from bad, gains differ much. None: the medians
+        noise stops few trials: while curves do not tell good from bad, gains differ much. None: the medians
         alone decide, as in Optuna
 
     Raises

@@ -48,7 +48,7 @@ def limit_of(values: Array, finals: Array, margin: float) -> float:
     """Return the value at a step below which a trial's forecast is `margin` deviations below the median end.
 
     With the mean and the sample standard deviation of the gains, and the median final value, a trial with the
-    value `x` at the step ends below that median, beyond doubt, if
+    value `x` at the step is predicted below that median, with this margin, if
 
         x + mean(d) + margin * stddev(d) < median(f).
 

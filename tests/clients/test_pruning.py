@@ -157,7 +157,7 @@ def test_own_curves_take_precedence_over_pooled_medians() -> None:
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.5, 2.0])
-def test_a_trial_stops_only_if_it_is_predicted_below_the_median_end_beyond_doubt(margin: float) -> None:
+def test_a_trial_stops_only_if_it_is_predicted_below_the_median_end_with_a_margin(margin: float) -> None:
     rng = np.random.default_rng(3)
     book = CurveBook(Pruning(margin=margin))
     curves = rng.random((7, 4)).cumsum(axis=1)

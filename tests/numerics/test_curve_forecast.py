@@ -39,7 +39,7 @@ def test_a_limit_is_where_the_forecast_with_its_doubt_is_the_median_end(
     assert highest == pytest.approx(statistics.median(finals.tolist()), abs=slack)
 
 
-def test_without_curves_nothing_is_forecast_and_with_one_nothing_is_beyond_doubt() -> None:
+def test_without_curves_nothing_is_forecast_and_with_one_there_is_no_limit() -> None:
     assert np.isnan(forecast(np.empty(0), np.empty(0), 0.25))
     assert forecast(np.array([0.5]), np.array([0.75]), 0.25) == 0.5
     assert limit_of(np.array([0.5]), np.array([0.75]), 1.0) == -np.inf
