@@ -58,7 +58,7 @@ RULES: dict[str, tuple[int, Limit]] = {
     "median, rank correlation .7": (0, lambda x, f: ranked(x, f, 0.7)),
     **{
         f"median, margin {margin}": (0, lambda x, f, m=margin: min(float(np.median(x)), limit_of(x, f, m)))
-        for margin in (0.0, 0.5, 1.0, 1.5)
+        for margin in (1.0, 1.5, 2.0, 2.5, 3.0)
     },
 }
 

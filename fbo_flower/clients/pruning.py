@@ -32,8 +32,8 @@ class Pruning:
     Parameters
     ----------
     rule : "median": the trial's best value so far is worse than the median of the agent's own completed
-        trials at this step, as in Optuna's `MedianPruner`, and it is predicted to end below their final
-        median, see `margin`. "federated": the same, and while the agent has fewer than `min_trials`
+        trials at this step, as in Optuna's `MedianPruner`, and it is unlikely to become the best of them,
+        see `margin`. "federated": the same, and while the agent has fewer than `min_trials`
         completed curves, the pooled medians of other agents stand in for its own. They are compared as they
         are, so this is for objectives that all agents measure on the same scale; a pooled median that no
         completed trial of the agent has reached is ignored. "off": never
@@ -46,10 +46,10 @@ class Pruning:
         agent's completed curves predict it (`numerics.curve_forecast`); without one, the last value.
         "last": the last value that it reported. Tables, best values and disclosed trials hold the last value
         either way
-    margin : a trial stops only if it is also predicted to end below the median of the agent's completed
-        trials, by at least this many standard deviations of what they gained from this step on. So early
-        noise stops few trials: while curves do not tell good from bad, gains differ much. None: the medians
-        alone decide, as in Optuna
+    margin : a trial stops only if it is also predicted to end below the best of the agent's completed trials
+        by this many standard deviations of what these gained from this step on. So early noise stops few
+        trials: while curves do not tell good from bad, gains differ much. None: the medians alone decide, as
+        in Optuna
 
     Raises
     ------
@@ -62,7 +62,7 @@ class Pruning:
     warmup_steps: int = 0
     max_stopped: float = 0.5
     learns: str = PREDICTED
-    margin: float | None = 1.0
+    margin: float | None = 2.5
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:

@@ -45,24 +45,24 @@ def forecast(values: Array, finals: Array, value: float) -> float:
 
 
 def limit_of(values: Array, finals: Array, margin: float) -> float:
-    """Return the value at a step below which a trial's forecast is `margin` deviations below the median end.
+    """Return the value at a step below which a trial is unlikely to become the best one.
 
-    With the mean and the sample standard deviation of the gains, and the median final value, a trial with the
-    value `x` at the step is predicted below that median, with this margin, if
+    With the mean and the sample standard deviation of the gains, a trial with the value `x` at the step is
+    predicted below the best final value, with a margin, if
 
-        x + mean(d) + margin * stddev(d) < median(f).
+        x + mean(d) + margin * stddev(d) < max(f).
 
     With fewer than two curves no value is low enough: `-inf`.
 
     >>> limit_of(np.array([0.25, 0.5, 0.75]), np.array([0.5, 0.75, 1.0]), 1.0)
-    0.5
+    0.75
     """
     if len(values) < LEAST_GAINS:
         return float("-inf")
     scale = _scale(values, finals)
     gains = finals / scale - values / scale
-    middle = median((finals / scale).tolist())
-    limit = (middle - float(gains.mean()) - margin * float(gains.std(ddof=1))) * scale
+    best = float((finals / scale).max())
+    limit = (best - float(gains.mean()) - margin * float(gains.std(ddof=1))) * scale
     return limit if np.isfinite(limit) else float("-inf")
 
 

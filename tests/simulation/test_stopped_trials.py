@@ -40,7 +40,7 @@ def run(objective: Any = curved, rule: str = "median", **given: Any) -> Study:
         objective=objective,
         space=SPACE,
         agents=[0.2, 0.3, 0.4, 0.5],
-        pruning=Pruning(rule, min_trials=given.pop("min_trials", 5), margin=given.pop("margin", 1.0)),
+        pruning=Pruning(rule, min_trials=given.pop("min_trials", 5), margin=given.pop("margin", 2.5)),
         **given,
     )
 
