@@ -1,168 +1,240 @@
-"""What early stopping saves and costs: no pruning, the agent's own median, and pooled medians.
+"""What early stopping saves and costs: rules, what is learnt of stopped trials, and two oracles.
 
-Agents tune four hyperparameters of a small network on their own digits, trained by epochs with scikit-learn's
-`partial_fit`. Images are dealt by a Dirichlet distribution over classes. An objective reports its accuracy on
-held-out images after every epoch. The final value of an agent is the last accuracy of its recommended
-configuration, trained to the end with another seed and judged on images that tuning did not see.
+Agents tune an objective of `pruning_problems`, which reports its value on held-out rows after every step. The
+final value of an agent is the last value of its recommended configuration, trained to the end with another
+seed and judged on rows that tuning did not see. It is given twice: after equally many trials, and when the
+federation has spent equally many steps, where stopping early pays for more trials.
 
-`python benchmarks/pruning.py` writes the tables of docs/results/pruning.md.
+`python benchmarks/pruning.py` writes the tables of docs/results/pruning.md. The oracles know what a stopped
+trial would have reached. `told` tells it to the algorithm, so all that is left is the cost of stopping the
+wrong trials; `ignored` leaves stopped trials out of the model.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-import warnings
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.neural_network import MLPClassifier
+from pruning_problems import NUM_AGENTS, NUM_STEPS, PROBLEMS, TEST, VALIDATE
 
-from fbo_flower import Float, Int, SearchSpace
+from fbo_flower.algorithms.records import Array, History
 from fbo_flower.clients import Pruning
+from fbo_flower.clients.curve_book import CurveBook
 from fbo_flower.simulation import simulate
 from fbo_flower.study import Study
+from fbo_flower.study.table import Table
 
-NUM_AGENTS, NUM_LATE, NUM_EPOCHS, NUM_TRIALS = 5, 2, 15, 12
-SPACE = SearchSpace(
-    {
-        "rate": Float(1e-4, 1.0, log=True),
-        "decay": Float(1e-6, 1.0, log=True),
-        "width": Int(4, 64, log=True),
-        "batch": Int(4, 64, log=True),
-    }
-)
-RULES = {
-    "no pruning": Pruning("off"),
-    "own median": Pruning(),
-    "own median, warm-up": Pruning(warmup_steps=5),
-    "pooled medians": Pruning("federated"),
-    "pooled medians, warm-up": Pruning("federated", warmup_steps=5),
+NUM_LATE, NUM_TRIALS, MOST_ROUNDS = 2, 12, 24
+AS_BEFORE: dict[str, Any] = {"learns": "last", "margin": None}  # Optuna's rule, and what was learnt before
+RULES: dict[str, tuple[Pruning, str]] = {
+    "no pruning": (Pruning("off"), ""),
+    "median, last value": (Pruning(**AS_BEFORE), ""),
+    "median, last value, warm-up 5": (Pruning(warmup_steps=5, **AS_BEFORE), ""),
+    "median, predicted": (Pruning(margin=None), ""),
+    "median, oracle ignored": (Pruning(margin=None), "ignored"),
+    "median, oracle told": (Pruning(margin=None), "told"),
+    "default, last value": (Pruning(learns="last"), ""),
+    "default": (Pruning(), ""),
+    "default, oracle told": (Pruning(), "told"),
+    "pooled, last value": (Pruning("federated", **AS_BEFORE), ""),
+    "pooled, last value, warm-up 5": (Pruning("federated", warmup_steps=5, **AS_BEFORE), ""),
+    "pooled, predicted": (Pruning("federated", margin=None), ""),
+    "pooled, oracle told": (Pruning("federated", margin=None), "told"),
+    "pooled": (Pruning("federated"), ""),
 }
 
 
-@cache
-def images(seed: int) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]:
-    """Return x, y and the part (0 train, 1 validate, 2 test) of each agent's images."""
-    rng = np.random.default_rng([seed, 23])
-    x, y = load_digits(return_X_y=True)
-    x = x / 16.0
-    owners = np.empty(len(y), dtype=int)
-    for label in range(10):
-        rows = np.flatnonzero(y == label)
-        owners[rows] = rng.choice(NUM_AGENTS, len(rows), p=rng.dirichlet(np.ones(NUM_AGENTS)))
-    held = []
-    for agent in range(NUM_AGENTS):
-        rows = rng.permutation(np.flatnonzero(owners == agent))
-        held.append((x[rows], y[rows], np.arange(len(rows)) % 3))
-    return tuple(held)
-
-
-def epochs(config: dict[str, Any], data: tuple[int, int], part: int, start: int) -> Any:
-    """Train and yield the accuracy on one part of the agent's images after each epoch."""
-    x, y, parts = images(data[0])[data[1]]
-    train, judged = parts == 0, parts == part
-    model = MLPClassifier(
-        (config["width"],), solver="sgd", learning_rate_init=config["rate"], alpha=config["decay"],
-        batch_size=min(config["batch"], int(train.sum())), random_state=start,
-    )  # fmt: skip
-    for _ in range(NUM_EPOCHS):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.simplefilter("ignore", RuntimeWarning)  # large learning rates diverge
-            model.partial_fit(x[train], y[train], classes=np.arange(10))
-            try:
-                yield float(model.score(x[judged], y[judged]))
-            except ValueError:  # the weights are not finite
-                yield 0.0
+class SpentError(Exception):
+    """The federation has spent its steps."""
 
 
 @dataclass
 class Counted:
-    """An objective that counts its epochs."""
+    """An objective that counts its steps.
 
-    num_epochs: int = 0
+    Parameters
+    ----------
+    whole : whether it goes on after it should stop, for an oracle; such steps are not counted
+    num_steps : counted steps of all agents
+    spent : counted steps at the end of each round
+    ends : what each stopped trial would have reached, by agent and point; only with `whole`
+    """
 
-    def __call__(self, config: dict[str, Any], data: tuple[int, int], context: Any) -> float:
+    problem: str
+    seed: int
+    whole: bool = False
+    num_steps: int = 0
+    spent: list[int] = field(default_factory=list)
+    last: float = float("nan")
+
+    def __call__(self, config: dict[str, Any], agent: int, context: Any) -> float:
+        problem, start = PROBLEMS[self.problem], int(context.rng.integers(2**31))
+        stopped = False
         value = 0.0
-        for epoch, value in enumerate(epochs(config, data, 1, int(context.rng.integers(2**31)))):
-            self.num_epochs += 1
-            context.report(epoch, value)
-            if context.should_stop():
+        rows = problem.rows(self.seed)[agent]
+        for step, value in enumerate(problem.values(config, rows, VALIDATE, start)):
+            if stopped:
+                continue
+            self.num_steps += 1
+            context.report(step, value)
+            stopped = context.should_stop()
+            if stopped and not self.whole:
                 break
+        self.last = value
         return value
 
+    def end_round(self, _: object) -> None:
+        """Note what has been spent; end the study when all is spent that 12 whole trials need."""
+        self.spent.append(self.num_steps)
+        if len(self.spent) >= NUM_TRIALS and self.num_steps > self.most:
+            raise SpentError
 
-def final_values(study: Study, seed: int) -> list[float]:
-    """Return each agent's accuracy on unseen images with its recommended configuration."""
+    most: float = np.inf
+
+
+@contextmanager
+def oracle(name: str, objective: Counted) -> Iterator[None]:
+    """Tell algorithms of stopped trials what nobody can know."""
+
+    def told(book: CurveBook, evaluation: Any, step: int) -> None:
+        book.predicted[evaluation.trial] = objective.last
+
+    observed = History.observed
+
+    def ignored(history: History) -> tuple[Array, Array]:
+        points, values = observed(history)
+        if not len(values):
+            return points, values
+        kept = ~np.isin(history.trials, list(history.stopped))
+        return points[kept], values[kept]
+
+    if name == "told":
+        with patch.object(CurveBook, "_predict", told):
+            yield
+    elif name == "ignored":
+        with patch.object(History, "observed", ignored):
+            yield
+    else:
+        yield
+
+
+@cache
+def final_value(problem: str, seed: int, agent: int, config: tuple[tuple[str, Any], ...]) -> float:
+    """Return the value on unseen rows of a configuration that is trained to the end with another seed."""
+    made = PROBLEMS[problem]
+    *_, value = made.values(dict(config), made.rows(seed)[agent], TEST, 10**6 + seed)
+    return value
+
+
+def final_values(problem: str, seed: int, trials: Table, num_rounds: int) -> tuple[float, float]:
+    """Return means over agents after some rounds: of the best value, and of the final value."""
     found = []
-    for agent, best in study.best.items():
-        *_, value = epochs(best["config"], (seed, int(agent)), 2, 10**6 + seed)
-        found.append(value)
-    return found
+    stopped = trials["stopped_at"] if "stopped_at" in trials.columns else np.full(len(trials), np.nan)
+    for agent in range(NUM_AGENTS):
+        rows = (trials["agent"] == str(agent)) & (trials["round"] <= num_rounds)
+        completed = rows & ~np.isfinite(stopped)
+        rows = np.flatnonzero(completed if completed.any() else rows)
+        best = rows[int(np.argmax(trials["value"][rows]))]
+        config = tuple(sorted(trials["config"][best].items()))
+        found.append((trials["value"][best], final_value(problem, seed, agent, config)))
+    tuned, final = np.mean(found, axis=0)
+    return float(tuned), float(final)
 
 
-def run(rule: str, seed: int, late: bool) -> dict[str, float]:
+def run(problem: str, rule: str, seed: int, late: bool, most: float) -> dict[str, float]:
     """Return the numbers of one study.
 
     Parameters
     ----------
     late : whether two agents take part in half of the rounds only, so that others are ahead of them
+    most : steps that the federation may spend; at least 12 rounds are made
     """
-    objective, shares = Counted(), [1.0] * (NUM_AGENTS - NUM_LATE) + [0.5] * NUM_LATE
-    before = time.process_time()
-    study = simulate(
-        objective=objective, space=SPACE, agents=[(seed, agent) for agent in range(NUM_AGENTS)], seed=seed,
-        num_rounds=NUM_TRIALS, engine="inline", pruning=RULES[rule], participation=shares if late else None,
-        options={"num_initial": 1, "num_candidates": 128},
-    )  # fmt: skip
-    stopped = np.isfinite(study.trials["stopped_at"]) if "stopped_at" in study.trials.columns else np.array(0)
-    finals = final_values(study, seed)
+    pruning, known = RULES[rule]
+    objective = Counted(problem, seed, whole=known == "told", most=most)
+    shares = [1.0] * (NUM_AGENTS - NUM_LATE) + [0.5] * NUM_LATE
+    before, made = time.process_time(), list[Study]()
+    with oracle(known, objective), suppress(SpentError):
+        simulate(
+                objective=objective, space=PROBLEMS[problem].space, agents=list(range(NUM_AGENTS)), seed=seed,
+                num_rounds=NUM_TRIALS if np.isinf(most) else MOST_ROUNDS, engine="inline", pruning=pruning,
+                participation=shares if late else None, options={"num_initial": 1, "num_candidates": 128},
+                on_round=objective.end_round, on_study=made.append,
+            )  # fmt: skip
+    trials = made[0].trials
+    within = sum(spent <= most for spent in objective.spent) if np.isfinite(most) else NUM_TRIALS
+    within = min(within, len(objective.spent))
+    first = trials["round"] <= NUM_TRIALS
+    stopped = trials["stopped_at"] if "stopped_at" in trials.columns else np.full(len(trials), np.nan)
+    tuned, final = final_values(problem, seed, trials, NUM_TRIALS)
+    tuned_within, final_within = final_values(problem, seed, trials, within)
     return {
-        "trials": len(study.trials),
-        "stopped": int(stopped.sum()),
-        "epochs": objective.num_epochs,
-        "final": float(np.mean(finals)),
-        "validated": float(np.mean([best["value"] for best in study.best.values()])),
-        "kB sent": float(study.rounds["bytes_up"].sum()) / 1e3,
+        "trials": int(first.sum()),
+        "stopped": int(np.isfinite(stopped[first]).sum()),
+        "steps": objective.spent[NUM_TRIALS - 1],
+        "tuned": tuned,
+        "final": final,
+        "trials within": int((trials["round"] <= within).sum()),
+        "tuned within": tuned_within,
+        "final within": final_within,
         "seconds": time.process_time() - before,
     }
 
 
-def table(num_seeds: int, late: bool) -> None:
+def table(problem: str, seeds: range, rules: list[str], late: bool) -> None:
     """Print the means over seeds, with differences from no pruning and their standard errors."""
-    rows: dict[str, list[dict[str, float]]] = {rule: [] for rule in RULES}
-    for seed in range(num_seeds):
-        for rule in RULES:
-            rows[rule].append(run(rule, seed, late))
-            print(f"# late={late} seed {seed} {rule}: {rows[rule][-1]}", flush=True)
-    print("| rule | trials | stopped | epochs | epochs saved | final accuracy | difference | CPU s |")
+    rows: dict[str, list[dict[str, float]]] = {rule: [] for rule in rules}
+    for seed in seeds:
+        for rule in rules:
+            most = rows[rules[0]][-1]["steps"] if rule != rules[0] else np.inf
+            rows[rule].append(run(problem, rule, seed, late, most))
+            print(f"# {problem} late={late} seed {seed} {rule}: {rows[rule][-1]}", flush=True)
+    print(f"\n{PROBLEMS[problem].title}; late={late}\n")
+    print("| rule | stopped | steps saved | best value | final value | trials | best value | final value |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
-    base = rows["no pruning"]
+    base = rows[rules[0]]
     for rule, found in rows.items():
         mean = {name: float(np.mean([row[name] for row in found])) for name in found[0]}
-        saved = 1 - mean["epochs"] / float(np.mean([row["epochs"] for row in base]))
-        gaps = [row["final"] - other["final"] for row, other in zip(found, base, strict=True)]
-        error = np.std(gaps, ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else np.nan
+        saved = 1 - mean["steps"] / float(np.mean([row["steps"] for row in base]))
+        gap = partial(difference, found, base)
         print(
-            f"| {rule} | {mean['trials']:.0f} | {mean['stopped']:.0f} | {mean['epochs']:.0f} | {saved:.0%} | "
-            f"{mean['final']:.4f} | {np.mean(gaps):+.4f} ± {error:.4f} | {mean['seconds']:.0f} |"
+            f"| {rule} | {mean['stopped']:.0f} of {mean['trials']:.0f} | {saved:.0%} | {gap('tuned')} | "
+            f"{gap('final')} | {mean['trials within']:.0f} | {gap('tuned', ' within')} | "
+            f"{gap('final', ' within')} |",
+            flush=True,
         )
 
 
+def difference(
+    found: list[dict[str, float]], base: list[dict[str, float]], name: str, within: str = ""
+) -> str:
+    """Return the mean difference in pairs, with its standard error; of the base itself the mean value."""
+    if found is base:
+        return f"{np.mean([row[name] for row in base]):.4f}"
+    gaps = [row[name + within] - other[name] for row, other in zip(found, base, strict=True)]
+    error = np.std(gaps, ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else np.nan
+    return f"{np.mean(gaps):+.4f} ± {error:.4f}"
+
+
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--only", choices=["together", "late"], default=None)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--problem", choices=list(PROBLEMS), default=None)
+    parser.add_argument("--late", action="store_true", help="two agents take part in half of the rounds")
+    parser.add_argument("--rules", nargs="*", default=list(RULES), help="the first one is compared with")
     given = parser.parse_args()
-    for name, late in (("together", False), ("late", True)):
-        if given.only in {None, name}:
-            table(given.seeds, late)
+    assert NUM_STEPS > 5
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    for name in PROBLEMS if given.problem is None else [given.problem]:
+        table(name, seeds, given.rules, given.late)
 
 
 if __name__ == "__main__":

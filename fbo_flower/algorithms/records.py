@@ -154,6 +154,8 @@ class Outcome:
     measures : name -> `(q,)`, other measurements, for instance the number of rows of data
     artifact : `(n,)` uint8, the packed model that was trained; None: no model was trained
     stopped : id of a trial that was stopped early -> the last step that it reported
+    predicted : id of a trial that was stopped early -> the value that it would have had, as the agent's
+        completed trials predict it
     """
 
     points: Array
@@ -166,6 +168,7 @@ class Outcome:
     measures: Mapping[str, Array] = field(default_factory=dict)
     artifact: AnyArray | None = None
     stopped: Mapping[int, int] = field(default_factory=dict)
+    predicted: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def pulls(self) -> IntArray:
@@ -195,6 +198,8 @@ class History:
     failures : trial id -> reason
     stopped : id of a trial that was stopped early -> the last step that it reported. Its value is the one
         that it had there
+    predicted : id of a trial that was stopped early -> the value that it would have had, as a prediction.
+        Only `observed` uses it: it is no observation, is not disclosed, and cannot be the best
     """
 
     points: Array
@@ -202,6 +207,7 @@ class History:
     trials: IntArray
     failures: Mapping[int, str] = field(default_factory=dict)
     stopped: Mapping[int, int] = field(default_factory=dict)
+    predicted: Mapping[int, float] = field(default_factory=dict)
 
     @staticmethod
     def empty(dimension: int) -> History:
@@ -234,14 +240,23 @@ class History:
         for array in (points, values, trials):
             array.setflags(write=False)
         stopped = {**self.stopped, **outcome.stopped} if outcome.stopped else self.stopped
-        return History(points, values, trials, {**self.failures, **outcome.failures}, stopped)
+        predicted = {**self.predicted, **outcome.predicted} if outcome.predicted else self.predicted
+        return History(points, values, trials, {**self.failures, **outcome.failures}, stopped, predicted)
 
     def select(self, first: int, stop: int) -> Outcome:
         """Return the trials `first <= id < stop`."""
         rows = (self.trials >= first) & (self.trials < stop)
         kept = {t: reason for t, reason in self.failures.items() if first <= t < stop}
         stopped = {t: step for t, step in self.stopped.items() if first <= t < stop}
-        return Outcome(self.points[rows], self.values[rows], self.trials[rows], kept, stopped=stopped)
+        predicted = {t: value for t, value in self.predicted.items() if first <= t < stop}
+        return Outcome(
+            self.points[rows],
+            self.values[rows],
+            self.trials[rows],
+            kept,
+            stopped=stopped,
+            predicted=predicted,
+        )
 
     def final_values(self, *, own: bool = False) -> Array:
         """Return the values `(n,)` to recommend from, NaN where a trial was stopped early.
@@ -261,15 +276,19 @@ class History:
     def observed(self) -> tuple[Array, Array]:
         """Return points `(n, D)` and values `(n,)` for a surrogate.
 
-        A failed trial counts as the worst value seen, so that the surrogate avoids its neighbourhood.
-        Before the first success both are empty.
+        A trial that was stopped early counts with its predicted value, if it has one. A failed trial counts
+        as the worst of the others, so that the surrogate avoids its neighbourhood. Before the first success
+        both are empty.
         """
-        failed = ~np.isfinite(self.values)
+        values = self.values.copy()
+        for row in np.flatnonzero(np.isin(self.trials, list(self.predicted))) if self.predicted else ():
+            values[row] = self.predicted[int(self.trials[row])]
+        failed = ~np.isfinite(values)
         if not failed.any():
-            return self.points, self.values.copy()
+            return self.points, values
         if failed.all():
-            return self.points[:0], self.values[:0]
-        return self.points, np.where(failed, np.nanmin(self.values), self.values)
+            return self.points[:0], values[:0]
+        return self.points, np.where(failed, np.nanmin(values), values)
 
 
 @dataclass(frozen=True)

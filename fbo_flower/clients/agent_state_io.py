@@ -35,6 +35,8 @@ def agent_state_to_bytes(agent_state: AgentState) -> bytes:
     }
     if history.stopped:
         values["stopped"] = {str(trial): step for trial, step in history.stopped.items()}
+    if history.predicted:
+        values["predicted"] = {str(trial): value for trial, value in history.predicted.items()}
     return dumps({**agent_state.arrays, **own}, values)
 
 
@@ -50,9 +52,8 @@ class LiveState:
         history = agent_state.history
         points, values, trials = (_settled(getattr(history, name)) for name in _HISTORY)
         failures = {int(trial): reason for trial, reason in history.failures.items()}
-        kept = History(
-            cast(Array, points), cast(Array, values), cast(IntArray, trials), failures, dict(history.stopped)
-        )
+        early = dict(history.stopped), dict(history.predicted)
+        kept = History(cast(Array, points), cast(Array, values), cast(IntArray, trials), failures, *early)
         arrays = {name: _settled(array) for name, array in agent_state.arrays.items()}
         return LiveState(AgentState(agent_state.space, kept, arrays, agent_state.passed))
 
@@ -123,7 +124,9 @@ def _agent_state(data: bytes, space: SearchSpace) -> AgentState:
     points, observed, trials = (arrays.pop(f"history.{name}") for name in _HISTORY)
     failures = {int(trial): reason for trial, reason in values["failures"].items()}
     stopped = {int(trial): int(step) for trial, step in values.get("stopped", {}).items()}
-    history = History(cast(Array, points), cast(Array, observed), cast(IntArray, trials), failures, stopped)
+    predicted = {int(trial): float(value) for trial, value in values.get("predicted", {}).items()}
+    early = stopped, predicted
+    history = History(cast(Array, points), cast(Array, observed), cast(IntArray, trials), failures, *early)
     return AgentState(space, history, arrays, values["passed"])
 
 

@@ -110,7 +110,10 @@ class ObjectiveEvaluator:
             values[i], counts[i], deviations[i] = row.value, row.count, row.square
         failures = dict(sorted(failures.items()))
         if query.repeats is None:
-            return Outcome(points, values, trials, failures, stopped=dict(sorted(stopped.items())))
+            known = self.context.book.predicted
+            stopped = dict(sorted(stopped.items()))
+            predicted = {trial: known[trial] for trial in stopped if trial in known}
+            return Outcome(points, values, trials, failures, stopped=stopped, predicted=predicted)
         return Outcome(points, values, trials, failures, counts, query.repeats, deviations)
 
     def rows(self, rows: Sequence[Row], prunes: bool) -> Iterator[tuple[int, Evaluation]]:

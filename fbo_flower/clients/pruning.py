@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from fbo_flower.errors import ConfigError, ObjectiveError, kind_of
 
 OFF, MEDIAN, FEDERATED = "off", "median", "federated"
 RULES = (OFF, MEDIAN, FEDERATED)
+PREDICTED, LAST = "predicted", "last"
 MAX_REPORTS = 10_000  # values that one trial may report
 LATEST_STEP = 2**53  # so that a step is exact as a float64
 
@@ -31,15 +32,24 @@ class Pruning:
     Parameters
     ----------
     rule : "median": the trial's best value so far is worse than the median of the agent's own completed
-        trials at this step, as in Optuna's `MedianPruner`. "federated": the same, and while the agent has
-        fewer than `min_trials` completed curves, the pooled medians of other agents stand in. They are
-        compared as they are, so this is for objectives that all agents measure on the same scale; a pooled
-        median that no completed trial of the agent has reached is ignored. "off": never
+        trials at this step, as in Optuna's `MedianPruner`, and it is unlikely to become the best of them,
+        see `margin`. "federated": the same, and while the agent has fewer than `min_trials`
+        completed curves, the pooled medians of other agents stand in for its own. They are compared as they
+        are, so this is for objectives that all agents measure on the same scale; a pooled median that no
+        completed trial of the agent has reached is ignored. "off": never
     min_trials : completed trials with curves before the agent's own median is used; from then on pooled
         medians are ignored
-    warmup_steps : steps below this number never stop a trial. Set it to where curves begin to tell good from
-        bad; with 0 early noise stops good trials, see `docs/results/pruning.md`
+    warmup_steps : steps below this number never stop a trial. Set it with `margin=None`, where early noise
+        stops good trials otherwise
     max_stopped : largest share of the agent's trials in a study that pooled medians may have stopped
+    learns : what algorithms learn of a stopped trial. "predicted": the value that it would have had, as the
+        agent's completed curves predict it (`numerics.curve_forecast`); without one, the last value.
+        "last": the last value that it reported. Tables, best values and disclosed trials hold the last value
+        either way
+    margin : a trial stops only if it is also predicted to end below the best of the agent's completed trials
+        by this many standard deviations of what these gained from this step on. So early noise stops few
+        trials: while curves do not tell good from bad, gains differ much. None: the medians alone decide, as
+        in Optuna
 
     Raises
     ------
@@ -51,6 +61,8 @@ class Pruning:
     min_trials: int = 5
     warmup_steps: int = 0
     max_stopped: float = 0.5
+    learns: str = PREDICTED
+    margin: float | None = 2.5
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
@@ -58,6 +70,10 @@ class Pruning:
         check_number("min_trials", self.min_trials, 1, integer=True)
         check_number("warmup_steps", self.warmup_steps, 0, integer=True)
         check_number("max_stopped", self.max_stopped, 0, 1)
+        if self.learns not in (PREDICTED, LAST):
+            raise ConfigError(f"learns: expected {PREDICTED!r} or {LAST!r}, got {self.learns!r}")
+        if self.margin is not None:
+            check_number("margin", self.margin, 0)
 
     @staticmethod
     def read(node_config: Mapping[str, Any], app: object) -> Pruning:
@@ -82,8 +98,7 @@ class Pruning:
             )
         if "pruning" not in node_config:
             return app
-        rule = str(node_config["pruning"])
-        return Pruning(rule, app.min_trials, app.warmup_steps, app.max_stopped)
+        return replace(app, rule=str(node_config["pruning"]))
 
 
 @dataclass(frozen=True)

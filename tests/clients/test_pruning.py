@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,11 @@ def completed(trial: int, *values: float) -> Evaluation:
     return Evaluation(trial, np.zeros(1), values[-1], artifact=curve_to_bytes(curve(*values)))
 
 
+def stopped_early(trial: int, *values: float) -> Evaluation:
+    measures = {STOPPED_AT: len(values) - 1.0}
+    return replace(completed(trial, *values), measures=measures)
+
+
 # -- the rule --------------------------------------------------------------------------------------
 
 
@@ -94,7 +100,7 @@ def test_trials_stop_where_optunas_median_pruner_stops_them(seed: int, direction
     min_trials, warmup = int(rng.integers(1, 6)), int(rng.integers(0, 4))
     pruner = optuna.pruners.MedianPruner(n_startup_trials=min_trials, n_warmup_steps=warmup)
     study = optuna.create_study(direction=direction, pruner=pruner)
-    book = CurveBook(Pruning(min_trials=min_trials, warmup_steps=warmup))
+    book = CurveBook(Pruning(min_trials=min_trials, warmup_steps=warmup, margin=None))
     num_stopped = 0
     for trial in range(40):
         theirs = study.ask()
@@ -129,18 +135,52 @@ def test_a_trial_stops_after_its_warm_up_and_stays_stopped() -> None:
 
 def test_pooled_medians_wait_for_a_completed_curve_that_reaches_them() -> None:
     others = np.array([[0.0, 9.0, 0.5], [1.0, 9.0, 0.9]])
-    book = CurveBook(Pruning("federated"), others)
+    book = CurveBook(Pruning("federated", margin=None), others)
     assert not book.rule().medians
     book.add(completed(0, 0.6, 0.7))
     assert book.rule() == StopRule({0: 0.5}, from_others=True)
-    assert not CurveBook(Pruning(), others, book.by_step, 1, 1).rule().medians  # it uses its own only
+    careful = CurveBook.read(book.arrays(), Pruning("federated"), others)
+    assert not careful.rule().medians
+    careful.add(completed(1, 0.2, 0.5))  # it gains .3, the first one .1
+    limit = careful.rule().medians[0]
+    assert limit == pytest.approx(0.7 - 0.2 - 2.5 * 0.2 / 2**0.5)
+    assert limit < 0.5
+    local = CurveBook(Pruning(), others, book.by_step, book.finals, num_curves=1, num_trials=1)
+    assert not local.rule().medians  # it uses its own only
 
 
 def test_own_curves_take_precedence_over_pooled_medians() -> None:
-    book = CurveBook(Pruning("federated", min_trials=2), np.array([[0.0, 9.0, 0.5]]))
+    book = CurveBook(Pruning("federated", min_trials=2, margin=None), np.array([[0.0, 9.0, 0.5]]))
     for trial in range(2):
         book.add(completed(trial, 0.75 + trial))
     assert book.rule() == StopRule({0: 1.25})
+
+
+@pytest.mark.parametrize("margin", [0.5, 1.0, 2.5])
+def test_a_trial_stops_only_if_it_is_predicted_below_the_best_end_with_a_margin(margin: float) -> None:
+    rng = np.random.default_rng(3)
+    book = CurveBook(Pruning(margin=margin))
+    curves = rng.random((7, 4)).cumsum(axis=1)
+    for trial, values in enumerate(curves):
+        book.add(completed(trial, *values))
+    finals, num_both = curves[:, -1], [0, 0]
+    for step in range(4):
+        gains = finals - curves[:, step]
+        for value in np.linspace(-5, 5, 101):
+            predicted = value + gains.mean() + margin * gains.std(ddof=1)
+            expected = bool(value < np.median(curves[:, step]) and predicted < finals.max())
+            assert book.rule().stops(step, value) == expected
+            num_both[expected] += 1
+    assert min(num_both) > 50
+
+
+def test_a_margin_needs_two_completed_curves() -> None:
+    book = CurveBook(Pruning(min_trials=1))
+    book.add(completed(0, 0.5, 0.75))
+    assert not book.rule().medians
+    book.add(completed(1, 0.75, 1.0))
+    assert book.rule().medians == {0: 0.625, 1: 0.875}
+    assert CurveBook.read(book.arrays(), Pruning(min_trials=1, margin=None)).rule().medians[0] == 0.625
 
 
 def test_the_book_is_the_same_after_a_round_trip_through_the_agents_state() -> None:
@@ -149,6 +189,19 @@ def test_the_book_is_the_same_after_a_round_trip_through_the_agents_state() -> N
         book.add(completed(trial, *np.arange(trial, 2.0 * trial + 1)))
     assert CurveBook.read(book.arrays(), Pruning()) == book
     assert CurveBook(Pruning()).arrays() == {}
+
+
+def test_a_book_of_an_earlier_version_has_no_finals_and_predicts_nothing() -> None:
+    book = CurveBook(Pruning())
+    for trial in range(6):
+        book.add(completed(trial, trial, 2.0 * trial))
+    arrays = {name: array for name, array in book.arrays().items() if name != "curves.finals"}
+    earlier = CurveBook.read(arrays, Pruning())
+    earlier.add(stopped_early(6, 1.0))
+    assert not earlier.predicted
+    assert not earlier.rule().medians
+    always = CurveBook.read(arrays, Pruning(margin=None))
+    assert always.rule().medians == {0: 2.5, 1: 5.0}
 
 
 # -- what objectives may report --------------------------------------------------------------------
@@ -177,7 +230,10 @@ def test_a_context_of_ones_own_can_report_without_an_agent() -> None:
     assert not context.should_stop()
 
 
-@pytest.mark.parametrize("setting", [{"rule": "best"}, {"min_trials": 0}, {"max_stopped": 1.5}])
+@pytest.mark.parametrize(
+    "setting",
+    [{"rule": "best"}, {"min_trials": 0}, {"max_stopped": 1.5}, {"learns": "all"}, {"margin": -1}],
+)
 def test_settings_out_of_bounds_are_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Pruning(**setting)
@@ -279,7 +335,7 @@ def test_later_tasks_know_the_curves_of_earlier_ones() -> None:
 
 
 def test_workers_stop_trials_by_what_had_ended_before_their_query(tmp_path: Path) -> None:
-    mine = agent(Curved(), tmp_path / "agent.db", num_parallel=2)
+    mine = agent(Curved(), tmp_path / "agent.db", num_parallel=2, pruning=Pruning(margin=None))
     before, after = mine.answer(task(0, 10)), mine.answer(task(10, 10))
     assert "disclosed.stopped" not in before.arrays  # random search asks for all of them in one query
     medians = np.median(before.arrays["disclosed.points"]) * (1 - 0.5 ** np.arange(1.0, NUM_STEPS + 1))

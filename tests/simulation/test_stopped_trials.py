@@ -40,7 +40,7 @@ def run(objective: Any = curved, rule: str = "median", **given: Any) -> Study:
         objective=objective,
         space=SPACE,
         agents=[0.2, 0.3, 0.4, 0.5],
-        pruning=Pruning(rule, min_trials=given.pop("min_trials", 5)),
+        pruning=Pruning(rule, min_trials=given.pop("min_trials", 5), margin=given.pop("margin", 2.5)),
         **given,
     )
 
@@ -86,7 +86,7 @@ def test_medians_of_curves_travel_only_with_the_federated_rule() -> None:
 
 def test_an_agent_that_is_behind_the_others_stops_by_their_medians() -> None:
     shares = [1.0, 1.0, 1.0, 0.25]
-    given = {"participation": shares, "num_rounds": 40, "min_trials": 10}
+    given = {"participation": shares, "num_rounds": 40, "min_trials": 10, "margin": None}
     local, pooled = run(**given), run(rule="federated", **given)
     early = [np.isfinite(with_stopped(s.trials).where(agent="3")["stopped_at"][:10]) for s in (local, pooled)]
     assert early[0].sum() == 0

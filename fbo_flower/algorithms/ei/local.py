@@ -84,7 +84,8 @@ class LocalEI(EIOptions[State]):
         """Return features `(n, F)` and transformed values `(n,)` of the agent's history."""
         history = agent_state.history
         kept = kept_with(history.values)
-        key = "observations", agent_state.space.digest, self.y_transform, history.points.tobytes()
+        expected = tuple(history.predicted.items())
+        key = "observations", agent_state.space.digest, self.y_transform, history.points.tobytes(), expected
         if key not in kept:
             points, values = history.observed()
             x, y = agent_state.space.features(points), transform(values, self.y_transform)

@@ -1,0 +1,76 @@
+"""Forecasts from completed curves, and the values below which they leave no doubt, against brute force."""
+
+from __future__ import annotations
+
+import statistics
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fbo_flower.numerics.curve_forecast import forecast, limit_of
+
+numbers = st.floats(-1e6, 1e6)
+curves = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=12)
+
+
+@given(curves, numbers)
+def test_a_stopped_trial_gains_what_others_gained_on_average(
+    known: list[tuple[float, float]], value: float
+) -> None:
+    gain = sum(Fraction(end) - Fraction(at) for at, end in known) / len(known)
+    middle = statistics.median([Fraction(end) for _, end in known])
+    values, finals = np.array(known).T
+    slack = 1e-12 * max(np.abs(known).max(), abs(value))
+    assert forecast(values, finals, value) == pytest.approx(float(min(value + gain, middle)), abs=slack)
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=2, max_size=12), st.floats(0, 4))
+def test_a_limit_is_where_the_forecast_and_its_margin_reach_the_best_end(
+    known: list[tuple[float, float]], margin: float
+) -> None:
+    values, finals = np.array(known).T
+    gains = (finals - values).tolist()
+    limit = limit_of(values, finals, margin)
+    highest = limit + statistics.fmean(gains) + margin * statistics.stdev(gains)
+    slack = 1e-9 * max(np.abs(known).max(), 1e-300)
+    assert highest == pytest.approx(finals.max(), abs=slack)
+
+
+def test_without_curves_nothing_is_forecast_and_with_one_there_is_no_limit() -> None:
+    assert np.isnan(forecast(np.empty(0), np.empty(0), 0.25))
+    assert forecast(np.array([0.5]), np.array([0.75]), 0.25) == 0.5
+    assert limit_of(np.array([0.5]), np.array([0.75]), 1.0) == -np.inf
+    assert limit_of(np.empty(0), np.empty(0), 0.0) == -np.inf
+
+
+def test_curves_near_chance_leave_more_doubt_than_curves_near_their_end() -> None:
+    rng = np.random.default_rng(0)
+    finals = rng.random(8)
+    chance, end = 0.1 + 0.01 * rng.random(8), finals - 0.01 * rng.random(8)
+    assert limit_of(chance, finals, 2.5) < chance.min()
+    assert limit_of(end, finals, 2.5) > np.sort(end)[-2]
+
+
+@given(curves, numbers, st.integers(-40, 40))
+def test_forecasts_and_limits_have_the_units_of_the_values(
+    known: list[tuple[float, float]], value: float, exponent: int
+) -> None:
+    values, finals = np.array(known).T
+    scaled = np.ldexp(values, exponent), np.ldexp(finals, exponent)
+    slack = 1e-9 * max(np.abs(known).max(), abs(value))
+    found = np.ldexp(forecast(*scaled, float(np.ldexp(value, exponent))), -exponent)
+    assert found == pytest.approx(forecast(values, finals, value), abs=slack)
+    limit = np.ldexp(limit_of(*scaled, 1.5), -exponent)
+    assert limit == pytest.approx(limit_of(values, finals, 1.5), abs=slack)
+
+
+def test_the_largest_floats_do_not_overflow() -> None:
+    largest = 1.7e308
+    ends = np.array([largest, -largest])
+    with np.errstate(over="raise"):
+        assert forecast(ends, ends, -largest) == pytest.approx(-largest)
+        assert limit_of(ends, ends, 1.0) == pytest.approx(largest)
+        assert limit_of(ends, -ends, 4.0) == -np.inf
