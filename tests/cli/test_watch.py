@@ -253,11 +253,16 @@ def test_a_path_that_is_no_run_is_one_clear_error(
 
 
 def test_a_file_that_is_no_journal_is_one_clear_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "notes.txt").write_text("not a database, but a text that is long enough to be one" * 20)
     assert run(["watch", str(tmp_path / "notes.txt"), "--once"]) == 1
     assert "expected an undamaged fbo-flower study journal" in capsys.readouterr().err
+    monkeypatch.setattr(watch.time, "sleep", lambda seconds: None)
+    assert run(["watch", str(tmp_path / "notes.txt")]) == 1
+    out, error = capsys.readouterr()
+    assert out == "", "nothing is said about a run that was not read"
+    assert "expected an undamaged fbo-flower study journal" in error
     assert run(["watch", str(tmp_path), "--interval", "0"]) == 2
     assert "--interval: expected" in capsys.readouterr().err
 
