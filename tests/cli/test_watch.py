@@ -222,15 +222,18 @@ def test_a_server_that_died_is_not_running(tmp_path: Path) -> None:
     path = tmp_path / "study.db"
     with StudyJournal(path) as journal:
         journal.begin(SETTINGS)
-        journal.write([*begin("ab"), *ask(1, "ab")])
+        journal.write([*begin("ab"), *ask(1, "ab"), *replies(1, "ab"), *close(1)])
+    watched = WatchedRun(tmp_path)
+    watched.look()
+    assert "expected at 12:00:36" in "\n".join(watched.lines(NOW))
     child = os.fork()
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
     (tmp_path / "study.db.lock").write_text(f"process {child}")
-    watched = WatchedRun(tmp_path)
-    watched.look()
-    assert f"process {child} has ended without finishing" in "\n".join(watched.lines(NOW))
+    text = "\n".join(watched.lines(NOW))
+    assert f"process {child} has ended without finishing" in text
+    assert "expected at" not in text, "it does not go on by itself"
     assert watched.may_change, "it may be resumed"
 
 
