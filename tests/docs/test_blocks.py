@@ -59,7 +59,9 @@ def blocks(page: str) -> list[Block]:
 def commands(text: str) -> Iterator[list[str]]:
     """Yield the words of each command, without its name."""
     for line in text.replace("\\\n", " ").splitlines():
-        name, *words = shlex.split(line, comments=True)
+        if not (command := shlex.split(line, comments=True)):
+            continue  # a comment
+        name, *words = command
         assert name == "fbo-flower", f"expected a command of fbo-flower, got {line!r}; tag the block install"
         yield words
 
