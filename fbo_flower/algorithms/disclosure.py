@@ -81,7 +81,8 @@ def inference(algorithm: str, least: int = 0) -> str:
         return "Not examined."
     if not least or not record.summed:
         return record.inference
-    names = " and ".join(sorted(record.summed))
-    sums = f"Of {names} the sum over at least {least} agents, and of one sum nothing else."
+    *others, last = sorted(record.summed)
+    names = f"{', '.join(others)} and {last}" if others else last
+    sums = f"It sees {names} only as sums over at least {least} agents. One such sum tells nothing else."
     beyond = record.inference_with_sums
     return f"{sums} {f'Of all else: {record.inference}' if beyond is None else beyond}".rstrip()

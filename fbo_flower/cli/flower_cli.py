@@ -144,7 +144,11 @@ def read_app(app: str) -> Mapping[str, Any] | None:
     try:
         project = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"app: expected a Flower app's directory, got {app}: {error}") from error
+        reason = "it holds no pyproject.toml" if isinstance(error, FileNotFoundError) else error
+        raise ConfigError(
+            f"app: expected a Flower app's directory, got {app}: {reason}; name it, as in "
+            "fbo-flower run APP or fbo-flower doctor --app APP"
+        ) from error
     if "app" not in project.get("tool", {}).get("flwr", {}):
         raise ConfigError(f"app: expected [tool.flwr.app] in {path}")
     return project

@@ -7,6 +7,7 @@ the traceback. The commands import what they need when they run, so that `--help
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import traceback
@@ -62,21 +63,22 @@ app = typer.Typer(
 data_app = typer.Typer(
     help="Prepare data files that cannot be distributed with this package.", no_args_is_help=True
 )
-app.command("simulate", epilog=EXAMPLES)(run_simulate)
-app.command("new", epilog=NEW_EXAMPLE)(run_new)
-app.command("run", epilog=RUN_EXAMPLE)(run_app)
-app.command("watch", epilog=WATCH_EXAMPLE)(run_watch)
-app.command("tabulate", epilog=TABULATE_EXAMPLE)(run_tabulate)
-app.command("doctor", epilog=DOCTOR_EXAMPLE)(run_doctor)
-app.command("algorithms", epilog=ALGORITHMS_EXAMPLE)(run_algorithms)
-app.command("export", epilog=EXPORT_EXAMPLE)(run_export)
-app.command("cite", epilog=CITE_EXAMPLE)(run_cite)
-app.command("attack", epilog=ATTACK_EXAMPLE)(run_attack)
-app.command("ledger", epilog=LEDGER_EXAMPLE)(run_ledger)
-app.command("best", epilog=BEST_EXAMPLE)(run_best)
-app.command("curves", epilog=CURVES_EXAMPLE)(run_curves)
-app.command("key", epilog=KEY_EXAMPLE)(run_key)
-app.add_typer(data_app, name="data")
+_TUNE, _LOOK, _DEVICES, _CHOOSE = "Tune", "Look at results", "Devices and privacy", "Algorithms and problems"
+app.command("simulate", epilog=EXAMPLES, rich_help_panel=_TUNE)(run_simulate)
+app.command("new", epilog=NEW_EXAMPLE, rich_help_panel=_TUNE)(run_new)
+app.command("run", epilog=RUN_EXAMPLE, rich_help_panel=_TUNE)(run_app)
+app.command("watch", epilog=WATCH_EXAMPLE, rich_help_panel=_LOOK)(run_watch)
+app.command("best", epilog=BEST_EXAMPLE, rich_help_panel=_LOOK)(run_best)
+app.command("curves", epilog=CURVES_EXAMPLE, rich_help_panel=_LOOK)(run_curves)
+app.command("export", epilog=EXPORT_EXAMPLE, rich_help_panel=_LOOK)(run_export)
+app.command("doctor", epilog=DOCTOR_EXAMPLE, rich_help_panel=_DEVICES)(run_doctor)
+app.command("ledger", epilog=LEDGER_EXAMPLE, rich_help_panel=_DEVICES)(run_ledger)
+app.command("key", epilog=KEY_EXAMPLE, rich_help_panel=_DEVICES)(run_key)
+app.command("attack", epilog=ATTACK_EXAMPLE, rich_help_panel=_DEVICES)(run_attack)
+app.command("algorithms", epilog=ALGORITHMS_EXAMPLE, rich_help_panel=_CHOOSE)(run_algorithms)
+app.command("cite", epilog=CITE_EXAMPLE, rich_help_panel=_CHOOSE)(run_cite)
+app.command("tabulate", epilog=TABULATE_EXAMPLE, rich_help_panel=_CHOOSE)(run_tabulate)
+app.add_typer(data_app, name="data", rich_help_panel=_CHOOSE)
 
 
 _HELP_WAS_SHOWN = getattr(
@@ -136,9 +138,7 @@ def _root(
     pass
 
 
-@app.command(
-    epilog="Example: fbo-flower report runs/latest",
-)
+@app.command(epilog="Example: fbo-flower report runs/latest", rich_help_panel=_LOOK)
 def report(
     directories: Annotated[
         list[Path],
@@ -262,7 +262,7 @@ def landmine(
         typer.echo(f"Set {DATA_VARIABLE}={directory.resolve()} to use it")
 
 
-@app.command(epilog="Example: fbo-flower problems")
+@app.command(epilog="Example: fbo-flower problems", rich_help_panel=_CHOOSE)
 def problems(debug: Debug = False) -> None:
     """List the bundled problems with their options and defaults."""
     from fbo_flower.simulation.problems import PROBLEMS
@@ -276,7 +276,7 @@ def problems(debug: Debug = False) -> None:
         _show(name, _first_line(problem), lines)
 
 
-@app.command(epilog="Example: fbo-flower experiment fts-synthetic --quick")
+@app.command(epilog="Example: fbo-flower experiment fts-synthetic --quick", rich_help_panel=_CHOOSE)
 def experiment(
     name: Annotated[
         str | None, typer.Argument(help="The experiment to run; without a name, list them.")
@@ -331,3 +331,12 @@ def _show(name: str, summary: str, lines: Sequence[str]) -> None:
     typer.echo(f"  {summary}")
     for line in lines:
         typer.echo(f"    {line}".rstrip())
+
+
+def _filled(text: str) -> str:
+    """Return a text whose paragraphs have no line breaks: typer keeps those of all but the first."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+for _command in app.registered_commands:
+    _command.help = _filled(inspect.getdoc(_command.callback) or "")

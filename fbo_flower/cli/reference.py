@@ -50,6 +50,8 @@ NODE_KEYS = {
     "data": ("", "file with the node's data, for apps that read it with `data_file(context)`"),
     "model": ("", "in an app of `fbo-flower new`: file for the model that the node trains at the end"),
     "role": ("", "`rfms`: openbox, curator or lockbox"),
+    "fixed": ("", "parameters that the agent does not tune, with its values: `depth=3, kernel=rbf`"),
+    "pruning": ("`median`", 'rule by which trials stop early: "median", "federated" or "off"'),
 }
 _SETTING = re.compile(r"^([\w-]+) = (.+?) *# (.+)$")
 

@@ -92,12 +92,13 @@ def _repeat(watched: WatchedRun, interval: float, show: Callable[[], None]) -> N
     while True:
         try:
             watched.look()
-            failures = 0
         except JournalError:  # a file that is just being created or replaced
             failures += 1
             if failures >= _MOST_FAILURES:
                 raise
-        show()
-        if not failures and not watched.may_change:
-            return
+        else:
+            failures = 0
+            show()
+            if not watched.may_change:
+                return
         time.sleep(interval)

@@ -46,6 +46,12 @@ class WatchedJournal:
         return f"not running: process {process} has ended without finishing; resume it to go on"
 
     @property
+    def has_died(self) -> bool:
+        """Whether the server's process has ended without finishing."""
+        process = writer(self.path)
+        return not self.state.ended and process is not None and not is_alive(process)
+
+    @property
     def is_open(self) -> bool:
         """Whether more may come."""
         return not self.state.ended
@@ -101,7 +107,7 @@ class WatchedRun:
             yield printable(f"{ended} of {len(labels)} algorithms ended: {', '.join(labels)}")
         for number, journal in enumerate(journals):
             if journal.is_open or number == len(journals) - 1:
-                yield from state_lines(journal.state, journal.status(), now)
+                yield from state_lines(journal.state, journal.status(), now, not journal.has_died)
             else:
                 state = journal.state
                 best = "not disclosed" if state.best is None else f"best {state.best:.6g}"

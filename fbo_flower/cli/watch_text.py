@@ -13,13 +13,14 @@ _BAR = 25  # characters
 _NAME = 30  # characters of an agent's name
 
 
-def state_lines(state: RunState, status: str, now: datetime) -> Iterator[str]:
+def state_lines(state: RunState, status: str, now: datetime, goes_on: bool = True) -> Iterator[str]:
     """Yield the lines that show a run.
 
     Parameters
     ----------
     status : one sentence about the server
     now : the time, from which the expected end is counted
+    goes_on : whether an end can be expected; False: its process has died
     """
     yield printable(f"{state.label or 'run'}: {status}")
     yield _line("rounds", f"{state.num_done} of {state.num_rounds or '?'} done{_bar(state)}")
@@ -34,7 +35,7 @@ def state_lines(state: RunState, status: str, now: datetime) -> Iterator[str]:
     if (seconds := state.seconds_per_round) is not None:
         clock = " of a simulated clock" if state.simulated else ""
         yield _line("per round", f"{duration(seconds)}{clock} (the last: {duration(state.seconds[-1])})")
-    if (left := state.seconds_left) is not None:
+    if goes_on and (left := state.seconds_left) is not None:
         end = now + timedelta(seconds=left)
         day = "" if end.date() == now.date() else f"{end:%Y-%m-%d} "
         yield _line("end", f"expected at {day}{end:%H:%M:%S}, in {duration(left)}")

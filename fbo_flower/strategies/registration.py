@@ -242,9 +242,12 @@ class AgentRegistry:
         if set(groups) != {expected}:
             others = [agent for digest, agents in groups.items() if digest != expected for agent in agents]
             other = next(digest for digest in groups if digest != expected)
+            begun = "; the study began with the first: use it again, or start a new study" * (
+                self.space is not None
+            )
             raise ConfigError(
                 f"space: expected the same search space at every agent (digest {expected[:12]}), "
-                f"got {other[:12]} at {refusals.shorten(others)}"
+                f"got {other[:12]} at {refusals.shorten(others)}{begun}"
             )
 
     def _check_minimize(self, registrations: list[Registration]) -> None:

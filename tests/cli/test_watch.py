@@ -222,15 +222,18 @@ def test_a_server_that_died_is_not_running(tmp_path: Path) -> None:
     path = tmp_path / "study.db"
     with StudyJournal(path) as journal:
         journal.begin(SETTINGS)
-        journal.write([*begin("ab"), *ask(1, "ab")])
+        journal.write([*begin("ab"), *ask(1, "ab"), *replies(1, "ab"), *close(1)])
+    watched = WatchedRun(tmp_path)
+    watched.look()
+    assert "expected at 12:00:36" in "\n".join(watched.lines(NOW))
     child = os.fork()
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
     (tmp_path / "study.db.lock").write_text(f"process {child}")
-    watched = WatchedRun(tmp_path)
-    watched.look()
-    assert f"process {child} has ended without finishing" in "\n".join(watched.lines(NOW))
+    text = "\n".join(watched.lines(NOW))
+    assert f"process {child} has ended without finishing" in text
+    assert "expected at" not in text, "it does not go on by itself"
     assert watched.may_change, "it may be resumed"
 
 
@@ -253,11 +256,16 @@ def test_a_path_that_is_no_run_is_one_clear_error(
 
 
 def test_a_file_that_is_no_journal_is_one_clear_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "notes.txt").write_text("not a database, but a text that is long enough to be one" * 20)
     assert run(["watch", str(tmp_path / "notes.txt"), "--once"]) == 1
     assert "expected an undamaged fbo-flower study journal" in capsys.readouterr().err
+    monkeypatch.setattr(watch.time, "sleep", lambda seconds: None)
+    assert run(["watch", str(tmp_path / "notes.txt")]) == 1
+    out, error = capsys.readouterr()
+    assert out == "", "nothing is said about a run that was not read"
+    assert "expected an undamaged fbo-flower study journal" in error
     assert run(["watch", str(tmp_path), "--interval", "0"]) == 2
     assert "--interval: expected" in capsys.readouterr().err
 

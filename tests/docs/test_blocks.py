@@ -1,8 +1,8 @@
-"""Every block of the first pages runs: README, start, choose and troubleshooting.
+"""Every block of the first pages runs: README, start, simulate, choose and troubleshooting.
 
 A block's language may be followed by a tag. `install`: needs a package index and is only compared with
-`pyproject.toml`. `wrong`: ends in the error that the next block quotes. `docs/deploy.md` has a
-test of its own in `tests/e2e`.
+`pyproject.toml`. `shell`: commands of the system, which are not run. `wrong`: ends in the error that the
+next block quotes. `docs/deploy.md` has a test of its own in `tests/e2e`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ from fbo_flower.study import Study
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
-    "README.md", "docs/start.md", "docs/choose.md", "docs/troubleshooting.md", "docs/tune-federation.md",
-    "docs/trackers.md",
+    "README.md", "docs/start.md", "docs/simulate.md", "docs/choose.md", "docs/troubleshooting.md",
+    "docs/tune-federation.md", "docs/trackers.md",
 )  # fmt: skip
+# the blocks of a page read files that the first Python block of another page writes
+FILES_OF = {"docs/simulate.md": "docs/start.md"}
 NEEDS = {"docs/trackers.md": ("optuna", "plotly", "tensorboard", "mlflow", "wandb")}
-TAGS = {"", "install", "wrong"}
+TAGS = {"", "install", "shell", "wrong"}
 # a page may show more agents and rounds than a test needs
 SMALLER = {"--agents": "3", "--rounds": "2"}
 
@@ -57,7 +59,9 @@ def blocks(page: str) -> list[Block]:
 def commands(text: str) -> Iterator[list[str]]:
     """Yield the words of each command, without its name."""
     for line in text.replace("\\\n", " ").splitlines():
-        name, *words = shlex.split(line, comments=True)
+        if not (command := shlex.split(line, comments=True)):
+            continue  # a comment
+        name, *words = command
         assert name == "fbo-flower", f"expected a command of fbo-flower, got {line!r}; tag the block install"
         yield words
 
@@ -116,6 +120,8 @@ def test_the_blocks_of_a_page_run_in_their_order(
 ) -> None:
     for module in NEEDS.get(page, ()):
         pytest.importorskip(module, reason=f"{page} needs {module}")
+    if page in FILES_OF:
+        exec(next(b.text for b in blocks(FILES_OF[page]) if b.language == "python"), {})
     names: dict[str, Any] = {"__name__": page}
     found = blocks(page)
     for number, block in enumerate(found):
@@ -126,7 +132,7 @@ def test_the_blocks_of_a_page_run_in_their_order(
             assert expected.text.strip() in message, f"{block.text}\n{message}"
         elif block.language == "python":
             exec(compile(block.text, f"{page}, block {number}", "exec"), names)
-        elif block.language == "bash" and block.tag != "install":
+        elif block.language == "bash" and not block.tag:
             for words in commands(block.text):
                 assert run(smaller(words)) == 0, f"{words}\n{capsys.readouterr()}"
     assert len(submitted) == sum("fbo-flower run" in block.text for block in found if not block.tag)

@@ -18,7 +18,8 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _WIDTH = 100
 WRAPPED = (
     *("README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "docs/README.md", "docs/start.md"),
-    *("docs/choose.md", "docs/troubleshooting.md", "docs/algorithms.md", "docs/results/demo.md"),
+    *("docs/choose.md", "docs/simulate.md", "docs/troubleshooting.md", "docs/algorithms.md"),
+    "docs/results/demo.md",
 )
 
 

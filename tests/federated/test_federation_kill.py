@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forks import import_noted, note_modules
 from toy_federation import SPACE, fedadam, fedavg, toy_app, toy_model
 
 from fbo_flower import Float, Int, SearchSpace
@@ -113,6 +114,7 @@ def forked(work: Callable[[], None], directory: Path) -> bool:
             os.dup2(null, 1)
             os.dup2(null, 2)
             work()
+            note_modules(directory / "modules")
         except BaseException:
             (directory / "error").write_text(traceback.format_exc())
             os._exit(1)
@@ -122,6 +124,7 @@ def forked(work: Callable[[], None], directory: Path) -> bool:
         return False
     if os.waitstatus_to_exitcode(status) != 0:
         raise RuntimeError("the run failed: " + (directory / "error").read_text())
+    import_noted(directory / "modules")
     return True
 
 

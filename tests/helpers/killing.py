@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from flwr.serverapp import Grid
+from forks import import_noted, note_modules
 
 from fbo_flower.clients import evaluation_worker, worker_pool
 from fbo_flower.clients.parallel import Parallel
@@ -136,6 +137,8 @@ def run(case: Case, directory: Path, kill: Kill | None = None) -> Ended:
     if not killed and not result.exists():
         raise RuntimeError("the study failed: " + (directory / "error").read_text())
     study = None if killed else Study.load(result)
+    if not killed:
+        import_noted(directory / "modules")
     names = (tuple(path.read_text().split()) for path in (writes, evaluations))
     return Ended(study, *names)
 
@@ -146,6 +149,7 @@ def _child(work: Callable[[], Study], result: Path) -> None:
         os.dup2(null, 1)
         os.dup2(null, 2)
         work().save(result)
+        note_modules(result.parent / "modules")
     except BaseException:
         (result.parent / "error").write_text(traceback.format_exc())
         os._exit(1)

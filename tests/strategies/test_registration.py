@@ -70,6 +70,16 @@ def test_differing_search_spaces_name_the_agents():
     assert "\n" not in message
 
 
+def test_a_study_that_is_resumed_with_another_space_says_what_to_do(tmp_path):
+    RandomSearch(num_agents=2, seed=1).start(grid(2), 2, journal=tmp_path / "study.db")
+    with pytest.raises(
+        ConfigError, match="the study began with the first: use it again, or start a new study"
+    ):
+        RandomSearch(num_agents=2, seed=1).start(
+            grid(2, spaces={0: OTHER, 1: OTHER}), 3, journal=tmp_path / "study.db", resume=True
+        )
+
+
 def test_many_agents_with_another_space_are_not_all_listed():
     with pytest.raises(ConfigError, match=r"agents 0, 1, 2, 3, 4, \.\.\."):
         register(grid(20, spaces=dict.fromkeys(range(9), OTHER)), 20)

@@ -40,7 +40,7 @@ def importance_tables(found: Importance | None) -> str:
     if found.score < _WEAK:
         parts.append(
             paragraph(
-                f"The forest explains little of what it has not seen (R² {found.score:.2f}): do not rely on "
+                f"The forest predicts held-out evaluations badly (R² {found.score:.2f}): do not rely on "
                 "these shares.",
                 "note",
             )
