@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fbo_flower.clients.pruning import Pruning
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.settings import Checkpoint, PriorKnowledge
@@ -25,7 +24,6 @@ class Arguments:
     out: object
     on_round: object
     on_study: object
-    pruning: object = None
 
     def check(self, problem: object, algorithm: object) -> None:
         """Raise ConfigError if an argument has the wrong type."""
@@ -52,7 +50,7 @@ class Arguments:
                 raise ConfigError(
                     f"{name}: expected a dict with texts as keys such as {example}, got {value!r}"
                 )
-        for name, kind in (("prior", PriorKnowledge), ("checkpoint", Checkpoint), ("pruning", Pruning)):
+        for name, kind in (("prior", PriorKnowledge), ("checkpoint", Checkpoint)):
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
                 raise ConfigError(f"{name}: expected {kind.__name__}(...), got {kind_of(value)}")

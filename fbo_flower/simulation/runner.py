@@ -79,7 +79,7 @@ def simulate(
     max_trials: PerAgent | None = None,
     participation: PerAgent | None = None,
     fixed: FixedPerAgent | None = None,
-    pruning: Pruning | None = None,
+    pruning: Pruning | str | None = None,
     site_options: Mapping[str, object] | None = None,
     prior: PriorKnowledge | None = None,
     checkpoint: Checkpoint | None = None,
@@ -141,7 +141,8 @@ def simulate(
     fixed : parameters that agents do not tune: a dict from agents to theirs, name -> value, or a list with
         those of each agent
     pruning : when `context.should_stop()` is true in an objective, see `clients.Pruning`; with the rule
-        "federated" all agents share medians of their learning curves. None: `Pruning()`
+        "federated" all agents share medians of their learning curves. A text: `Pruning` with this rule; None:
+        `Pruning()`
     site_options : options of every site, for an algorithm with roles; on devices the operator sets them in
         `node_config`, see `clients.site_options`
     prior : what agents and server know before the study begins, see `PriorKnowledge`; None: nothing
@@ -177,12 +178,14 @@ def simulate(
     >>> sorted(study.best), study.best["north"]["value"] < 0.1
     (['north', 'south'], True)
     """
-    name = engine_name(engine)
-    given = Arguments(
-        options, problem_options, site_options, prior, checkpoint, out, on_round, on_study, pruning
-    )
+    name, stopping = engine_name(engine), Pruning.read({}, pruning)
+    given = Arguments(options, problem_options, site_options, prior, checkpoint, out, on_round, on_study)
     given.check(problem, algorithm)
-    prior, checkpoint = prior or PriorKnowledge(), checkpoint or Checkpoint()
+    prior, checkpoint, stopping = (
+        prior or PriorKnowledge(),
+        checkpoint or Checkpoint(),
+        Pruning.read({}, pruning),
+    )
     if num_rounds is not None:
         check_number("num_rounds", num_rounds, 1, integer=True)
     if objective is not None or space is not None:
@@ -217,7 +220,7 @@ def simulate(
         minimize=isinstance(problem, OwnObjective) and problem.minimize,
         on_round=on_round,
         callbacks=callbacks if optuna is None else [*callbacks, OptunaTracker(optuna)],
-        pool_curves=pruning is not None and pruning.rule == FEDERATED,
+        pool_curves=stopping.rule == FEDERATED,
         **settings,
     )
     with ExitStack() as stack:
@@ -240,7 +243,7 @@ def simulate(
             None if journals is None else journals / "agents",
             parallel,
             unequal,
-            pruning,
+            stopping,
         )
         prior_trials = {agent: len(values) for agent, (_, values) in held.items()}
         try:

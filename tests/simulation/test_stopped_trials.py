@@ -115,6 +115,19 @@ def test_the_ray_engine_stops_the_same_trials() -> None:
     assert run(here, rule="federated", engine="ray").trials == study.trials
 
 
+def test_the_name_of_a_rule_stands_for_pruning_with_its_defaults() -> None:
+    common: dict[str, Any] = {"num_rounds": 8, "engine": "inline", "algorithm": "random", "space": SPACE}
+    never, named, made = (
+        simulate(objective=curved, agents=[0.2, 0.3], pruning=pruning, **common)
+        for pruning in ("off", "median", Pruning())
+    )
+    assert "stopped_at" not in never.trials.columns
+    assert np.isfinite(named.trials["stopped_at"]).any()
+    assert named.trials == made.trials
+
+
 def test_pruning_must_be_a_pruning() -> None:
     with pytest.raises(ConfigError, match="pruning: expected Pruning"):
-        simulate(objective=plain, space=SPACE, agents=[0.2], pruning="median")  # type: ignore[arg-type]
+        simulate(objective=plain, space=SPACE, agents=[0.2], pruning=0.5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="pruning: expected one of off, median, federated, got 'hyperband'"):
+        simulate(objective=plain, space=SPACE, agents=[0.2], pruning="hyperband")
