@@ -21,6 +21,8 @@ PRODUCTS = {
     "first-study": ("runs/first/report.png", "runs/first/report.html"),
     "choose-an-algorithm": ("comparison.png",),
     "privacy-for-operators": ("privacy.md",),
+    "tune-an-existing-app": ("before-and-after.png",),
+    "write-an-algorithm": ("meeting.png",),
 }
 
 
