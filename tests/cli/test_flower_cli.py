@@ -166,7 +166,7 @@ def test_requirements_are_read_with_versions_and_markers() -> None:
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "No such file"), ("= 1", "expected a Flower app"), ("[project]", "tool.flwr.app")],
+    [(None, "it holds no pyproject.toml"), ("= 1", "expected a Flower app"), ("[project]", "tool.flwr.app")],
 )
 def test_a_directory_without_an_app_is_an_error(content: str | None, words: str, tmp_path: Path) -> None:
     if content is not None:
