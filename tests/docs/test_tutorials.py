@@ -20,10 +20,16 @@ NOTEBOOKS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
 PRODUCTS = {
     "first-study": ("runs/first/report.png", "runs/first/report.html"),
     "choose-an-algorithm": ("comparison.png",),
+    "deploy-to-three-devices": ("three-devices.png",),
     "privacy-for-operators": ("privacy.md",),
     "tune-an-existing-app": ("before-and-after.png",),
     "write-an-algorithm": ("meeting.png",),
 }
+ON_DEVICES = {"deploy-to-three-devices"}  # starts programs that listen; `make e2e` runs it
+RUN = [
+    pytest.param(notebook, marks=[pytest.mark.deployment] if notebook.stem in ON_DEVICES else [])
+    for notebook in NOTEBOOKS
+]
 
 
 def cells(notebook: Path) -> list[dict[str, Any]]:
@@ -35,7 +41,7 @@ def test_every_tutorial_is_run() -> None:
     assert {notebook.stem for notebook in NOTEBOOKS} == set(PRODUCTS)
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+@pytest.mark.parametrize("notebook", RUN, ids=lambda notebook: notebook.stem)
 def test_the_cells_of_a_tutorial_run_in_order_and_leave_what_they_promise(
     notebook: Path, tmp_path: Path
 ) -> None:
