@@ -12,9 +12,10 @@ from flwr.serverapp import Grid
 from fbo_flower.algorithms.capabilities import ReportsResults, ServerResults, roles
 from fbo_flower.errors import ObjectiveError, printable
 from fbo_flower.strategies.recorder import Recorder, failures_text, tally
+from fbo_flower.strategies.report_reader import MAX_REASON
 from fbo_flower.strategies.send_and_receive import Stopped
 from fbo_flower.strategies.settings import StrategySettings
-from fbo_flower.strategies.study_run import MAX_REASON, StudyRun
+from fbo_flower.strategies.study_run import StudyRun
 
 
 def end_study(grid: Grid, run: StudyRun, settings: StrategySettings, stop: threading.Event) -> None:

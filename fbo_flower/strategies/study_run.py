@@ -10,73 +10,40 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from logging import INFO, WARNING
 from typing import Any, cast
 
 from flwr.app import Array as FlowerArray
-from flwr.app import Message, MessageType, RecordDict
-from flwr.common.logger import log
+from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
-from fbo_flower.algorithms.capabilities import (
-    SeesTasksUnderWay,
-    evaluation_task,
-    report_kind,
-    secret_draws,
-    with_draws,
-)
+from fbo_flower.algorithms.capabilities import SeesTasksUnderWay, secret_draws, with_draws
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Phase, Report, Task, natural_key
-from fbo_flower.algorithms.schema import Schema
-from fbo_flower.algorithms.summing import SecureRounds, unwrapped
-from fbo_flower.algorithms.trials_per_round import answers_in_part
-from fbo_flower.errors import JournalError, WireError, printable
+from fbo_flower.algorithms.summing import SecureRounds
+from fbo_flower.errors import JournalError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
-from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.strategies.clocked import Clocked
 from fbo_flower.strategies.curve_pool import CurvePool
 from fbo_flower.strategies.federation_event import texts
 from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats, plain_progress
 from fbo_flower.strategies.registration import AgentRegistry
 from fbo_flower.strategies.replies import NO_REPLY, Reply, from_event, tasks_digest, to_event
+from fbo_flower.strategies.report_reader import CheckedReply, ReportReader
+from fbo_flower.strategies.sent_tasks import SentTask, Unanswered
 from fbo_flower.strategies.silence import Silence
 from fbo_flower.strategies.task_times import SentAt, TaskTimes
 from fbo_flower.wire.flower_records import count_bytes, to_records
 
-MAX_REASON = 300  # characters of a reason in the log
 _MESSAGE_TYPES = {
     Phase.TRAIN: MessageType.TRAIN,
     Phase.EVALUATE: MessageType.EVALUATE,
     Phase.REVEAL: MessageType.EVALUATE,
     Phase.FINISH: MessageType.TRAIN,
 }
-
-CheckedReply = tuple[Report, wire.Disclosure]
-
-
-@dataclass(frozen=True)
-class SentTask:
-    """A task, and the content of the message that carries it.
-
-    Parameters
-    ----------
-    late : whether this is an earlier task that was not answered, instead of the one that the algorithm made
-        now. Of its report the algorithm gets the numbers of trials only
-    made_in, made_after : the round in which the task was made, and how many answers the run had told then
-    """
-
-    agent: str
-    task: Task
-    envelope: wire.Envelope
-    content: RecordDict
-    late: bool = False
-    made_in: int = 0
-    made_after: int = 0
 
 
 @dataclass
@@ -99,7 +66,7 @@ class StudyRun:
     replies : agent -> its reply, for the replies of the open half-round that have arrived
     checked : agent -> the decoded report, or the error in its reply; replies are checked as they arrive,
         while other agents still work
-    unanswered : agent and phase -> the last task, if it was not answered with a valid report
+    unanswered : tasks that were not answered with a valid report
     silence : agents that send no replies, and when they are asked again
     closed : half-round that has ended -> whether it had tasks
     interrupted : the half-round in which the run was interrupted; None: it was between two
@@ -130,7 +97,7 @@ class StudyRun:
     had_tasks: bool = False
     replies: dict[str, Reply] = field(default_factory=dict)
     checked: dict[str, CheckedReply | WireError] = field(default_factory=dict)
-    unanswered: dict[tuple[str, Phase], Task] = field(default_factory=dict)
+    unanswered: Unanswered = field(default_factory=Unanswered)
     silence: Silence = field(default_factory=Silence)
     closed: dict[tuple[Phase, int], bool] = field(default_factory=dict)
     interrupted: tuple[Phase, int] | None = None
@@ -204,7 +171,7 @@ class StudyRun:
             self.journal.write([replace(event, values={**event.values, **times}) for event in events])
         for agent, reply in replies.items():
             if reply.packed is not None and agent in self._sent_to:
-                self.checked[agent] = self._check(self._sent_to[agent], reply)
+                self.checked[agent] = self._reader.check(self._sent_to[agent], reply)
 
     def tell(self, phase: Phase, server_round: int, missing: Reply) -> None:
         """Give the valid reports to the algorithm, and close the half-round.
@@ -219,9 +186,10 @@ class StudyRun:
             closes = [sent for sent in self.sent if sent.agent in self.replies]
             self.sent = [sent for sent in self.sent if sent.agent not in self.replies]
             self.num_told += len(closes)
-        num_valid = 0
+        num_valid, replayed = 0, self.journal is None and self.interrupted is not None
         for sent in closes:
-            report = self._read(sent, server_round, self.replies.get(sent.agent, missing))
+            reply, checked = self.replies.get(sent.agent, missing), self.checked.get(sent.agent)
+            report = self._reader.read(sent, server_round, reply, checked, quiet=replayed)
             if report is None:
                 self.resting.add(sent.agent)
             else:
@@ -232,7 +200,7 @@ class StudyRun:
                     windows, trial = server_round - sent.made_in, report.trial
                     self.recorder.note_reply(sent.agent, server_round, trial, windows, answers, used)
                     num_valid += 1
-                self.unanswered.pop((sent.agent, phase), None)
+                self.unanswered.answered(sent.agent, phase)
         self.num_answers += num_valid
         self.state = self.algorithm.tell(self.state, phase, reports)
         for sent in closes:
@@ -375,9 +343,8 @@ class StudyRun:
         for agent in sorted(tasks, key=natural_key):
             own_name = self.registry.own_names.get(agent, agent)
             envelope = wire.Envelope(self.study, own_name, digest, self.algorithm.name, options)
-            task = self._answerable(agent, tasks[agent])
+            task = self.unanswered.to_send(self.algorithm, agent, tasks[agent])
             late = task is not tasks[agent]
-            self.unanswered[agent, phase] = task
             packed = wire.encode_task(task, envelope)
             if self.pool is not None:
                 packed = self.pool.attach(packed, agent, task, self.registry.curves)
@@ -394,86 +361,9 @@ class StudyRun:
             self.closed[phase, server_round] = False
         return tasks
 
-    def _answerable(self, agent: str, task: Task) -> Task:
-        """Return a task, or the earlier one about the same work that the agent has not answered yet.
-
-        An agent answers each piece of work once. It may have answered the earlier task, or begun to: then it
-        refuses another one, and what it has evaluated already is not evaluated again.
-        """
-        earlier = self.unanswered.get((agent, task.phase))
-        if earlier is None or (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
-            return task
-        if not task.num_trials and report_kind(self.algorithm, task) != report_kind(self.algorithm, earlier):
-            return task
-        if task.phase not in {Phase.TRAIN, Phase.FINISH} and isinstance(self.algorithm, SecureRounds):
-            return task  # an exchange within a secure sum
-        before = evaluation_task(self.algorithm, earlier)
-        if task_key(before) == task_key(evaluation_task(self.algorithm, task)):
-            return task
-        return replace(before, round=task.round)
-
-    def _read(self, sent: SentTask, server_round: int, reply: Reply) -> Report | None:
-        """Return an agent's valid report; None, counted and logged once, if there is none."""
-        replayed = self.journal is None and self.interrupted is not None
-        self.recorder.count(bytes_up=reply.num_bytes)
-        if reply.packed is None and not reply.refused:
-            if not replayed:
-                log(WARNING, "Round %d, agent %s: %s", server_round, sent.agent, reply.reason)
-            self.recorder.count_unused("failures", reply.word)
-            return None
-        if reply.packed is not None and wire.declines(reply.packed, sent.envelope):
-            self._note_spent(sent.agent)
-            return None
-        checked = self.checked.get(sent.agent) or self._check(sent, reply)
-        if isinstance(checked, WireError):
-            if not replayed:
-                log(WARNING, "Round %d, agent %s: refused: %s", server_round, sent.agent, checked)
-            self.recorder.count_unused("refused", checked.reason)
-            return None
-        report, disclosure = checked
-        if reply.packed is not None and wire.says_spent(reply.packed):
-            self._note_spent(sent.agent)
-        floats = count_floats(report.arrays)
-        self.recorder.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
-        failures = {} if disclosure.trials is None else disclosure.trials.failures
-        reason = printable(failures[min(failures)])[:MAX_REASON] if failures else ""
-        self.recorder.count_evaluations(report.num_trials, report.num_failed, reason)
-        self.recorder.disclose(sent.agent, server_round, disclosure)
-        if self.pool is not None:
-            self.pool.add(sent.agent, disclosure)
-        if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
-            self.recorder.evaluations[sent.agent] = num_evaluations
-        return report
-
-    def _note_spent(self, agent: str) -> None:
-        """Ask an agent for no more evaluations, because its budget is used up."""
-        if agent not in self.registry.spent:
-            self.registry.spent.add(agent)
-            if self.journal is not None or self.interrupted is None:
-                log(INFO, "Agent %s has used up its budget of evaluations (max_trials)", agent)
-
-    def _check(self, sent: SentTask, reply: Reply) -> CheckedReply | WireError:
-        try:
-            if reply.packed is None:
-                raise WireError(reply.reason, reply.word)
-            space, schema = self.recorder.space, self._report_schema
-            task = self._answered_part(sent.task, reply.packed)
-            checked = wire.decode_report(reply.packed, task, sent.envelope, schema, space.dimension)
-            self.algorithm.check_report(task, checked[0])
-            return checked
-        except WireError as error:
-            return error.with_traceback(None)
-
-    def _answered_part(self, task: Task, packed: wire.Packed) -> Task:
-        """Return a task with the trials that the agent has made, if its operator may allow only some."""
-        number = packed.config.get("num-trials")
-        if not isinstance(number, int) or not 0 < number < task.num_trials:
-            return task
-        return replace(task, num_trials=number) if answers_in_part(unwrapped(self.algorithm)) else task
-
     @cached_property
-    def _report_schema(self) -> Schema:
-        return self.algorithm.report_schema(self.recorder.space)
+    def _reader(self) -> ReportReader:
+        return ReportReader(self.algorithm, self.registry, self.recorder, self.pool)
 
     def _write(self, event: Event) -> None:
         if self.journal is not None:
