@@ -11,6 +11,8 @@ learning rate.
 A method is charged for training messages only. Its incumbent, at each twelfth of the budget of 16 whole runs,
 is trained anew with all clients, with other seeds, and its score on the rows held out is the figure. "Own
 model" is the score of the model that tuning itself has trained, at the end.
+
+With FEDERATION_ROUNDS=45 in the environment every run is five times as long, and the budget with it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +54,7 @@ from fbo_flower.federated.trial_run import TrialRun, TrialSetup
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.grids import InProcessGrid
 
-ROUNDS, NUM_RUNS, POINTS = 9, 16, 12
+ROUNDS, NUM_RUNS, POINTS = int(os.environ.get("FEDERATION_ROUNDS", "9")), 16, 12
 ETA, NUM_INITIAL = 3, 12
 SPACE = SearchSpace({
     "learning-rate": Float(1e-3, 1.0, log=True),
@@ -303,6 +306,7 @@ METHODS: dict[str, Callable[[str, int], Found]] = {
     "halving-fedex": partial(tuned, schedule="halving", make=build_fedex, proposals="random"),
     "asha-random": partial(tuned, proposals="random"),
     "asha-ei": tuned,
+    "asha-ei-all": partial(tuned, evaluate_on="all"),
     "asha-ei-2": partial(tuned, num_parallel=2),
     "asha-ei-4": partial(tuned, num_parallel=4),
     "asha-ei-2-all": partial(tuned, num_parallel=2, evaluate_on="all"),
@@ -382,6 +386,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--federations", nargs="+", default=list(FEDERATIONS), choices=FEDERATIONS)
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--out", type=Path, default=Path("runs/federation"))
     parser.add_argument("--report", type=Path)
@@ -391,7 +396,7 @@ def main() -> None:
         print(report(arguments.report))
         return
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for seed in range(arguments.seeds):
+    for seed in range(arguments.first, arguments.first + arguments.seeds):
         for on in arguments.federations:
             for name in arguments.methods:
                 path = arguments.out / f"{on}-{name}-{seed}.json"

@@ -81,7 +81,7 @@ def steps_of(algorithm: object, base: type, method: str, steps: str) -> Callable
     base : the class that defines the plain method as steps
     """
     if _has_steps(cast(Any, type(algorithm)), method, steps):
-        return cast(Callable[..., Steps[Any]], getattr(algorithm, steps))
+        return cast("Callable[..., Steps[Any]]", getattr(algorithm, steps))
     return partial(getattr(base, steps), algorithm)
 
 

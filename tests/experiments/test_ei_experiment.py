@@ -59,7 +59,7 @@ def test_the_small_version_writes_its_tables(tmp_path):
     text = path.read_text()
     assert text.count("| Branin |") == 3
     assert "at 3" in text
-    best = load_job(tmp_path, "Branin-fed-ei-100")["best"]
+    best = load_job(tmp_path, "Branin-fed-ei-300")["best"]
     assert best.shape == (4, 6)
     assert "| Branin | 2 | +0.000 ± 0.000 |" in text  # the same starting points
 
