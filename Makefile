@@ -12,7 +12,7 @@ endif
 
 .DEFAULT_GOAL := help
 PUBLISHER ?=
-.PHONY: help demo install test test-all kill check e2e bench docs dist hub clean
+.PHONY: help demo install test test-all golden kill check e2e bench docs dist hub clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -28,6 +28,9 @@ test: $(VENV)/.installed-dev  ## test every behaviour, in JOBS processes (3; som
 
 test-all: $(VENV)/.installed-dev  ## the same with the slow tests: more examples, seeds and variants
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not deployment and not kill'
+
+golden: $(VENV)/.installed-dev  ## compute the golden trials anew: half a minute; the commit says why they changed
+	@PYTHONPATH=. $(BIN)/python tests/helpers/golden_trials.py $(ONLY)
 
 kill: $(VENV)/.installed-dev  ## kill server and agents at every write of their journals; minutes
 	@$(BIN)/python -m pytest -m kill -s tests/kill tests/federated
