@@ -5,6 +5,7 @@
 
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import add_tuning, client_app
+from fbo_flower.clients.client_fn_mod import message_api_mod
 from fbo_flower.clients.data_file import data_file
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.own_answer import OwnAnswer
@@ -25,5 +26,6 @@ __all__ = [
     "add_tuning",
     "client_app",
     "data_file",
+    "message_api_mod",
     "site_app",
 ]

@@ -1,9 +1,8 @@
 """`TuningAgent`: one agent, as Flower's `NumPyClient`.
 
 For each task the agent verifies the message, loads its state, runs the task, stores the result, and returns
-the algorithm's report. `answer` takes and returns a message whose arrays have names. `fit` and `evaluate`
-convert from and to the lists of `NumPyClient`, so the same class works in a decorated ClientApp, in a
-`client_fn` and in a unit test.
+the algorithm's report. Every task comes through `fit` or `evaluate`, in a decorated ClientApp, in a
+`client_fn` and in a notebook.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from fbo_flower.clients.known_configs import KnownConfigs
 from fbo_flower.clients.memory import Memory, check_journal, journal_path, open_memory
 from fbo_flower.clients.node_info import node_info
 from fbo_flower.clients.objective import Loss, Objective
-from fbo_flower.clients.operator import Operator
+from fbo_flower.clients.operator import BudgetSpentError, Operator
 from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
 from fbo_flower.clients.parallel import Parallel
 from fbo_flower.clients.privacy_budget import spend
@@ -239,7 +238,7 @@ class TuningAgent(NumPyClient):
             If the task is malformed or not for this agent. Nothing was evaluated.
         """
         arrays, scalars = to_lists(self.answer(from_lists(parameters, config)))
-        return arrays, int(scalars["num-trials"]), scalars
+        return arrays, int(scalars.get("num-trials", 0)), scalars
 
     def evaluate(
         self, parameters: list[AnyArray], config: dict[str, Scalar]
@@ -249,7 +248,7 @@ class TuningAgent(NumPyClient):
         if reply.arrays:
             raise WireError(f"evaluate: expected a report of scalars, got {', '.join(reply.arrays)}")
         scalars = to_lists(reply)[1]
-        return 0.0, int(scalars["num-trials"]), scalars
+        return 0.0, int(scalars.get("num-trials", 0)), scalars
 
     # -- one task ------------------------------------------------------------------------------
 
@@ -257,7 +256,7 @@ class TuningAgent(NumPyClient):
         """Verify and run a task, store the result, and return the report.
 
         A task that was answered before gets the stored report. A task that was interrupted continues:
-        evaluations in the journal are not repeated.
+        evaluations in the journal are not repeated. A task beyond the agent's budget is declined.
 
         Raises
         ------
@@ -275,7 +274,12 @@ class TuningAgent(NumPyClient):
         request = self._verify(message)
         with closing(self._open_memory()) as memory:
             stored = self._stored_report(memory, request)
-            return stored if stored is not None else (yield from self._run_new_task(memory, request))
+            if stored is not None:
+                return stored
+            try:
+                return (yield from self._run_new_task(memory, request))
+            except BudgetSpentError:
+                return wire.decline(message)
 
     @property
     def can_wait(self) -> bool:

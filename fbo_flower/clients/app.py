@@ -14,17 +14,18 @@ from fbo_flower.algorithms.side_by_side import Failed, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.known_configs import points_of
 from fbo_flower.clients.objective import Objective, check_minimize, check_objective
-from fbo_flower.clients.operator import BudgetSpentError, Operator, check_flag
+from fbo_flower.clients.operator import Operator, check_flag
 from fbo_flower.clients.own_answer import OnFinish
 from fbo_flower.clients.parallel import Parallel
 from fbo_flower.clients.pruning import Pruning
 from fbo_flower.clients.worker_pool import pickled
-from fbo_flower.errors import ConfigError, WireError, kind_of
+from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.held import held_space
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.wire.codec import Packed, decline
+from fbo_flower.wire.codec import Packed
 from fbo_flower.wire.flower_records import from_records, to_records
+from fbo_flower.wire.numpy_client import from_lists, to_lists
 
 TRAIN = MessageType.TRAIN  # messages without an action of their own
 DEFAULT_ACTION = "default"  # Flower's name for messages without an action
@@ -163,16 +164,14 @@ class TuningApp(ClientApp):
             for number, (message, context) in enumerate(batch):
                 try:
                     agent = self._agent(context) if message.metadata.message_type == TRAIN else None
-                    if agent is not None and agent.can_wait:
+                    if agent is not None and agent.can_wait and type(agent).fit is TuningAgent.fit:
                         waiting[number] = agent.answering(from_records(message.content, seen))
                     else:
                         replies[number] = self(message, context)
                 except Exception as error:  # the agent's code may raise anything; the others go on
                     replies[number] = error
             for number, packed in zip(waiting, side_by_side(waiting.values()), strict=True):
-                if isinstance(packed, Failed) and isinstance(packed.error, BudgetSpentError):
-                    replies[number] = _declined(batch[number][0])
-                elif isinstance(packed, Failed):
+                if isinstance(packed, Failed):
                     replies[number] = packed.error
                 else:
                     replies[number] = Message(to_records(packed), reply_to=batch[number][0])
@@ -190,26 +189,13 @@ def route(app: ClientApp, agent: Callable[[Context], TuningAgent], action: str =
 
     @app.train(action)
     def train(message: Message, context: Context) -> Message:
-        try:
-            reply = agent(context).answer(from_records(message.content))
-        except BudgetSpentError:
-            return _declined(message)
-        return Message(to_records(reply), reply_to=message)
+        arrays, _, scalars = agent(context).fit(*to_lists(from_records(message.content)))
+        return Message(to_records(from_lists(arrays, scalars)), reply_to=message)
 
     @app.evaluate(action)
     def evaluate(message: Message, context: Context) -> Message:
-        try:
-            reply = agent(context).answer(from_records(message.content))
-        except BudgetSpentError:
-            return _declined(message)
-        if reply.arrays:
-            raise WireError(f"evaluate: expected a report of scalars, got {', '.join(reply.arrays)}")
-        return Message(to_records(reply), reply_to=message)
-
-
-def _declined(message: Message) -> Message:
-    """Return the reply of an agent whose budget does not allow a task; the server asks it for no more."""
-    return Message(to_records(decline(from_records(message.content))), reply_to=message)
+        _, _, scalars = agent(context).evaluate(*to_lists(from_records(message.content)))
+        return Message(to_records(from_lists([], scalars)), reply_to=message)
 
 
 def _agent_factory(

@@ -1,15 +1,14 @@
-"""Tune an app of Flower's legacy API: `server_fn`, `client_fn`, `NumPyClient.fit` and `evaluate`.
+"""Tune the clients of Flower's legacy API: `client_fn`, `NumPyClient.fit` and `evaluate`.
 
 `LegacyClients` converts messages between the tuner, whose strategies are of the message API, and clients made
 by a `client_fn`. So the clients need no change: the configuration is in the `config` of `fit`. A `server_fn`
-gets no grid; `strategies.legacy.tune_first` calls a function with it before the app's own strategy begins.
+gets no grid; use the main function of a ServerApp instead:
 
-    def server_fn(context):
-        def tune(grid):
-            tuned = tune_federation(LegacyClients(grid), build_strategy, space, ...)
-            return FedAvg(on_fit_config_fn=lambda server_round: tuned.best_config)
-
-        return ServerAppComponents(strategy=tune_first(tune), config=ServerConfig(num_rounds=10))
+    @app.main()
+    def main(grid, context):
+        tuned = tune_federation(LegacyClients(grid), build_strategy, space, ...)
+        strategy = build_strategy(tuned.best_config)
+        strategy.start(LegacyClients(grid), arrays, 10, train_config=ConfigRecord(tuned.best_config))
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tuning beside what exists: FedAvg by the Message API, and deployments of the legacy API."""
+"""Tuning beside what exists: apps that train with FedAvg, and apps with a `client_fn`."""
 
 from __future__ import annotations
 
@@ -8,24 +8,19 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from flower_runtime import ROOT
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.server import ServerAppComponents, ServerConfig
-from flwr.server.strategy import FedAvg
-from flwr.serverapp import ServerApp
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.clients import TuningAgent, add_tuning, client_app
-from fbo_flower.errors import ConfigError
+from fbo_flower.clients import TuningAgent, add_tuning, client_app, message_api_mod
+from fbo_flower.clients.app import agent_app
 from fbo_flower.simulation.grids import Fault, InProcessGrid
-from fbo_flower.strategies import FTS, FedPNE, RandomSearch
-from fbo_flower.strategies.legacy import LegacyGrid, legacy_strategy
-from fbo_flower.study import Study
+from fbo_flower.strategies import FTS, FedPNE
 
 SPACE = SearchSpace({"x": Float(0, 1)})
 
@@ -116,117 +111,77 @@ def test_an_action_that_the_app_has_already_is_refused() -> None:
         add_tuning(app, objective, SPACE)
 
 
-# the legacy API
+# a client_fn
 
 
-def legacy_app() -> ClientApp:
+def client_fn_app(kind: type[TuningAgent] = TuningAgent) -> ClientApp:
     def client_fn(context: Context) -> Any:
-        return TuningAgent(objective, SPACE, context, seed=5, disclose="trials").to_client()
+        return kind(objective, SPACE, context, seed=5, disclose="trials").to_client()
 
-    return ClientApp(client_fn=client_fn)
-
-
-def run_legacy(strategy: Any, num_rounds: int = 0, app: ClientApp | None = None, **settings: Any) -> None:
-    def server_fn(context: Context) -> ServerAppComponents:
-        return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=num_rounds))
-
-    grid = InProcessGrid(app or legacy_app(), 3, **settings)
-    ServerApp(server_fn=server_fn)(grid, Context(1, 0, {}, RecordDict(), {}))
+    return ClientApp(client_fn=client_fn, mods=[message_api_mod])
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_legacy_deployment_makes_the_trials_of_the_message_api() -> None:
-    tuning = FTS(num_agents=3, seed=5)
-    run_legacy(legacy_strategy(tuning, 4))
-    assert tuning.study is not None
+def test_a_client_fn_makes_the_trials_of_a_decorated_app() -> None:
+    study = FTS(num_agents=3, seed=5).start(InProcessGrid(client_fn_app(), 3), 4)
     plain = FTS(num_agents=3, seed=5).start(InProcessGrid(tuning_app(), 3), 4)
-    assert tuning.study.trials == plain.trials
+    assert study.trials == plain.trials
     assert len(plain.trials) == 3 * 6
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_legacy_deployment_adds_up_securely() -> None:
+def test_a_client_fn_adds_up_securely() -> None:
     settings: dict[str, Any] = {"num_agents": 3, "seed": 5, "budget": 30, "secure_sums": 3}
-    tuning = FedPNE(**settings)
-    run_legacy(legacy_strategy(tuning, 9))
-    assert tuning.study is not None
+    study = FedPNE(**settings).start(InProcessGrid(client_fn_app(), 3), 9)
     plain = FedPNE(**settings).start(InProcessGrid(tuning_app(), 3), 9)
-    assert tuning.study.trials == plain.trials
-    assert tuning.study.settings["runs"][0]["privacy"]["sums_made"] >= 3
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_legacy_deployment_goes_on_with_the_strategy_that_was_made_of_what_was_found() -> None:
-    seen: list[object] = []
-
-    class Mixed(TuningAgent):
-        """A client that tunes, and trains what it is sent."""
-
-        def fit(self, parameters: Any, config: Any) -> Any:
-            if "learning-rate" not in config:
-                return super().fit(parameters, config)
-            seen.append(config["learning-rate"])
-            return [parameters[0] + 1], 1, {}
-
-    app = ClientApp(client_fn=lambda context: Mixed(objective, SPACE, context, disclose="trials").to_client())
-
-    def then(study: Study) -> FedAvg:
-        from flwr.common import ndarrays_to_parameters
-
-        x = max(study.best.values(), key=lambda best: best["value"])["config"]["x"]
-        return FedAvg(
-            fraction_evaluate=0.0,
-            initial_parameters=ndarrays_to_parameters([np.zeros(2)]),
-            on_fit_config_fn=lambda server_round: {"learning-rate": x},
-        )
-
-    tuning = RandomSearch(num_agents=3, seed=5)
-    run_legacy(legacy_strategy(tuning, 4, then=then), 2, app)
-    assert len(seen) == 2 * 3
-    assert tuning.study is not None
-    assert set(seen) == {max(tuning.study.best.values(), key=lambda best: best["value"])["config"]["x"]}
+    assert study.trials == plain.trials
+    assert study.settings["runs"][0]["privacy"]["sums_made"] >= 3
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("fault", ["raising", "malformed", "silent"])
-def test_a_legacy_client_that_fails_costs_its_own_contribution(fault: Any) -> None:
-    tuning = FTS(num_agents=3, seed=5, round_timeout=0.3)
+def test_a_client_fn_that_fails_costs_its_own_contribution(fault: Any) -> None:
     planted = Fault(fault, rounds=[2], change=lambda content: RecordDict({"x": ConfigRecord({"y": 1})}))
-    run_legacy(legacy_strategy(tuning, 3), faults={1: planted})
-    assert tuning.study is not None
-    assert tuning.study.rounds["replies"].tolist() == [3, 2, 3]
+    grid = InProcessGrid(client_fn_app(), 3, faults={1: planted})
+    study = FTS(num_agents=3, seed=5, round_timeout=0.3).start(grid, 3)
+    assert study.rounds["replies"].tolist() == [3, 2, 3]
 
 
-def test_a_legacy_grid_shows_the_run_and_the_nodes_of_the_grid_within() -> None:
-    within = InProcessGrid(legacy_app(), 2)
-    grid = LegacyGrid(within)
-    assert list(grid.get_node_ids()) == within.get_node_ids()
-    assert grid.run.run_id == within.run.run_id
-    query = grid.create_message(RecordDict({"config": ConfigRecord()}), "query", 1001, "0")
-    (reply,) = grid.send_and_receive([query])
-    assert reply.content["config"]["agent"] == "0"
-    assert reply.content["config"]["digest"] == SPACE.digest
+class Counting(TuningAgent):
+    """An agent that notes which of Flower's methods were called."""
 
+    calls: ClassVar[list[str]] = []
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_legacy_server_without_clients_says_so() -> None:
-    class Manager:
-        def wait_for(self, num_clients: int, timeout: int) -> bool:
-            return False
+    def fit(self, parameters: Any, config: Any) -> Any:
+        self.calls.append("fit")
+        return super().fit(parameters, config)
 
-        def all(self) -> dict[str, object]:
-            return {}
-
-    strategy: Any = legacy_strategy(FTS(), wait_seconds=0)
-    with pytest.raises(ConfigError, match="expected clients of a ServerApp within 0 s, got 0"):
-        strategy.initialize_parameters(Manager())
+    def evaluate(self, parameters: Any, config: Any) -> Any:
+        self.calls.append("evaluate")
+        return super().evaluate(parameters, config)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_legacy_example_tunes_and_saves_a_study(load: Any, tmp_path: Any, capsys: Any) -> None:
-    trials = {node: {"disclose": "trials"} for node in range(3)}
-    run_example(load("legacy-app"), 3, trials, num_agents=3, num_rounds=3, out=str(tmp_path / "trials"))
-    assert len(Study.load(tmp_path / "trials").trials) == 3 * 5
-    assert "agent 2: 0." in capsys.readouterr().out
-    run_example(load("legacy-app"), 3, num_agents=3, num_rounds=3, out=str(tmp_path / "none"))
-    assert len(Study.load(tmp_path / "none").trials) == 0
+@pytest.mark.parametrize("app", ["decorated", "client_fn"])
+def test_every_message_of_a_secure_sum_passes_fit_or_evaluate(app: str) -> None:
+    Counting.calls.clear()
+    decorated = agent_app(lambda context: Counting(objective, SPACE, context, seed=5, disclose="trials"))
+    grid = InProcessGrid(decorated if app == "decorated" else client_fn_app(Counting), 3)
+    FedPNE(num_agents=3, seed=5, budget=30, secure_sums=3).start(grid, 2)
+    assert Counting.calls == (["fit"] * 3 + ["evaluate"] * 6) * 2 + ["fit"] * 3  # the last: what was found
+
+
+def test_an_agent_answers_in_a_notebook() -> None:
+    asked: list[tuple[Any, Any]] = []
+
+    class Noting(TuningAgent):
+        def fit(self, parameters: Any, config: Any) -> Any:
+            asked.append((parameters, config))
+            return super().fit(parameters, config)
+
+    app = agent_app(lambda context: Noting(objective, SPACE, context, seed=5, disclose="trials"))
+    study = FTS(num_agents=1, seed=5).start(InProcessGrid(app, 1), 3)
+    context = Context(1, 1001, {"partition-id": 0}, RecordDict(), {})
+    agent = TuningAgent(objective, SPACE, context, seed=5, disclose="trials")
+    best = [agent.fit(*task)[2]["disclosed.incumbent"] for task in asked]
+    assert best[-1] == study.best["0"]["value"]

@@ -1,24 +1,18 @@
-"""An app with `server_fn` and `client_fn` is tuned as the same app of the message API is."""
+"""Clients of a `client_fn` are tuned as those of the same app of the message API are."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import pytest
-from flwr.app import Context, RecordDict
+from flwr.app import ConfigRecord, Context
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
-from flwr.common import ndarrays_to_parameters
-from flwr.server import ServerAppComponents, ServerConfig
-from flwr.server.strategy import FedAvg as LegacyFedAvg
-from flwr.serverapp import ServerApp
 from toy_federation import SPACE, fedavg, toy_app, toy_model
 
-from fbo_flower.federated import TunedFederation, tune_federation
+from fbo_flower.federated import tune_federation
 from fbo_flower.federated.legacy import LegacyClients
 from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.strategies.legacy import tune_first
 
 ARGUMENTS: dict[str, Any] = {
     "rounds": 4, "eta": 2, "num_trials": 5, "num_parallel": 2, "num_clients": 4,
@@ -69,24 +63,10 @@ def test_a_legacy_client_that_sends_other_arrays_costs_its_own_update() -> None:
     assert set(result.curves["trained"].tolist()) == {3}
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_server_fn_tunes_before_its_own_strategy_trains() -> None:
-    found: list[TunedFederation] = []
-    used: list[Any] = []
-
-    def server_fn(context: Context) -> ServerAppComponents:
-        def tune(grid: Any) -> LegacyFedAvg:
-            found.append(tune_federation(LegacyClients(grid), fedavg, SPACE, **ARGUMENTS))
-
-            def fit_config(server_round: int) -> Any:
-                used.append(found[0].best_config)
-                return found[0].best_config
-
-            return LegacyFedAvg(
-                on_fit_config_fn=fit_config, initial_parameters=ndarrays_to_parameters([np.zeros(3)])
-            )
-
-        return ServerAppComponents(strategy=tune_first(tune), config=ServerConfig(num_rounds=2))
-
-    ServerApp(server_fn=server_fn)(InProcessGrid(legacy_app(), 4), Context(1, 0, {}, RecordDict(), {}))
-    assert used == [found[0].best_config] * 2
+def test_the_tuned_configuration_trains_the_same_clients() -> None:
+    grid = LegacyClients(InProcessGrid(legacy_app(), 4))
+    tuned = tune_federation(grid, fedavg, SPACE, **ARGUMENTS)
+    arrays = ARGUMENTS["initial_arrays"]
+    config = ConfigRecord(tuned.best_config)
+    result = fedavg(tuned.best_config).start(grid, arrays, num_rounds=2, train_config=config)
+    assert list(result.arrays) == list(arrays)
