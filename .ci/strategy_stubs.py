@@ -31,6 +31,7 @@ ALWAYS = {
     "TuningStrategy as TuningStrategy": "fbo_flower.strategies.base",
     "Strategies": "fbo_flower.strategies.from_records",
     "RoundProgress as RoundProgress": "fbo_flower.strategies.recorder",
+    "TuningResult as TuningResult": "fbo_flower.strategies.result",
 }
 
 

@@ -39,7 +39,7 @@ def joined_late(problem: str, num_agents: int, seed: int, **options: Any) -> Arr
     strategy = FTS(num_agents=num_agents - 1, seed=seed, **options)
     late = {joiner: Fault("down", rounds=range(9))}
     grid = InProcessGrid(problem_app(made, strategy.algorithm, seed), num_agents, faults=late)
-    return best_so_far(strategy.start(grid, 17), str(joiner))
+    return best_so_far(strategy.start(grid, num_rounds=17).study, str(joiner))
 
 
 def late_joiner() -> None:

@@ -131,6 +131,6 @@ def scene(algorithm: str, history: int, dimension: int, agents: int, mesh: int |
     server = type("Server", (Server,), {})(strategy.algorithm)
     strategy.algorithm = server  # type: ignore[assignment]  # it has the same methods
     grid = Recorder(app, agents)
-    strategy.start(grid, (history if by_rounds else 0) + NUM_STEPS + 1)
+    strategy.start(grid, num_rounds=(history if by_rounds else 0) + NUM_STEPS + 1)
     messages = [data for node in grid.steps.values() for data in node]
     return Scene(app, tuple(messages), server)

@@ -236,7 +236,7 @@ def test_the_first_tasks_of_an_agent_stay_light() -> None:
         "from fbo_flower.simulation.grids import InProcessGrid\n"
         "from fbo_flower.strategies import FTS\n"
         "app = client_app(lambda config, context: config['x'], SearchSpace({'x': Float(0, 1)}), seed=1)\n"
-        "FTS(num_agents=2, seed=1).start(InProcessGrid(app, 2), 3)"
+        "FTS(num_agents=2, seed=1).start(InProcessGrid(app, 2), num_rounds=3)"
     )
     loaded = loaded_by(code)
     assert loaded & (LATE | {"pandas", "sqlite3"}) == set()

@@ -63,7 +63,7 @@ def tune(grid: Grid, config: AppConfig, directory: Path) -> None:
     try:
         strategy.start(
             grid,
-            config.num_rounds,
+            num_rounds=config.num_rounds,
             journal=config.journal,
             resume=config.resume,
             mode=config.mode,

@@ -94,7 +94,7 @@ def watch(num_rounds: int = NUM_ROUNDS, agent: str = "0", seed: int = 0, **optio
         num_agents=4, seed=seed, num_draws=16, num_starts=1, rank_cut=1e-8, tolerance=1e-6, num_repeated=0,
         **options,
     )  # fmt: skip
-    study = server.start(InProcessGrid(app, 4), num_rounds)
+    study = server.start(InProcessGrid(app, 4), num_rounds=num_rounds).study
     states = server.seen[1:num_rounds]
     setting = states[-1].setting
     assert setting is not None

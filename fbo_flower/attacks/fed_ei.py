@@ -37,7 +37,7 @@ def attack(seed: int) -> Iterator[AttackResult]:
     """Attack four agents on the function f1 after a few rounds; the totals are those of secure sums."""
     problem = make_problem("f1", NUM_AGENTS, seed, {})
     grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
-    study = FedEI(num_agents=NUM_AGENTS, seed=seed, secure_sums=0).start(grid, NUM_ROUNDS)
+    study = FedEI(num_agents=NUM_AGENTS, seed=seed, secure_sums=0).start(grid, num_rounds=NUM_ROUNDS).study
     shared = next(o.arrays for o in grid.heard.tasks if "frequencies" in o.arrays)
     features = rff.RandomFeatures(_float(shared["frequencies"]), _float(shared["phases"]))
     sent = {(o.agent, o.round): o.arrays for o in grid.heard.reports if "gram" in o.arrays}
@@ -109,7 +109,7 @@ def _noisy(multiplier: float, seed: int) -> AttackResult:
     problem = make_problem("f1", NUM_AGENTS, seed, {})
     grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
     study = FedEI(num_agents=NUM_AGENTS, seed=seed, secure_sums=0, tilt=0.0, noise_multiplier=multiplier)
-    trials = study.start(grid, NUM_ROUNDS).trials
+    trials = study.start(grid, num_rounds=NUM_ROUNDS).study.trials
     shared = next(o.arrays for o in grid.heard.tasks if "frequencies" in o.arrays)
     features = rff.RandomFeatures(_float(shared["frequencies"]), _float(shared["phases"]))
     guesses = np.random.default_rng(seed).random((4096, 2))

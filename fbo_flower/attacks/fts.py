@@ -42,7 +42,7 @@ def attack(seed: int) -> Iterator[AttackResult]:
 def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackResult]:
     problem = make_problem("f1", NUM_AGENTS, seed, {})
     grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
-    study = server.start(grid, NUM_ROUNDS)
+    study = server.start(grid, num_rounds=NUM_ROUNDS).study
     corners = np.stack(np.meshgrid(*[np.linspace(0, 1, 41)] * 2), axis=-1).reshape(-1, 2)
     distances, uniform, single, averaged, truths, later_truths = [], [], [], [], [], []
     draws = np.random.default_rng(seed)

@@ -163,7 +163,9 @@ def central_noise(server_seed: int | None, seed: int) -> CentralNoise:
         noise_multiplier=MULTIPLIER, num_candidates=32, num_path_features=32,
     )  # fmt: skip
     with TemporaryDirectory() as directory:
-        server.start(grid, NUM_ROUNDS, journal=Path(directory) / "study.db").save(Path(directory))
+        server.start(grid, num_rounds=NUM_ROUNDS, journal=Path(directory) / "study.db").study.save(
+            Path(directory)
+        )
         settings = json.loads((Path(directory) / "study.json").read_text(encoding="utf-8"))
     recorded = int(settings["runs"][0]["seed"])
     sent: dict[int, list[Array]] = {}

@@ -80,7 +80,7 @@ def _run(server: TuningStrategy, seed: int) -> tuple[dict[str, Made], Heard]:
     """Return what every agent evaluated, and what the server heard."""
     problem = make_problem("f1", NUM_AGENTS, seed, {})
     grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
-    trials = server.start(grid, NUM_ROUNDS).trials
+    trials = server.start(grid, num_rounds=NUM_ROUNDS).study.trials
     found = {}
     for agent in map(str, range(NUM_AGENTS)):
         rows = trials.where(agent=agent)

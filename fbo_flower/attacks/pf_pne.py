@@ -29,7 +29,7 @@ def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackRe
     problem = make_problem("garland", NUM_AGENTS, seed, {})
     space = problem.space
     grid = TappedGrid(client_app(problem, space, seed=seed, disclose="trials"), NUM_AGENTS)
-    study = server.start(grid, None)
+    study = server.start(grid, num_rounds=None).study
     spread = float(np.std(np.asarray(study.trials["value"], dtype=np.float64)))
     tasks = {(o.agent, o.round): o for o in grid.heard.tasks if "cells" in o.arrays}
     own: dict[tuple[str, bytes], list[tuple[int, float]]] = {}

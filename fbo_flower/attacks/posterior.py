@@ -36,7 +36,7 @@ def attack(seed: int) -> Iterator[AttackResult]:
 def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackResult]:
     problem = make_problem("f1", NUM_AGENTS, seed, {})
     grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
-    study = server.start(grid, NUM_ROUNDS)
+    study = server.start(grid, num_rounds=NUM_ROUNDS).study
     options = server.algorithm.options()
     noise_variance = float(str(options["message_noise_variance"]))
     shared = next(o.arrays for o in grid.heard.tasks if "frequencies" in o.arrays)

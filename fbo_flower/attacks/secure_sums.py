@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def attack(seed: int) -> Iterator[AttackResult]:
 def _one_sum(seed: int) -> Iterator[AttackResult]:
     problem = make_problem("garland", NUM_AGENTS, seed, {})
     grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
-    study = FedPNE(num_agents=NUM_AGENTS, seed=seed, budget=BUDGET).start(grid, None)
+    study = FedPNE(num_agents=NUM_AGENTS, seed=seed, budget=BUDGET).start(grid, num_rounds=None).study
     spread = float(np.std(np.asarray(study.trials["value"], dtype=np.float64)))
     last: dict[tuple[int, int], dict[str, Array]] = {}
     for report in grid.heard.reports:
@@ -83,13 +84,13 @@ def _one_sum(seed: int) -> Iterator[AttackResult]:
 def _many_sums(seed: int) -> Iterator[AttackResult]:
     """Fit one message per agent to all sums by ridge regression, and yield its error."""
     problem = make_problem("gp-samples", NUM_AGENTS, seed, {})
-    settings = {"num_agents": NUM_AGENTS, "seed": seed, "sampling_rate": SAMPLING_RATE}
-    options = {"noise_multiplier": 1.0, "num_features": NUM_FEATURES}
+    options: dict[str, Any] = {"noise_multiplier": 1.0, "num_features": NUM_FEATURES}
+    options |= {"num_agents": NUM_AGENTS, "seed": seed, "sampling_rate": SAMPLING_RATE}
     app = client_app(problem, problem.space, seed=seed)
     _SUMS.clear()
-    _CuriousServer(**settings, **options, secure_sums=LEAST).start(TappedGrid(app, NUM_AGENTS), NUM_ROUNDS)  # type: ignore[arg-type]
+    _CuriousServer(**options, secure_sums=LEAST).start(TappedGrid(app, NUM_AGENTS), num_rounds=NUM_ROUNDS)
     twin = TappedGrid(client_app(problem, problem.space, seed=seed), NUM_AGENTS)
-    DPFTS(**settings, **options).start(twin, NUM_ROUNDS)  # type: ignore[arg-type]
+    DPFTS(**options).start(twin, num_rounds=NUM_ROUNDS)
     sums = np.array([total for _, total in _SUMS[SKIPPED:]])
     sent: dict[str, list[Array]] = {}
     for report in twin.heard.reports:

@@ -139,7 +139,7 @@ def regret_of(
     strategy = STRATEGIES[algorithm](num_agents=NUM_AGENTS, seed=seed, **options)
     faults = Liars(kind, NUM_AGENTS, number, seed).faults() if number else None
     grid = InProcessGrid(problem_app(problem, strategy.algorithm, seed), NUM_AGENTS, faults=faults)
-    study = annotate(strategy.start(grid, setting.num_rounds), problem)
+    study = annotate(strategy.start(grid, num_rounds=setting.num_rounds).study, problem)
     if study.rounds["refused"].any():  # the lies must pass all checks
         raise AssertionError(f"refused: {study.rounds['reasons'].tolist()}")
     rows = [study.regret.where(agent=str(agent))[setting.column] for agent in range(NUM_AGENTS)]

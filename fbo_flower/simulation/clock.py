@@ -12,6 +12,7 @@ from fbo_flower.simulation.clocked_grid import ClockedGrid
 from fbo_flower.simulation.duration_texts import parse_durations
 from fbo_flower.simulation.durations import Durations, durations
 from fbo_flower.simulation.grids import LocalGrid
+from fbo_flower.strategies.result import TuningResult
 from fbo_flower.study.schema import TIMES
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Table
@@ -54,13 +55,13 @@ class SimulatedClock:
         self._seed = seed
         self._times: Mapping[tuple[str, int], tuple[float, float]] | None = None
 
-    def around(self, start: Callable[[Grid], Study]) -> Callable[[Grid], Study]:
+    def around(self, start: Callable[[Grid], TuningResult]) -> Callable[[Grid], TuningResult]:
         """Return `start` on a grid with the simulated clock."""
         duration = self._duration
         if duration is None:
             return start
 
-        def clocked(grid: Grid) -> Study:
+        def clocked(grid: Grid) -> TuningResult:
             assert isinstance(grid, LocalGrid), "the engine 'flower' was refused"
             found = ClockedGrid(grid, duration, self._seed, self._exchange_seconds)
             self._times = found.times

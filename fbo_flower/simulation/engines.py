@@ -27,11 +27,11 @@ from fbo_flower.simulation.ray_actors import check_picklable
 from fbo_flower.simulation.ray_grid import RayGrid
 from fbo_flower.simulation.settings import RayEngine
 from fbo_flower.strategies import TuningStrategy
+from fbo_flower.strategies.result import TuningResult
 from fbo_flower.strategies.send_and_receive import Stopped
-from fbo_flower.study.study import Study
 
 ENGINES = ("ray", "inline", "flower")
-Start = Callable[[Grid], Study]
+Start = Callable[[Grid], TuningResult]
 
 
 def engine_name(engine: str | RayEngine) -> str:

@@ -31,7 +31,7 @@ class WarmStart:
     Parameters
     ----------
     algorithm : name of the algorithm that produced them
-    space : digest of the search space
+    space : digest of the search space; "": not known, because Flower's arrays do not hold it
     arrays : the messages by name
     """
 
@@ -55,7 +55,7 @@ class WarmStart:
 
     def check_space(self, digest: str) -> None:
         """Raise ConfigError if the messages belong to another search space than `digest`."""
-        if self.space != digest:
+        if self.space not in ("", digest):
             raise ConfigError(
                 f"warm_start: expected messages about search space {digest[:12]}, got {self.space[:12]}"
             )

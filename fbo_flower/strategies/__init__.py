@@ -11,6 +11,7 @@ from fbo_flower.algorithms.registry import BUILT_IN, built_in_class
 from fbo_flower.strategies.base import TuningStrategy
 from fbo_flower.strategies.from_records import Strategies, strategy_class
 from fbo_flower.strategies.recorder import RoundProgress
+from fbo_flower.strategies.result import TuningResult
 
 STRATEGIES = Strategies()
 
@@ -50,5 +51,6 @@ __all__ = [
     "RandomSearch",
     "RoundProgress",
     "ThompsonSampling",
+    "TuningResult",
     "TuningStrategy",
 ]

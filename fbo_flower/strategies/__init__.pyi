@@ -6,6 +6,7 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.strategies.base import TuningStrategy as TuningStrategy
 from fbo_flower.strategies.from_records import Strategies
 from fbo_flower.strategies.recorder import RoundProgress as RoundProgress
+from fbo_flower.strategies.result import TuningResult as TuningResult
 from fbo_flower.trackers.callback import Callback
 
 STRATEGIES: Strategies

@@ -7,7 +7,7 @@ updated with every answer, and the next task of the agent that answered is made 
 
 from __future__ import annotations
 
-from logging import INFO, WARNING
+from logging import INFO
 
 from flwr.common.logger import log
 from flwr.serverapp import Grid
@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import ConfigError
-from fbo_flower.strategies.round_loop import MAX_REGISTRATION_SECONDS, RoundLoop
+from fbo_flower.strategies.round_loop import RoundLoop
 from fbo_flower.strategies.settings import ASYNC, SYNC
 from fbo_flower.strategies.under_way import UnderWay
 from fbo_flower.strategies.unequal_agents import all_spent, end_line, willing
@@ -48,12 +48,7 @@ class AsyncLoop(RoundLoop):
                 server_round += 1
                 self._open_window(grid, server_round)
             self._run_window(grid, under_way, server_round)
-            progress = run.end_round(server_round, num_rounds)
-            level = WARNING if progress.failed_trials else INFO
-            log(level, "[round %d/%s] %s", server_round, num_rounds or "?", progress)
-            if self.settings.on_round is not None:
-                self.settings.on_round(progress)
-            self.notifier.round_ended()
+            self._end_round(server_round, num_rounds)
         if under_way:
             text = "%d agents still work on their last task; what they find stays in their journals"
             log(INFO, text, len(under_way))
@@ -65,13 +60,9 @@ class AsyncLoop(RoundLoop):
         return [a for a in super().choose_agents(grid, phase, server_round) if a not in busy]
 
     def _open_window(self, grid: Grid, server_round: int) -> None:
-        run, connected = self.run, sorted(grid.get_node_ids())
-        incarnations = dict(run.registry.incarnations)
-        seconds = min(MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
-        run.registry.register_late(grid, connected, self.stop, seconds)
-        if run.registry.incarnations != incarnations:
-            run.write_agents()
-        present = run.registry.present(connected)
+        run = self.run
+        self._register_late(grid)
+        present = run.registry.present(grid.get_node_ids())
         present = willing(run.registry, present, Phase.TRAIN, server_round, run.seed)
         run.begin_round(server_round, max(1, len(present)))
 

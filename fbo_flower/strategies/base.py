@@ -1,5 +1,8 @@
 """`TuningStrategy`: an algorithm as a Flower strategy.
 
+    FTS().start(grid, num_rounds=25, journal="study.db")         our loop: quorum, journal, asynchrony
+    Strategy.start(FTS(), grid, ArrayRecord(), num_rounds=25)    Flower's own loop: the same trials
+
 The strategy registers the agents, sends each agent its task, refuses malformed replies, and gives the valid
 ones to the algorithm. If an agent fails, sends a malformed reply or answers too late, the study continues
 without that reply.
@@ -11,13 +14,14 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from logging import INFO
-from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common.logger import log
 from flwr.serverapp import Grid
@@ -45,7 +49,16 @@ from fbo_flower.strategies.async_loop import AsyncLoop, check_mode, check_stalen
 from fbo_flower.strategies.callbacks import Notifier, check_callbacks
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import NO_REPLY, read_reply
-from fbo_flower.strategies.round_loop import RoundLoop
+from fbo_flower.strategies.result import (
+    EVALUATE,
+    TRAIN,
+    EvaluateFn,
+    TuningResult,
+    check_no_config,
+    half_of,
+    messages_of,
+)
+from fbo_flower.strategies.round_loop import Exchange, RoundLoop
 from fbo_flower.strategies.send_and_receive import Stopped
 from fbo_flower.strategies.settings import ASYNC, SYNC, StrategySettings, fixed_settings, study_settings
 from fbo_flower.strategies.study_end import end_study
@@ -53,6 +66,10 @@ from fbo_flower.strategies.study_run import StudyRun
 from fbo_flower.strategies.study_start import StudyStart
 from fbo_flower.study.study import Study
 from fbo_flower.trackers.callback import Callback
+
+
+def _no_exchanges() -> Iterator[Exchange]:
+    yield from ()
 
 
 class TuningStrategy(Strategy):
@@ -129,7 +146,13 @@ class TuningStrategy(Strategy):
         self._stop = threading.Event()
         self._run: StudyRun | None = None
         self._notifier: Notifier | None = None
-        self.study: Study | None = None  # of the run so far, also after an interruption
+        self._study: Study | None = None
+        self._result = TuningResult()
+        self._evaluate_fn: EvaluateFn | None = None
+        self._started = 0.0
+        self._exchanges: Iterator[Exchange] = _no_exchanges()
+        self._exchange: Exchange | None = None  # the open one
+        self._rounds_of_hooks = 0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Add the algorithm's options to the signature that `help()` and editors show."""
@@ -145,26 +168,40 @@ class TuningStrategy(Strategy):
             ]
             cls.__signature__ = inspect.Signature([*shared, *options])  # type: ignore[attr-defined]  # read by inspect
 
-    # -- the run -------------------------------------------------------------------------------
+    # -- our loop ------------------------------------------------------------------------------
 
-    def start(  # type: ignore[override]  # a tuning run has no initial model and returns a study
+    def start(
         self,
         grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
         num_rounds: int | None = None,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateFn | None = None,
         *,
         journal: str | os.PathLike[str] | None = None,
         resume: bool = False,
         warm_start: str | os.PathLike[str] | None = None,
         mode: str = SYNC,
         max_staleness: int | None = None,
-    ) -> Study:
-        """Run the algorithm over the grid and return the study: disclosed trials and measured rounds.
+    ) -> TuningResult:
+        """Run the algorithm over the grid; its result has the study: disclosed trials and measured rounds.
+
+        The first seven parameters are those of Flower's `Strategy.start`. That method gives the same trials;
+        it knows no journal and no quorum, and `finish` must follow it.
 
         Parameters
         ----------
         grid : Flower's grid, as the main function of a ServerApp gets it
+        initial_arrays : `result.arrays` of an earlier study, from whose messages this one starts; None or
+            empty: it starts from nothing
         num_rounds : at least 1; None: run until the algorithm is finished, and `DEFAULT_ROUNDS` rounds if
             the algorithm never finishes
+        timeout : seconds that a half-round may last; None: `round_timeout` of the strategy
+        train_config, evaluate_config : None or empty, because a task holds only messages of the algorithm
+        evaluate_fn : `evaluate_fn(round, arrays)` is called before the first round and after every round,
+            with the arrays from which another study can start
         journal : file that stores every task and reply, so that an interrupted run can be resumed
         resume : continue the study in `journal` where it was interrupted, in a new Flower run and with new
             node ids; an empty journal starts a new study. `num_rounds` may be larger than before
@@ -194,12 +231,16 @@ class TuningStrategy(Strategy):
             mode, self.algorithm.barrier, self.algorithm.name, self._settings.fraction, self._settings.quorum
         )
         check_staleness(max_staleness, mode)
+        for name, config in (("train_config", train_config), ("evaluate_config", evaluate_config)):
+            check_no_config(name, config)
+        if timeout is not None:
+            self._settings = replace(self._settings, round_timeout=timeout)
         self._mode, self._max_staleness = mode, max_staleness
         if resume and journal is None:
             raise ConfigError("resume: expected the journal of a study, got none; pass journal=FILE")
-        started, status = time.perf_counter(), "failed"
-        self._run = self.study = self._notifier = None
-        messages = None if warm_start is None else WarmStart.load(Path(warm_start), self.algorithm.name)
+        status = "failed"
+        self._forget()
+        messages = messages_of(initial_arrays, warm_start, self.algorithm.name)
         with ExitStack() as stack:
             opened = None if journal is None else stack.enter_context(StudyJournal(journal))
             try:
@@ -209,6 +250,8 @@ class TuningStrategy(Strategy):
                     self.summary()
                     self._notifier = Notifier(self._settings.callbacks, self._run, num_rounds)
                     self._notifier.round_ended()  # rounds that an earlier process ran
+                    self._evaluate_fn = evaluate_fn
+                    self._call_evaluate_fn(0)
                     self._loop().run_rounds(grid, num_rounds)
                 end_study(grid, self._run, self._settings, self._stop)
                 self._run.note_end()
@@ -218,13 +261,77 @@ class TuningStrategy(Strategy):
                 raise
             finally:
                 self._stop.clear()  # so that the next start() is not stopped as well
-                if self._run is not None:
-                    seconds = time.perf_counter() - started
-                    settings = study_settings(self._settings, self._run, num_rounds, status, seconds)
-                    self.study = self._run.recorder.study(settings, self._results(self._run))
-                    if self._notifier is not None:
-                        self._notifier.finished(self.study)
-        return self.study
+                self._close(status, num_rounds)
+        return self._result
+
+    @property
+    def study(self) -> Study | None:
+        """The study of the run so far, also within Flower's own loop; None before the first run."""
+        if self._study is None and self._run is not None:
+            return self._study_so_far("interrupted", None)
+        return self._study
+
+    def finish(self, grid: Grid) -> TuningResult:
+        """Make the final exchanges after Flower's own `Strategy.start`, and return the result with the study.
+
+        Algorithms that tell agents at the end what was found (Co-KG, PF-PNE, RFMS) need it. Agents learn that
+        the study has ended, and `strategy.study` is complete.
+
+        Raises
+        ------
+        ConfigError
+            If no study has begun.
+        ObjectiveError
+            If every evaluation failed, or not one valid reply came.
+        """
+        run, status = self._current(), "failed"
+        try:
+            with single_thread():
+                self._loop().run_final_exchanges(grid, len(run.recorder.rounds))
+            end_study(grid, run, self._settings, self._stop)
+            status = "finished"
+        finally:
+            self._close(status, None)
+        return self._result
+
+    def _forget(self) -> None:
+        """Forget an earlier run."""
+        self._run = self._study = self._notifier = self._exchange = None
+        self._evaluate_fn = None
+        self._exchanges, self._rounds_of_hooks = _no_exchanges(), 0
+        self._result, self._started = TuningResult(), time.perf_counter()
+
+    def _close(self, status: str, num_rounds: int | None) -> None:
+        """Put the study and the messages of the run into the result."""
+        if self._run is None:
+            return
+        self._study = self._result.study = self._study_so_far(status, num_rounds)
+        self._result.arrays = self._arrays()
+        if self._notifier is not None:
+            self._notifier.finished(self._study)
+
+    def _study_so_far(self, status: str, num_rounds: int | None) -> Study:
+        run, seconds = self._current(), time.perf_counter() - self._started
+        settings = study_settings(self._settings, run, num_rounds, status, seconds)
+        return run.recorder.study(settings, self._results(run))
+
+    def _arrays(self) -> ArrayRecord:
+        """Return the messages from which another study can start, as Flower's arrays."""
+        found = self.export_messages()
+        arrays = {} if found is None else found.arrays
+        return ArrayRecord({name: FlowerArray(np.asarray(array)) for name, array in arrays.items()})
+
+    def _call_evaluate_fn(self, server_round: int) -> None:
+        if self._evaluate_fn is None:
+            return
+        found = self._evaluate_fn(server_round, self._arrays())
+        if found is not None:
+            self._result.evaluate_metrics_serverapp[server_round] = found
+
+    def _round_ended(self, progress: RoundProgress) -> None:
+        if self._settings.on_round is not None:
+            self._settings.on_round(progress)
+        self._call_evaluate_fn(progress.server_round)
 
     def export_messages(self) -> WarmStart | None:
         """Return the messages from which another study can start; None if there are none.
@@ -278,6 +385,7 @@ class TuningStrategy(Strategy):
         """Give the replies of a half-round to the algorithm, log its progress, and note who failed."""
         run = self._current()
         core, before = unwrapped(self.algorithm), unwrapped_state(self.algorithm, run.state)
+        counted = run.recorder.totals
         failed = [agent for agent, reply in run.replies.items() if reply.packed is None and not reply.refused]
         run.tell(phase, server_round, NO_REPLY)
         if isinstance(core, DescribesProgress):
@@ -285,6 +393,8 @@ class TuningStrategy(Strategy):
                 log(INFO, "%s", printable(line))
         for agent in failed:
             run.registry.mark_suspect(agent)
+        if phase is not Phase.FINISH:
+            self._result.note(half_of(phase), server_round, run.recorder.numbers_since(counted))
 
     def _results(self, run: StudyRun) -> ServerResults | None:
         if not isinstance(run.algorithm, ReportsResults):
@@ -307,46 +417,85 @@ class TuningStrategy(Strategy):
         loop = AsyncLoop if self._mode == ASYNC else RoundLoop
         run = self._current()
         notifier = self._notifier or Notifier((), run, None)
-        return loop(run, self._settings, self._stop, self._tell, notifier)
+        return loop(run, self._settings, self._stop, self._tell, notifier, self._round_ended)
 
     # -- Flower's interface --------------------------------------------------------------------
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the messages with this round's tasks; `arrays` and `config` are not used."""
-        return self._configure(Phase.TRAIN, server_round, grid)
+        """Return the messages of this round's first half; in the first round, register the agents before.
+
+        Parameters
+        ----------
+        server_round : a number that is not larger than the last one begins a new study
+        arrays : in the first round, messages of an earlier study, as `initial_arrays` of `start`
+        config : empty
+        """
+        check_no_config("train_config", config)
+        with single_thread():
+            if self._run is None or server_round <= self._rounds_of_hooks:
+                self._forget()
+                self._mode, self._max_staleness = SYNC, None
+                messages = messages_of(arrays, None, self.algorithm.name)
+                self._run = self._begin(grid, None, False, messages)
+                self._notifier = Notifier(self._settings.callbacks, self._run, None)
+            self._rounds_of_hooks = server_round
+            run, self._exchange = self._run, None
+            if not run.algorithm.finished(run.state):
+                self._exchanges = self._loop().round(grid, len(run.recorder.rounds) + 1, None)
+                self._exchange = next(self._exchanges, None)
+        return self._messages(TRAIN)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Give the replies to the algorithm; there is no model to return."""
-        self._aggregate(Phase.TRAIN, server_round, replies)
-        return None, None
+        """Give the replies to the algorithm.
+
+        Returns
+        -------
+        The messages from which another study can start, and the numbers of the half-round.
+        """
+        self._receive(TRAIN, replies)
+        return self._arrays(), self._result.train_metrics_clientapp.get(self._last_round())
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the messages with the tasks of this round's second half-round."""
-        return self._configure(Phase.EVALUATE, server_round, grid)
+        """Return the messages of the round's last exchange; those before it are sent here, on the grid."""
+        check_no_config("evaluate_config", config)
+        while self._exchange is not None and self._exchange.phase is not self.algorithm.phases[-1]:
+            timeout = self._settings.round_timeout
+            self._receive(EVALUATE, grid.send_and_receive(self._messages(EVALUATE), timeout=timeout))
+        return self._messages(EVALUATE)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Give the replies of the second half-round to the algorithm."""
-        self._aggregate(Phase.EVALUATE, server_round, replies)
-        return None
+        """Give the replies of the round's last exchange to the algorithm; return the half-round's numbers."""
+        self._receive(EVALUATE, replies)
+        return self._result.evaluate_metrics_clientapp.get(self._last_round())
 
-    def _configure(self, phase: Phase, server_round: int, grid: Grid) -> list[Message]:
-        run = self._current()
-        run.ask(phase, server_round, self._loop().choose_agents(grid, phase, server_round))
-        return list(run.messages(phase, server_round, self._settings.message_suffix).values())
+    def _messages(self, half: str) -> list[Message]:
+        """Return the messages of the open exchange, if it belongs to this half of the round."""
+        if self._exchange is None or half_of(self._exchange.phase) != half:
+            return []
+        return list(self._exchange.messages.values())
 
-    def _aggregate(self, phase: Phase, server_round: int, messages: Iterable[Message]) -> None:
-        run = self._current()
-        agents = {run.registry.nodes[sent.agent]: sent.agent for sent in run.sent}
-        by_node = {message.metadata.src_node_id: message for message in messages}
-        replies = {agents[node]: read_reply(message) for node, message in by_node.items() if node in agents}
-        run.on_replies(phase, server_round, replies)
-        self._tell(phase, server_round)
+    def _receive(self, half: str, messages: Iterable[Message]) -> None:
+        """Give the replies of the open exchange to the run, which goes on to its next exchange."""
+        exchange, run = self._exchange, self._run
+        if run is None or exchange is None or half_of(exchange.phase) != half:
+            return
+        # the source of an error may be the SuperLink itself; only the message id is reliable
+        agents = {sent.metadata.message_id: agent for agent, sent in exchange.messages.items()}
+        found = {agents.get(message.metadata.reply_to_message_id): message for message in messages}
+        replies = {agent: read_reply(message) for agent, message in found.items() if agent is not None}
+        with single_thread():
+            run.on_replies(exchange.phase, exchange.server_round, replies)
+            self._exchange = next(self._exchanges, None)
+
+    def _last_round(self) -> int:
+        """Return the number of the open round, or of the last one."""
+        return 0 if self._run is None else self._run.open_round or len(self._run.recorder.rounds)
 
     def summary(self) -> None:
         """Log the algorithm and the options that differ from their defaults; the study holds them all."""

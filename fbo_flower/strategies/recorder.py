@@ -251,6 +251,25 @@ class Recorder:
         row = {"algorithm": self.label, "agent": agent, "round": server_round, "trial": trial}
         self.replies.append(row | {"windows_old": windows_old, "answers_old": answers_old, "used": used})
 
+    def numbers_since(self, before: Totals) -> dict[str, float]:
+        """Return the replies and evaluations since an earlier count, and the agents' best values so far."""
+        now = self.totals
+        best, mean = self._best_and_mean()
+        return {
+            "replies": now.replies - before.replies,
+            "evaluations": now.evaluations - before.evaluations,
+            "failed": now.failed - before.failed,
+            "best": best,
+            "mean": mean,
+        }
+
+    def _best_and_mean(self) -> tuple[float, float]:
+        """Return the best and the mean of the agents' best values; NaN if no agent disclosed one."""
+        values = list(self.incumbents.values())
+        if not values:
+            return math.nan, math.nan
+        return (min if self.minimize else max)(values), float(np.mean(values))
+
     def close_round(
         self, server_round: int, num_rounds: int | None, seconds: float | None = None
     ) -> RoundProgress:
@@ -262,9 +281,7 @@ class Recorder:
         """
         seconds = self.clock() - self.round_started if seconds is None else seconds
         self._open = False
-        best = list(self.incumbents.values())
-        top_of = min if self.minimize else max
-        mean, top = (float(np.mean(best)), top_of(best)) if best else (math.nan, math.nan)
+        top, mean = self._best_and_mean()
         self.rounds.append(
             {
                 "algorithm": self.label,

@@ -1,12 +1,17 @@
-"""The rounds of a study: choose the agents, send them their tasks, collect the replies, update the state."""
+"""The rounds of a study: choose the agents, send them their tasks, collect the replies, update the state.
+
+A round is a generator of exchanges. Whoever has a grid drives it: our loop, or Flower's through the hooks of
+the strategy. So both make the same trials.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from logging import INFO, WARNING
+from typing import TypeVar
 
 import numpy as np
 from flwr.app import Message
@@ -27,6 +32,21 @@ from fbo_flower.strategies.unequal_agents import all_spent, end_line, longest_pa
 
 MAX_REGISTRATION_SECONDS = 30.0  # for nodes that connect during the study
 _LONGEST_WAIT = 1.0  # seconds between two looks for agents that can work
+Driven = TypeVar("Driven")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Messages of one half-round, whose replies `StudyRun.on_replies` takes before the round goes on.
+
+    Parameters
+    ----------
+    messages : agent -> message
+    """
+
+    phase: Phase
+    server_round: int
+    messages: Mapping[str, Message]
 
 
 @dataclass(frozen=True)
@@ -40,6 +60,7 @@ class RoundLoop:
     stop : ends the run when it is set
     tell : `tell(phase, server_round)` gives the replies of a half-round to the algorithm
     notifier : tells the callbacks
+    on_round : called after every round
     """
 
     run: StudyRun
@@ -47,6 +68,7 @@ class RoundLoop:
     stop: threading.Event
     tell: Callable[[Phase, int], None]
     notifier: Notifier
+    on_round: Callable[[RoundProgress], None]
 
     def run_rounds(self, grid: Grid, num_rounds: int | None) -> None:
         """Run the rounds that are left, and then the final exchanges.
@@ -67,11 +89,8 @@ class RoundLoop:
                 log(INFO, "%s", end_line(run.registry, server_round))
                 break
             server_round += 1
-            progress = self._run_round(grid, server_round, num_rounds)
+            self._drive(grid, self.round(grid, server_round, num_rounds))
             idle_rounds = 0 if run.had_tasks else idle_rounds + 1
-            if self.settings.on_round is not None:
-                self.settings.on_round(progress)
-            self.notifier.round_ended()
             last_work = self._wait_for_work(last_work, idle_rounds) if num_rounds is None else last_work
         self.run_final_exchanges(grid, server_round)
 
@@ -107,19 +126,33 @@ class RoundLoop:
         due = self.run.silence.due(present, server_round) if self.settings.quorum == 1.0 else present
         return due or present
 
-    def _run_round(self, grid: Grid, server_round: int, num_rounds: int | None) -> RoundProgress:
+    def round(
+        self, grid: Grid, server_round: int, num_rounds: int | None
+    ) -> Generator[Exchange, None, RoundProgress]:
+        """Yield the exchanges of a round; continue when their replies are with `run`. Return its numbers."""
         run = self.run
         run.begin_round(server_round)
-        incarnations = dict(run.registry.incarnations)
-        seconds = min(MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
-        run.registry.register_late(grid, sorted(grid.get_node_ids()), self.stop, seconds)
-        if run.registry.incarnations != incarnations:
-            run.write_agents()
+        self._register_late(grid)
         for phase in run.algorithm.phases:
-            self._run_half_round(grid, phase, server_round)
-        progress = run.end_round(server_round, num_rounds)
+            yield from self._half_round(grid, phase, server_round)
+        return self._end_round(server_round, num_rounds)
+
+    def _register_late(self, grid: Grid) -> None:
+        """Register agents that have connected since the last round."""
+        registry = self.run.registry
+        incarnations = dict(registry.incarnations)
+        seconds = min(MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
+        registry.register_late(grid, sorted(grid.get_node_ids()), self.stop, seconds)
+        if registry.incarnations != incarnations:
+            self.run.write_agents()
+
+    def _end_round(self, server_round: int, num_rounds: int | None) -> RoundProgress:
+        """Close the round, log its numbers, and tell those who want to know."""
+        progress = self.run.end_round(server_round, num_rounds)
         level = WARNING if progress.failed_trials else INFO
         log(level, "[round %d/%s] %s", server_round, num_rounds or "?", progress)
+        self.on_round(progress)
+        self.notifier.round_ended()
         return progress
 
     def _wait_for_work(self, last_work: float, idle_rounds: int) -> float:
@@ -148,11 +181,16 @@ class RoundLoop:
         algorithm = self.run.algorithm
         most = algorithm.max_final_exchanges if isinstance(algorithm, ExchangesModels) else 1
         for number in range(1, most + 1):
-            if not self._run_half_round(grid, Phase.FINISH, server_round + number):
+            if not self._drive(grid, self._half_round(grid, Phase.FINISH, server_round + number)):
                 return
 
-    def _run_half_round(self, grid: Grid, phase: Phase, server_round: int) -> bool:
-        """Return whether a half-round had tasks; one that the journal holds is not run again."""
+    def _half_round(self, grid: Grid, phase: Phase, server_round: int) -> Generator[Exchange, None, bool]:
+        """Yield the exchange of a half-round, if it has tasks and the journal does not hold it.
+
+        Returns
+        -------
+        Whether it has tasks.
+        """
         run = self.run
         if (phase, server_round) in run.closed:
             return run.closed[phase, server_round]
@@ -161,15 +199,28 @@ class RoundLoop:
         if not run.sent:
             return False
         messages = run.messages(phase, server_round, self.settings.message_suffix)
+        self.notifier.sent(messages)
+        yield Exchange(phase, server_round, messages)
+        self.tell(phase, server_round)
+        return True
+
+    def _drive(self, grid: Grid, exchanges: Generator[Exchange, None, Driven]) -> Driven:
+        """Send the messages of each exchange and pass on its replies; return what the generator returns."""
+        while True:
+            try:
+                exchange = next(exchanges)
+            except StopIteration as stop:
+                found: Driven = stop.value
+                return found
+            self._send(grid, exchange)
+
+    def _send(self, grid: Grid, exchange: Exchange) -> None:
+        run, agents = self.run, list(exchange.messages)
         quorum = max(int(np.ceil(self.settings.quorum * len(run.sent))) - len(run.replies), 0)
-        agents = list(messages)
 
         def on_replies(replies: Mapping[int, Message]) -> None:
             named = {agents[position]: read_reply(reply) for position, reply in replies.items()}
-            run.on_replies(phase, server_round, named)
+            run.on_replies(exchange.phase, exchange.server_round, named)
 
         timeout = self.settings.round_timeout
-        self.notifier.sent(agents)
-        send_and_receive(grid, list(messages.values()), timeout, self.stop, quorum, on_replies)
-        self.tell(phase, server_round)
-        return True
+        send_and_receive(grid, list(exchange.messages.values()), timeout, self.stop, quorum, on_replies)

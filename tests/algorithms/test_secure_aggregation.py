@@ -47,7 +47,9 @@ def run(case, least=3, num_agents=6, faults=None, journal=None, **settings):
         secure_sums=least,
     )
     app = client_app(objective, SPACE, seed=4, disclose="trials")
-    return strategy.start(InProcessGrid(app, num_agents, faults=faults), num_rounds, journal=journal)
+    return strategy.start(
+        InProcessGrid(app, num_agents, faults=faults), num_rounds=num_rounds, journal=journal
+    ).study
 
 
 def privacy(study):
@@ -489,7 +491,7 @@ def test_an_operator_may_insist_on_sums_of_so_many(asked, takes_part):
     app = client_app(objective, SPACE, seed=4)
     configs = {1: {"secure_sums": 3}}
     strategy = STRATEGIES["fed-pne"](num_agents=5, seed=0, budget=20, secure_sums=asked)
-    strategy.start(InProcessGrid(app, 5, node_configs=configs), 2)
+    strategy.start(InProcessGrid(app, 5, node_configs=configs), num_rounds=2)
     failures = strategy.study.rounds["failures"].tolist()
     assert (sum(failures) == 0) == takes_part
 
@@ -497,7 +499,7 @@ def test_an_operator_may_insist_on_sums_of_so_many(asked, takes_part):
 def test_algorithms_without_sums_do_not_concern_such_an_operator():
     app = client_app(objective, SPACE, seed=4)
     strategy = STRATEGIES["random"](num_agents=2, seed=0)
-    strategy.start(InProcessGrid(app, 2, node_configs={1: {"secure_sums": 3}}), 2)
+    strategy.start(InProcessGrid(app, 2, node_configs={1: {"secure_sums": 3}}), num_rounds=2)
     assert not strategy.study.rounds["failures"].any()
 
 

@@ -26,7 +26,7 @@ def size_of_file(config: dict[str, Any], context: ObjectiveContext) -> float:
 def run_app(num_nodes: int, run_config: dict[str, Any], **changes: Any) -> Study:
     app = client_app(size_of_file, SPACE, seed=0, disclose="trials")
     grid = InProcessGrid(app, num_nodes, run_config=run_config, **changes)
-    return RandomSearch(seed=0, num_agents=num_nodes).start(grid, 1)
+    return RandomSearch(seed=0, num_agents=num_nodes).start(grid, num_rounds=1).study
 
 
 def test_simulated_agents_are_named_after_their_files(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_the_operators_name_goes_before_that_of_the_file(tmp_path: Path) -> None
 def test_an_app_with_a_key_data_of_its_own_keeps_numbers_as_names(own: str) -> None:
     app = client_app(lambda config, context: config["x"], SPACE, seed=0, disclose="trials")
     grid = InProcessGrid(app, 2, run_config={"data": own})
-    assert list(RandomSearch(seed=0, num_agents=2).start(grid, 1).best) == ["0", "1"]
+    assert list(RandomSearch(seed=0, num_agents=2).start(grid, num_rounds=1).study.best) == ["0", "1"]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def gain(config: dict[str, Any], context: Any) -> float:
 
 
 def tune(app: ClientApp, num_rounds: int = 4, strategy: Any = FTS, **options: Any) -> Study:
-    return strategy(seed=1, num_agents=2, **options).start(InProcessGrid(app, 2), num_rounds)
+    return strategy(seed=1, num_agents=2, **options).start(InProcessGrid(app, 2), num_rounds=num_rounds).study
 
 
 def test_a_loss_gives_the_same_trials_as_its_gain_and_is_shown_as_it_is() -> None:
@@ -53,7 +53,7 @@ def test_the_agent_keeps_its_loss_as_it_is(tmp_path: Path, capsys: pytest.Captur
         loss, SPACE, seed=1, minimize=True, on_finish=lambda answer, context: answers.append(answer)
     )
     journal = {0: {"journal": str(tmp_path / "agent.db")}}
-    FTS(seed=1, num_agents=1).start(InProcessGrid(app, 1, node_configs=journal), 4)
+    FTS(seed=1, num_agents=1).start(InProcessGrid(app, 1, node_configs=journal), num_rounds=4)
     (answer,) = answers
     assert answer.minimize
     assert answer.value == pytest.approx(loss(answer.config or {}, None))
@@ -109,8 +109,10 @@ def test_a_resumed_study_shows_losses(tmp_path: Path) -> None:
 
     grid = InProcessGrid(app, 2)
     with pytest.raises(KeyboardInterrupt):
-        FTS(seed=1, num_agents=2, on_round=interrupt).start(grid, 4, journal=tmp_path / "study.db")
-    study = FTS(seed=1, num_agents=2).start(grid, 4, journal=tmp_path / "study.db", resume=True)
+        FTS(seed=1, num_agents=2, on_round=interrupt).start(grid, num_rounds=4, journal=tmp_path / "study.db")
+    study = (
+        FTS(seed=1, num_agents=2).start(grid, num_rounds=4, journal=tmp_path / "study.db", resume=True).study
+    )
     assert study.trials == tune(app).trials
     assert study.any_minimizes
 
@@ -128,7 +130,7 @@ def test_agents_that_differ_are_refused() -> None:
 def test_a_late_agent_that_differs_does_not_take_part() -> None:
     strategy = RandomSearch(seed=1, num_agents=1)
     late = {1: Fault("down", rounds=[0])}
-    study = strategy.start(InProcessGrid(agent_app(mixed), 2, faults=late), 3)
+    study = strategy.start(InProcessGrid(agent_app(mixed), 2, faults=late), num_rounds=3).study
     assert study.settings["runs"][0]["num_agents"] == 1
 
 

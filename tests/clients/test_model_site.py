@@ -107,7 +107,7 @@ def test_a_study_of_untrusted_models_ends_at_the_first_trial(counted):
     roles = {site: {"role": role} for site, role in enumerate(("openbox", "curator", "lockbox"))}
     strategy = RFMS(num_agents=3, seed=3, num_initial=5, num_trials=8)
     with pytest.raises(ObjectiveError, match=r"all of 1 evaluations failed, the first with: .*trusted = "):
-        strategy.start(InProcessGrid(app, 3, node_configs=roles), None)
+        strategy.start(InProcessGrid(app, 3, node_configs=roles), num_rounds=None)
     study = strategy.study
     assert len(study.models["failure"]) == 1
     assert "trusted = " in study.models["failure"][0]
@@ -120,7 +120,7 @@ def test_a_refusal_that_another_configuration_may_avoid_does_not_end_the_study()
     roles = {site: {"role": role} for site, role in enumerate(("openbox", "curator", "lockbox"))}
     strategy = RFMS(num_agents=3, seed=3, num_initial=3, num_trials=8)
     with pytest.raises(ObjectiveError, match=r"all of 3 evaluations failed, the first with: .*without rows"):
-        strategy.start(InProcessGrid(app, 3, node_configs=roles), None)
+        strategy.start(InProcessGrid(app, 3, node_configs=roles), num_rounds=None)
     study = strategy.study
     assert len(study.models["failure"]) == 3  # all of the initial design: rows may not leave
     assert "without rows of the openbox's data" in study.models["failure"][0]

@@ -90,13 +90,13 @@ def test_tuning_leaves_the_apps_own_functions_alone() -> None:
 
     add_tuning(app, objective, SPACE, seed=5, disclose="trials")
     grid = InProcessGrid(app, 2)
-    study = FTS(num_agents=2, seed=5, action="tune").start(grid, 3)
+    study = FTS(num_agents=2, seed=5, action="tune").start(grid, num_rounds=3).study
     assert own == []
     content = RecordDict({"arrays": ArrayRecord([np.arange(3.0)])})
     (reply,) = grid.send_and_receive([Message(content, grid.get_node_ids()[0], "train", group_id="1")])
     assert own == ["train"]
     assert reply.content["arrays"].to_numpy_ndarrays()[0].tolist() == [0, 1, 2]
-    plain = FTS(num_agents=2, seed=5).start(InProcessGrid(tuning_app(), 2), 3)
+    plain = FTS(num_agents=2, seed=5).start(InProcessGrid(tuning_app(), 2), num_rounds=3).study
     assert study.trials == plain.trials
 
 
@@ -123,8 +123,8 @@ def client_fn_app(kind: type[TuningAgent] = TuningAgent) -> ClientApp:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_client_fn_makes_the_trials_of_a_decorated_app() -> None:
-    study = FTS(num_agents=3, seed=5).start(InProcessGrid(client_fn_app(), 3), 4)
-    plain = FTS(num_agents=3, seed=5).start(InProcessGrid(tuning_app(), 3), 4)
+    study = FTS(num_agents=3, seed=5).start(InProcessGrid(client_fn_app(), 3), num_rounds=4).study
+    plain = FTS(num_agents=3, seed=5).start(InProcessGrid(tuning_app(), 3), num_rounds=4).study
     assert study.trials == plain.trials
     assert len(plain.trials) == 3 * 6
 
@@ -132,8 +132,8 @@ def test_a_client_fn_makes_the_trials_of_a_decorated_app() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_client_fn_adds_up_securely() -> None:
     settings: dict[str, Any] = {"num_agents": 3, "seed": 5, "budget": 30, "secure_sums": 3}
-    study = FedPNE(**settings).start(InProcessGrid(client_fn_app(), 3), 9)
-    plain = FedPNE(**settings).start(InProcessGrid(tuning_app(), 3), 9)
+    study = FedPNE(**settings).start(InProcessGrid(client_fn_app(), 3), num_rounds=9).study
+    plain = FedPNE(**settings).start(InProcessGrid(tuning_app(), 3), num_rounds=9).study
     assert study.trials == plain.trials
     assert study.settings["runs"][0]["privacy"]["sums_made"] >= 3
 
@@ -143,7 +143,7 @@ def test_a_client_fn_adds_up_securely() -> None:
 def test_a_client_fn_that_fails_costs_its_own_contribution(fault: Any) -> None:
     planted = Fault(fault, rounds=[2], change=lambda content: RecordDict({"x": ConfigRecord({"y": 1})}))
     grid = InProcessGrid(client_fn_app(), 3, faults={1: planted})
-    study = FTS(num_agents=3, seed=5, round_timeout=0.3).start(grid, 3)
+    study = FTS(num_agents=3, seed=5, round_timeout=0.3).start(grid, num_rounds=3).study
     assert study.rounds["replies"].tolist() == [3, 2, 3]
 
 
@@ -167,7 +167,7 @@ def test_every_message_of_a_secure_sum_passes_fit_or_evaluate(app: str) -> None:
     Counting.calls.clear()
     decorated = agent_app(lambda context: Counting(objective, SPACE, context, seed=5, disclose="trials"))
     grid = InProcessGrid(decorated if app == "decorated" else client_fn_app(Counting), 3)
-    FedPNE(num_agents=3, seed=5, budget=30, secure_sums=3).start(grid, 2)
+    FedPNE(num_agents=3, seed=5, budget=30, secure_sums=3).start(grid, num_rounds=2)
     assert Counting.calls == (["fit"] * 3 + ["evaluate"] * 6) * 2 + ["fit"] * 3  # the last: what was found
 
 
@@ -180,7 +180,7 @@ def test_an_agent_answers_in_a_notebook() -> None:
             return super().fit(parameters, config)
 
     app = agent_app(lambda context: Noting(objective, SPACE, context, seed=5, disclose="trials"))
-    study = FTS(num_agents=1, seed=5).start(InProcessGrid(app, 1), 3)
+    study = FTS(num_agents=1, seed=5).start(InProcessGrid(app, 1), num_rounds=3).study
     context = Context(1, 1001, {"partition-id": 0}, RecordDict(), {})
     agent = TuningAgent(objective, SPACE, context, seed=5, disclose="trials")
     best = [agent.fit(*task)[2]["disclosed.incumbent"] for task in asked]

@@ -43,7 +43,7 @@ def run(tmp_path, strategy, num_rounds=6, budget=3.0, **settings):
     grid = InProcessGrid(client_app(objective, SPACE, seed=1), 2, node_configs=configs)
     server = strategy(num_agents=2, seed=0, **settings)
     with contextlib.suppress(ObjectiveError):  # agents that decline every task: the study ends as failed
-        server.start(grid, num_rounds)
+        server.start(grid, num_rounds=num_rounds)
     return server.study, objective
 
 

@@ -142,7 +142,7 @@ def test_a_study_of_peers_that_know_each_other_runs_and_strangers_stay_out(tmp_p
     made = {}
     for count in (3, 4):
         strategy = STRATEGIES["fed-pne"](num_agents=count, seed=0, budget=20, secure_sums=3)
-        study = strategy.start(InProcessGrid(app, count, node_configs=configs), 3)
+        study = strategy.start(InProcessGrid(app, count, node_configs=configs), num_rounds=3).study
         made[count] = study.settings["runs"][0]["privacy"]["sums_made"]
     assert made[3] == 3
     assert made[4] == 0, "they refuse to be summed with the stranger"

@@ -30,7 +30,7 @@ def objective(config: dict[str, Any], context: Any) -> float:
 
 def tune(disclose: str = "trials", **options: Any) -> Study:
     grid = InProcessGrid(client_app(objective, SPACE, seed=1, disclose=disclose), 2, **options)
-    return FTS(seed=1, num_agents=2).start(grid, 4)
+    return FTS(seed=1, num_agents=2).start(grid, num_rounds=4).study
 
 
 def test_every_disclosed_trial_has_its_times(tmp_path: Path) -> None:
@@ -78,8 +78,10 @@ sent: set[str] = set()
 @pytest.mark.parametrize("disclose", ["none", "incumbent", "trials"])
 def test_times_leave_the_agent_with_its_trials_only(disclose: str) -> None:
     sent.clear()
-    study = FTS(seed=1, num_agents=2).start(
-        Recording(client_app(objective, SPACE, seed=1, disclose=disclose), 2), 3
+    study = (
+        FTS(seed=1, num_agents=2)
+        .start(Recording(client_app(objective, SPACE, seed=1, disclose=disclose), 2), num_rounds=3)
+        .study
     )
     assert ("disclosed.times" in sent) == (disclose == "trials")
     assert len(study.times) == len(study.trials)
@@ -87,7 +89,7 @@ def test_times_leave_the_agent_with_its_trials_only(disclose: str) -> None:
 
 def test_the_rows_of_a_bandit_have_times() -> None:
     grid = InProcessGrid(client_app(lambda c, _: c["x"], SPACE, seed=1, disclose="trials"), 2)
-    study = HCT(seed=1, num_agents=2, budget=30).start(grid, None)
+    study = HCT(seed=1, num_agents=2, budget=30).start(grid, num_rounds=None).study
     assert len(study.times) == len(study.trials) > 0
 
 

@@ -374,7 +374,7 @@ class AlgorithmContract:
         options = {k: getattr(algorithm, k) for k in algorithm.options()}
         app = self.app(run.seed)
         strategy = Strategy(num_agents=3, seed=run.seed, **options)
-        study = strategy.start(InProcessGrid(app, 3), self.num_rounds)
+        study = strategy.start(InProcessGrid(app, 3), num_rounds=self.num_rounds).study
         for name, history in run.histories().items():
             mine = study.trials.where(agent=name)
             assert mine["pulls"].sum() == len(history)

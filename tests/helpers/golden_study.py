@@ -58,7 +58,7 @@ def start(directory: Path, objective: Objective) -> Study:
     strategy = FTS(
         num_agents=2, seed=7, num_features=4, num_candidates=16, num_path_features=8, advice="random"
     )
-    return strategy.start(grid, 3, journal=directory / "study.db", resume=True)
+    return strategy.start(grid, num_rounds=3, journal=directory / "study.db", resume=True).study
 
 
 def write(directory: Path) -> None:

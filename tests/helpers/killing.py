@@ -168,8 +168,8 @@ def _study(case: Case, directory: Path, writes: Path, evaluations: Path, kill: K
     worker_pool.subprocess = SimpleNamespace(Popen=ForkedWorker, DEVNULL=None)  # type: ignore[assignment]
     with _dying(kill, writes), _noting(evaluations):
         return strategy.start(
-            grid, case.num_rounds, journal=directory / "study.db", resume=True, mode=case.mode
-        )
+            grid, num_rounds=case.num_rounds, journal=directory / "study.db", resume=True, mode=case.mode
+        ).study
 
 
 class ForkedWorker:

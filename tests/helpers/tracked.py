@@ -46,4 +46,4 @@ def tune(
         seed=3, num_agents=3, trials_per_round=2, callbacks=callbacks, label="by chance", **settings
     )
     grid = grid or InProcessGrid(app, 3)
-    return strategy.start(grid, num_rounds, journal=journal, resume=resume)
+    return strategy.start(grid, num_rounds=num_rounds, journal=journal, resume=resume).study

@@ -60,10 +60,12 @@ def test_noise_of_a_simulation_protects_nobody_and_the_page_says_so(
     problem = make_problem("gp-samples", 2, 0, {})
     journals = {node: {"journal": str(tmp_path / f"agent-{node}.db")} for node in range(2)}
     grid = InProcessGrid(client_app(problem, problem.space), 2, node_configs=journals)
-    deployed = DPFTS(num_agents=2, noise=noise, **SMALL).start(grid, 3)  # neither side has a seed
+    deployed = (
+        DPFTS(num_agents=2, noise=noise, **SMALL).start(grid, num_rounds=3).study
+    )  # neither side has a seed
     assert deployed.settings["runs"][0]["privacy"]["noise_from"] == source
     assert sentence not in privacy_page(deployed)
-    with_seed = DPFTS(num_agents=2, noise=noise, seed=0, **SMALL).start(grid, 3)
+    with_seed = DPFTS(num_agents=2, noise=noise, seed=0, **SMALL).start(grid, num_rounds=3).study
     assert (sentence in privacy_page(with_seed)) == (noise == "central")
 
 

@@ -60,7 +60,9 @@ def test_agents_with_journals_answer_by_themselves_and_the_same(tmp_path) -> Non
     def run(node_configs):
         app = client_app(hill, SPACE, seed=1, disclose="trials")
         strategy = FTS(num_agents=4, seed=1, num_candidates=32, num_features=8, num_path_features=16)
-        return strategy.start(InProcessGrid(app, 4, node_configs=node_configs), 5).trials["value"]
+        return strategy.start(InProcessGrid(app, 4, node_configs=node_configs), num_rounds=5).study.trials[
+            "value"
+        ]
 
     journals = {agent: {"journal": str(tmp_path / f"{agent}.db")} for agent in range(4)}
     np.testing.assert_array_equal(run(None), run(journals))
@@ -71,7 +73,7 @@ def test_faulty_nodes_fail_alone() -> None:
     faults = {1: Fault("raising", [2]), 2: Fault("silent", [3])}
     grid = InProcessGrid(app, 5, faults=faults)
     strategy = FTS(num_agents=5, seed=1, num_candidates=32, num_features=8, round_timeout=5.0)
-    study = strategy.start(grid, 4)
+    study = strategy.start(grid, num_rounds=4).study
     assert study.rounds["failures"].tolist() == [0, 1, 1, 0]
     assert study.rounds["replies"].tolist() == [5, 4, 4, 5]
 

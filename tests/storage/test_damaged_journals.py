@@ -183,5 +183,5 @@ def test_the_server_names_an_agent_whose_journal_is_damaged(
     app = client_app(golden_study.Objective(), golden_study.SPACE, seed=7)
     strategy = RandomSearch(num_agents=2, seed=7, wait_seconds=0.5)
     with pytest.raises(ConfigError, match=r"1 were refused, the first because: .*agent_1\.db.*remove"):
-        strategy.start(InProcessGrid(app, 2, node_configs=configs), 2)
+        strategy.start(InProcessGrid(app, 2, node_configs=configs), num_rounds=2)
     assert any("does not take part" in record.getMessage() for record in caplog.records)

@@ -56,7 +56,9 @@ def objective(config, context):
 def test_the_ledger_is_what_a_tap_on_the_line_hears(tmp_path: Path, disclose: str) -> None:
     configs = {n: {"journal": str(tmp_path / f"agent-{n}.db")} for n in range(2)}
     grid = Tapped(client_app(objective, SPACE, seed=3, disclose=disclose), 2, node_configs=configs)
-    FTS(num_agents=2, seed=3, num_features=7, num_candidates=16, num_path_features=8).start(grid, 4)
+    FTS(num_agents=2, seed=3, num_features=7, num_candidates=16, num_path_features=8).start(
+        grid, num_rounds=4
+    )
     heard: dict[str, list[tuple[int, str, str, int]]] = {"0": [], "1": []}
     for reply in grid.replies:
         content = reply.content

@@ -154,7 +154,7 @@ def test_an_agent_that_joins_late_is_told_what_the_server_holds_before_it_has_se
             return super().push_messages(messages)
 
     grid = Tapped(app, 3, faults={2: Fault("down", rounds=range(5))})
-    strategies.FTS(seed=1, num_agents=2, schedule=0.0, **SMALL).start(grid, 7)
+    strategies.FTS(seed=1, num_agents=2, schedule=0.0, **SMALL).start(grid, num_rounds=7)
     own = [m.content["config"] for m in tasks if "round" in m.content.get("config", {})]
     assert [config["trial"] for config in own] == [0, 3, 4]
     assert ["weights" in str(config["names"]).split(",") for config in own] == [False, True, True]

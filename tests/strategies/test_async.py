@@ -112,7 +112,7 @@ def test_messages_are_used_at_once():
 
     grid = ClockedGrid(Watched(app, 2), slower(constant(1.0), {"1": 1.5}), 1)
     strategy = FTS(num_agents=2, seed=1, num_initial=1, num_features=8, schedule=0.5)
-    strategy.start(grid, 3, mode="async")
+    strategy.start(grid, num_rounds=3, mode="async")
     tasks = [names for agent, names in seen if agent == "1"]
     assert "weights" in tasks[1] or "messages" in tasks[1] or "frequencies" in tasks[1]
 
@@ -128,7 +128,7 @@ def test_an_agent_at_fault_costs_its_own_trials_only(kind):
     app = client_app(hill, SPACE, seed=1, disclose="trials")
     grid = InProcessGrid(app, NUM_AGENTS, faults=faults)
     strategy = RandomSearch(num_agents=NUM_AGENTS, seed=1, num_initial=1, round_timeout=0.2)
-    study = strategy.start(grid, ROUNDS, mode="async")
+    study = strategy.start(grid, num_rounds=ROUNDS, mode="async").study
     done = [len(study.trials.where(agent=str(a))) for a in range(NUM_AGENTS)]
     assert done[2] == 0
     others = [done[a] for a in (0, 1, 3)]
@@ -143,7 +143,7 @@ def test_an_agent_that_joins_late_gets_tasks():
     app = client_app(hill, SPACE, seed=1, disclose="trials")
     faults = {3: Fault("down", rounds=[0, 1, 2])}
     grid = InProcessGrid(app, NUM_AGENTS, faults=faults)
-    study = RandomSearch(num_agents=3, seed=1).start(grid, ROUNDS, mode="async")
+    study = RandomSearch(num_agents=3, seed=1).start(grid, num_rounds=ROUNDS, mode="async").study
     assert len(study.trials.where(agent="3")) > 0
 
 
@@ -153,7 +153,7 @@ def test_when_all_agents_fail_the_study_ends():
     grid = InProcessGrid(app, NUM_AGENTS, faults=faults)
     strategy = RandomSearch(num_agents=NUM_AGENTS, seed=1, round_timeout=0.02)
     with pytest.raises(Exception, match="a valid reply to one of 20 tasks"):
-        strategy.start(grid, 5, mode="async")
+        strategy.start(grid, num_rounds=5, mode="async")
     assert strategy.study is not None
     assert len(strategy.study.rounds) == 5
 
@@ -201,7 +201,7 @@ def test_modes_and_shares_that_do_not_fit_are_refused():
 def test_a_quorum_closes_a_round_in_simulated_time():
     app = client_app(hill, SPACE, seed=1, disclose="trials")
     grid = ClockedGrid(InProcessGrid(app, 4), slower(constant(1.0), {"3": 9.0}), 1)
-    study = RandomSearch(num_agents=4, seed=1, num_initial=1, quorum=0.75).start(grid, 4)
+    study = RandomSearch(num_agents=4, seed=1, num_initial=1, quorum=0.75).start(grid, num_rounds=4).study
     assert study.rounds["seconds"].tolist() == [1.0] * 4
     assert np.isfinite(study.rounds["best"]).all()
 
@@ -210,11 +210,15 @@ def test_a_silent_agent_is_given_up_in_simulated_time():
     app = client_app(hill, SPACE, seed=1, disclose="trials")
     grid = ClockedGrid(InProcessGrid(app, 3, faults={2: Fault("silent", rounds=EVER)}), constant(1.0), 1)
     strategy = RandomSearch(num_agents=3, seed=1, num_initial=1, round_timeout=5.0)
-    study = strategy.start(grid, 6, mode="async")
+    study = strategy.start(grid, num_rounds=6, mode="async").study
     assert study.rounds["failures"].sum() >= 1
     assert study.times["ended"].max() >= 0.0
     alone = ClockedGrid(InProcessGrid(app, 1, faults={0: Fault("silent", rounds=[1])}), constant(1.0), 1)
-    study = RandomSearch(num_agents=1, seed=1, num_initial=1, round_timeout=5.0).start(alone, 3, mode="async")
+    study = (
+        RandomSearch(num_agents=1, seed=1, num_initial=1, round_timeout=5.0)
+        .start(alone, num_rounds=3, mode="async")
+        .study
+    )
     # the task is sent again, and was done meanwhile
     assert study.rounds["seconds"].tolist() == [5.0, 0.0, 1.0]
 

@@ -154,7 +154,7 @@ def test_an_asynchronous_study_tells_what_is_under_way() -> None:
     diary, app = Diary(), client_app(score, SPACE, seed=1, disclose="trials")
     strategy = STRATEGIES["random"](seed=1, num_agents=3, callbacks=[diary])
     grid = ClockedGrid(InProcessGrid(app, 3), slower(constant(1.0), {"2": 9.0}), 1)
-    study = strategy.start(grid, 3, mode="async")
+    study = strategy.start(grid, num_rounds=3, mode="async").study
     finished = {(t.agent, t.trial) for t in diary.of("succeeded", "failed")}
     started = {(t.agent, t.trial) for t in diary.of("running")}
     assert sorted(told(diary), key=by_place) == sorted(rows(study), key=by_place)

@@ -149,7 +149,7 @@ def run(name: str, directory: Path, disclose: str = "none"):
         num_agents=NUM_AGENTS, seed=3, round_timeout=1.0, **options
     )
     server = directory / "server"
-    study = strategy.start(grid, num_rounds, journal=server / "study.db")
+    study = strategy.start(grid, num_rounds=num_rounds, journal=server / "study.db").study
     study.save(server / "results")
     return objective, grid, study
 
@@ -195,7 +195,7 @@ def test_data_communication_asks_only_agents_that_disclose_their_trials(tmp_path
     objective = Objective()
     grid = InProcessGrid(client_app(objective, SPACE, seed=3), NUM_AGENTS)
     with pytest.raises(ObjectiveError, match="expected a valid reply"):
-        strategy.start(grid, 2)
+        strategy.start(grid, num_rounds=2)
     study = strategy.study
     assert study is not None
     assert not objective.values, "nothing was evaluated"

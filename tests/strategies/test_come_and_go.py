@@ -42,7 +42,7 @@ def test_agents_join_and_leave_at_any_time(algorithm, mode):
     ever = 10**9
     grid = ComeAndGo(app, NUM_NODES, [(0, ever), (0, 12), (9, ever), (14, 24), (0, ever)])
     strategy = STRATEGIES[algorithm](num_agents=3, seed=1, round_timeout=5.0, **OPTIONS.get(algorithm, {}))
-    study = strategy.start(grid, ROUNDS, mode=mode)
+    study = strategy.start(grid, num_rounds=ROUNDS, mode=mode).study
     assert len(study.rounds) == ROUNDS
     made = {a: study.trials.where(agent=str(a))["trial"].tolist() for a in range(NUM_NODES)}
     assert all(sorted(trials) == list(range(len(trials))) for trials in made.values())
@@ -56,7 +56,9 @@ def test_agents_join_and_leave_at_any_time(algorithm, mode):
 def test_an_agent_that_returns_goes_on_where_it_was(mode):
     app = client_app(hill, SPACE, seed=1, disclose="trials")
     grid = InProcessGrid(app, 3, faults={2: Fault("down", rounds=[3, 4, 5])})
-    study = STRATEGIES["ts"](num_agents=3, seed=1, round_timeout=5.0).start(grid, 9, mode=mode)
+    study = (
+        STRATEGIES["ts"](num_agents=3, seed=1, round_timeout=5.0).start(grid, num_rounds=9, mode=mode).study
+    )
     mine = study.trials.where(agent="2")
     assert mine["trial"].tolist() == list(range(len(mine)))
     assert max(mine["round"]) >= 8
@@ -69,5 +71,5 @@ def test_a_study_goes_on_while_nobody_is_there(mode):
     faults = {n: Fault("down", rounds=[3]) for n in range(2)}
     grid = InProcessGrid(app, 2, faults=faults)
     strategy = STRATEGIES["random"](num_agents=2, seed=1, round_timeout=1.0)
-    study = strategy.start(grid, 3, mode=mode)
+    study = strategy.start(grid, num_rounds=3, mode=mode).study
     assert len(study.rounds) == 3

@@ -41,7 +41,7 @@ def run(strategy=RandomSearch, faults=None, num_rounds=NUM_ROUNDS, num_agents=NU
     settings = {"num_agents": num_agents, "seed": 3, "round_timeout": 0.15, **options}
     instance = strategy(**settings)
     app = client_app(objective, SPACE, seed=3, disclose="trials")
-    study = instance.start(InProcessGrid(app, NUM_AGENTS, faults=faults), num_rounds)
+    study = instance.start(InProcessGrid(app, NUM_AGENTS, faults=faults), num_rounds=num_rounds).study
     return study, objective.calls
 
 
@@ -164,7 +164,7 @@ def test_run_without_a_single_answer_ends_as_failed():
     with pytest.raises(
         ObjectiveError, match=r"expected a valid reply to one of 28 tasks, got none \(error:28"
     ):
-        strategy.start(grid, NUM_ROUNDS)
+        strategy.start(grid, num_rounds=NUM_ROUNDS)
     study = strategy.study
     assert study.settings["runs"][0]["status"] == "failed"
     assert len(study.trials) == 0
@@ -227,7 +227,7 @@ def test_failed_trials_are_counted_apart_from_failed_agents():
         return 0.5
 
     app = client_app(sometimes, SPACE, seed=1, disclose="trials")
-    study = RandomSearch(num_agents=2, seed=1).start(InProcessGrid(app, 2), 3)
+    study = RandomSearch(num_agents=2, seed=1).start(InProcessGrid(app, 2), num_rounds=3).study
     assert study.rounds["failed_trials"].tolist() == [0, 2, 0]
     assert study.rounds["replies"].tolist() == [2, 2, 2]
     assert study.rounds["failures"].tolist() == [0, 0, 0]

@@ -56,7 +56,7 @@ def test_an_agent_whose_disk_is_full_says_so_at_registration(
     started = time.monotonic()
     try:
         with pytest.raises(ConfigError, match=r"1 were refused|2 were refused|all 2 nodes refuse") as raised:
-            RandomSearch(num_agents=2, seed=1, wait_seconds=2.0).start(grid, 2)
+            RandomSearch(num_agents=2, seed=1, wait_seconds=2.0).start(grid, num_rounds=2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "did not answer" not in str(raised.value)
@@ -109,13 +109,15 @@ def test_a_server_whose_disk_is_full_keeps_the_results_so_far_and_resumes(
         limit_pages(full, "study.db", 8)
         failed = strategy()
         with pytest.raises(JournalError, match=r"study\.db.*free some space"):
-            failed.start(InProcessGrid(app, 2, node_configs=configs), 20, journal=tmp_path / "study.db")
+            failed.start(
+                InProcessGrid(app, 2, node_configs=configs), num_rounds=20, journal=tmp_path / "study.db"
+            )
         assert failed.study is not None
         assert 0 < len(failed.study.rounds) < 20
         assert failed.study.settings["runs"][0]["status"] == "failed"
     grid = InProcessGrid(app, 2, node_configs=configs)
-    study = strategy().start(grid, 20, journal=tmp_path / "study.db", resume=True)
-    whole = strategy().start(InProcessGrid(app, 2), 20)
+    study = strategy().start(grid, num_rounds=20, journal=tmp_path / "study.db", resume=True).study
+    whole = strategy().start(InProcessGrid(app, 2), num_rounds=20).study
     assert study.trials["value"].tolist() == whole.trials["value"].tolist()
     assert len(study.rounds) == 20
 

@@ -71,12 +71,12 @@ def test_differing_search_spaces_name_the_agents():
 
 
 def test_a_study_that_is_resumed_with_another_space_says_what_to_do(tmp_path):
-    RandomSearch(num_agents=2, seed=1).start(grid(2), 2, journal=tmp_path / "study.db")
+    RandomSearch(num_agents=2, seed=1).start(grid(2), num_rounds=2, journal=tmp_path / "study.db")
     with pytest.raises(
         ConfigError, match="the study began with the first: use it again, or start a new study"
     ):
         RandomSearch(num_agents=2, seed=1).start(
-            grid(2, spaces={0: OTHER, 1: OTHER}), 3, journal=tmp_path / "study.db", resume=True
+            grid(2, spaces={0: OTHER, 1: OTHER}), num_rounds=3, journal=tmp_path / "study.db", resume=True
         )
 
 
@@ -187,7 +187,7 @@ def test_first_call_asks_failing_nodes_again_until_there_are_enough():
 def test_late_joiner_with_another_space_is_refused_and_the_run_goes_on():
     faults = {2: Fault("down", rounds=range(3))}
     strategy = RandomSearch(num_agents=2, seed=1)
-    study = strategy.start(grid(3, spaces={2: OTHER}, faults=faults), 6)
+    study = strategy.start(grid(3, spaces={2: OTHER}, faults=faults), num_rounds=6).study
     assert set(study.trials["agent"].tolist()) == {"0", "1"}
     assert "digest" in strategy._run.registry.refused[1003]
 

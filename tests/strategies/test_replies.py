@@ -131,7 +131,7 @@ def lines() -> Iterator[list[str]]:
 def run(strategy: TuningStrategy, change: Change, grid=InProcessGrid, rounds=(ROUND,)) -> Study:
     app = client_app(hill, SPACE, seed=3, disclose="trials")
     faults = {LIAR: Fault("malformed", rounds=list(rounds), change=change)}
-    return strategy.start(grid(app, 3, faults=faults), NUM_ROUNDS)
+    return strategy.start(grid(app, 3, faults=faults), num_rounds=NUM_ROUNDS).study
 
 
 def fts() -> FTS:
@@ -219,7 +219,7 @@ def test_another_agents_reply_is_refused(
     faults = {0: Fault("malformed", [ROUND], change=noted), LIAR: Fault("malformed", [ROUND], change=copied)}
     strategy = fts()
     seen = Seen(strategy, monkeypatch)
-    study = strategy.start(Confusing(app, 3, faults=faults), NUM_ROUNDS)
+    study = strategy.start(Confusing(app, 3, faults=faults), num_rounds=NUM_ROUNDS).study
     check(study, seen, lines, "agent", tmp_path)
 
 
@@ -233,8 +233,8 @@ class Twice(InProcessGrid):
 
 def test_replies_that_come_twice_and_in_any_order_count_once() -> None:
     app = client_app(hill, SPACE, seed=3, disclose="trials")
-    plain = fts().start(InProcessGrid(app, 3), NUM_ROUNDS)
-    twice = fts().start(Twice(app, 3), NUM_ROUNDS)
+    plain = fts().start(InProcessGrid(app, 3), num_rounds=NUM_ROUNDS).study
+    twice = fts().start(Twice(app, 3), num_rounds=NUM_ROUNDS).study
     assert twice.trials == plain.trials
     assert twice.rounds["replies"].tolist() == [3] * NUM_ROUNDS
     assert twice.rounds["bytes_up"].tolist() == plain.rounds["bytes_up"].tolist()
@@ -250,7 +250,7 @@ def test_replies_that_come_twice_and_in_any_order_count_once() -> None:
 )
 def test_a_reply_that_does_not_come_is_counted_by_reason(fault: Fault, reason: str) -> None:
     app = client_app(hill, SPACE, seed=3, disclose="trials")
-    study = fts().start(InProcessGrid(app, 3, faults={LIAR: fault}), NUM_ROUNDS)
+    study = fts().start(InProcessGrid(app, 3, faults={LIAR: fault}), num_rounds=NUM_ROUNDS).study
     assert study.rounds["failures"].tolist() == [0, 0, 1, 0, 0]
     assert study.rounds["reasons"].tolist() == ["", "", f"{reason}:1", "", ""]
 
@@ -268,7 +268,11 @@ def test_refusals_of_the_last_exchange_count_in_the_last_round() -> None:
 def test_a_round_closes_with_its_quorum_and_latecomers_join_the_next() -> None:
     app = client_app(hill, SPACE, seed=3, disclose="trials")
     grid = InProcessGrid(app, 3, faults={LIAR: Fault("slow", [2, 3], seconds=LATE)})
-    study = RandomSearch(num_agents=3, seed=3, quorum=0.6, round_timeout=30.0).start(grid, NUM_ROUNDS)
+    study = (
+        RandomSearch(num_agents=3, seed=3, quorum=0.6, round_timeout=30.0)
+        .start(grid, num_rounds=NUM_ROUNDS)
+        .study
+    )
     assert study.rounds["replies"].tolist() == [3, 2, 2, 3, 3]
     assert study.rounds["reasons"].tolist() == ["", "late:1", "late:1", "", ""]
     mine = study.trials.where(agent=str(LIAR))
@@ -289,5 +293,5 @@ def test_a_silent_node_that_failed_before_is_not_waited_for_longer_than_a_round(
     monkeypatch.setattr(AgentRegistry, "register_late", noting)
     app = client_app(hill, SPACE, seed=3, disclose="trials")
     grid = InProcessGrid(app, 3, faults={LIAR: Fault("raising", [2])})
-    RandomSearch(num_agents=3, seed=3, round_timeout=0.2).start(grid, NUM_ROUNDS)
+    RandomSearch(num_agents=3, seed=3, round_timeout=0.2).start(grid, num_rounds=NUM_ROUNDS)
     assert waits == [0.2] * NUM_ROUNDS

@@ -118,7 +118,9 @@ class Federation:
         strategy = STRATEGIES[self.algorithm](**options, **self.options)  # type: ignore[arg-type]
         self.clock = ClockedGrid(self.grid, log_normal(), 5, exchange_seconds=0.5)
         grid = self.clock if self.clocked else self.grid
-        return strategy.start(grid, self.num_rounds, journal=journal, resume=resume, mode=self.mode)
+        return strategy.start(
+            grid, num_rounds=self.num_rounds, journal=journal, resume=resume, mode=self.mode
+        ).study
 
 
 def rows(study: Study) -> list[tuple[object, ...]]:

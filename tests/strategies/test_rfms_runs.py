@@ -54,7 +54,7 @@ def run(made, faults=None, grid=InProcessGrid, options=None, node_configs=None, 
     strategy = RFMS(**{"num_agents": 5, "seed": 3, "round_timeout": 0.2, **SMALL, **settings})
     app = problem_app(made, strategy.algorithm, 3, site_options=options)
     grid = grid(app, 5, faults=faults, node_configs=node_configs)
-    return strategy.start(grid, None), grid, strategy
+    return strategy.start(grid, num_rounds=None).study, grid, strategy
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def test_no_row_stands_in_any_message_or_in_the_servers_files(name, tmp_path):
     made.check_data()
     strategy = RFMS(num_agents=made.num_agents, seed=3, method="rand_mo", num_trials=3, num_initial=3)
     grid = Recording(problem_app(made, strategy.algorithm, 3), made.num_agents)
-    study = strategy.start(grid, None)
+    study = strategy.start(grid, num_rounds=None).study
     study.save(tmp_path)
     rows = secret_rows(made, range(made.num_agents))
     pieces = [*everything_sent(grid.contents), *files_of(tmp_path)]
@@ -192,7 +192,7 @@ def test_support_vectors_are_rows_of_the_openbox_which_is_why_they_are_refused()
     strategy = RFMS(num_agents=5, seed=3, **{**SMALL, "num_trials": 3})
     grid = Recording(problem_app(made, strategy.algorithm, 3), 5)
     with pytest.raises(ObjectiveError, match="all of 3 evaluations failed"):
-        strategy.start(grid, None)
+        strategy.start(grid, num_rounds=None)
     study = strategy.study
     assert rows_in(everything_sent(grid.contents), secret_rows(made, [OPENBOX])) == 0
     assert all("support_vectors_" in reason for reason in study.models["failure"])
@@ -246,7 +246,7 @@ def malicious():
 @pytest.mark.parametrize("kind", ["wild tree", "truncated", "zip bomb", "noise"])
 def test_a_malicious_payload_costs_one_trial_and_no_curator(kind):
     strategy = RFMS(num_agents=5, seed=3, **SMALL)
-    study = strategy.start(InProcessGrid(crafted(malicious()[kind]), 5), None)
+    study = strategy.start(InProcessGrid(crafted(malicious()[kind]), 5), num_rounds=None).study
     failed = study.models["failure"] != ""
     assert failed.tolist() == [False, True, False, False, False]
     assert study.models["failure"][1].count("refused: ") == len(CURATORS)
@@ -355,11 +355,15 @@ def test_an_app_of_ones_own_takes_its_role_from_the_operator():
         made.make_learner().make_model, made.space, lambda context: made.site(context.partition), seed=3
     )
     roles = {site: {"role": made.role(site), "in_process": True} for site in range(5)}
-    study = RFMS(num_agents=5, seed=3, **SMALL).start(InProcessGrid(app, 5, node_configs=roles), None)
+    study = (
+        RFMS(num_agents=5, seed=3, **SMALL)
+        .start(InProcessGrid(app, 5, node_configs=roles), num_rounds=None)
+        .study
+    )
     assert len(study.trials) == 0, "nothing is disclosed"
     assert np.isfinite(study.models["remote_loss"]).all()
     with pytest.raises(ConfigError, match="role: expected one of"):
-        RFMS(num_agents=5, seed=3, wait_seconds=0.0, **SMALL).start(InProcessGrid(app, 5), None)
+        RFMS(num_agents=5, seed=3, wait_seconds=0.0, **SMALL).start(InProcessGrid(app, 5), num_rounds=None)
 
 
 def test_on_finish_is_called_once_at_every_site_with_its_own_best_configuration():
@@ -374,7 +378,11 @@ def test_on_finish_is_called_once_at_every_site_with_its_own_best_configuration(
         seed=3, on_finish=on_finish,
     )  # fmt: skip
     roles = {site: {"role": made.role(site), "in_process": True} for site in range(5)}
-    study = RFMS(num_agents=5, seed=3, **SMALL).start(InProcessGrid(app, 5, node_configs=roles), None)
+    study = (
+        RFMS(num_agents=5, seed=3, **SMALL)
+        .start(InProcessGrid(app, 5, node_configs=roles), num_rounds=None)
+        .study
+    )
     assert sorted(answers) == ["0", "1", "2", "3", "4"]
     for agent, answer in answers.items():
         assert (answer.study, answer.algorithm) == (study.settings["runs"][0]["study"], "rfms")
@@ -412,8 +420,12 @@ def test_a_resumed_run_equals_the_uninterrupted_one(at, undisturbed, tmp_path):
     first = RFMS(num_agents=5, seed=3, on_round=interrupt, **SMALL)
     grid = InProcessGrid(problem_app(made, first.algorithm, 3), 5)
     with pytest.raises(KeyboardInterrupt):
-        first.start(grid, None, journal=tmp_path / "study.db")
+        first.start(grid, num_rounds=None, journal=tmp_path / "study.db")
     assert len(first.study.models) == at
-    study = RFMS(num_agents=5, seed=3, **SMALL).start(grid, None, journal=tmp_path / "study.db", resume=True)
+    study = (
+        RFMS(num_agents=5, seed=3, **SMALL)
+        .start(grid, num_rounds=None, journal=tmp_path / "study.db", resume=True)
+        .study
+    )
     assert study.models == undisturbed[0].models
     assert study.judgements == undisturbed[0].judgements

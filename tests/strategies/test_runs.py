@@ -33,12 +33,12 @@ def grid(objective=hill, num_nodes=3, disclose="trials", **options):
 def test_number_of_rounds_must_be_positive(num_rounds):
     strategy = RandomSearch(num_agents=3, seed=1)
     with pytest.raises(ConfigError, match="num_rounds: expected an integer >= 1"):
-        strategy.start(grid(), num_rounds)
+        strategy.start(grid(), num_rounds=num_rounds)
     assert strategy.study is None
 
 
 def test_without_a_number_an_endless_algorithm_gets_the_default():
-    study = RandomSearch(num_agents=3, seed=1).start(grid())
+    study = RandomSearch(num_agents=3, seed=1).start(grid()).study
     assert len(study.rounds) == DEFAULT_ROUNDS == study.settings["runs"][0]["num_rounds"]
 
 
@@ -73,7 +73,7 @@ def test_options_that_do_not_fit_the_space_are_found_before_the_first_evaluation
     calls = []
     strategy = FTS(num_agents=3, seed=1, lengthscale=[0.1, 0.2, 0.3])
     with pytest.raises(ConfigError, match="expected 2 numbers"):
-        strategy.start(grid(lambda c, x: calls.append(1) or 0.0), 3)
+        strategy.start(grid(lambda c, x: calls.append(1) or 0.0), num_rounds=3)
     assert not calls
     assert strategy.study is None
 
@@ -84,16 +84,11 @@ def test_help_shows_the_algorithms_options():
     assert "options" not in names
 
 
-def test_flowers_own_interface_needs_a_run():
-    with pytest.raises(ConfigError, match="start"):
-        RandomSearch(seed=1).configure_train(1, None, None, grid())
-
-
 # -- what a run leaves behind ------------------------------------------------------------------
 
 
 def test_study_holds_every_trial_and_round():
-    study = FTS(num_agents=3, seed=1, num_features=24, **SMALL).start(grid(), 4)
+    study = FTS(num_agents=3, seed=1, num_features=24, **SMALL).start(grid(), num_rounds=4).study
     assert len(study.trials) == 3 * 6
     assert study.rounds["round"].tolist() == [1, 2, 3, 4]
     (run,) = study.settings["runs"]
@@ -107,8 +102,12 @@ def test_study_holds_every_trial_and_round():
 
 
 def test_bytes_are_counted_both_ways():
-    plain = RandomSearch(num_agents=3, seed=1).start(grid(disclose="none"), 2)
-    sent = FTS(num_agents=3, seed=1, num_features=100, schedule=0.0, **SMALL).start(grid(disclose="none"), 2)
+    plain = RandomSearch(num_agents=3, seed=1).start(grid(disclose="none"), num_rounds=2).study
+    sent = (
+        FTS(num_agents=3, seed=1, num_features=100, schedule=0.0, **SMALL)
+        .start(grid(disclose="none"), num_rounds=2)
+        .study
+    )
     # round 2: frequencies (100, 2), phases and weights (100,) down, weights up; with 128 bytes of header each
     down = sent.rounds["bytes_down"][1] - plain.rounds["bytes_down"][1]
     up = sent.rounds["bytes_up"][1] - plain.rounds["bytes_up"][1]
@@ -117,11 +116,13 @@ def test_bytes_are_counted_both_ways():
 
 
 def test_floats_are_those_of_the_algorithms_own_arrays():
-    study = FTS(num_agents=3, seed=1, num_features=100, schedule=0.0, **SMALL).start(grid(), 2)
+    study = (
+        FTS(num_agents=3, seed=1, num_features=100, schedule=0.0, **SMALL).start(grid(), num_rounds=2).study
+    )
     # frequencies (100, 2), phases (100,) and weights (100,) down, weights up; disclosed trials do not count
     assert study.rounds["floats_down"][1] == 3 * 400
     assert study.rounds["floats_up"][1] == 3 * 100
-    alone = RandomSearch(num_agents=3, seed=1).start(grid(), 2)
+    alone = RandomSearch(num_agents=3, seed=1).start(grid(), num_rounds=2).study
     assert alone.rounds["floats_up"].tolist() == alone.rounds["floats_down"].tolist() == [0.0, 0.0]
 
 
@@ -137,45 +138,52 @@ def test_the_last_exchange_counts_with_the_last_round():
 
 
 def test_nothing_is_written_down_that_was_not_disclosed():
-    study = RandomSearch(num_agents=3, seed=1).start(grid(disclose="none"), 3)
+    study = RandomSearch(num_agents=3, seed=1).start(grid(disclose="none"), num_rounds=3).study
     assert len(study.trials) == 0
     assert np.isnan(study.rounds["best"]).all()
     assert study.rounds["replies"].tolist() == [3, 3, 3]
-    only = RandomSearch(num_agents=3, seed=1).start(grid(disclose="incumbent"), 3)
+    only = RandomSearch(num_agents=3, seed=1).start(grid(disclose="incumbent"), num_rounds=3).study
     assert len(only.trials) == 0
     assert np.isfinite(only.rounds["best"]).all()
 
 
 def test_operators_may_disclose_less_than_the_others():
-    study = RandomSearch(num_agents=3, seed=1).start(grid(node_configs={1: {"disclose": "none"}}), 3)
+    study = (
+        RandomSearch(num_agents=3, seed=1)
+        .start(grid(node_configs={1: {"disclose": "none"}}), num_rounds=3)
+        .study
+    )
     assert set(study.trials["agent"].tolist()) == {"0", "2"}
 
 
 def test_same_seed_same_trials_and_another_seed_other_ones():
     one, two = (
-        FTS(num_agents=3, seed=1, num_features=24, schedule=0.3, **SMALL).start(grid(), 5) for _ in range(2)
+        FTS(num_agents=3, seed=1, num_features=24, schedule=0.3, **SMALL).start(grid(), num_rounds=5).study
+        for _ in range(2)
     )
     assert one.trials == two.trials
     assert one.settings["runs"][0]["study"] != two.settings["runs"][0]["study"]
-    other = FTS(num_agents=3, seed=2, num_features=24, schedule=0.3, **SMALL).start(grid(), 5)
+    other = (
+        FTS(num_agents=3, seed=2, num_features=24, schedule=0.3, **SMALL).start(grid(), num_rounds=5).study
+    )
     assert other.trials != one.trials
 
 
 def test_a_strategy_can_be_started_again():
     strategy = RandomSearch(num_agents=3, seed=1)
-    one, two = strategy.start(grid(), 2), strategy.start(grid(), 2)
+    one, two = strategy.start(grid(), num_rounds=2).study, strategy.start(grid(), num_rounds=2).study
     assert one.trials == two.trials
 
 
 def test_label_names_the_run():
-    study = RandomSearch(num_agents=3, seed=1, label="control").start(grid(), 1)
+    study = RandomSearch(num_agents=3, seed=1, label="control").start(grid(), num_rounds=1).study
     assert set(study.trials["algorithm"].tolist()) == {"control"}
     assert study.algorithms == ["control"]
 
 
 def test_progress_is_told_after_every_round():
     told = []
-    study = RandomSearch(num_agents=3, seed=1, on_round=told.append).start(grid(), 4)
+    study = RandomSearch(num_agents=3, seed=1, on_round=told.append).start(grid(), num_rounds=4).study
     assert [(p.server_round, p.num_rounds, p.replies) for p in told] == [(i, 4, 3) for i in range(1, 5)]
     assert [p.best for p in told] == study.rounds["best"].tolist()
 
@@ -184,25 +192,33 @@ def test_progress_is_told_after_every_round():
 
 
 def test_fraction_draws_a_cohort_anew_each_round():
-    study = RandomSearch(num_agents=8, seed=1, fraction=0.5, num_initial=1).start(grid(num_nodes=8), 30)
+    study = (
+        RandomSearch(num_agents=8, seed=1, fraction=0.5, num_initial=1)
+        .start(grid(num_nodes=8), num_rounds=30)
+        .study
+    )
     assert study.rounds["tasks"].tolist() == [4] * 30
     counts = [len(study.trials.where(agent=str(i))) for i in range(8)]
     assert sum(counts) == 120
     assert min(counts) >= 5
     for i in range(8):
         assert study.trials.where(agent=str(i))["trial"].tolist() == list(range(counts[i]))
-    again = RandomSearch(num_agents=8, seed=1, fraction=0.5, num_initial=1).start(grid(num_nodes=8), 30)
+    again = (
+        RandomSearch(num_agents=8, seed=1, fraction=0.5, num_initial=1)
+        .start(grid(num_nodes=8), num_rounds=30)
+        .study
+    )
     assert again.trials == study.trials
 
 
 def test_fraction_asks_one_agent_at_least():
-    study = RandomSearch(num_agents=3, seed=1, fraction=0.01).start(grid(), 4)
+    study = RandomSearch(num_agents=3, seed=1, fraction=0.01).start(grid(), num_rounds=4).study
     assert study.rounds["tasks"].tolist() == [1] * 4
 
 
 def test_quorum_does_not_wait_for_the_slow():
     slow = {2: Fault("slow", seconds=60.0, rounds=range(1, 99))}  # who waits for it gets its reply
-    study = RandomSearch(num_agents=3, seed=1, quorum=0.6).start(grid(faults=slow), 4)
+    study = RandomSearch(num_agents=3, seed=1, quorum=0.6).start(grid(faults=slow), num_rounds=4).study
     assert study.rounds["replies"].tolist() == [2] * 4
     assert study.rounds["failures"].tolist() == [1] * 4
     assert set(study.trials["agent"].tolist()) == {"0", "1"}
@@ -219,7 +235,7 @@ def test_keyboard_interrupt_keeps_what_was_done():
 
     strategy = RandomSearch(num_agents=3, seed=1)
     with pytest.raises(KeyboardInterrupt):
-        strategy.start(grid(interrupted), 9)
+        strategy.start(grid(interrupted), num_rounds=9)
     assert strategy.study.settings["runs"][0]["status"] == "interrupted"
     assert strategy.study.rounds["round"].tolist() == [1, 2, 3]
     assert len(strategy.study.trials) == 3 * 5
@@ -237,7 +253,7 @@ def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():
 
     def work():
         try:
-            strategy.start(grid(), 100)
+            strategy.start(grid(), num_rounds=100)
         except Stopped as stopped:
             caught.append(stopped)
 
@@ -250,7 +266,7 @@ def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():
     assert caught
     assert strategy.study.settings["runs"][0]["status"] == "interrupted"
     assert strategy.study.rounds["round"].tolist() == [1, 2]
-    assert strategy.start(grid(), 1).settings["runs"][0]["status"] == "finished"
+    assert strategy.start(grid(), num_rounds=1).study.settings["runs"][0]["status"] == "finished"
 
 
 def test_failure_of_a_callback_keeps_what_was_done():
@@ -260,14 +276,14 @@ def test_failure_of_a_callback_keeps_what_was_done():
 
     strategy = ThompsonSampling(num_agents=3, seed=1, on_round=broken, **SMALL)
     with pytest.raises(RuntimeError, match="disk full"):
-        strategy.start(grid(), 5)
+        strategy.start(grid(), num_rounds=5)
     assert strategy.study.settings["runs"][0]["status"] == "failed"
     assert strategy.study.rounds["round"].tolist() == [1, 2]
 
 
 def test_failing_start_does_not_show_an_earlier_study():
     strategy = RandomSearch(num_agents=3, seed=1, wait_seconds=0.1)
-    strategy.start(grid(), 1)
+    strategy.start(grid(), num_rounds=1)
     with pytest.raises(ConfigError, match=r"expected 3, only 2 registered after 0.1 s"):
-        strategy.start(grid(num_nodes=2), 1)
+        strategy.start(grid(num_nodes=2), num_rounds=1)
     assert strategy.study is None

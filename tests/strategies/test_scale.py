@@ -32,7 +32,7 @@ def p_value(counts: np.ndarray, num_rounds: int = NUM_ROUNDS) -> float:
 def drawn(seed: int) -> list[tuple[int, ...]]:
     app = client_app(lambda config, context: config["x"], SPACE, seed=0, disclose="trials")
     strategy = STRATEGIES["random"](num_agents=NUM_AGENTS, seed=seed, fraction=1 / 3, num_initial=1)
-    trials = strategy.start(InProcessGrid(app, NUM_AGENTS), NUM_ROUNDS).trials
+    trials = strategy.start(InProcessGrid(app, NUM_AGENTS), num_rounds=NUM_ROUNDS).study.trials
     rounds = [sorted(map(int, trials["agent"][trials["round"] == r + 1])) for r in range(NUM_ROUNDS)]
     return [tuple(cohort) for cohort in rounds]
 

@@ -41,7 +41,9 @@ def run(family, faults, num_rounds, **options):
         **options,
     }
     app = client_app(hill, SPACE, seed=3, disclose="trials")
-    return strategy(**settings).start(InProcessGrid(app, NUM_AGENTS, faults=faults), num_rounds)
+    return (
+        strategy(**settings).start(InProcessGrid(app, NUM_AGENTS, faults=faults), num_rounds=num_rounds).study
+    )
 
 
 def spent(study):
@@ -94,7 +96,7 @@ def test_a_silent_agent_is_asked_less_and_less_often_and_at_once_after_it_answer
     def rounds_with_failures(rounds):
         app = client_app(hill, SPACE, seed=3)
         grid = InProcessGrid(app, 2, faults={1: Fault("silent", rounds=rounds)})
-        study = RandomSearch(num_agents=2, seed=3, round_timeout=0.02).start(grid, 40)
+        study = RandomSearch(num_agents=2, seed=3, round_timeout=0.02).start(grid, num_rounds=40).study
         tasks, failures = study.rounds["tasks"], study.rounds["failures"]
         return (np.flatnonzero(failures) + 1).tolist(), (np.flatnonzero(tasks < 2) + 1).tolist()
 

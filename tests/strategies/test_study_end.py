@@ -90,7 +90,9 @@ def test_every_agent_gets_its_own_answer_once_and_can_read_it(name, tmp_path, ca
     app = client_app(lambda c, _: 1.0 - (c["x"] - 0.3) ** 2, CUBE, seed=3, on_finish=keeping)
     grid = InProcessGrid(app, 2, node_configs=journals(tmp_path, 2))
     strategy = STRATEGIES[name](num_agents=2, seed=3, **OPTIONS.get(name, {}))
-    study = strategy.start(grid, None if name in {*BUDGET, "hct"} or "budget" in OPTIONS.get(name, {}) else 4)
+    study = strategy.start(
+        grid, num_rounds=None if name in {*BUDGET, "hct"} or "budget" in OPTIONS.get(name, {}) else 4
+    ).study
     assert name == "co-kg" or study.best == {}, "nothing is disclosed"  # co-kg's server recommends points
     assert sorted(answer.agent for answer in keeping.answers) == ["0", "1"]
     (settings,) = study.settings["runs"]
@@ -107,12 +109,14 @@ def test_every_agent_gets_its_own_answer_once_and_can_read_it(name, tmp_path, ca
 
 
 def test_the_end_changes_no_trial_and_no_message_of_a_round():
-    quiet = FTS(num_agents=2, seed=3, **SMALL).start(
-        InProcessGrid(client_app(hill, SPACE, seed=3, disclose="trials"), 2), 4
+    quiet = (
+        FTS(num_agents=2, seed=3, **SMALL)
+        .start(InProcessGrid(client_app(hill, SPACE, seed=3, disclose="trials"), 2), num_rounds=4)
+        .study
     )
     keeping = Keeping()
     app = client_app(hill, SPACE, seed=3, disclose="trials", on_finish=keeping)
-    told = FTS(num_agents=2, seed=3, **SMALL).start(InProcessGrid(app, 2), 4)
+    told = FTS(num_agents=2, seed=3, **SMALL).start(InProcessGrid(app, 2), num_rounds=4).study
     assert told.trials["value"].tolist() == quiet.trials["value"].tolist()
     for column in ("tasks", "replies", "bytes_down", "bytes_up"):
         assert told.rounds[column].tolist() == quiet.rounds[column].tolist()
@@ -125,7 +129,7 @@ def test_an_answer_is_given_once_and_again_only_after_more_evaluations(tmp_path)
     grid = InProcessGrid(app, 2, node_configs=journals(tmp_path, 2))
     journal = tmp_path / "study.db"
     for num_rounds, expected in ((3, 2), (3, 2), (5, 4)):
-        RandomSearch(num_agents=2, seed=3).start(grid, num_rounds, journal=journal, resume=True)
+        RandomSearch(num_agents=2, seed=3).start(grid, num_rounds=num_rounds, journal=journal, resume=True)
         assert len(keeping.answers) == expected
     assert keeping.answers[-1].num_evaluations == keeping.answers[0].num_evaluations + 2
 
@@ -141,7 +145,11 @@ def test_a_lost_end_is_no_error_and_the_journal_has_the_answer(tmp_path, log_lin
             return super().push_messages(messages)
 
     app = client_app(hill, SPACE, seed=3, on_finish=keeping)
-    study = RandomSearch(num_agents=2, seed=3).start(Losing(app, 2, node_configs=journals(tmp_path, 2)), 3)
+    study = (
+        RandomSearch(num_agents=2, seed=3)
+        .start(Losing(app, 2, node_configs=journals(tmp_path, 2)), num_rounds=3)
+        .study
+    )
     assert study.settings["runs"][0]["status"] == "finished"
     assert not keeping.answers
     assert any("could not be told" in line for line in log_lines)
@@ -156,7 +164,7 @@ def test_an_agent_that_is_gone_at_the_end_does_not_hold_up_the_study():
     grid = InProcessGrid(
         client_app(hill, SPACE, seed=3, on_finish=keeping), 2, faults={1: Fault("down", rounds=[3, 4])}
     )
-    study = RandomSearch(num_agents=2, seed=3).start(grid, 3)
+    study = RandomSearch(num_agents=2, seed=3).start(grid, num_rounds=3).study
     assert study.settings["runs"][0]["status"] == "finished"
     assert [answer.agent for answer in keeping.answers] == ["0"]
 
@@ -165,8 +173,10 @@ def test_a_callback_that_raises_is_logged_and_changes_nothing(log_lines):
     def on_finish(answer, context):
         raise OSError("disk full")
 
-    study = RandomSearch(num_agents=2, seed=3).start(
-        InProcessGrid(client_app(hill, SPACE, seed=3, on_finish=on_finish), 2), 3
+    study = (
+        RandomSearch(num_agents=2, seed=3)
+        .start(InProcessGrid(client_app(hill, SPACE, seed=3, on_finish=on_finish), 2), num_rounds=3)
+        .study
     )
     assert study.settings["runs"][0]["status"] == "finished"
     assert sum("on_finish raised" in line for line in log_lines) == 2
@@ -179,12 +189,12 @@ def test_the_app_finds_what_on_finish_left_in_its_state():
     app = ClientApp()
     add_tuning(app, hill, SPACE, seed=3, on_finish=Keeping())
     grid = InProcessGrid(app, 2)
-    RandomSearch(num_agents=2, seed=3, action="tune").start(grid, 3)
+    RandomSearch(num_agents=2, seed=3, action="tune").start(grid, num_rounds=3)
     assert all(0 <= context.state["tuned"]["x"] <= 1 for context in grid.contexts.values())
 
 
 def test_a_device_logs_its_own_answer_without_a_callback(log_lines):
-    RandomSearch(num_agents=2, seed=3).start(InProcessGrid(client_app(hill, SPACE), 2), 3)
+    RandomSearch(num_agents=2, seed=3).start(InProcessGrid(client_app(hill, SPACE), 2), num_rounds=3)
     own = [line for line in log_lines if "has ended: best value 0." in line]
     assert [line.split(":")[0] for line in own] == ["agent 0", "agent 1"]
     assert "after 5 evaluations" in own[0]
@@ -199,7 +209,7 @@ def test_a_study_that_an_earlier_version_began_is_named_and_the_others_are_shown
     out = capsys.readouterr().out
     assert "cannot be read: an earlier version began it" in out
     RandomSearch(num_agents=1, seed=3).start(
-        InProcessGrid(client_app(hill, SPACE, seed=3), 1, node_configs=journals(tmp_path, 1)), 3
+        InProcessGrid(client_app(hill, SPACE, seed=3), 1, node_configs=journals(tmp_path, 1)), num_rounds=3
     )
     assert command(["best", str(path), "--json"]) == 0
     earlier, own = json.loads(capsys.readouterr().out)
@@ -217,7 +227,8 @@ def test_best_names_the_first_failure_and_refuses_what_is_no_journal(tmp_path, c
         return 0.25
 
     RandomSearch(num_agents=1, seed=3).start(
-        InProcessGrid(client_app(fails_first, SPACE, seed=3), 1, node_configs=journals(tmp_path, 1)), 2
+        InProcessGrid(client_app(fails_first, SPACE, seed=3), 1, node_configs=journals(tmp_path, 1)),
+        num_rounds=2,
     )
     capsys.readouterr()
     assert command(["best", str(tmp_path / "agent-0.db")]) == 0
@@ -236,7 +247,7 @@ def test_agents_of_an_earlier_version_are_told_nothing():
 
     app = agent_app(lambda context: Earlier(hill, SPACE, context))
     strategy = RandomSearch(num_agents=2, seed=3)
-    study = strategy.start(InProcessGrid(app, 2), 3)
+    study = strategy.start(InProcessGrid(app, 2), num_rounds=3).study
     assert "disclosures" not in study.settings["runs"][0]
     assert study.rounds["replies"].tolist() == [2, 2, 2]
 
@@ -255,7 +266,7 @@ def test_the_end_of_a_study_that_an_agent_does_not_know_is_nothing(study, tmp_pa
 def test_the_server_says_that_values_are_not_disclosed_and_what_it_knows(log_lines):
     app = client_app(hill, SPACE, seed=3)
     grid = InProcessGrid(app, 2, node_configs={1: {"disclose": "none"}})
-    RandomSearch(num_agents=2, seed=3).start(grid, 3)
+    RandomSearch(num_agents=2, seed=3).start(grid, num_rounds=3)
     text = "\n".join(log_lines)
     assert "[round 1/3] values not disclosed, 2 replies, 0 lost, 0 refused" in text
     assert "3 rounds, 6 replies, 0 lost, 0 refused" in text
@@ -278,7 +289,7 @@ def test_a_study_in_which_every_evaluation_failed_ends_as_failed(log_lines):
     with pytest.raises(
         ObjectiveError, match="all of 10 evaluations failed, the reasons are in the agents' logs"
     ):
-        strategy.start(InProcessGrid(client_app(without_torch, SPACE, seed=3), 2), 3)
+        strategy.start(InProcessGrid(client_app(without_torch, SPACE, seed=3), 2), num_rounds=3)
     assert strategy.study.settings["runs"][0]["status"] == "failed"
     assert strategy.study.rounds["failed_trials"].tolist() == [6, 2, 2]
     first = next(line for line in log_lines if "[round 1/3]" in line)
@@ -294,7 +305,7 @@ def test_a_round_says_the_reason_where_it_is_disclosed(log_lines):
         return 0.5
 
     app = client_app(sometimes, SPACE, seed=3, disclose="trials")
-    RandomSearch(num_agents=2, seed=3).start(InProcessGrid(app, 2), 1)
+    RandomSearch(num_agents=2, seed=3).start(InProcessGrid(app, 2), num_rounds=1)
     line = next(line for line in log_lines if "[round 1/1]" in line)
     assert "2 of 6 evaluations failed, the first with: MemoryError: too large" in line
 
@@ -309,7 +320,7 @@ def test_an_agent_logs_the_traceback_of_each_distinct_error_once(with_journal, t
     configs = journals(tmp_path, 1) if with_journal else None
     grid = InProcessGrid(client_app(fails, SPACE, seed=3), 1, node_configs=configs)
     with pytest.raises(ObjectiveError):
-        RandomSearch(num_agents=1, seed=3).start(grid, 5)
+        RandomSearch(num_agents=1, seed=3).start(grid, num_rounds=5)
     failed = [line for line in log_lines if line.startswith("agent 0, trial")]
     assert len(failed) == 7
     traced = [line for line in failed if "Traceback" in line]

@@ -74,7 +74,7 @@ def test_a_bandit_goes_on_without_an_agent_whose_budget_is_used_up(algorithm, nu
     grid = InProcessGrid(app, 4, node_configs={3: {"max_trials": 10}, 2: {"max_trials": budget // 2}})
     options = {"noise_stddev": 0.05} if algorithm == "fed1-ucb" else {}
     strategy = STRATEGIES[algorithm](num_agents=4, seed=3, budget=budget, round_timeout=5.0, **options)
-    made = done(strategy.start(grid, num_rounds))
+    made = done(strategy.start(grid, num_rounds=num_rounds).study)
     assert (made["0"], made["1"]) == (budget, budget)
     assert made["3"] <= 10
     assert made["2"] <= budget // 2
@@ -120,12 +120,16 @@ def test_an_operator_overrides_the_budget_of_the_app_and_may_raise_it(tmp_path):
     configs = {0: {**journals[0], "max_trials": 5}, 1: journals[1]}
     study_journal = tmp_path / "study.db"
     grid = InProcessGrid(app, 2, node_configs=configs)
-    first = RandomSearch(num_agents=2, seed=1, num_initial=1).start(grid, 10, journal=study_journal)
+    first = (
+        RandomSearch(num_agents=2, seed=1, num_initial=1)
+        .start(grid, num_rounds=10, journal=study_journal)
+        .study
+    )
     assert [len(first.trials.where(agent=a)) for a in "01"] == [5, 3]
     configs[1]["max_trials"] = 6
     grid = InProcessGrid(app, 2, node_configs=configs)
     strategy = RandomSearch(num_agents=2, seed=1, num_initial=1)
-    study = strategy.start(grid, 10, journal=study_journal, resume=True)
+    study = strategy.start(grid, num_rounds=10, journal=study_journal, resume=True).study
     assert [len(study.trials.where(agent=a)) for a in "01"] == [5, 6]
 
 
@@ -134,7 +138,7 @@ def test_an_agent_without_a_budget_left_is_told_apart_at_registration(tmp_path):
     config = {1: {"journal": str(tmp_path / "1.db"), "max_trials": 2}}
     for expected in ([6, 2], [6, 0]):  # a second study of the same devices
         grid = InProcessGrid(app, 2, node_configs=config)
-        study = RandomSearch(num_agents=2, seed=1, num_initial=1).start(grid, 6)
+        study = RandomSearch(num_agents=2, seed=1, num_initial=1).start(grid, num_rounds=6).study
         assert [len(study.trials.where(agent=a)) for a in "01"] == expected
         assert study.rounds["failures"].sum() == 0
 

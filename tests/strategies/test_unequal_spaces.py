@@ -74,7 +74,7 @@ def test_an_algorithm_that_chooses_points_for_all_refuses(algorithm):
 def test_the_server_and_the_agent_refuse_with_a_sentence():
     app = client_app(lambda config, context: 0.5, SPACE, seed=1, fixed={"depth": 2})
     with pytest.raises(ConfigError, match="tunes all parameters, because all agents evaluate"):
-        PFPNE(num_agents=1, seed=1, budget=20, wait_seconds=0.5).start(InProcessGrid(app, 1), 2)
+        PFPNE(num_agents=1, seed=1, budget=20, wait_seconds=0.5).start(InProcessGrid(app, 1), num_rounds=2)
     with pytest.raises(ConfigError, match="tune all parameters, because in pf-pne"):
         simulate(
             objective=hill, space=SPACE, num_agents=3, algorithm="pf-pne", num_rounds=2, engine="inline",
@@ -85,7 +85,7 @@ def test_the_server_and_the_agent_refuse_with_a_sentence():
 def test_an_operator_fixes_parameters_in_node_config():
     app = client_app(lambda c, _: c["x"], SPACE, seed=1, disclose="trials", fixed={"depth": 2})
     grid = InProcessGrid(app, 2, node_configs={1: {"fixed": "y=0.5, kernel=a"}})
-    study = RandomSearch(num_agents=2, seed=1).start(grid, 2)
+    study = RandomSearch(num_agents=2, seed=1).start(grid, num_rounds=2).study
     assert {c["depth"] for c in study.trials.where(agent="0")["config"]} == {2}
     assert {(c["y"], c["kernel"]) for c in study.trials.where(agent="1")["config"]} == {(0.5, "a")}
 

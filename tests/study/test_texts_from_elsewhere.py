@@ -124,7 +124,7 @@ def test_an_evil_agent_reaches_neither_log_nor_terminal_nor_spreadsheet(
     }
     grid = Answering(client_app(objective, space, seed=1, disclose="trials"), 4, faults=faults)
     strategy = RandomSearch(num_agents=3, seed=1, label="=label\x1b[31m", wait_seconds=5.0)
-    study = strategy.start(grid, 3)
+    study = strategy.start(grid, num_rounds=3).study
     for record in caplog.records:
         if record.name == "flwr":
             first, *traceback = record.getMessage().split("\n")

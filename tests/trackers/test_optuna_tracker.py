@@ -88,7 +88,11 @@ def test_what_is_under_way_when_an_asynchronous_study_ends_has_failed(tmp_path: 
     app = client_app(score, SPACE, seed=1, disclose="trials")
     tracker = OptunaTracker(url, running_from=ALWAYS)
     grid = ClockedGrid(InProcessGrid(app, 3), slower(constant(1.0), {"2": 90.0}), 1)
-    study = STRATEGIES["random"](seed=1, num_agents=3, callbacks=[tracker]).start(grid, 3, mode="async")
+    study = (
+        STRATEGIES["random"](seed=1, num_agents=3, callbacks=[tracker])
+        .start(grid, num_rounds=3, mode="async")
+        .study
+    )
     assert "2" not in study.trials["agent"]
     (slow, *_) = optuna.load_study(study_name="random: 2", storage=url).trials
     assert slow.state is TrialState.FAIL

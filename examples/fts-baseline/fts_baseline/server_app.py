@@ -12,6 +12,6 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     strategy = STRATEGIES[config["algorithm"]](num_agents=config["num-agents"] or None, seed=config["seed"])
-    study = strategy.start(grid, num_rounds=config["num-rounds"])
+    study = strategy.start(grid, num_rounds=config["num-rounds"]).study
     if config["out"]:
         study.save(config["out"])

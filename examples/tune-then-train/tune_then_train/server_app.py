@@ -16,7 +16,7 @@ def main(grid: Grid, context: Context) -> None:
     train_config = ConfigRecord({"learning-rate": config["learning-rate"], "local-epochs": 1})
     if config["tuning-rounds"]:
         tuning = FTS(num_agents=config["num-agents"] or None, seed=config["seed"], action="tune")
-        tuning.start(grid, config["tuning-rounds"])
+        tuning.start(grid, num_rounds=config["tuning-rounds"])
     arrays = ArrayRecord(new_model())
     result = FedAvg().start(grid, arrays, num_rounds=config["num-rounds"], train_config=train_config)
     for server_round, metrics in result.evaluate_metrics_clientapp.items():

@@ -73,7 +73,7 @@ def odd_agents(seed: int, num_rounds: int, num_draws: int) -> Arrays:
                 num_draws=num_draws,
             )  # fmt: skip
             grid = InProcessGrid(_app(kind, problem, strategy, seed), NUM_AGENTS, faults=_faults(kind, seed))
-            study = strategy.start(grid, num_rounds + 1)
+            study = strategy.start(grid, num_rounds=num_rounds + 1).study
             curves = differences(study, problem, num_rounds + 1, SOUND)
             for name, curve in zip(("recommended", "best"), curves, strict=True):
                 found[f"{kind}, {weights}/{name}"] = curve

@@ -57,8 +57,8 @@ def privacy(seed: int, num_rounds: int, num_draws: int) -> Arrays:
             mean_noise_stddev=noise,
         )  # fmt: skip
         study = server.start(
-            InProcessGrid(problem_app(problem, server.algorithm, seed), NUM_AGENTS), num_rounds + 1
-        )
+            InProcessGrid(problem_app(problem, server.algorithm, seed), NUM_AGENTS), num_rounds=num_rounds + 1
+        ).study
         states = server.seen[1 : num_rounds + 1]
         errors = np.array([_attack(study, states, str(n)) for n in range(NUM_AGENTS)])
         found[f"{noise}/one"], found[f"{noise}/run"] = errors.T
@@ -148,8 +148,8 @@ def server_time(mesh: int, num_rounds: int, num_draws: int) -> Arrays:
     server = Timed(num_agents=NUM_AGENTS, seed=0, num_initial=NUM_INITIAL, mesh=mesh, num_draws=num_draws)
     TimedCoKG.spent.clear()
     study = server.start(
-        InProcessGrid(problem_app(problem, server.algorithm, 0), NUM_AGENTS), num_rounds + SKIPPED
-    )
+        InProcessGrid(problem_app(problem, server.algorithm, 0), NUM_AGENTS), num_rounds=num_rounds + SKIPPED
+    ).study
     rounds = range(SKIPPED + 1, num_rounds + SKIPPED + 1)
     spent = {name: np.array([TimedCoKG.spent[name, r] for r in rounds]) for name in ("ask", "tell")}
     return spent | {"pivots": np.array(study.settings["runs"][0]["found"]["num_pivots"], dtype=np.float64)}

@@ -138,7 +138,9 @@ def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(algorithm, ki
     if algorithm.name == "fed1-ucb":
         options["max_evaluations_per_round"] = 100
     strategy = named(num_agents=4, seed=2, round_timeout=0.2, **options)
-    study = strategy.start(InProcessGrid(app, 4, faults={3: Fault(kind, rounds=rounds)}), None)
+    study = strategy.start(
+        InProcessGrid(app, 4, faults={3: Fault(kind, rounds=rounds)}), num_rounds=None
+    ).study
     done = {m: int(study.trials.where(agent=str(m))["pulls"].sum()) for m in range(4)}
     assert [done[m] for m in range(3)] == [algorithm.budget] * 3
     assert done[3] <= algorithm.budget
@@ -155,7 +157,7 @@ def test_arms_that_always_fail_are_dropped_and_do_not_hold_up_the_others():
         strategies.Fed1UCB(num_agents=2, seed=0, budget=4000, arms_seed=0, noise_stddev=0.1),
         strategies.FNUCB(num_agents=2, seed=0, budget=60, arms_seed=0),
     ):
-        study = strategy.start(InProcessGrid(app, 2), None)
+        study = strategy.start(InProcessGrid(app, 2), num_rounds=None).study
         assert study.rounds["failed_trials"].sum() > 0
         assert all(study.best[str(m)]["config"]["x"] <= 0.5 for m in range(2))
 

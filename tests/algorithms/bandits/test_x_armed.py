@@ -60,7 +60,7 @@ def test_a_noisy_objective_whose_values_are_reused_has_one_value_per_point():
     strategy = STRATEGIES["local-pne"](
         num_agents=1, seed=0, budget=500, deterministic=True, max_evaluations_per_round=60
     )
-    study = strategy.start(InProcessGrid(app, 1), None)
+    study = strategy.start(InProcessGrid(app, 1), num_rounds=None).study
     seen = {}
     for row in study.trials:
         if not row["failure"]:
@@ -94,7 +94,11 @@ def test_the_reported_value_of_a_point_does_not_contain_its_failures(bandit):
 
     app = client_app(objective, LINE, seed=3, disclose="trials")
     options = BANDITS[bandit]
-    study = STRATEGIES[bandit.split()[0]](num_agents=2, seed=3, **options).start(InProcessGrid(app, 2), None)
+    study = (
+        STRATEGIES[bandit.split()[0]](num_agents=2, seed=3, **options)
+        .start(InProcessGrid(app, 2), num_rounds=None)
+        .study
+    )
     assert study.trials["pulls"].sum() == 2 * options["budget"]  # failures use up budget
     assert study.rounds["failed_trials"].sum() > 0.2 * 2 * options["budget"]
     for best in study.best.values():
@@ -111,7 +115,11 @@ def test_points_that_always_fail_are_left(bandit):
     app = client_app(objective, LINE, seed=0, disclose="trials")
     options = {**BANDITS[bandit], "budget": 60 if bandit == "fn-ucb" else 4000}
     options.pop("max_evaluations_per_round", None)
-    study = STRATEGIES[bandit.split()[0]](num_agents=2, seed=0, **options).start(InProcessGrid(app, 2), None)
+    study = (
+        STRATEGIES[bandit.split()[0]](num_agents=2, seed=0, **options)
+        .start(InProcessGrid(app, 2), num_rounds=None)
+        .study
+    )
     share = 0.5 if bandit == "fed1-ucb" else 0.2  # its first phase pulls all arms equally often
     assert 0 < study.rounds["failed_trials"].sum() < share * 2 * options["budget"]
     assert all(best["config"]["x"] <= 0.6 for best in study.best.values())

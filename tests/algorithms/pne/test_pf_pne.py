@@ -69,7 +69,11 @@ def test_stage_two_sends_nothing_back_but_the_number_of_trials():
     app_rounds = study.rounds["bytes_up"]
     problem = make_problem("garland", 3, 0, {})
     quiet = client_app(problem, problem.space, seed=0)
-    run = strategies.PFPNE(num_agents=3, seed=0, budget=3000).start(InProcessGrid(quiet, 3), None)
+    run = (
+        strategies.PFPNE(num_agents=3, seed=0, budget=3000)
+        .start(InProcessGrid(quiet, 3), num_rounds=None)
+        .study
+    )
     assert len(run.trials) == 0
     assert (run.rounds["bytes_up"] <= app_rounds).all()
     first, last = run.rounds["bytes_up"][0], run.rounds["bytes_up"][-1]
@@ -82,7 +86,7 @@ def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(kind):
     app = client_app(problem, problem.space, seed=2, disclose="trials")
     fault = {3: Fault(kind, rounds=[3, 4, 5])}
     strategy = strategies.PFPNE(num_agents=4, seed=2, budget=800, round_timeout=0.2)
-    study = strategy.start(InProcessGrid(app, 4, faults=fault), None)
+    study = strategy.start(InProcessGrid(app, 4, faults=fault), num_rounds=None).study
     done = {m: int(study.trials.where(agent=str(m))["pulls"].sum()) for m in range(4)}
     assert [done[m] for m in range(3)] == [800] * 3
     assert done[3] <= 800
@@ -96,7 +100,7 @@ def test_a_run_whose_agents_never_come_back_ends_with_a_clear_error():
         num_agents=2, seed=0, budget=100, max_evaluations_per_round=10, round_timeout=0.3
     )
     with pytest.raises(ConfigError, match="none was connected"):
-        strategy.start(InProcessGrid(app, 2, faults=faults), None)
+        strategy.start(InProcessGrid(app, 2, faults=faults), num_rounds=None)
     assert strategy.study is not None
     assert strategy.study.settings["runs"][0]["status"] == "failed"
 
@@ -168,7 +172,7 @@ def test_a_region_without_a_value_is_left_and_the_rest_is_searched(num_agents):
     space = SearchSpace({"x": Float(0.0, 1.0)})
     app = client_app(objective, space, seed=0, disclose="trials")
     strategy = strategies.PFPNE(num_agents=num_agents, seed=0, budget=400)
-    study = strategy.start(InProcessGrid(app, num_agents), 80)
+    study = strategy.start(InProcessGrid(app, num_agents), num_rounds=80).study
     for best in study.best.values():
         assert abs(best["config"]["x"] - 0.3) < 0.05
     failed = ~np.isfinite(study.trials["value"])
@@ -194,7 +198,9 @@ def test_failing_evaluations_cost_their_pulls():
         return 0.5 - abs(config["x"] - 0.3)
 
     app = client_app(objective, space, seed=0, disclose="trials")
-    study = strategies.PFPNE(num_agents=2, seed=0, budget=300).start(InProcessGrid(app, 2), 60)
+    study = (
+        strategies.PFPNE(num_agents=2, seed=0, budget=300).start(InProcessGrid(app, 2), num_rounds=60).study
+    )
     assert study.rounds["failed_trials"].sum() > 0
     assert abs(study.best["0"]["config"]["x"] - 0.3) < 0.2
 

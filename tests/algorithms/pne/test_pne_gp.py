@@ -36,7 +36,11 @@ def test_the_option_variant_names_the_class_and_other_options_of_cells_are_refus
 
 def test_agents_find_the_top_of_a_hill_in_twenty_pulls():
     app = client_app(hill, SQUARE, seed=0, disclose="trials")
-    study = strategies.PFPNE(num_agents=4, seed=0, budget=20, **GP).start(InProcessGrid(app, 4), None)
+    study = (
+        strategies.PFPNE(num_agents=4, seed=0, budget=20, **GP)
+        .start(InProcessGrid(app, 4), num_rounds=None)
+        .study
+    )
     assert study.trials["pulls"].sum() == 80
     for best in study.best.values():
         assert best["value"] > 0.995
@@ -66,7 +70,7 @@ def test_an_agent_receives_the_sums_of_the_others_only():
 def test_an_agent_that_drops_out_and_comes_back_does_not_stop_the_others(kind, rounds):
     app = client_app(hill, SQUARE, seed=2, disclose="trials")
     strategy = strategies.PFPNE(num_agents=4, seed=2, budget=24, round_timeout=0.2, **GP)
-    study = strategy.start(InProcessGrid(app, 4, faults={3: Fault(kind, rounds=rounds)}), 60)
+    study = strategy.start(InProcessGrid(app, 4, faults={3: Fault(kind, rounds=rounds)}), num_rounds=60).study
     done = {m: int(study.trials.where(agent=str(m))["pulls"].sum()) for m in range(4)}
     assert [done[m] for m in range(3)] == [24] * 3
     assert done[3] <= 24
@@ -89,7 +93,11 @@ def test_an_agent_whose_objective_fails_at_first_makes_the_design_longer():
         return hill(config, context)
 
     app = client_app(objective, SQUARE, seed=0, disclose="trials")
-    study = strategies.PFPNE(num_agents=2, seed=0, budget=20, **GP).start(InProcessGrid(app, 2), None)
+    study = (
+        strategies.PFPNE(num_agents=2, seed=0, budget=20, **GP)
+        .start(InProcessGrid(app, 2), num_rounds=None)
+        .study
+    )
     assert study.trials["pulls"].sum() == 40
     assert study.rounds["failed_trials"].sum() == 14
     assert all(best["value"] > 0.9 for best in study.best.values())

@@ -60,8 +60,10 @@ def test_units_of_the_objective_change_no_proposal(scale, offset, noise):
             lambda config, context: scale * problem(config, context) + offset,
             problem.space, seed=3, disclose="trials",
         )  # fmt: skip
-        study = strategies.PFPNE(num_agents=3, seed=3, budget=700, **RACING).start(
-            InProcessGrid(app, 3), None
+        study = (
+            strategies.PFPNE(num_agents=3, seed=3, budget=700, **RACING)
+            .start(InProcessGrid(app, 3), num_rounds=None)
+            .study
         )
         return [list(study.trials[name]) for name in ("agent", "config", "pulls")]
 
@@ -76,7 +78,7 @@ def test_the_reported_value_of_a_point_does_not_contain_its_failures():
 
     app = client_app(objective, SQUARE, seed=3, disclose="trials")
     strategy = strategies.PFPNE(num_agents=3, seed=3, budget=500, **RACING)
-    study = strategy.start(InProcessGrid(app, 3), None)
+    study = strategy.start(InProcessGrid(app, 3), num_rounds=None).study
     for best in study.best.values():
         config = best["config"]
         assert best["value"] == pytest.approx(1.0 - abs(config["x"] - 0.3) - abs(config["y"] - 0.7))
@@ -154,7 +156,9 @@ def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(kind, rounds)
     strategy = strategies.PFPNE(
         num_agents=4, seed=2, budget=600, round_timeout=0.2, max_evaluations_per_round=60, **RACING
     )
-    study = strategy.start(InProcessGrid(app, 4, faults={3: Fault(kind, rounds=rounds)}), None)
+    study = strategy.start(
+        InProcessGrid(app, 4, faults={3: Fault(kind, rounds=rounds)}), num_rounds=None
+    ).study
     done = {m: int(study.trials.where(agent=str(m))["pulls"].sum()) for m in range(4)}
     assert [done[m] for m in range(3)] == [600] * 3
     assert done[3] <= 600  # trials whose report was lost are not disclosed
@@ -253,7 +257,11 @@ def test_cells_that_always_fail_do_not_hold_up_the_others_and_are_left():
         return 5.0 - abs(config["x"] - 0.3)
 
     app = client_app(objective, space, seed=0, disclose="trials")
-    study = strategies.PFPNE(num_agents=2, seed=0, budget=400, **RACING).start(InProcessGrid(app, 2), 60)
+    study = (
+        strategies.PFPNE(num_agents=2, seed=0, budget=400, **RACING)
+        .start(InProcessGrid(app, 2), num_rounds=60)
+        .study
+    )
     assert study.trials["pulls"].sum() == 800
     assert 0 < study.rounds["failed_trials"].sum() < 200
     assert all(abs(study.best[str(m)]["config"]["x"] - 0.3) < 0.02 for m in range(2))

@@ -463,7 +463,9 @@ def test_strategy_and_driver_agree_to_the_last_bit(tmp_path):
     options = {"method": "fmo", "num_initial": 3, "num_trials": 7}
     run = Run.begin(RFMS(**options), num_agents=3, seed=5).steps(7)
     app = hill_app(5, {"0": "openbox", "1": "curator", "2": "curator"})
-    study = strategies.RFMS(num_agents=3, seed=5, **options).start(InProcessGrid(app, 3), None)
+    study = (
+        strategies.RFMS(num_agents=3, seed=5, **options).start(InProcessGrid(app, 3), num_rounds=None).study
+    )
     np.testing.assert_array_equal(study.models["local_loss"], run.state.losses()[:, 0])
     np.testing.assert_array_equal(study.models["remote_loss"], run.state.losses()[:, 1])
     assert study.models["config"].tolist() == [SQUARE.decode(p) for p in run.state.points]

@@ -19,7 +19,11 @@ def main(grid: Grid, context: Context) -> None:
     )
     journal = config["journal"] or None
     study = strategy.start(
-        grid, config["num-rounds"], journal=journal, resume=journal is not None, mode=config["mode"]
-    )
+        grid,
+        num_rounds=config["num-rounds"],
+        journal=journal,
+        resume=journal is not None,
+        mode=config["mode"],
+    ).study
     if config["out"]:
         study.save(config["out"])
