@@ -14,7 +14,7 @@ from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Outcome, Payload, Phase, Query, Report, Task
-from fbo_flower.algorithms.registry import Algorithms, built_in_class, find
+from fbo_flower.algorithms.registry import Algorithms, built_in_class, find, register
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Session, Stepwise
 from fbo_flower.algorithms.summing import Summable
@@ -113,5 +113,6 @@ __all__ = [
     "check_choice",
     "check_number",
     "make_algorithm",
+    "register",
     "with_secure_sums",
 ]

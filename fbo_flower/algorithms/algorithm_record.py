@@ -138,6 +138,28 @@ class AlgorithmRecord:
         return kind
 
 
+@dataclass(frozen=True, kw_only=True)
+class LocalRecord(AlgorithmRecord):
+    """The record of a class that is not registered by a package, such as one in a notebook."""
+
+    kind: type[Algorithm[Any]]
+
+    @classmethod
+    def of(cls, kind: type[Algorithm[Any]]) -> LocalRecord:
+        """Return the record of a class; what its messages reveal is not known."""
+        text = " ".join((kind.__doc__ or "").split()) or "an algorithm of your own"
+        unknown = "not described"
+        return cls(
+            name=kind.name, home=f"{kind.__module__}:{kind.__name__}", kind=kind,
+            summary=text.partition(". ")[0].rstrip("."), server_sends=unknown, agent_sends=unknown,
+            inference="Not known: nobody has described it.",
+        )  # fmt: skip
+
+    def load(self) -> type[Algorithm[Any]]:
+        """Return the class."""
+        return self.kind
+
+
 def load_home(name: str, home: str) -> Any:
     """Import and return the attribute that a record names as "package.module:attribute".
 

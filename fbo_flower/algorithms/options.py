@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -18,6 +18,11 @@ class Configurable:
     """A frozen dataclass whose fields are options that are sent as JSON."""
 
     name: ClassVar[str]
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Raise ConfigError, with the nearest name, if an option is unknown."""
+        cls.check_names(options, [f.name for f in fields(cls)])
+        return super().__new__(cls)
 
     def check(self, space: SearchSpace) -> None:
         """Raise ConfigError if the options do not fit the search space."""
@@ -35,15 +40,19 @@ class Configurable:
     @classmethod
     def known_options(cls, options: Mapping[str, object]) -> dict[str, Any]:
         """Return options that were read from JSON as keyword arguments; ConfigError if one is unknown."""
-        known = cls.option_defaults()
+        cls.check_names(options, cls.option_defaults())
+        return {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+
+    @classmethod
+    def check_names(cls, options: Iterable[str], known: Collection[str]) -> None:
+        """Raise ConfigError, with the nearest name, unless all options are known."""
         for name in options:
             if name not in known:
-                listing = ", ".join(f"{k}={v!r}" for k, v in known.items())
+                listing = ", ".join(f"{k}={v!r}" for k, v in cls.option_defaults().items())
                 raise ConfigError(
                     f"options: {cls.name} has no option {name!r}"
                     f"{did_you_mean(name, known) or f'; it has {listing}'}"
                 )
-        return {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
 
 
 def _jsonable(value: object) -> object:

@@ -5,6 +5,8 @@ Another package registers an `AlgorithmRecord` by an entry point:
     [project.entry-points."fbo_flower.algorithms"]
     gossip = "own_algorithm.record:RECORD"
 
+`register` makes a class known in one process, without a package; `simulate` and `client_app` call it.
+
 Entry points are read only to find a name that is not built in, and to list all algorithms: reading them takes
 about 10 ms, which a device would spend on every message. A plugin that cannot be used does not affect other
 algorithms: `find` raises an error with the reason, `records` warns and leaves the plugin out.
@@ -18,7 +20,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms import local_records
-from fbo_flower.algorithms.algorithm_record import AlgorithmRecord
+from fbo_flower.algorithms.algorithm_record import AlgorithmRecord, LocalRecord
 from fbo_flower.algorithms.bandits import record as bandits
 from fbo_flower.algorithms.co_kg import record as co_kg
 from fbo_flower.algorithms.ei import record as ei
@@ -40,6 +42,9 @@ BUILT_IN: dict[str, AlgorithmRecord] = {
 }
 
 
+_LOCAL: dict[str, AlgorithmRecord] = {}  # of this process
+
+
 class PluginWarning(UserWarning):
     """An algorithm of another package cannot be used."""
 
@@ -54,17 +59,47 @@ def find(name: str) -> AlgorithmRecord:
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
+    if name in _LOCAL:
+        return _LOCAL[name]
     if name in _entries():
         return _plugin(name)
-    names = ", ".join([*BUILT_IN, *_entries()])
+    names = ", ".join([*BUILT_IN, *_LOCAL, *_entries()])
     raise ConfigError(
         f"algorithm: expected one of {names}, got {name!r}"
         + (
-            did_you_mean(name, [*BUILT_IN, *_entries()])
+            did_you_mean(name, [*BUILT_IN, *_LOCAL, *_entries()])
             or "; if it is an algorithm of another package, install that package here too: the server and "
             "every agent need it"
         )
     )
+
+
+def register(kind: type[Algorithm[Any]]) -> None:
+    """Make a class known by its name in this process; a class that a package registers stays as it is.
+
+    A class of the same name that was registered here before is replaced, as when a cell runs again.
+
+    Raises
+    ------
+    ConfigError
+        If it is no algorithm, or another class of a package has its name.
+    """
+    named = isinstance(kind, type) and isinstance(getattr(kind, "name", None), str)
+    if not named or not issubclass(kind, Algorithm):
+        raise ConfigError(f"algorithms: expected a subclass of Algorithm with a name, got {kind!r}")
+    packaged = BUILT_IN.get(kind.name) or (_plugin(kind.name) if kind.name in _entries() else None)
+    if packaged is None:
+        if kind.name not in _LOCAL or _LOCAL[kind.name].load() is not kind:
+            _LOCAL[kind.name] = LocalRecord.of(kind)
+    elif packaged.load() is not kind and not _same_package(kind, packaged):
+        raise ConfigError(
+            f"algorithms: {kind.name!r} is the name of {packaged.home}; give {kind.__name__} another name"
+        )
+
+
+def _same_package(kind: type[Algorithm[Any]], record: AlgorithmRecord) -> bool:
+    """Return whether a class may be a form of a recorded algorithm, as `pf-pne` has several."""
+    return kind.__module__.partition(".")[0] == record.home.partition(".")[0]
 
 
 def lookup(name: str) -> AlgorithmRecord | None:
@@ -77,7 +112,7 @@ def lookup(name: str) -> AlgorithmRecord | None:
 
 def records() -> dict[str, AlgorithmRecord]:
     """Return all records by name, those of this package first; warn about plugins that cannot be used."""
-    found = dict(BUILT_IN)
+    found = BUILT_IN | _LOCAL
     for name in _entries():
         try:
             found[name] = _plugin(name)
@@ -101,7 +136,7 @@ class Algorithms(Mapping[str, type[Algorithm[Any]]]):
         return len(records())
 
     def __contains__(self, name: object) -> bool:
-        return name in BUILT_IN or name in _entries()
+        return name in BUILT_IN or name in _LOCAL or name in _entries()
 
 
 def built_in_class(class_name: str) -> AlgorithmRecord | None:

@@ -8,7 +8,7 @@ the algorithm's report. Every task comes through `fit` or `evaluate`, in a decor
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from logging import DEBUG
@@ -25,6 +25,7 @@ from fbo_flower.algorithms.capabilities import AccountsPrivacy, ReusesValues, co
 from fbo_flower.algorithms.disclosure import APP
 from fbo_flower.algorithms.outcomes import seen_by
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Scalar, Task
+from fbo_flower.algorithms.registry import register
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, task_steps
 from fbo_flower.algorithms.summing import SecureRounds, unwrapped
@@ -132,6 +133,7 @@ class TuningAgent(NumPyClient):
         `node_config` names another rule; None: `Pruning()`, the median of the agent's own trials
     disclose_curves : whether the agent sends medians of its learning curves to a server that pools them.
         `disclose_curves` in `node_config` overrides it
+    algorithms : classes of your own that no installed package registers, and that the server may ask for
 
     Raises
     ------
@@ -161,7 +163,10 @@ class TuningAgent(NumPyClient):
         fixed: Mapping[str, object] | None = None,
         pruning: Pruning | str | None = None,
         disclose_curves: bool = False,
+        algorithms: Sequence[type[Algorithm[Any]]] = (),
     ) -> None:
+        for kind in algorithms:
+            register(kind)
         self._objective = Loss(objective) if minimize else objective
         self._minimize = minimize
         self._space = space  # the shared one

@@ -8,7 +8,9 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 
+from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.registry import register
 from fbo_flower.algorithms.requests import Steps
 from fbo_flower.algorithms.side_by_side import Failed, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
@@ -48,6 +50,7 @@ def client_app(
     fixed: Mapping[str, object] | None = None,
     pruning: Pruning | str | None = None,
     disclose_curves: bool = False,
+    algorithms: Sequence[type[Algorithm[Any]]] = (),
 ) -> ClientApp:
     """Return a ClientApp that tunes `objective` over `space`.
 
@@ -65,7 +68,7 @@ def client_app(
     trial_timeout : seconds that one evaluation may take before its process is killed; 0: any number. With one
         of these two the objective and what it holds must be picklable
     seed, disclose, prior, minimize, on_finish, max_trials, participation, fixed, pruning,
-        disclose_curves : see `TuningAgent`
+        disclose_curves, algorithms : see `TuningAgent`
 
     Raises
     ------
@@ -75,7 +78,7 @@ def client_app(
     """
     own = {
         "max_trials": max_trials, "participation": participation, "fixed": fixed, "pruning": pruning,
-        "disclose_curves": disclose_curves,
+        "disclose_curves": disclose_curves, "algorithms": algorithms,
     }  # fmt: skip
     parallel = Parallel(num_parallel, trial_timeout)
     agent = _agent_factory(
@@ -103,6 +106,7 @@ def add_tuning(
     fixed: Mapping[str, object] | None = None,
     pruning: Pruning | str | None = None,
     disclose_curves: bool = False,
+    algorithms: Sequence[type[Algorithm[Any]]] = (),
 ) -> None:
     """Add tuning to an existing ClientApp; its own functions do not change.
 
@@ -110,7 +114,7 @@ def add_tuning(
     ----------
     app : a decorated ClientApp
     objective, space, seed, disclose, prior, minimize, initial, on_finish, num_parallel, trial_timeout,
-        max_trials, participation, fixed, pruning, disclose_curves : see `client_app`
+        max_trials, participation, fixed, pruning, disclose_curves, algorithms : see `client_app`
     action : name of the tuning messages; pass the same `action` to the strategy
 
     Raises
@@ -126,7 +130,7 @@ def add_tuning(
         )
     own = {
         "max_trials": max_trials, "participation": participation, "fixed": fixed, "pruning": pruning,
-        "disclose_curves": disclose_curves,
+        "disclose_curves": disclose_curves, "algorithms": algorithms,
     }  # fmt: skip
     parallel = Parallel(num_parallel, trial_timeout)
     agent = _agent_factory(
@@ -222,6 +226,8 @@ def _agent_factory(
     Operator.read(limits, disclose)
     Pruning.read({}, own["pruning"])
     held_space(space, own["fixed"])
+    for kind in own["algorithms"]:
+        register(kind)
 
     def agent(context: Context) -> TuningAgent:
         return TuningAgent(

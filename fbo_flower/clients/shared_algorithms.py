@@ -6,7 +6,8 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from fbo_flower.algorithms import Algorithm, make_algorithm
+from fbo_flower.algorithms import Algorithm, with_secure_sums
+from fbo_flower.algorithms.registry import find
 from fbo_flower.algorithms.schema import Schema
 from fbo_flower.errors import WireError
 from fbo_flower.space.space import SearchSpace
@@ -21,13 +22,12 @@ def algorithm_of(name: str, options: str, space: SearchSpace) -> tuple[Algorithm
     ----------
     options : JSON, as the message holds them
     """
-    if len(options) > _LONGEST:
-        return _new(name, options, space)
-    return _shared(name, options, space)
+    make = _new if len(options) > _LONGEST else _shared
+    return make(find(name).load(), options, space)
 
 
-def _new(name: str, options: str, space: SearchSpace) -> tuple[Algorithm[Any], Schema]:
-    algorithm = make_algorithm(name, _options(options))
+def _new(kind: type[Algorithm[Any]], options: str, space: SearchSpace) -> tuple[Algorithm[Any], Schema]:
+    algorithm = with_secure_sums(kind.from_options(_options(options)))
     algorithm.check(space)
     return algorithm, algorithm.task_schema(space)
 

@@ -167,6 +167,7 @@ def problem_agent(
             trial_timeout=parallel.trial_timeout,
             pruning=pruning,
             disclose_curves=pruning is not None and pruning.rule == FEDERATED,
+            algorithms=[type(unwrapped(algorithm))],  # workers know no class of a notebook
             **(unequal.settings(int(context.node_config["partition-id"])) if unequal.names else {}),
         )
     check_roles(problem, algorithm, {**(site_options or {}), "allow_models_with_data": True})

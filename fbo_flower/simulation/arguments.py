@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fbo_flower.algorithms import Algorithm
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.settings import Checkpoint, PriorKnowledge
@@ -36,8 +37,7 @@ class Arguments:
             raise ConfigError("problem: expected a problem's name, got a SearchSpace; pass it as space=...")
         if problem is not None and not isinstance(problem, str | Problem):
             raise ConfigError(f"problem: expected a problem's name, got {kind_of(problem)}")
-        if algorithm is not None and not isinstance(algorithm, str):
-            raise ConfigError(f"algorithm: expected a name such as 'fts', got {kind_of(algorithm)}")
+        self._check_algorithm(algorithm)
         for name, example in (
             ("options", '{"num_initial": 5}'),
             ("problem_options", '{"noise": 0.1}'),
@@ -60,3 +60,12 @@ class Arguments:
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise ConfigError(f"{name}: expected a function of one argument, got {kind_of(value)}")
+
+    def _check_algorithm(self, algorithm: object) -> None:
+        if isinstance(algorithm, Algorithm) and self.options:
+            raise ConfigError("options: expected none, because the algorithm is an object that has its own")
+        if algorithm is not None and not isinstance(algorithm, str | Algorithm):
+            raise ConfigError(
+                "algorithm: expected a name such as 'fts', or an object such as algorithms.FTS(), got "
+                f"{kind_of(algorithm)}"
+            )

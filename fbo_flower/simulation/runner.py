@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms import Algorithm, make_algorithm
+from fbo_flower.algorithms import Algorithm, make_algorithm, with_secure_sums
 from fbo_flower.algorithms.capabilities import HasTargets, roles
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.recommended import RECOMMENDED, RECOMMENDED_OPTIONS
+from fbo_flower.algorithms.registry import register
 from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
@@ -41,7 +42,7 @@ from fbo_flower.simulation.settings import Checkpoint, Directory, PriorKnowledge
 from fbo_flower.simulation.unequal_agents import FixedPerAgent, PerAgent, UnequalAgents
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.files import writable_directory
-from fbo_flower.strategies import STRATEGIES, RoundProgress, TuningStrategy
+from fbo_flower.strategies import RoundProgress, TuningStrategy
 from fbo_flower.study.directory import removed_if_empty, study_directory
 from fbo_flower.study.study import Study
 from fbo_flower.trackers import Callback, OptunaTracker
@@ -52,7 +53,7 @@ OnStudy = Callable[[Study], None]
 
 def simulate(
     problem: str | Problem | None = None,
-    algorithm: str | None = None,
+    algorithm: str | Algorithm[Any] | None = None,
     num_agents: int | None = None,
     num_rounds: int | None = None,
     seed: int = 0,
@@ -97,7 +98,8 @@ def simulate(
     ----------
     problem : a name in `PROBLEMS`, or an instance of `Problem`; None: "digits-svm", unless there is an
         `objective`
-    algorithm : a name that `fbo-flower algorithms` lists. None: for `objective` the one that
+    algorithm : a name that `fbo-flower algorithms` lists, or an object such as
+        `algorithms.FTS(advice="portfolio")`, also of a class of your own. None: for `objective` the one that
         `algorithms.recommended` names, with its options; for a problem "fts"
     num_agents : number of agents; None: the problem's default, or one per item of `agents`
     num_rounds : the first round is the initial design; None: until the algorithm is finished, or 25 rounds if
@@ -178,7 +180,7 @@ def simulate(
     >>> sorted(study.best), study.best["north"]["value"] < 0.1
     (['north', 'south'], True)
     """
-    name, stopping = engine_name(engine), Pruning.read({}, pruning)
+    name = engine_name(engine)
     given = Arguments(options, problem_options, site_options, prior, checkpoint, out, on_round, on_study)
     given.check(problem, algorithm)
     prior, checkpoint, stopping = (
@@ -202,16 +204,16 @@ def simulate(
         problem = _bundled(problem, num_agents, seed, problem_options)
     parallel = check_parallel(num_parallel, trial_timeout, problem, name, durations is not None)
     problem.check_data()
-    algorithm, settings = _chosen(algorithm, options or {}, problem)
-    made = make_algorithm(algorithm, settings)
+    made = _chosen(algorithm, options or {}, problem)
     check_roles(problem, made, site_options)
     if roles(made) and prior.gives_observations:
         raise ConfigError(
-            f"prior: expected none with {algorithm}, because its sites begin without observations"
+            f"prior: expected none with {made.name}, because its sites begin without observations"
         )
     unequal = UnequalAgents.of(problem, made, max_trials, participation, fixed)
     clock = SimulatedClock(durations, seed, exchange_seconds, name)
-    strategy = STRATEGIES[algorithm](
+    strategy = TuningStrategy(
+        unwrapped(made),
         num_agents=problem.num_agents,
         seed=seed,
         fraction=fraction,
@@ -221,7 +223,6 @@ def simulate(
         on_round=on_round,
         callbacks=callbacks if optuna is None else [*callbacks, OptunaTracker(optuna)],
         pool_curves=stopping.rule == FEDERATED,
-        **settings,
     )
     with ExitStack() as stack:
         directory = None if out is None else Path(out)
@@ -263,7 +264,7 @@ def simulate(
                 study = clock.with_times(study)
                 if directory is not None:
                     study.save(directory)
-                _save_messages(strategy, checkpoint.messages or directory, label or algorithm)
+                _save_messages(strategy, checkpoint.messages or directory, label or made.name)
                 if on_study is not None:
                     on_study(study)
     return study
@@ -291,19 +292,22 @@ def _bundled(
 
 
 def _chosen(
-    algorithm: str | None, options: Mapping[str, object], problem: Problem
-) -> tuple[str, dict[str, Any]]:
-    """Return the algorithm's name and options; known configurations do not shorten its initial design."""
-    settings: dict[str, Any] = dict(options)  # the algorithm checks their types
+    algorithm: str | Algorithm[Any] | None, options: Mapping[str, object], problem: Problem
+) -> Algorithm[Any]:
+    """Return the algorithm; known configurations do not shorten its initial design."""
     own = problem if isinstance(problem, OwnObjective) else None
-    if algorithm is None and own is not None:
-        algorithm, settings = RECOMMENDED, {**RECOMMENDED_OPTIONS, **settings}
-    algorithm = algorithm or "fts"
+    if isinstance(algorithm, Algorithm):
+        register(type(algorithm))
+        made = with_secure_sums(algorithm)
+    elif algorithm is None and own is not None:
+        made = make_algorithm(RECOMMENDED, {**RECOMMENDED_OPTIONS, **options})
+    else:
+        made = make_algorithm(algorithm or "fts", options)
     if own is not None and own.initial:
-        made = make_algorithm(algorithm, settings)
         check_initial(made)
-        settings["num_initial"] = int(str(made.options()["num_initial"])) + len(own.initial)
-    return algorithm, settings
+        core: Any = unwrapped(made)
+        made = with_secure_sums(replace(core, num_initial=core.num_initial + len(own.initial)))
+    return made
 
 
 def prior_study(

@@ -14,7 +14,7 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from logging import INFO
@@ -38,8 +38,9 @@ from fbo_flower.algorithms.capabilities import (
 from fbo_flower.algorithms.options import canonical_json, check_number
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
 from fbo_flower.algorithms.records import Phase
+from fbo_flower.algorithms.registry import register
 from fbo_flower.algorithms.summing import unwrapped, unwrapped_state
-from fbo_flower.errors import ConfigError, printable
+from fbo_flower.errors import ConfigError, kind_of, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
@@ -73,10 +74,12 @@ def _no_exchanges() -> Iterator[Exchange]:
 
 
 class TuningStrategy(Strategy):
-    """Base class of the strategies of this package; each subclass names its algorithm.
+    """Runs an algorithm; `strategies.FTS(num_agents=5, advice="portfolio")` makes its algorithm itself.
 
     Parameters
     ----------
+    algorithm : the algorithm, such as `algorithms.FTS(advice="portfolio")`, or one of your own class. None:
+        the one of the subclass, with `options`
     num_agents : agents to wait for before the first round; None: wait until the number of connected nodes
         stops changing
     seed : seed of the server's random numbers. None, for deployments: drawn from the operating system, and
@@ -108,6 +111,7 @@ class TuningStrategy(Strategy):
 
     def __init__(
         self,
+        algorithm: Algorithm[Any] | None = None,
         *,
         num_agents: int | None = None,
         seed: int | None = None,
@@ -124,7 +128,7 @@ class TuningStrategy(Strategy):
         pool_curves: bool = False,
         **options: object,
     ) -> None:
-        self.algorithm = with_secure_sums(self.algorithm_class.from_options(options))
+        self.algorithm = with_secure_sums(self._made(algorithm, options))
         self._settings = StrategySettings(
             num_agents=num_agents,
             seed=seed,
@@ -153,6 +157,23 @@ class TuningStrategy(Strategy):
         self._exchanges: Iterator[Exchange] = _no_exchanges()
         self._exchange: Exchange | None = None  # the open one
         self._rounds_of_hooks = 0
+
+    @classmethod
+    def _made(cls, algorithm: Algorithm[Any] | None, options: Mapping[str, object]) -> Algorithm[Any]:
+        """Return the algorithm that was passed, or the one of this class."""
+        kind = getattr(cls, "algorithm_class", None)
+        if algorithm is None and kind is not None:
+            made: Algorithm[Any] = kind.from_options(options)
+            return made
+        if not isinstance(algorithm, Algorithm) or options or not isinstance(algorithm, kind or Algorithm):
+            name = "an algorithm" if kind is None else f"options of {kind.name}"
+            given = f"and {', '.join(options)}" if options else ""
+            raise ConfigError(
+                f"{cls.__name__}: expected {name}, got {kind_of(algorithm)} {given}".rstrip()
+                + "; pass TuningStrategy(algorithms.FTS(advice='portfolio'), num_agents=5)"
+            )
+        register(type(algorithm))
+        return algorithm
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Add the algorithm's options to the signature that `help()` and editors show."""
@@ -363,7 +384,7 @@ class TuningStrategy(Strategy):
         if self._seed is None:
             self._seed = fresh_entropy() if recorded is None else int(str(recorded["seed"]))
         if journal is not None:
-            defaults = self.algorithm_class.option_defaults()
+            defaults = unwrapped(self.algorithm).option_defaults()
             journal.begin(
                 fixed_settings(
                     self._settings,

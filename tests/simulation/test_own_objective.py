@@ -209,7 +209,10 @@ def test_ray_gives_the_same_trials_and_names_what_cannot_be_pickled() -> None:
         ),
         ({"options": ["num_initial"]}, 'options: expected a dict such as {"num_initial": 5}, got a list'),
         ({"options": {"tilted": 1}}, "options: fed-ei has no option 'tilted'; did you mean tilt?"),
-        ({"algorithm": gain}, "algorithm: expected a name such as 'fts', got a function"),
+        (
+            {"algorithm": gain},
+            "algorithm: expected a name such as 'fts', or an object such as algorithms.FTS(), got a function",
+        ),
         ({"engine": "rey"}, "did you mean ray?"),
         ({"prior": "ts"}, "prior: expected PriorKnowledge(...), got the text 'ts'"),
         ({"checkpoint": "here"}, "checkpoint: expected Checkpoint(...), got the text 'here'"),

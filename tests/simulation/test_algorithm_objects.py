@@ -1,0 +1,143 @@
+"""An algorithm is an object: of this package, of a notebook, or of another package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from fbo_flower.algorithms import FTS, PFPNE, CoKG, Query, find, make_algorithm, registry
+from fbo_flower.algorithms.random_search import Independent
+from fbo_flower.clients import client_app
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation import Checkpoint, simulate
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.space import Float, SearchSpace
+from fbo_flower.strategies import STRATEGIES, TuningStrategy
+
+SPACE = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
+SMALL = {"num_features": 16, "num_candidates": 32, "num_path_features": 16}
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch):
+    """Forget the classes of these tests."""
+    monkeypatch.setattr(registry, "_LOCAL", {})
+
+
+def halton():
+    """Return an algorithm of a class that only this function knows, as a notebook's cell would."""
+
+    def digits(number, base):
+        value, scale = 0.0, 1.0
+        while number:
+            number, digit = divmod(number, base)
+            scale /= base
+            value += digit * scale
+        return value
+
+    @dataclass(frozen=True, kw_only=True)
+    class Halton(Independent):
+        """The points of Halton's sequence."""
+
+        name: ClassVar[str] = "halton"
+        shift: float = 0.0
+
+        def propose(self, task, agent_state, rng):
+            trial = agent_state.next_trial
+            if trial >= task.end:
+                return None
+            point = [(digits(trial + 1, base) + self.shift) % 1 for base in (2, 3)]
+            return Query(np.array([point]))
+
+    return Halton(shift=0.25)
+
+
+def run(algorithm, engine="inline", **given):
+    return simulate(
+        objective=lambda config, centre: -((config["x"] - centre) ** 2) - config["y"],
+        space=SPACE, agents=[0.2, 0.4, 0.6], algorithm=algorithm, num_rounds=4, seed=3,
+        engine=engine, **given,
+    )  # fmt: skip
+
+
+def test_an_object_gives_the_trials_of_its_name():
+    named = run("fts", options={"advice": "portfolio", **SMALL})
+    assert run(FTS(advice="portfolio", **SMALL)).trials == named.trials
+
+
+@pytest.mark.parametrize("engine", ["inline", pytest.param("ray", marks=pytest.mark.ray)])
+def test_a_class_of_a_notebook_runs(engine):
+    study = run(halton(), engine)
+    assert study.trials.where(agent="0")["config"][0] == {"x": 0.75, "y": pytest.approx(1 / 3 + 0.25)}
+    assert len(study.trials) == 3 * 6
+
+
+def test_a_class_of_a_notebook_is_journalled_and_resumed(tmp_path):
+    def interrupt(progress):
+        if progress.server_round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(halton(), checkpoint=Checkpoint(tmp_path), on_round=interrupt)
+    study = run(halton(), checkpoint=Checkpoint(tmp_path, resume=True))  # a new class of the same name
+    assert study.trials == run(halton()).trials
+
+
+def test_a_strategy_takes_an_object_and_a_device_lists_classes_of_its_own():
+    algorithm = halton()
+    app = client_app(
+        lambda c, context: c["x"], SPACE, seed=1, disclose="trials", algorithms=[type(algorithm)]
+    )
+    study = TuningStrategy(algorithm, num_agents=2, seed=1).start(InProcessGrid(app, 2), num_rounds=3).study
+    assert len(study.trials) == 2 * 5
+    one, two = (InProcessGrid(app, 2) for _ in range(2))
+    named = STRATEGIES["fts"](num_agents=2, seed=1, **SMALL).start(one, num_rounds=3)
+    made = TuningStrategy(FTS(**SMALL), num_agents=2, seed=1).start(two, num_rounds=3)
+    assert named.study.trials == made.study.trials
+
+
+def test_known_configurations_do_not_shorten_the_initial_design_of_an_object():
+    study = simulate(
+        objective=lambda config, centre: config["x"], space=SPACE, agents=[0], algorithm=FTS(**SMALL),
+        num_rounds=1, engine="inline", initial=[{"x": 0.5, "y": 0.5}],
+    )  # fmt: skip
+    assert len(study.trials) == 4
+    assert study.trials["config"][0] == {"x": 0.5, "y": 0.5}
+
+
+def test_the_form_of_a_family_keeps_its_name():
+    racing = make_algorithm("pf-pne", {"variant": "racing", "budget": 30})
+    study = run(racing)
+    assert study.trials == run("pf-pne", options={"variant": "racing", "budget": 30}).trials
+
+
+@pytest.mark.parametrize("kind", [FTS, CoKG, PFPNE])
+def test_a_misspelt_option_is_named_with_the_nearest_one(kind):
+    name = next(iter(kind.option_defaults()))
+    with pytest.raises(ConfigError, match=f"did you mean '?{name}"):
+        kind(**{name[:-1]: 1})
+
+
+def test_what_is_no_algorithm_is_refused():
+    @dataclass(frozen=True, kw_only=True)
+    class Taken(Independent):
+        name: ClassVar[str] = "fts"
+
+        def propose(self, task, agent_state, rng):
+            return None
+
+    with pytest.raises(ConfigError, match="'fts' is the name of fbo_flower"):
+        run(Taken())
+    with pytest.raises(ConfigError, match="algorithm: expected a name such as 'fts', or an object"):
+        run(FTS)
+    with pytest.raises(ConfigError, match="options: expected none"):
+        run(FTS(), options={"advice": "single"})
+    with pytest.raises(ConfigError, match="TuningStrategy: expected an algorithm, got"):
+        TuningStrategy(3)
+    with pytest.raises(ConfigError, match="FTS: expected options of fts, got"):
+        STRATEGIES["fts"](CoKG())
+    with pytest.raises(ConfigError, match="algorithm: expected one of"):
+        find("halton-of-nobody")
