@@ -74,7 +74,8 @@ class StudyRun:
     seconds_before : duration of the rounds before the run was resumed
     clocked : whether the clock is simulated, so that a resumed run goes on at the time of its journal
     asynchronous : whether agents do not wait for each other: `sent` then holds the tasks under way
-    window, num_told : number of answers that close the open round of an asynchronous run, and how many came
+    window, num_told : number of answers that close the open round of an asynchronous run, and how many came;
+        those beyond the window count for the next one
     resting : agents without a valid answer in the open round of an asynchronous run: they wait for the next
     num_asked : how often an asynchronous run has made tasks
     num_answers : how many answers it has had
@@ -130,7 +131,8 @@ class StudyRun:
             return
         self.recorder.open_round()
         self.open_round, self.had_tasks = server_round, False
-        self.window, self.num_told, self.resting = window, 0, set()
+        surplus = max(0, self.num_told - self.window)  # answers that came with the last one of a window
+        self.window, self.num_told, self.resting = window, surplus, set()
         values: dict[str, object] = {"window": window} if window else {}
         values |= {"num_rounds": self.num_rounds} if self.num_rounds else {}
         self._write(Event("open", server_round, values=values | self._note_time()))
@@ -278,7 +280,8 @@ class StudyRun:
                 self._apply_draws(event.arrays, event.values.get("seeded") is True)
                 tasks = self._make_tasks(phase, event.round, cast(list[str], event.values["present"]))
                 self._times.replay(event)
-                self._times.replay_tasks(self._sent_at(tasks))
+                if self.clocked:
+                    self._times.replay_tasks(self._sent_at(tasks))
                 if tasks_digest(tasks) != event.values["tasks"]:
                     raise JournalError(
                         f"resume: expected the same tasks in round {event.round} as in the journal, got "

@@ -14,7 +14,7 @@ from fbo_flower.simulation.clocked_grid import ClockedGrid
 from fbo_flower.simulation.durations import constant, log_normal, slower
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.strategies import FTS, RandomSearch
+from fbo_flower.strategies import FTS, RandomSearch, send_and_receive, under_way
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 NUM_AGENTS, ROUNDS = 4, 6
@@ -70,10 +70,11 @@ def test_with_a_barrier_everybody_begins_with_the_slowest():
 
 def test_a_slow_agent_does_not_slow_the_others():
     study = run({"0": 1.0, "1": 1.0, "2": 1.0, "3": 100.0}, num_rounds=12, num_initial=1)
-    assert study.rounds["replies"].tolist() == [6] * 12  # three answers come at the same time
+    # three answers come at the same time; what a window has too many counts for the next one
+    assert study.rounds["replies"].tolist() == [6, 3, 3] * 4
     done = {a: len(study.trials.where(agent=a)) for a in "0123"}
-    assert done == {"0": 24, "1": 24, "2": 24, "3": 0}
-    assert study.times["ended"].max() == study.rounds["seconds"].sum() == 24.0
+    assert done == {"0": 16, "1": 16, "2": 16, "3": 0}
+    assert study.times["ended"].max() == study.rounds["seconds"].sum() == 16.0
 
 
 def test_with_equal_durations_it_is_the_synchronous_study_up_to_the_servers_draws():
@@ -252,7 +253,7 @@ def test_what_an_old_answer_holds_for_others_is_dropped_and_its_trials_stay(algo
 
     def at(limit):
         return simulate(
-            "double-sine", algorithm, NUM_AGENTS, 6 + 2 * first, 2, "inline", options,
+            "double-sine", algorithm, NUM_AGENTS, 9 + 3 * first, 2, "inline", options,
             mode="async", durations={"0": 1.0, "1": 1.0, "2": 1.0, "3": 5.5}, max_staleness=limit,
         )  # fmt: skip
 
@@ -284,3 +285,71 @@ def test_an_age_is_refused_where_no_answer_is_old():
         simulate("double-sine", "ts", 2, 2, 0, "inline", max_staleness=1)
     with pytest.raises(ConfigError, match="max_staleness: expected an integer >= 0"):
         simulate("double-sine", "ts", 2, 2, 0, "inline", mode="async", max_staleness=-1)
+
+
+def test_a_silent_agent_makes_no_window_longer_than_its_share():
+    """Three replies come at once: what a window has too many counts for the next one."""
+    app = client_app(hill, SPACE, seed=1, disclose="trials")
+    grid = InProcessGrid(app, NUM_AGENTS, faults={2: Fault("silent", rounds=EVER)})
+    strategy = RandomSearch(num_agents=NUM_AGENTS, seed=1, num_initial=1, round_timeout=1e6)
+    study = strategy.start(grid, num_rounds=12, mode="async").study
+    assert study.rounds["replies"].sum() in range(48, 51), "12 windows of 4, and at most 2 beyond the last"
+    assert set(study.rounds["replies"].tolist()) == {3, 6}, "as they come: three at a time"
+    done = [len(study.trials.where(agent=str(a))) for a in range(NUM_AGENTS)]
+    assert max(done) <= 17
+
+
+class Slow(InProcessGrid):
+    """Replies are there some seconds after their message, by a clock that the test sets."""
+
+    def __init__(self, *given, seconds=5.0, **options):
+        super().__init__(*given, **options)
+        self.time, self.seconds, self.due = 1e6, seconds, {}
+
+    def push_messages(self, messages):
+        sent = list(messages)
+        ids = list(super().push_messages(sent))
+        for message_id, message in zip(ids, sent, strict=True):  # each node is slower than the one before
+            self.due[message_id] = self.time + self.seconds * (message.metadata.dst_node_id % 10)
+        return ids
+
+    def pull_messages(self, message_ids):
+        return super().pull_messages([i for i in message_ids if self.due[i] <= self.time])
+
+    def wait(self, seconds=None):
+        self.time += seconds or 0.0
+        return False
+
+    def monotonic(self):
+        return self.time
+
+
+@pytest.mark.parametrize("started", [1.0, 1e6])
+def test_deadlines_begin_anew_at_the_resume(tmp_path, monkeypatch, started):
+    """A host that has been up for longer than a round may last gives up no task under way."""
+    app = client_app(hill, SPACE, seed=1, disclose="trials")
+    configs = {a: {"journal": str(tmp_path / f"{a}.db")} for a in range(NUM_AGENTS)}
+
+    def resume(number, stop_after=None):
+        grid = Slow(app, NUM_AGENTS, node_configs=configs)
+        grid.time = started
+
+        def on_round(progress):
+            if progress.server_round == stop_after:
+                raise KeyboardInterrupt
+
+        strategy = RandomSearch(
+            num_agents=NUM_AGENTS, seed=1, num_initial=1, round_timeout=60.0, on_round=on_round
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(strategy._stop, "wait", grid.wait)
+            for module in (under_way, send_and_receive):
+                patch.setattr(module.time, "monotonic", grid.monotonic)
+            strategy.start(grid, num_rounds=number, journal=tmp_path / "study.db", resume=True, mode="async")
+        return strategy.study
+
+    with pytest.raises(KeyboardInterrupt):
+        resume(5, stop_after=2)
+    study = resume(5)
+    assert study.rounds["failures"].tolist() == [0] * 5
+    assert study.rounds["replies"].sum() == 5 * NUM_AGENTS
