@@ -284,6 +284,30 @@ def incumbent(algorithm: Algorithm[Any], agent_state: AgentState) -> float:
 
 
 @runtime_checkable
+class SeesNoise(Protocol, metaclass=CheckedOncePerClass):
+    """The agent's model tells noise from the objective: the largest value seen is not always the best."""
+
+    def best_mean(self, agent_state: AgentState, *, own: bool = True) -> tuple[Array, float] | None:
+        """Return the evaluated point `(D,)` that has the best posterior mean, and this mean as a value.
+
+        Parameters
+        ----------
+        own : whether only points of this study count
+
+        Returns
+        -------
+        None if noise is not evident: then the best value seen is the best.
+        """
+        ...
+
+
+def best_mean(algorithm: Algorithm[Any], agent_state: AgentState) -> tuple[Array, float] | None:
+    """Return the evaluated point with the best posterior mean, None if no noise is evident."""
+    core = unwrapped(algorithm)
+    return core.best_mean(agent_state) if isinstance(core, SeesNoise) else None
+
+
+@runtime_checkable
 class HasTargets(Protocol, metaclass=CheckedOncePerClass):
     """Only some agents tune; the others only send messages."""
 

@@ -39,6 +39,9 @@ COMMON: dict[str, Meaning] = {
     "disclosed.incumbent": Meaning(
         "the best value so far", ALL_OBSERVATIONS, VALUES
     ),
+    "disclosed.expected": Meaning(
+        "the value that its model expects at the point it would use", ALL_OBSERVATIONS, VALUES
+    ),
     "disclosed.recommendation": Meaning(
         "the point it would use", ALL_OBSERVATIONS, POINTS
     ),

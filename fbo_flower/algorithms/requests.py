@@ -60,6 +60,7 @@ class Fit(Request):
     x, y : `(n, F)` and `(n,)`, observations
     start : the last fit; None: begin at the mode of the prior
     priors : of the hyperparameters
+    noisy : priors that are used instead if values are evidently noisy; None: none
     """
 
     x: Array
@@ -67,23 +68,24 @@ class Fit(Request):
     kernel: str
     start: gp.Hyperparameters | None
     priors: gp.Priors = gp.DEFAULT_PRIORS
+    noisy: gp.Priors | None = None
 
     @property
     def shape(self) -> tuple[object, ...]:
-        return self.x.shape, self.kernel, self.start is None, self.priors
+        return self.x.shape, self.kernel, self.start is None, self.priors, self.noisy
 
     @staticmethod
     def compute(requests: Sequence[Fit]) -> list[gp.Hyperparameters]:
         """Fit all processes together."""
+        first = requests[0]
         starts = [request.start.to_array() for request in requests if request.start is not None]
-        modes = gp_many.fit(
-            np.array([request.x for request in requests]),
-            np.array([request.y for request in requests]),
-            requests[0].kernel,
-            np.array(starts) if starts else None,
-            requests[0].priors,
-        )
-        return [gp.Hyperparameters.from_array(requests[0].kernel, theta) for theta in modes.theta]
+        x, y = np.array([request.x for request in requests]), np.array([request.y for request in requests])
+        start = np.array(starts) if starts else None
+        if first.noisy is None:
+            modes = gp_many.fit(x, y, first.kernel, start, first.priors)
+        else:
+            modes = gp_many.fit_with_or_without_noise(x, y, first.kernel, start, first.priors, first.noisy)
+        return [gp.Hyperparameters.from_array(first.kernel, theta) for theta in modes.theta]
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,13 @@ def run_best(
         if answer.config is None:
             typer.echo("  best value: none yet")
         else:
-            typer.echo(f"  best value: {answer.value:.6g}")
+            noisy = ", the mean that the agent's model expects, because values are noisy"
+            typer.echo(f"  best value: {answer.value:.6g}{noisy if answer.observed else ''}")
             for name, value in answer.config.items():
+                typer.echo(printable(f"    {name}: {value}"))
+        if answer.observed is not None:
+            typer.echo(f"  best observed value: {answer.observed[1]:.6g}")
+            for name, value in answer.observed[0].items():
                 typer.echo(printable(f"    {name}: {value}"))
         failed = (
             f", {stored.num_failed} failed, the first with: {stored.failure}" if stored.num_failed else ""
@@ -76,6 +81,7 @@ def _values(path: Path, stored: StoredAnswer) -> dict[str, Any]:
         "journal": str(path),
         "config": answer.config,
         "value": None if math.isnan(answer.value) else answer.value,
+        "observed": answer.observed and {"config": answer.observed[0], "value": answer.observed[1]},
         "evaluations": answer.num_evaluations,
         "failed": stored.num_failed,
         "failure": stored.failure,

@@ -6,7 +6,7 @@ from typing import Any
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import incumbent
+from fbo_flower.algorithms.capabilities import best_mean, incumbent
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.run_task import TaskResult
 from fbo_flower.clients.trial_times import Times, disclosed_times
@@ -31,4 +31,6 @@ def disclosure_of(
     point = algorithm.recommend(result.agent_state) if algorithm.finishes else None
     if not all_trials:
         return wire.Disclosure(None, best, point)
-    return wire.Disclosure(outcome, best, point, disclosed_times(times, outcome.trials))
+    believed = best_mean(algorithm, result.agent_state)
+    point, expected = believed or (point, None)
+    return wire.Disclosure(outcome, best, point, expected, disclosed_times(times, outcome.trials))

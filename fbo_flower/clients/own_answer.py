@@ -19,7 +19,7 @@ from flwr.app import Context
 from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm, make_algorithm
-from fbo_flower.algorithms.capabilities import EstimatesIncumbent
+from fbo_flower.algorithms.capabilities import EstimatesIncumbent, best_mean
 from fbo_flower.algorithms.records import AgentState, Array
 from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.agent_state_io import agent_state_from_bytes
@@ -39,9 +39,11 @@ class OwnAnswer:
     algorithm : name of the study's algorithm
     config : the best configuration; None: no evaluation has succeeded
     value : its value, larger is better unless `minimize`; NaN without a configuration. A bandit's value is a
-        mean
+        mean. Where noise is evident, `ei` and `fed-ei` answer with the evaluated configuration that has the
+        best posterior mean, and `value` is this mean
     num_evaluations : evaluations that the agent has made in the study, failed ones included
     minimize : whether the value is a loss: smaller is better
+    observed : the best trial's configuration and value where noise is evident; None: `config` and `value`
     """
 
     agent: str
@@ -51,16 +53,22 @@ class OwnAnswer:
     value: float
     num_evaluations: int
     minimize: bool = False
+    observed: tuple[dict[str, Any], float] | None = None
 
     def as_loss(self) -> OwnAnswer:
         """Return the answer of an agent whose objective is a loss, with the loss as it is."""
-        return replace(self, value=0.0 - self.value, minimize=True)
+        observed = None if self.observed is None else (self.observed[0], 0.0 - self.observed[1])
+        return replace(self, value=0.0 - self.value, minimize=True, observed=observed)
 
     def __str__(self) -> str:
         evaluations = f"{self.num_evaluations} evaluation{'' if self.num_evaluations == 1 else 's'}"
         if self.config is None:
             return f"no value after {evaluations}"
-        return f"best value {self.value:.6g} after {evaluations}, with {json.dumps(self.config)}"
+        found = f"best value {self.value:.6g} after {evaluations}, with {json.dumps(self.config)}"
+        if self.observed is None:
+            return found
+        config, value = self.observed
+        return f"best mean of noisy values: {found}; best observed {value:.6g}, with {json.dumps(config)}"
 
 
 OnFinish = Callable[[OwnAnswer, Context], object]
@@ -70,7 +78,12 @@ def own_answer(agent: str, study: str, algorithm: Algorithm[Any], agent_state: A
     """Return the agent's own answer; observations from before the study do not count."""
     point, value = _best(algorithm, agent_state)
     config = None if point is None else agent_state.space.decode(point)
-    return OwnAnswer(agent, study, algorithm.name, config, value, agent_state.next_trial)
+    answer = OwnAnswer(agent, study, algorithm.name, config, value, agent_state.next_trial)
+    believed = best_mean(algorithm, agent_state)
+    if believed is None or config is None:
+        return answer
+    better = agent_state.space.decode(believed[0])
+    return replace(answer, config=better, value=believed[1], observed=(config, value))
 
 
 def answer_at_end(

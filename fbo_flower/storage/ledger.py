@@ -27,7 +27,7 @@ CREATE TABLE sent (
 ) STRICT
 """
 COLUMNS = ("study", "round", "phase", "algorithm", "name", "shape", "dtype", "bytes", "source", "again")
-_NAMED = ("num-failed", "disclosed.failures", "disclosed.incumbent")
+_NAMED = ("num-failed", "disclosed.failures", "disclosed.incumbent", "disclosed.expected")
 BEFORE = "sent before ledgers were kept"
 _CHOSEN_BY = "; chosen by: "  # separates the two texts of the column `source`
 

@@ -17,6 +17,7 @@ import numpy as np
 from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.space.space import SearchSpace
+from fbo_flower.study.ranking import best_rows
 from fbo_flower.study.schema import (
     JUDGEMENTS,
     MODELS,
@@ -223,7 +224,12 @@ class Recorder:
         if disclosure.incumbent is not None and not math.isnan(disclosure.incumbent):
             self.incumbents[agent] = self._shown(disclosure.incumbent)
         if disclosure.recommendation is not None:
-            self._recommend(agent, disclosure.recommendation, self.incumbents.get(agent, math.nan))
+            value = self.incumbents.get(agent, math.nan)
+            if disclosure.expected is not None:
+                value = self._shown(disclosure.expected)
+            self._recommend(agent, disclosure.recommendation, value)
+        elif disclosure.trials is not None:  # the best trial is the best again
+            self.recommended.pop(agent, None)
         if disclosure.trials is None:
             return
         outcome = disclosure.trials
@@ -319,17 +325,25 @@ class Recorder:
             "versions": _versions(),
             "runs": [dict(run) | ({"privacy": dict(results.privacy)} if results.privacy else {})],
         }
-        recommended = Table.from_rows(list(self.recommended.values()), RECOMMENDATIONS)
         return Study(
             settings,
             self._trials(),
             Table.from_rows(self.rounds, ROUNDS),
-            recommendations=recommended if self.recommended else None,
+            recommendations=self._recommendations(),
             models=self._rows(results.models, MODELS),
             judgements=self._rows(results.judgements, JUDGEMENTS),
             times=Table(self.times, TIMES),
             replies=Table.from_rows(self.replies, REPLIES),
         )
+
+    def _recommendations(self) -> Table | None:
+        """Return the recommendations, and the best trials of the agents without one; None: only those."""
+        if not self.recommended:
+            return None
+        found = Table.from_rows(list(self.recommended.values()), RECOMMENDATIONS)
+        best = best_rows(self._trials(), {self.label} if self.minimize else ())
+        others = np.array([agent not in self.recommended for agent in best["agent"].tolist()], dtype=bool)
+        return Table.concatenate([found, best.take(others)])
 
     def _trials(self) -> Table:
         """Return the table of trials, with the column `stopped_at` if trials were stopped early."""

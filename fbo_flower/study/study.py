@@ -144,14 +144,28 @@ class Study:
 
     @property
     def best(self) -> dict[str, dict[str, Any]]:
-        """Agent -> `{"config", "value", "algorithm"}`: its best recommendation; of equal ones the first."""
+        """Agent -> `{"config", "value", "algorithm"}`: its best recommendation; of equal ones the first.
+
+        Where noise is evident, `ei` and `fed-ei` recommend the evaluated configuration with the best
+        posterior mean, because the largest of many noisy values is mostly luck. `value` is then that mean,
+        and `"observed"` has the `config` and `value` of the agent's best trial. An entry without
+        `"observed"` is the best trial itself, or its agent discloses no trials.
+        """
+        observed = {(row["algorithm"], row["agent"]): row for row in self._best_trials()}
         best: dict[str, dict[str, Any]] = {}
         for row in self.recommendations:
             agent = row.pop("agent")
             sign = -1.0 if self.minimizes(row["algorithm"]) else 1.0
             if agent not in best or sign * (row["value"] - best[agent]["value"]) > 0:
-                best[agent] = {name: row[name] for name in ("config", "value", "algorithm")}
+                entry = {name: row[name] for name in ("config", "value", "algorithm")}
+                trial = observed.get((row["algorithm"], agent))
+                if trial is not None and any(trial[name] != row[name] for name in ("config", "value")):
+                    entry["observed"] = {name: trial[name] for name in ("config", "value")}
+                best[agent] = entry
         return {agent: best[agent] for agent in sorted(best, key=natural_order)}
+
+    def _best_trials(self) -> Table:
+        return best_rows(self.trials, {name for name in self.algorithms if self.minimizes(name)})
 
     def run(self, algorithm: str) -> dict[str, Any]:
         """Return the settings of one algorithm's run; an empty dict if they were not recorded."""

@@ -31,6 +31,7 @@ class Disclosure:
     trials : the evaluations of this task, with `disclose = "trials"`
     incumbent : best value so far, with `disclose = "incumbent"` or "trials"; NaN before the first success
     recommendation : `(D,)`, the point that the agent would use, if that is not its best trial
+    expected : the value that the agent's model expects at the recommendation; None: `incumbent`
     times : `(k, 2)`, start and end of the evaluation of every row of `trials`, in seconds since 1970; None:
         unknown. Earlier versions do not send it
     curves : `(k, 3)`, medians of the agent's learning curves, see `wire.curves`; None: it sends none
@@ -39,6 +40,7 @@ class Disclosure:
     trials: Outcome | None = None
     incumbent: float | None = None
     recommendation: Array | None = None
+    expected: float | None = None
     times: Array | None = None
     curves: Array | None = None
 
@@ -62,6 +64,8 @@ def encode_disclosure(disclosure: Disclosure) -> tuple[dict[str, AnyArray], dict
         arrays["disclosed.recommendation"] = disclosure.recommendation
     if disclosure.incumbent is not None:
         config["disclosed.incumbent"] = float(disclosure.incumbent)
+    if disclosure.expected is not None:
+        config["disclosed.expected"] = float(disclosure.expected)
     if disclosure.curves is not None:
         arrays[curves.OWN] = disclosure.curves
     return arrays, config
@@ -88,10 +92,18 @@ def decode_disclosure(
         raise WireError(f"disclosed.incumbent: expected a number, got {show(incumbent)}", "disclosed")
     point = named.get("disclosed.recommendation")
     recommendation = None if point is None else np.asarray(point, dtype=np.float64)
+    expected = config.get("disclosed.expected")
+    if expected is not None and not (
+        recommendation is not None and isinstance(expected, float) and np.isfinite(expected)
+    ):
+        raise WireError(
+            f"disclosed.expected: expected a finite number beside a recommendation, got {show(expected)}",
+            "disclosed",
+        )
     own = named.get(curves.OWN)
     if own is not None:  # an agent has no more curves than trials
         own = curves.checked_summary(curves.OWN, own, float(task.end))
-    return Disclosure(trials, incumbent, recommendation, times, own)
+    return Disclosure(trials, incumbent, recommendation, expected, times, own)
 
 
 @lru_cache(maxsize=256)

@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import roles, secret_draws, with_draws
+from fbo_flower.algorithms.capabilities import best_mean, roles, secret_draws, with_draws
 from fbo_flower.algorithms.records import (
     AgentState,
     Federation,
@@ -595,7 +595,9 @@ class AlgorithmContract:
         for agent in run.agents.values():
             history = agent.agent_state.history
             if len(history):
-                best = history.points[int(np.argmax(history.values))]
+                believed = best_mean(algorithm, agent.agent_state)
+                best = history.points[int(np.argmax(history.values))] if believed is None else believed[0]
+                assert (best == history.points).all(axis=1).any(), f"{best} was not evaluated"
                 np.testing.assert_array_equal(algorithm.recommend(agent.agent_state), best)
 
     # -- observations from before --------------------------------------------------------------

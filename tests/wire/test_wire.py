@@ -192,6 +192,25 @@ def test_times_that_cannot_be_are_refused(times):
         read(reply(disclosure=wire.Disclosure(TRIALS, 0.75, times=times)))
 
 
+POINT = np.array([0.25, 1.0])
+
+
+def test_golden_report_with_an_expected_value_is_still_written_and_read():
+    believed = wire.Disclosure(TRIALS, 0.75, POINT, 0.625)
+    assert as_json(reply(disclosure=believed)) == golden("report_expected")
+    _, disclosure = read(from_json(golden("report_expected")))
+    np.testing.assert_array_equal(disclosure.recommendation, POINT)
+    assert disclosure.expected == 0.625
+
+
+@pytest.mark.parametrize(
+    ("point", "expected"), [(None, 0.5), (POINT, np.nan), (POINT, np.inf)], ids=["no point", "nan", "inf"]
+)
+def test_an_expected_value_that_cannot_be_is_refused(point, expected):
+    with pytest.raises(WireError, match=r"disclosed\.expected: expected a finite number"):
+        read(reply(disclosure=wire.Disclosure(TRIALS, 0.75, point, expected)))
+
+
 def test_times_without_trials_are_refused():
     packed = wire.encode_report(REPORT, TASK, ENVELOPE, wire.Disclosure())
     packed.arrays["disclosed.times"] = np.array([[1.0, 2.0]])

@@ -35,6 +35,7 @@ GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-3, 2e-7  # as in `gp.fit`; the second i
 ARMIJO, SHORTEST_STEP = 1e-4, 1e-6
 MAX_EVALUATIONS = 100
 TINY = 1e-300
+NOISE_MARGIN = 1.0  # log odds against noise: e to 1
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,32 @@ def fit(
     begin = np.tile(mean, (len(x), 1)) if start is None else start
     metric = np.diag(1.0 / precision)
     return _climb(evaluate, begin, gp.bounds(x.shape[2]), metric)
+
+
+def fit_with_or_without_noise(
+    x: Array, y: Array, kernel: str, start: Array | None, exact: gp.Priors, noisy: gp.Priors
+) -> Modes:
+    """Return the mode under priors for exact or for noisy values, whichever is better, of every process.
+
+    The posterior of few observations often has two modes: a rough function without noise, and a smooth one
+    with noise. A climb finds the one on its side, so each side has a climb. The noisy mode must be better by
+    `NOISE_MARGIN`. Otherwise the result is the one of `fit` with the priors `exact`, bit for bit.
+
+    Parameters
+    ----------
+    start : as in `fit`; the climb of the noisy side begins at its prior's centre of the noise, or above
+    """
+    quiet = fit(x, y, kernel, start, exact)
+    if start is not None:
+        least = math.log(noisy.noise_centre)
+        start = np.column_stack([start[:, :-1], np.maximum(start[:, -1], least)])
+    loud = fit(x, y, kernel, start, noisy)
+    takes = loud.values > quiet.values + NOISE_MARGIN
+    return Modes(
+        np.where(takes[:, None], loud.theta, quiet.theta),
+        np.where(takes, loud.values, quiet.values),
+        quiet.evaluations + loud.evaluations,
+    )
 
 
 def log_marginal_likelihoods(differences: Array, y: Array, kernel: str, theta: Array) -> tuple[Array, Array]:
