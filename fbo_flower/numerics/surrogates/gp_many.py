@@ -14,6 +14,7 @@ Notation: as in `gp`; `P = n (n - 1) / 2` pairs of observations, those below the
 
 [Bertsekas1982] Bertsekas. Projected Newton methods for optimization problems with simple constraints. SIAM J.
 Control and Optimization 20 (1982).
+[Kass1995] Kass, Raftery. Bayes factors. J. American Statistical Association 90 (1995), Section 3.2.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-3, 2e-7  # as in `gp.fit`; the second i
 ARMIJO, SHORTEST_STEP = 1e-4, 1e-6
 MAX_EVALUATIONS = 100
 TINY = 1e-300
-NOISE_MARGIN = 1.0  # log odds against noise: e to 1
+NOISE_MARGIN = 3.0  # of log evidence: strong, 20 to 1 [Kass1995]
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,9 @@ def fit_with_or_without_noise(
     """Return the mode under priors for exact or for noisy values, whichever is better, of every process.
 
     The posterior of few observations often has two modes: a rough function without noise, and a smooth one
-    with noise. A climb finds the one on its side, so each side has a climb. The noisy mode must be better by
-    `NOISE_MARGIN`. Otherwise the result is the one of `fit` with the priors `exact`, bit for bit.
+    with noise. A climb finds the one on its side, so each side has a climb. The heights of the modes stand
+    for the evidence, and the noisy one must be higher by `NOISE_MARGIN`. Otherwise the result is the one of
+    `fit` with the priors `exact`, bit for bit.
 
     Parameters
     ----------
