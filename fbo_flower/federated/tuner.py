@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from logging import INFO, WARNING
@@ -29,6 +28,7 @@ from fbo_flower.federated.step import Failure, Step, wait_for_clients
 from fbo_flower.federated.trial_grid import least_clients
 from fbo_flower.federated.trial_run import TrialRun, TrialSetup
 from fbo_flower.storage import Event
+from fbo_flower.strategies.interrupts import interruptible
 
 MAX_ATTEMPTS = 3  # at a round for which no client can be reached
 MAX_FAILED = 5  # trials that fail before the first one succeeds
@@ -99,7 +99,7 @@ class Tuner:
         self._shares = Shares(limits.num_parallel, setup.seed)
         self._attempts: dict[int, int] = {}
         self._wasted = 0
-        self._stop = threading.Event()
+        self._stop = step.stop
         self._begun = False
 
     @property
@@ -133,15 +133,16 @@ class Tuner:
             If every trial failed.
         """
         limits = self._limits
-        wait_for_clients(grid, limits.num_clients, 1, limits.wait_seconds, self._stop)
-        while limits.budget is None or self.spent < limits.budget:
-            self._fill()
-            if not self._running():
-                break
-            self._one_round(grid)
-            self._check_failures()
-        self._check_failures(at_the_end=True)
-        self._judge_finalists(grid)
+        with interruptible(self._stop):
+            wait_for_clients(grid, limits.num_clients, 1, limits.wait_seconds, self._stop)
+            while limits.budget is None or self.spent < limits.budget:
+                self._fill()
+                if not self._running():
+                    break
+                self._one_round(grid)
+                self._check_failures()
+            self._check_failures(at_the_end=True)
+            self._judge_finalists(grid)
 
     def run_of(self, number: int) -> TrialRun:
         """Return a trial's live state, from its last checkpoint if it is not in memory."""

@@ -48,6 +48,7 @@ from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.async_loop import AsyncLoop, check_mode, check_staleness
 from fbo_flower.strategies.callbacks import Notifier, check_callbacks
+from fbo_flower.strategies.interrupts import interruptible
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import NO_REPLY, read_reply
 from fbo_flower.strategies.result import (
@@ -263,6 +264,7 @@ class TuningStrategy(Strategy):
         self._forget()
         messages = messages_of(initial_arrays, warm_start, self.algorithm.name)
         with ExitStack() as stack:
+            stack.enter_context(interruptible(self._stop))
             opened = None if journal is None else stack.enter_context(StudyJournal(journal))
             try:
                 with single_thread():

@@ -149,8 +149,11 @@ def test_a_client_that_lies_costs_only_its_own() -> None:
     strategy = Personal(FedAvg(), OWN, algorithm="ei", seed=1)
     strategy.start(InProcessGrid(own_app(best, liar=6), 7), model(), num_rounds=12)
     found, without = found_by(strategy), found_by(honest)
-    for i in range(6):
-        assert abs(found[i] - best[i]) < abs(without[i] - best[i]) + 0.1
+    lies, truths = (
+        np.abs(np.subtract([values[i] for i in range(6)], best[:6])) for values in (found, without)
+    )
+    assert lies.mean() < truths.mean() + 0.05
+    assert lies.max() < 0.2
     assert np.isfinite(strategy.answers[:, 2]).all()
 
 

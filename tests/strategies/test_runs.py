@@ -1,5 +1,9 @@
+import contextlib
 import inspect
+import os
+import signal
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -239,6 +243,48 @@ def test_keyboard_interrupt_keeps_what_was_done():
     assert strategy.study.settings["runs"][0]["status"] == "interrupted"
     assert strategy.study.rounds["round"].tolist() == [1, 2, 3]
     assert len(strategy.study.trials) == 3 * 5
+
+
+def swallowed():
+    with contextlib.suppress(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def turned_into_another_error():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        raise RuntimeError("a worker has died") from None
+
+
+def lost_in_a_callback():
+    class Thing:
+        pass
+
+    thing = Thing()
+    kept = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    del thing
+    assert kept() is None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("losing", [swallowed, turned_into_another_error, lost_in_a_callback])
+def test_ctrl_c_ends_a_run_also_if_the_exception_gets_lost(losing, mode, tmp_path):
+    def interrupted(config, context):
+        if context.agent == "1" and context.trial == 5:
+            losing()
+        return hill(config, context)
+
+    before, strategy = signal.getsignal(signal.SIGINT), RandomSearch(num_agents=3, seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        strategy.start(grid(interrupted), num_rounds=90, journal=tmp_path / "study.db", mode=mode)
+    assert strategy.study.settings["runs"][0]["status"] == "interrupted"
+    assert len(strategy.study.rounds) < 6
+    assert signal.getsignal(signal.SIGINT) is before
+    again = RandomSearch(num_agents=3, seed=1)
+    study = again.start(grid(), num_rounds=9, journal=tmp_path / "study.db", resume=True, mode=mode).study
+    assert len(study.rounds) == 9
 
 
 def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():
