@@ -1,7 +1,9 @@
 """Guards against clients whose replies are well-formed but false, such as an accuracy of 1e9.
 
-Flower's strategies believe every number: one client that reports 1e18 rows decides the model alone, and one
-that reports an accuracy of 1e9 decides which trial is the best. Three guards, each an option of its own:
+Flower's strategies believe every number: one client that reports a million times the rows of the others
+decides the model alone, and one that reports an accuracy of 1e9 decides which trial is the best. Replies that
+are malformed, or whose numbers are absurd, are always left out (`replies.py`). Three guards more, each an
+option of its own:
 
 - *bounds* of a metric: a reply with a value outside is left out, as one with NaN is;
 - *max_weight*: a reply that reports more rows than this multiple of its half-round's median counts with that
@@ -17,13 +19,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from logging import WARNING
 
 import numpy as np
 from flwr.app import Message
+from flwr.common.logger import log
 
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.errors import ConfigError, printable
-from fbo_flower.federated.replies import Bounds, client_metrics
+from fbo_flower.federated.replies import Bounds, Checked, check_replies, client_metrics
 from fbo_flower.numerics.arrays import Array
 
 JUDGES = ("mean", "median")
@@ -68,6 +72,23 @@ class Guard:
         if self.judge_by != "mean":
             found["judge_by"] = self.judge_by
         return found
+
+    def checked(
+        self, sent: Sequence[Message], replies: Sequence[Message | None], weighted_by: str | None, what: str
+    ) -> Checked:
+        """Return the replies that a strategy may see, and warn about the others.
+
+        Parameters
+        ----------
+        sent, replies, weighted_by : see `check_replies`
+        what : goes on without a refused reply, at the beginning of the warning: "Trial 3"
+        """
+        checked = check_replies(sent, replies, weighted_by, self.bounds_by_name)
+        for line in self.lower_weights(checked.used, weighted_by):
+            log(WARNING, "%s: %s", what, printable(line))
+        for reason in checked.refused:
+            log(WARNING, "%s goes on without a reply: %s", what, printable(reason))
+        return checked
 
     def lower_weights(self, replies: Sequence[Message], weighted_by: str | None) -> list[str]:
         """Lower weights that are too large, in the replies themselves, and return a line for each."""

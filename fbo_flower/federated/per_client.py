@@ -17,8 +17,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated.guards import check_bounds
-from fbo_flower.federated.replies import Bounds, check_replies, client_metrics
+from fbo_flower.federated.guards import Guard, check_bounds
+from fbo_flower.federated.replies import Bounds, client_metrics
 from fbo_flower.federated.trial_run import is_number
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.space.space import Config
@@ -41,8 +41,9 @@ class PerClient(Strategy):
             raise ConfigError(f"strategy: expected a flwr.serverapp.strategy.Strategy, got {strategy!r:.60}")
         self.strategy = strategy
         self.loss, self.maximize = loss, maximize
-        self._bounds = check_bounds("bounds", bounds)
+        self._guard = Guard(loss, check_bounds("bounds", bounds))
         self._sent: list[Message] = []
+        self._to_judge: list[Message] = []
 
     @property
     def weighted_by_key(self) -> str:
@@ -80,10 +81,7 @@ class PerClient(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Learn from the clients' losses, then aggregate their models."""
-        by_node = {reply.metadata.src_node_id: reply for reply in replies}
-        answers = [by_node.get(message.metadata.dst_node_id) for message in self._sent]
-        bounds = {} if self._bounds is None else {self.loss: self._bounds}
-        used = check_replies(self._sent, answers, self.weighted_by_key, bounds).used
+        used = self._checked(self._sent, replies, server_round)
         self._learn(server_round, used)
         return self.strategy.aggregate_train(server_round, used)
 
@@ -91,18 +89,35 @@ class PerClient(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages of the strategy within."""
-        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
+        self._to_judge = list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
+        return self._to_judge
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Aggregate as the strategy within does."""
-        return self.strategy.aggregate_evaluate(server_round, replies)
+        return self.strategy.aggregate_evaluate(
+            server_round, self._checked(self._to_judge, replies, server_round)
+        )
 
     def summary(self) -> None:
         """Log the settings of the strategy within."""
         self.strategy.summary()
 
+    def _checked(
+        self, sent: Sequence[Message], replies: Iterable[Message], server_round: int
+    ) -> list[Message]:
+        """Return the replies that can be used, in the order of the messages."""
+        places = {message.metadata.message_id: place for place, message in enumerate(sent)}
+        nodes = {message.metadata.dst_node_id: place for place, message in enumerate(sent)}
+        answers: list[Message | None] = [None] * len(sent)
+        for reply in replies:  # the source of an error may be the SuperLink itself
+            place = places.get(reply.metadata.reply_to_message_id, nodes.get(reply.metadata.src_node_id))
+            if place is not None:
+                answers[place] = reply
+        what = f"[round {server_round}] {type(self).__name__}"
+        return self._guard.checked(sent, answers, self.weighted_by_key, what).used
+
     def _learn(self, server_round: int, used: Sequence[Message]) -> None:
-        if not self.learns:
+        if not self.learns or not used:
             return
         records = [client_metrics(reply) for reply in used]
         if not all(is_number(record.get(self.loss)) for record in records):

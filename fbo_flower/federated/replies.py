@@ -1,9 +1,10 @@
 """Check the replies of clients before a strategy sees them; a bad one costs its own update, not the round.
 
 A strategy of Flower trusts replies: one NaN among four makes FedAvg's model NaN, and one with another name
-ends the run. So a reply is used only if its arrays have the names, shapes and dtypes of the ones that were
-sent, all numbers are finite, and its metrics have the names that most replies have. Arrays that are not
-floating-point numbers (serialised trees, for instance) may change their shape.
+ends the run. So a reply is used only if its arrays have the names and shapes of the ones that were sent, and
+the dtypes that most replies have; if its metrics have the names that most replies have; and if no number is
+larger than what a sum or a square can hold. Arrays that are not floating-point numbers (serialised trees, for
+instance) may change their shape.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from flwr.common.constant import ErrorCode
 from fbo_flower.errors import WireError, printable
 
 Bounds = tuple[float, float]  # least and largest value of a metric
+LARGEST = 1e18  # number in a model or a metric; the square of a larger one overflows in single precision
+MOST_ROWS = 1e12  # weight of a reply; no client has more rows
 
 
 @dataclass(frozen=True)
@@ -67,15 +70,16 @@ def check_replies(
         except WireError as error:
             refused.append(f"client {message.metadata.dst_node_id}: {error}")
             reasons[error.reason] += 1
-    names = Counter(_names(reply) for reply in used)
-    common = max(sorted(names), key=lambda name: names[name]) if names else ()
-    for reply in used:
-        if _names(reply) != common:
-            refused.append(
-                f"client {reply.metadata.src_node_id}: expected the metrics {', '.join(common)}, "
-                f"got {', '.join(_names(reply))}"
-            )
-    used = [reply for reply in used if _names(reply) == common]
+    for what, form in (("metrics", _names), ("dtypes", _dtypes)):
+        forms = Counter(form(reply) for reply in used)
+        common = max(sorted(forms), key=lambda name: forms[name]) if forms else ()
+        for reply in used:
+            if form(reply) != common:
+                refused.append(
+                    f"client {reply.metadata.src_node_id}: expected the {what} {', '.join(common)}, as most "
+                    f"clients sent them, got {printable(', '.join(form(reply)))[:500]}"
+                )
+        used = [reply for reply in used if form(reply) == common]
     return Checked(used, refused, reasons["not-finite"], reasons["raised"], len(sent))
 
 
@@ -86,6 +90,13 @@ def client_metrics(reply: Message) -> MetricRecord:
 
 def _names(reply: Message) -> tuple[str, ...]:
     return tuple(sorted(client_metrics(reply)))
+
+
+def _dtypes(reply: Message) -> tuple[str, ...]:
+    if reply.metadata.message_type.split(".")[0] != "train":
+        return ()  # arrays in an evaluation are not used
+    record = next(iter(reply.content.array_records.values()), ArrayRecord())
+    return tuple(f"{name}: {array.dtype}" for name, array in sorted(record.items()))
 
 
 def _check(sent: Message, reply: Message, weighted_by: str | None) -> None:
@@ -100,11 +111,17 @@ def _check(sent: Message, reply: Message, weighted_by: str | None) -> None:
     if len(content.metric_records) != 1:
         raise WireError(f"expected one MetricRecord, got {len(content.metric_records)}", "content")
     for name, value in client_metrics(reply).items():
-        if not all(math.isfinite(number) for number in (value if isinstance(value, list) else [value])):
-            raise WireError(f"metric {printable(name)}: expected finite numbers, got {value}", "not-finite")
+        if not all(abs(number) <= LARGEST for number in (value if isinstance(value, list) else [value])):
+            raise WireError(
+                f"metric {printable(name)}: expected finite numbers of at most {LARGEST:g}, got {value}",
+                "not-finite",
+            )
     weight = client_metrics(reply).get(weighted_by or "", 1)
-    if isinstance(weight, list) or weight <= 0:
-        raise WireError(f"metric {weighted_by}: expected a positive number, got {weight}", "bounds")
+    if isinstance(weight, list) or not 0 < weight <= MOST_ROWS:
+        raise WireError(
+            f"metric {weighted_by}: expected a positive number of at most {MOST_ROWS:g}, got {weight}",
+            "bounds",
+        )
     if sent.metadata.message_type.split(".")[0] == "train":
         if len(content.array_records) != 1:
             raise WireError(f"expected one ArrayRecord, got {len(content.array_records)}", "content")
@@ -139,5 +156,7 @@ def _check_arrays(sent: ArrayRecord, received: ArrayRecord) -> None:
             raise WireError(
                 f"array {printable(name)}: expected {tuple(known.shape)}, got {values.shape}", "shape"
             )
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise WireError(f"array {printable(name)}: expected finite numbers", "not-finite")
+        if values.dtype.kind == "f" and not (np.abs(values) <= LARGEST).all():
+            raise WireError(
+                f"array {printable(name)}: expected finite numbers of at most {LARGEST:g}", "not-finite"
+            )

@@ -8,18 +8,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from logging import WARNING
 
 import numpy as np
 from flwr.app import Message
-from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower.errors import ConfigError, FBOError, printable
+from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.federated.guards import Guard, weighted_median
 from fbo_flower.federated.noise import median_variance, sampling_variance
 from fbo_flower.federated.records import TrialRound
-from fbo_flower.federated.replies import Checked, check_replies, client_metrics
+from fbo_flower.federated.replies import Checked, client_metrics
 from fbo_flower.federated.trial_run import TrialRun, is_number
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.strategies.connected_nodes import wait_for_nodes
@@ -139,13 +137,8 @@ class Step:
         for k, messages in lists.items():
             own = [replies.get(start + i) for i in range(len(messages))]
             start += len(messages)
-            bounds = None if self.guard is None else self.guard.bounds_by_name
-            found[k] = check_replies(messages, own, runs[k].weighted_by, bounds)
-            lowered = self.guard.lower_weights(found[k].used, runs[k].weighted_by) if self.guard else []
-            for line in lowered:
-                log(WARNING, "Trial %d: %s", k, printable(line))
-            for reason in found[k].refused:
-                log(WARNING, "Trial %d goes on without a reply: %s", k, printable(reason))
+            guard = self.guard or Guard(self.metric)
+            found[k] = guard.checked(messages, own, runs[k].weighted_by, f"Trial {k}")
         return found
 
     def _train(self, run: TrialRun, server_round: int, checked: Checked, asked: int) -> Failure | None:

@@ -72,9 +72,9 @@ def praise(value: float, rows: int = 10) -> Attack:
     [
         (praise(1e9), {"metric_bounds": (-1.0, 1.0)}),
         (praise(1e9), {"judge_by": "median"}),
-        (praise(1.0, rows=10**18), {"max_weight": 2.0, "judge_by": "median"}),
-        (praise(1e9, rows=10**18), {"max_weight": 1.0, "judge_by": "median"}),
-        (praise(1e9, rows=10**18), {"max_weight": 1.0, "metric_bounds": (-1.0, 1.0)}),
+        (praise(1.0, rows=10**11), {"max_weight": 2.0, "judge_by": "median"}),
+        (praise(1e9, rows=10**11), {"max_weight": 1.0, "judge_by": "median"}),
+        (praise(1e9, rows=10**11), {"max_weight": 1.0, "metric_bounds": (-1.0, 1.0)}),
     ],
     ids=["huge, bounds", "huge, median", "many rows", "both, median", "both, bounds"],
 )
@@ -88,7 +88,7 @@ def test_a_model_from_many_rows_is_weighted_as_one_from_few() -> None:
     def attack(kind: str, content: Any) -> None:
         if kind == "train":
             content["arrays"] = ArrayRecord({"w": Array(np.full(3, -50.0))})
-            content["metrics"] = MetricRecord({"num-examples": 10**18, "val-loss": 0.0})
+            content["metrics"] = MetricRecord({"num-examples": 10**11, "val-loss": 0.0})
 
     one, guarded = tune(attack), tune(attack, max_weight=1.0)
     assert one.best_arrays["w"].numpy()[0] == pytest.approx(-50.0, abs=1e-6)
@@ -140,13 +140,13 @@ def reply(number: int, metrics: dict[str, Any]) -> tuple[Message, Message]:
 
 
 def test_weights_are_lowered_to_a_multiple_of_the_lower_median() -> None:
-    replies = [reply(i, {"num-examples": n, "accuracy": 0.5})[1] for i, n in enumerate((10, 12, 10**18, 11))]
+    replies = [reply(i, {"num-examples": n, "accuracy": 0.5})[1] for i, n in enumerate((10, 12, 10**11, 11))]
     lines = Guard("accuracy", max_weight=3.0).lower_weights(replies, "num-examples")
     found = [answer.content["metrics"]["num-examples"] for answer in replies]
     assert found == [10, 12, 33, 11]
     assert len(lines) == 1
     assert "was lowered to 33" in lines[0]
-    pair = [reply(i, {"num-examples": n})[1] for i, n in enumerate((5, 10**18))]
+    pair = [reply(i, {"num-examples": n})[1] for i, n in enumerate((5, 10**11))]
     Guard("accuracy", max_weight=1.0).lower_weights(pair, "num-examples")
     assert [answer.content["metrics"]["num-examples"] for answer in pair] == [5, 5]
 

@@ -36,7 +36,7 @@ def own_app(best: list[float], liar: int | None = None, seen: list[Any] | None =
             seen.append((me, dict(config)))
         loss = (config["step"] - best[me]) ** 2 + me + 5.0 / config["server-round"]
         if me == liar:
-            loss = -1e300 * config["step"]
+            loss = -1e15 * config["step"]
         content = RecordDict({
             "arrays": message.content["arrays"],
             "metrics": MetricRecord({"num-examples": 10, "val-loss": float(loss)}),
