@@ -46,15 +46,21 @@ class TunerJournal:
         if self._journal is not None:
             self._journal.close()
 
-    def begin(self, settings: Mapping[str, object], resume: bool) -> list[Event]:
+    def begin(
+        self, settings: Mapping[str, object], resume: bool, limits: Mapping[str, int | None]
+    ) -> list[Event]:
         """Store or compare the settings and return the events so far.
+
+        Parameters
+        ----------
+        limits : how far the run may go; a resumed run may have larger ones
 
         Raises
         ------
         ConfigError
             If the file holds a run that is not to be resumed.
         JournalError
-            If it was made with other settings.
+            If it was made with other settings, or a limit is smaller than before.
         """
         if self._journal is None:
             if resume:
@@ -67,7 +73,7 @@ class TunerJournal:
                 "resume=True to "
                 "continue that run"
             )
-        self._journal.begin(settings)
+        self._journal.begin(settings, limits)
         return events
 
     def write(self, event: Event) -> None:

@@ -185,7 +185,7 @@ def tune_federation(
     limits = Limits(budget, num_trials, num_parallel, finalists, num_clients, wait_seconds)
     checkpoints = Checkpoints(checkpoint_directory(journal))
     with TunerJournal(journal) as written, single_thread():
-        events = written.begin(settings, resume)
+        events = written.begin(settings, resume, {"budget": budget, "num_trials": num_trials})
         tuner = Tuner(setup, step, plan, proposer, limits, written, checkpoints, on_round)
         tuner.replay(events)
         tuner.run(grid)

@@ -93,14 +93,37 @@ class StudyJournal:
         with decoding(self.path, KIND, "the settings"):
             return None if text is None else dict(json.loads(text))
 
-    def begin(self, settings: Mapping[str, object]) -> None:
+    def begin(self, settings: Mapping[str, object], limits: Mapping[str, int | None] | None = None) -> None:
         """Store the settings of a new study, or check that a resumed study has the stored ones.
+
+        Parameters
+        ----------
+        limits : how far the study may go, such as its number of rounds; None: without end. A resumed study
+            may have larger ones
 
         Raises
         ------
         JournalError
-            If the settings differ; the message lists the differences.
+            If the settings differ, or a limit is smaller than before; the message lists the differences.
         """
+        self._compare(settings)
+        before = json.loads(self._store.meta("limits") or "{}")
+        lowered = [
+            f"{name} was {'without end' if before[name] is None else before[name]} and is {limit}"
+            for name, limit in (limits or {}).items()
+            if name in before and limit is not None and (before[name] is None or limit < before[name])
+        ]
+        if lowered:
+            raise JournalError(
+                f"resume: expected limits that are not smaller than those in {self.path}, got others: "
+                f"{'; '.join(lowered)}; to end a study earlier, press Ctrl-C"
+            )
+        if limits and before != limits:
+            with self._store.transaction():
+                self._store.put_meta("limits", json.dumps(dict(limits)))
+
+    def _compare(self, settings: Mapping[str, object]) -> None:
+        """Store the settings if there are none yet; JournalError if they differ from the stored ones."""
         text = json.dumps(dict(settings), sort_keys=True)
         before = self.settings
         if before is None:

@@ -268,7 +268,7 @@ class TuningStrategy(Strategy):
             opened = None if journal is None else stack.enter_context(StudyJournal(journal))
             try:
                 with single_thread():
-                    self._run = self._begin(grid, opened, resume, messages)
+                    self._run = self._begin(grid, opened, resume, messages, num_rounds)
                     self._run.num_rounds = num_rounds
                     self.summary()
                     self._notifier = Notifier(self._settings.callbacks, self._run, num_rounds)
@@ -374,7 +374,12 @@ class TuningStrategy(Strategy):
         self._stop.set()
 
     def _begin(
-        self, grid: Grid, journal: StudyJournal | None, resume: bool, warm_start: WarmStart | None
+        self,
+        grid: Grid,
+        journal: StudyJournal | None,
+        resume: bool,
+        warm_start: WarmStart | None,
+        num_rounds: int | None,
     ) -> StudyRun:
         events = [] if journal is None else list(journal.events())
         if journal is not None and events and not resume:
@@ -397,7 +402,8 @@ class TuningStrategy(Strategy):
                     recorded or {},
                     self._mode,
                     self._max_staleness,
-                )
+                ),
+                {"num_rounds": num_rounds},
             )
         study_start = StudyStart(
             self.algorithm, self._settings, warm_start, self._stop, self._mode == ASYNC, self._max_staleness
@@ -461,7 +467,7 @@ class TuningStrategy(Strategy):
                 self._forget()
                 self._mode, self._max_staleness = SYNC, None
                 messages = messages_of(arrays, None, self.algorithm.name)
-                self._run = self._begin(grid, None, False, messages)
+                self._run = self._begin(grid, None, False, messages, None)
                 self._notifier = Notifier(self._settings.callbacks, self._run, None)
             self._rounds_of_hooks = server_round
             run, self._exchange = self._run, None

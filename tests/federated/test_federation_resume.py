@@ -116,6 +116,17 @@ def test_a_finished_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:
         assert more.curve(trial["trial"])[: len(curve)] == curve
 
 
+@pytest.mark.parametrize("lowered", [{"num_trials": 2}, {"budget": 10}])
+def test_a_resumed_run_has_no_smaller_limits(lowered: dict[str, Any], tmp_path: Path) -> None:
+    tune(tmp_path, num_trials=3, budget=1000)
+    (name,) = lowered
+    with pytest.raises(JournalError, match=rf"{name} was \d+ and is {lowered[name]}; to end"):
+        tune(tmp_path, **{"num_trials": 3, "budget": 1000, **lowered})
+    assert len(tune(tmp_path, num_trials=4, budget=None).trials) == 4
+    with pytest.raises(JournalError, match="budget was without end and is 5000"):
+        tune(tmp_path, num_trials=4, budget=5000)
+
+
 def test_only_the_checkpoints_that_may_be_needed_are_kept(tmp_path: Path) -> None:
     result = tune(tmp_path)
     assert len(list((tmp_path / "j.db.checkpoints").iterdir())) == len(result.trials)

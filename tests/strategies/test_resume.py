@@ -318,6 +318,17 @@ def test_an_agent_that_lost_its_memory_takes_part_as_a_new_one(
     assert trials.tolist() == list(range(len(trials)))
 
 
+def test_a_resumed_study_may_be_longer_and_not_shorter(tmp_path: Path) -> None:
+    federation = Federation("random")
+    federation.num_rounds = 3
+    federation.start(tmp_path / "j.db")
+    federation.num_rounds = 2
+    with pytest.raises(JournalError, match="num_rounds was 3 and is 2"):
+        federation.start(tmp_path / "j.db", resume=True)
+    federation.num_rounds = 4
+    assert len(federation.start(tmp_path / "j.db", resume=True).rounds) == 4
+
+
 def test_an_agent_that_fails_for_want_of_memory_is_asked_again_who_it_is() -> None:
     federation = Federation("fts")
     rounds: list[int] = []
