@@ -22,6 +22,7 @@ from fbo_flower.study.ranking import natural_order
 
 PATHS = ("out", "journal")  # keys of a run config that name files of the server
 DATA, NODES = "data", "num-supernodes"
+NUMBERS = ("num-agents", "num-clients")  # keys of a run config that say how many nodes an app waits for
 FEDERATION_KEYS = (
     "num-supernodes",
     "client-resources-num-cpus",
@@ -65,7 +66,8 @@ def prepare(
 ) -> Submission:
     """Return the settings that go to Flower: paths are absolute, and every simulated node has a data file.
 
-    A simulation in the background has `num-agents` nodes, unless files or `num-supernodes` say otherwise.
+    A simulation in the background has `num-agents` or `num-clients` nodes, whichever key the app has, unless
+    files or `num-supernodes` say otherwise.
 
     Parameters
     ----------
@@ -99,10 +101,11 @@ def prepare(
         if NODES not in nodes:
             extra_nodes.append(f"{NODES}={len(files)}")
             nodes = {**nodes, NODES: len(files)}
-    wanted = settings.get("num-agents")
+    number = next((key for key in NUMBERS if type(settings.get(key)) is int), NUMBERS[0])
+    wanted = settings.get(number)
     if connection.is_background and NODES not in nodes and type(wanted) is int and wanted > 0:
         extra_nodes.append(f"{NODES}={wanted}")  # Flower's default is 2 nodes
-    _check_nodes(wanted, nodes.get(NODES))
+    _check_nodes(number, wanted, nodes.get(NODES))
     settings |= added
     results = Path(settings["out"]) if added.get("out") else None
     journal = bool(settings.get("journal"))
@@ -221,10 +224,10 @@ def _files(
     return files
 
 
-def _check_nodes(wanted: object, nodes: object) -> None:
+def _check_nodes(name: str, wanted: object, nodes: object) -> None:
     if isinstance(wanted, int) and isinstance(nodes, int) and wanted > nodes:
         raise ConfigError(
-            f"num-agents: expected at most {nodes}, the number of simulated nodes, got {wanted}; add "
+            f"{name}: expected at most {nodes}, the number of simulated nodes, got {wanted}; add "
             f"--federation-config {NODES}={wanted}"
         )
 

@@ -20,7 +20,7 @@ from fbo_flower.federated.records import TrialRound
 from fbo_flower.federated.replies import Checked, client_metrics
 from fbo_flower.federated.trial_run import TrialRun, is_number
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.strategies.connected_nodes import wait_for_nodes
+from fbo_flower.strategies.connected_nodes import is_simulated, wait_for_nodes
 from fbo_flower.strategies.send_and_receive import send_and_receive
 
 SHARE, ALL = "share", "all"
@@ -240,12 +240,17 @@ def wait_for_clients(
     ConfigError
         If too few are there in time.
     """
-    nodes = wait_for_nodes(grid, num_clients, time.monotonic() + seconds, stop)
+    began = time.monotonic()
+    nodes = wait_for_nodes(grid, num_clients, began + seconds, stop)
     wanted = max(least, num_clients or 1)
+    if len(nodes) < wanted and is_simulated(grid):
+        raise ConfigError(
+            f"clients: expected {wanted}, the simulation has {len(nodes)} nodes; add --federation-config "
+            f"num-supernodes={wanted}"
+        )
     if len(nodes) < wanted:
         raise ConfigError(
-            f"clients: expected {wanted}, only {len(nodes)} connected after {seconds:g} s; start more "
-            "SuperNodes, "
-            "or set a larger wait_seconds"
+            f"clients: expected {wanted}, only {len(nodes)} connected after "
+            f"{time.monotonic() - began:.0f} s; start more SuperNodes, or set a larger wait_seconds"
         )
     return nodes

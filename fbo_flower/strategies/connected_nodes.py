@@ -7,6 +7,7 @@ import time
 
 from flwr.serverapp import Grid
 
+from fbo_flower.strategies.forwarding_grid import ForwardingGrid
 from fbo_flower.strategies.send_and_receive import Stopped
 
 _STEADY_SECONDS = 2.0  # the number of connected nodes must not change for this time
@@ -15,6 +16,8 @@ _STEADY_SECONDS_SIMULATED = 1.0  # the same in a simulation, whose nodes all con
 
 def is_simulated(grid: Grid) -> bool:
     """Return whether a grid is that of Flower's simulation, whose nodes are all there from the start."""
+    while isinstance(grid, ForwardingGrid):
+        grid = grid.within
     return type(grid).__name__ == "InMemoryGrid"  # its module differs between versions of Flower
 
 

@@ -20,6 +20,11 @@ class ForwardingGrid(Grid):
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
 
+    @property
+    def within(self) -> Grid:
+        """The other grid."""
+        return self._grid
+
     def set_run(self, run: Run) -> None:
         """Set the run of the other grid."""
         self._grid.set_run(run)

@@ -231,6 +231,13 @@ def test_a_simulation_has_as_many_nodes_as_agents_are_awaited(
     assert submitted(flower)[1] == nodes
 
 
+def test_an_app_may_name_its_nodes_clients(flower: Flower, app: Path) -> None:
+    pyproject = app / "pyproject.toml"
+    pyproject.write_text(pyproject.read_text().replace("num-agents", "num-clients"))
+    assert run(["run", str(app), "-c", "num-clients=10"]) == 0
+    assert submitted(flower)[1] == {"num-supernodes": 10}
+
+
 @pytest.mark.parametrize("as_file", [False, True])
 def test_relative_paths_begin_where_the_command_was_typed(
     as_file: bool, flower: Flower, app: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import FedAvg, FedProx
 from toy_federation import BUILDERS, SPACE, fedadam, fedavg, toy_app, toy_grid, toy_model
 
 from fbo_flower.errors import ConfigError, ObjectiveError
-from fbo_flower.federated import TunedFederation, tune_federation
+from fbo_flower.federated import LegacyClients, TunedFederation, tune_federation
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 
 
@@ -264,3 +264,13 @@ def test_mistakes_are_named(changes: dict[str, Any], words: str) -> None:
 
 def test_adaptive_strategies_are_tuned_too() -> None:
     assert tune(build=fedadam, num_parallel=2, num_trials=4).best_value > 0
+
+
+class InMemoryGrid(InProcessGrid):
+    """Named as the grid of Flower's simulation is."""
+
+
+def test_a_simulation_with_too_few_nodes_says_so_at_once() -> None:
+    for grid in (InMemoryGrid(toy_app(), 2), LegacyClients(InMemoryGrid(toy_app(), 2))):
+        with pytest.raises(ConfigError, match="expected 10, the simulation has 2 nodes; add"):
+            tune_federation(grid, fedavg, SPACE, rounds=2, initial_arrays=toy_model(), num_clients=10)
