@@ -89,10 +89,8 @@ def _choice(kind: str, what: str, value: object) -> Choice:
     if isinstance(plain, int) and type(plain) is int:
         return integer(kind, f"every int of {what}", plain)
     if isinstance(plain, str) and type(plain) is str:
-        if any(
-            "\ud800" <= character <= "\udfff" for character in plain
-        ):  # lone surrogates do not survive JSON
-            raise ConfigError(f"{kind}: expected {what} to be valid Unicode, got {show(plain)}")
+        if not plain.isprintable():  # logs and reports show it, and lone surrogates do not survive JSON
+            raise ConfigError(f"{kind}: expected every text of {what} to be printable, got {show(plain)}")
         return plain
     if plain is None or isinstance(plain, bool):
         return plain

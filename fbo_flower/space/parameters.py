@@ -263,7 +263,7 @@ class Categorical(_Chosen):
 
     Parameters
     ----------
-    choices : at least one str, int, finite float, bool or None, all different
+    choices : at least one printable str, int, finite float, bool or None, all different
     active_when : `{parent: value or values}`: the parameter exists only for these values of its parents; None
         if it always exists
 
@@ -283,7 +283,7 @@ class Ordinal(_Chosen):
 
     Parameters
     ----------
-    choices : at least one str, int, finite float, bool or None, all different, in order
+    choices : at least one printable str, int, finite float, bool or None, all different, in order
     active_when : `{parent: value or values}`: the parameter exists only for these values of its parents; None
         if it always exists
 
