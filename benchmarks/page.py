@@ -1,12 +1,14 @@
 """Write the tables of `docs/results/benchmarks.md` from the results of `whole_runs.py`; keep its text.
 
-    python benchmarks/page.py runs/benchmarks docs/results/benchmarks.md
+    python benchmarks/page.py runs/benchmarks docs/results/benchmarks.md studies/results/benchmarks
 
-The tables are between the lines `<!-- measured -->` and `<!-- end -->`.
+The tables are between the lines `<!-- measured -->` and `<!-- end -->`. The longer ones are CSV files in the
+folder that is named last.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import platform
 import sys
@@ -33,15 +35,19 @@ AXES: dict[object, tuple[str, ...]] = {  # sizes against which growth is fitted
 Row = Mapping[str, Any]
 
 
-def write_page(out: Path, page: Path) -> None:
-    """Write the tables into the page."""
+def write_page(out: Path, page: Path, tables: Path) -> None:
+    """Write the short tables into the page and the long ones into the folder `tables`."""
     cells = [json.loads(path.read_text()) for path in sorted((out / "cells").glob("*.json"))]
     peers = _benchmarks(out / "peers.json")
     steps = [row for path in sorted(out.glob("steps-*.json")) for row in _benchmarks(path)]
     parts = [
-        machine(out, cells), rounds(cells, "idle"), rounds(cells, "fts"), others(cells), utilisation(cells),
-        growth(cells, steps), steps_table(steps), peers_table(peers),
+        machine(out, cells), rounds(cells, "idle"), rounds(cells, "fts"), peers_table(peers),
     ]  # fmt: skip
+    write_csv(tables / "whole-studies.csv", *others(cells))
+    write_csv(tables / "how-busy-the-workers-are-engine-ray.csv", *utilisation(cells))
+    write_csv(tables / "growth.csv", *growth(cells, steps))
+    for name, header, rows in steps_tables(steps):
+        write_csv(tables / f"{name}.csv", header, rows)
     before, _, rest = page.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     body = "\n\n".join(part for part in parts if part)
@@ -68,6 +74,15 @@ def machine(out: Path, cells: Iterable[Row]) -> str:
     loads = [cell["load"] for cell in cells if "load" in cell]
     load = f" The load average before a whole run was {min(loads):.1f} to {max(loads):.1f}." if loads else ""
     return textwrap.fill(f"{cpu}; Python {platform.python_version()}; {', '.join(versions)}.{load}", 110)
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write a table as CSV, "-" as an empty cell; leave the file alone if nothing was measured."""
+    if rows:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(header)
+            writer.writerows(["" if cell == "-" else cell for cell in row] for row in rows)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -116,8 +131,8 @@ def rounds(cells: Sequence[Row], what: str) -> str:
     return f"### {title}\n\n" + table(header + [f"{e}, GB" for e in ENGINES], rows)
 
 
-def others(cells: Sequence[Row]) -> str:
-    """Return a table of the longer runs and the other algorithms."""
+def others(cells: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the table of the longer runs and the other algorithms."""
     rows = []
     for c in cells:
         if (
@@ -131,7 +146,7 @@ def others(cells: Sequence[Row]) -> str:
                     f"{c['what']}, {c['agents']} agents, {c['rounds']} rounds, {c['engine']}",
                     f"{np.median(c['seconds']):.1f}", f"{sum(c['seconds']):.0f}", f"{c['total']:.0f}",
                     f"{c['memory'] / 1e9:.2f}", f"{c['memory_own'] / 1e9:.2f}",
-                    f"{traffic[0]:.0f} / {traffic[1]:.0f}",
+                    f"{traffic[0]:.0f}", f"{traffic[1]:.0f}",
                 ]
             )  # fmt: skip
     header = [
@@ -141,30 +156,31 @@ def others(cells: Sequence[Row]) -> str:
         "s with start",
         "GB in all",
         "GB server",
-        "bytes down / up",
+        "bytes down",
+        "bytes up",
     ]
-    return "### Whole studies\n\n" + table(header, rows) if rows else ""
+    return header, rows
 
 
-def utilisation(cells: Sequence[Row]) -> str:
-    """Return a table of how busy the workers were in all rounds."""
+def utilisation(cells: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the table of how busy the workers were in all rounds."""
     rows = []
     for c in sorted(cells, key=lambda c: (c.get("sleep", 0.0), c["agents"])):
         if c.get("busy") and c["engine"] == "ray" and c["rounds"] < 10:
             busy, passed = sum(c["busy"][1:]), sum(c["seconds"][1:])
             asleep = c["sleep"] * c["agents"] * (c["rounds"] - 1) if "sleep" in c else None
-            share = "-" if asleep is None else f"{100 * asleep / passed / c['workers']:.0f} %"
+            share = "-" if asleep is None else f"{100 * asleep / passed / c['workers']:.0f}"
             cost = "free" if asleep is None else f"{1e3 * c['sleep']:g} ms"
             rows.append(
                 [c["what"], cost, str(c["agents"]), f"{passed / (c['rounds'] - 1):.2f}",
-                 f"{100 * busy / passed / c['workers']:.0f} %", share]
+                 f"{100 * busy / passed / c['workers']:.0f}", share]
             )  # fmt: skip
-    header = ["algorithm", "evaluation", "agents", "s per round", "workers busy", "with evaluations"]
-    return "### How busy the workers are, engine `ray`\n\n" + table(header, rows) if rows else ""
+    header = ["algorithm", "evaluation", "agents", "s per round", "workers busy, %", "with evaluations, %"]
+    return header, rows
 
 
-def growth(cells: Sequence[Row], steps: Sequence[Row]) -> str:
-    """Return a table of fitted exponents `b` of time ~ size^b."""
+def growth(cells: Sequence[Row], steps: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the table of fitted exponents `b` of time ~ size^b."""
     rows = []
     for what in ("idle", "fts"):
         for engine in ENGINES:
@@ -179,10 +195,7 @@ def growth(cells: Sequence[Row], steps: Sequence[Row]) -> str:
         for axis, known in variants.items():
             if len(known) > 2 and axis in AXES[algorithm == "rfms" or side]:
                 rows.append([f"{algorithm}: {side} step", axis, _sizes(known), _exponent(known)])
-    header = ["time of", "against", "sizes", "exponent"]
-    return (
-        "### Growth\n\nTime ~ size^b, least squares in logarithms.\n\n" + table(header, rows) if rows else ""
-    )
+    return ["time of", "against", "sizes", "exponent"], rows
 
 
 def _by_step(steps: Sequence[Row]) -> dict[tuple[str, str], dict[str, list[tuple[int, float]]]]:
@@ -201,12 +214,10 @@ def _by_step(steps: Sequence[Row]) -> dict[tuple[str, str], dict[str, list[tuple
     return {key: {axis: sorted(known) for axis, known in axes.items()} for key, axes in found.items()}
 
 
-def steps_table(steps: Sequence[Row]) -> str:
-    """Return tables of milliseconds per step against history, dimension and number of agents."""
-    if not steps:
-        return ""
+def steps_tables(steps: Sequence[Row]) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Return name, header and rows of the tables of milliseconds per step."""
     found = _by_step(steps)
-    parts = []
+    tables = []
     for side, axes in (("agent", ("history", "dimension")), ("server", ("history", "agents"))):
         for axis in axes:
             sizes = sorted({n for (_, s), v in found.items() if s == side for n, _ in v.get(axis, ())})
@@ -215,11 +226,8 @@ def steps_table(steps: Sequence[Row]) -> str:
                 known = dict(variants.get(axis, ()))
                 if own == side and known:
                     rows.append([algorithm, *(_ms(known.get(n)) for n in sizes)])
-            parts.append(
-                f"**One {side} step, CPU ms, against {axis}**\n\n"
-                + table(["algorithm", *map(str, sizes)], rows)
-            )
-    return "### Steps\n\n" + "\n\n".join(parts)
+            tables.append((f"one-{side}-step-cpu-ms-against-{axis}", ["algorithm", *map(str, sizes)], rows))
+    return tables
 
 
 def peers_table(peers: Sequence[Row]) -> str:
@@ -254,4 +262,4 @@ def _exponent(known: Sequence[tuple[int, float]]) -> str:
 
 
 if __name__ == "__main__":
-    write_page(Path(sys.argv[1]), Path(sys.argv[2]))
+    write_page(*map(Path, sys.argv[1:4]))

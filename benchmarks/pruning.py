@@ -5,9 +5,9 @@ final value of an agent is the last value of its recommended configuration, trai
 seed and judged on rows that tuning did not see. It is given twice: after equally many trials, and when the
 federation has spent equally many steps, where stopping early pays for more trials.
 
-`python benchmarks/pruning.py` writes the tables of docs/results/pruning.md. The oracles know what a stopped
-trial would have reached. `told` tells it to the algorithm, so all that is left is the cost of stopping the
-wrong trials; `ignored` leaves stopped trials out of the model.
+`python benchmarks/pruning.py` writes the tables of early stopping in docs/results/federation.md. The oracles
+know what a stopped trial would have reached. `told` tells it to the algorithm, so all that is left is the
+cost of stopping the wrong trials; `ignored` leaves stopped trials out of the model.
 """
 
 from __future__ import annotations

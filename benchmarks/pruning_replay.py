@@ -5,7 +5,7 @@ with the trials in the order in which they were made: what share of the steps wo
 the stopped trials would have become the agent's best or ended above the median of those completed before,
 and how far from their real ends are predictions? Algorithms do not react to the rule here.
 
-`python benchmarks/pruning_replay.py` prints the second part of docs/results/pruning.md.
+`python benchmarks/pruning_replay.py` prints the replays in studies/results/federation.
 """
 
 from __future__ import annotations

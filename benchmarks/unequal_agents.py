@@ -9,7 +9,7 @@ The agents that tune all parameters are also compared with themselves in a feder
 
 A value is the agent's best one so far, in units of the standard deviation of its function over the whole
 cube. Differences are means over the agents of a seed; standard errors are over seeds. Prints the tables of
-`docs/results/unequal.md`.
+`docs/results/asynchrony.md`.
 """
 
 from __future__ import annotations

@@ -137,7 +137,9 @@ def main() -> None:
     if not given.quick:
         from page import write_page
 
-        write_page(out, HERE.parent / "docs" / "results" / "benchmarks.md")
+        root = HERE.parent
+        page = root / "docs" / "results" / "benchmarks.md"
+        write_page(out, page, root / "studies" / "results" / "benchmarks")
 
 
 if __name__ == "__main__":

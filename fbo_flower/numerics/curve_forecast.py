@@ -6,7 +6,7 @@ step on, `d_i = f_i - x_i`, forecast a trial with the value `x` there:
     f(x) = x + mean(d).
 
 A line fitted to `x_i` and `f_i` was no better with the 5 to 10 curves that there are
-(docs/results/pruning.md). The spread of the gains says how much a step tells: while curves are near
+(studies/results/federation). The spread of the gains says how much a step tells: while curves are near
 chance the gains differ as much as the final values do, and toward the end they are equal. Larger values are
 better.
 """
