@@ -70,6 +70,8 @@ class SecureState:
     silent : agents that did not answer their last task; sums leave them out until they answer one
     num_completed : sums that the wrapped algorithm received
     groups : of the last sum
+    bound : groups whose members have signed a sum over all their observations: they sum again as a whole, or
+        not at all, see `secure_member`
     """
 
     space: SearchSpace
@@ -84,6 +86,7 @@ class SecureState:
     silent: frozenset[str] = frozenset()
     num_completed: int = 0
     groups: tuple[tuple[str, ...], ...] = ()
+    bound: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,16 +223,25 @@ class SecureAggregation(Algorithm[SecureState]):
         reveal. Fewer candidates than `least` give no group.
 
         While nothing fails and nobody comes or goes, groups stay: their members have agreed on keys, and sums
-        over ever other agents would tell more about each.
+        over ever other agents would tell more about each. Bound groups always stay, and wait for each other.
         """
+        taken = {agent for group in state.bound for agent in group}
+        whole = tuple(group for group in state.bound if set(group) <= set(candidates))
+        return whole + self._divided(state, [a for a in candidates if a not in taken], rng)
+
+    def _divided(
+        self, state: SecureState, candidates: Sequence[str], rng: np.random.Generator
+    ) -> tuple[tuple[str, ...], ...]:
+        """Divide candidates that are not bound."""
         if len(candidates) < max(self.least, 2):
             return ()
         fewest = -(-len(candidates) // members.largest_group(self.least))  # rounded up
         most = len(candidates) // (self.least + max(1, self.least // 2))
         number = max(1, min(fewest * 2**state.failures, most))
-        last = {agent for group in state.groups for agent in group}
-        if number == len(state.groups) and last == set(candidates) and not state.failures:
-            return state.groups
+        groups = tuple(group for group in state.groups if group not in state.bound)
+        last = {agent for group in groups for agent in group}
+        if number == len(groups) and last == set(candidates) and not state.failures:
+            return groups
         order = [candidates[i] for i in rng.permutation(len(candidates))]
         return tuple(tuple(order[i::number]) for i in range(number))
 
@@ -259,11 +271,16 @@ class SecureAggregation(Algorithm[SecureState]):
 
     def _read_signatures(self, state: SecureState, reports: Mapping[str, Report]) -> SecureState:
         """Store the valid signatures; an agent without one counts as silent."""
-        if state.open_sum is None:
+        open_sum = state.open_sum
+        if open_sum is None:
             return state
-        signatures = state.open_sum.valid_signatures(reports)
+        signatures = open_sum.valid_signatures(reports)
         silent = state.silent | (state.asked - signatures.keys())
-        return replace(state, open_sum=replace(state.open_sum, signatures=signatures), silent=silent)
+        bound = state.bound
+        if self._summable.repeats_observations:
+            signed = (tuple(open_sum.there(g)) for g in open_sum.groups if set(g) & signatures.keys())
+            bound = tuple(dict.fromkeys((*bound, *signed)))
+        return replace(state, open_sum=replace(open_sum, signatures=signatures), silent=silent, bound=bound)
 
     def _unmask_sum(self, state: SecureState, reports: Mapping[str, Report]) -> SecureState:
         """Remove the masks group by group, and close the sum with the groups where that succeeded."""
@@ -293,7 +310,8 @@ class SecureAggregation(Algorithm[SecureState]):
         state = replace(state, open_sum=None, failures=failures)
         if not good:
             inner = self._summable.skip_sum(state.inner) if open_sum.groups else state.inner
-            return replace(state, inner=inner, failures_in_a_row=state.failures_in_a_row + 1)
+            waits = bool(state.bound) and not open_sum.groups  # for a member that is silent
+            return replace(state, inner=inner, failures_in_a_row=state.failures_in_a_row + (not waits))
         total = np.sum([group_sum for _, group_sum in good], axis=0)
         agents = sorted((agent for there, _ in good for agent in there), key=natural_key)
         inner = self._summable.aggregate_sum(state.inner, agents, open_sum.named(total))
@@ -308,14 +326,17 @@ class SecureAggregation(Algorithm[SecureState]):
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
         member = Member.read(agent_state)
         if task.phase is Phase.EVALUATE:
-            return secure_member.accept_signing(task, member, self.least).write(agent_state)
+            repeats = self._summable.repeats_observations
+            return secure_member.accept_signing(task, member, self.least, repeats).write(agent_state)
         if task.phase is Phase.REVEAL:
             return secure_member.accept_reveal(task, member, self.least).write(agent_state)
         if SUM not in task.values or not self._summable.summands(task, agent_state.space):
             return replace(member, masks=False).write(agent_state)
         work = self._summable.sum_name(task, agent_state)
         content = self._summable.sum_content(task)
-        return secure_member.accept_masking(task, member, self.least, work, content).write(agent_state)
+        repeats = self._summable.repeats_observations
+        accepted = secure_member.accept_masking(task, member, self.least, work, content, repeats)
+        return accepted.write(agent_state)
 
     def evaluation_task(self, task: Task) -> Task:
         arrays = {name: array for name, array in task.arrays.items() if not name.startswith("secure.")}

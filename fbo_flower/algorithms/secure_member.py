@@ -3,6 +3,10 @@
 A member masks the report of one piece of work once. For each sum it signs one statement about who has sent
 numbers, and it reveals once, only if enough members have signed the same statement. The agent's state keeps
 the books, so they survive wherever the agent's journal does.
+
+Some algorithms sum reports that are made anew from all observations. If an agent is in one of two such sums
+and not in the other, their difference holds all its observations: it is not asked about the second sum, so
+the others protect it. A member takes part in such sums with the same members only, once it has signed one.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from fbo_flower.secure.fixed_point import Words
 SUM = "secure.sum"  # value of a task: the number of the sum
 MASKED = ("secure.words", "secure.boxes", "secure.commitment")  # arrays of a report
 _LARGEST_NUMBER = 2**62
-_WORK_BYTES = 16
+_DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,9 @@ class Member:
     cards : of the other members of the last sum
     there : which of these members have sent numbers, in the statement that the member signed
     content : digest of the parts of the last sum's task that are the same for all members
-    works : digests of the pieces of work whose reports were masked, `_WORK_BYTES` bytes each
+    works : digests of the pieces of work whose reports were masked, `_DIGEST_BYTES` bytes each
+    partners : digests of the cards of those with whom the member has signed a sum over all its observations;
+        empty before the first one
     """
 
     private: bytes
@@ -52,6 +58,7 @@ class Member:
     there: tuple[bool, ...] = ()
     content: bytes = b""
     works: frozenset[bytes] = frozenset()
+    partners: frozenset[bytes] = frozenset()
 
     @staticmethod
     def read(agent_state: AgentState) -> Member:
@@ -70,7 +77,8 @@ class Member:
             cards=_rows(arrays.get("secure.members", np.empty((0, members.CARD_BYTES)))),
             there=tuple(np.asarray(arrays.get("secure.there", np.empty(0)), dtype=np.bool_).tolist()),
             content=np.asarray(arrays.get("secure.content", np.empty(0)), dtype=np.uint8).tobytes(),
-            works=frozenset(_rows(arrays.get("secure.works", np.empty((0, _WORK_BYTES))))),
+            works=_digests(arrays, "works"),
+            partners=_digests(arrays, "partners"),
         )
 
     def write(self, agent_state: AgentState) -> AgentState:
@@ -81,7 +89,8 @@ class Member:
                 "secure.members": to_rows(self.cards, members.CARD_BYTES),
                 "secure.there": np.array(self.there, dtype=np.uint8),
                 "secure.content": np.frombuffer(self.content, dtype=np.uint8),
-                "secure.works": to_rows(sorted(self.works), _WORK_BYTES),
+                "secure.works": to_rows(sorted(self.works), _DIGEST_BYTES),
+                "secure.partners": to_rows(sorted(self.partners), _DIGEST_BYTES),
             }
         )
 
@@ -128,18 +137,19 @@ def digest_of(content: Mapping[str, AnyArray]) -> bytes:
 
 
 def accept_masking(
-    task: Task, member: Member, least: int, work: str, content: Mapping[str, AnyArray]
+    task: Task, member: Member, least: int, work: str, content: Mapping[str, AnyArray], repeats: bool
 ) -> Member:
     """Return the member with a new sum entered; WireError if the sum could reveal its report.
 
     If the report of this piece of work was masked before, the member answers without masked numbers: the
     difference of two sums over different members would be a report. That is no error, because a server whose
-    first request or its answer was lost asks again.
+    first request or its answer was lost asks again. The same goes for a sum with other partners than before.
 
     Parameters
     ----------
     work : name of the piece of work
     content : parts of the task that must be the same for all members
+    repeats : whether the report may be made from observations that an earlier sum held
     """
     cards = _rows(task.arrays.get("secure.members", np.empty((0, members.CARD_BYTES))))
     number = int(task.values[SUM])
@@ -155,8 +165,9 @@ def accept_masking(
         raise WireError(
             "secure.members: expected one of every other agent, got a key twice or the agent's own", "content"
         )
-    digest = hashlib.sha256(work.encode()).digest()[:_WORK_BYTES]
-    if digest in member.works:
+    digest = _digest(work.encode())
+    others = repeats and member.partners and member.partners != frozenset(map(_digest, cards))
+    if digest in member.works or others:
         return replace(member, masks=False)
     if not member.masked < number < _LARGEST_NUMBER:
         raise WireError(f"secure.sum: expected more than {member.masked}, got {number}", "values")
@@ -171,8 +182,14 @@ def accept_masking(
     )
 
 
-def accept_signing(task: Task, member: Member, least: int) -> Member:
-    """Return the member with the list of who has sent numbers; WireError for a second or a short list."""
+def accept_signing(task: Task, member: Member, least: int, repeats: bool) -> Member:
+    """Return the member with the list of who has sent numbers.
+
+    Raises
+    ------
+    WireError
+        If the list is a second or a short one, or lacks a partner of the sums before.
+    """
     number = _number(task)
     there = tuple(np.asarray(task.arrays.get("secure.there", np.empty(0)), dtype=np.bool_).tolist())
     needed = members.threshold(member.size, least) - 1
@@ -189,7 +206,17 @@ def accept_signing(task: Task, member: Member, least: int) -> Member:
             f"got {sum(there)}",
             "values",
         )
-    return replace(member, signed=number, there=there, masks=False)
+    member = replace(member, signed=number, there=there, masks=False)
+    if not repeats:
+        return member
+    if member.partners and not all(there):
+        raise WireError(
+            f"secure.there: expected all {len(there)} members of the sum before, got {sum(there)}; the "
+            "difference of the two sums would be the observations of those who are missing",
+            "values",
+        )
+    cards = (card for card, is_there in zip(member.cards, there, strict=True) if is_there)
+    return replace(member, partners=frozenset(map(_digest, cards)))
 
 
 def accept_reveal(task: Task, member: Member, least: int) -> Member:
@@ -244,6 +271,14 @@ def revealed(task: Task, member: Member) -> str:
 def to_rows(parts: Sequence[bytes], length: int) -> AnyArray:
     """Return parts of equal length as a uint8 array, a row for each."""
     return np.frombuffer(b"".join(parts), dtype=np.uint8).reshape(-1, length)
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()[:_DIGEST_BYTES]
+
+
+def _digests(arrays: Mapping[str, AnyArray], name: str) -> frozenset[bytes]:
+    return frozenset(_rows(arrays.get(f"secure.{name}", np.empty((0, _DIGEST_BYTES)))))
 
 
 def _rows(array: AnyArray) -> tuple[bytes, ...]:

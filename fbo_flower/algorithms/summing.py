@@ -58,6 +58,15 @@ class Summable(Protocol, metaclass=CheckedOncePerClass):
         """
         ...
 
+    @property
+    def repeats_observations(self) -> bool:
+        """Whether a report in a sum may be made from observations that an earlier sum held.
+
+        If so, members take part with the same partners only, see `secure_member`. False: each sum holds new
+        evaluations, or an agent sends one report in a study, or noise of a known cost protects the reports.
+        """
+        ...
+
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
         """Return the parts of a task that must be the same for all agents in a sum.
 

@@ -1,12 +1,14 @@
 """Attack secure sums as a server that lies, under the rules that agents follow now and under earlier ones.
 
-Two attacks recover a report exactly if agents let them:
+Three attacks recover a report exactly if agents let them:
 
 - Equivocation. The server tells agents different things about who has sent numbers. Under the earlier rules
   agents revealed as soon as half of their neighbours were said to have sent theirs. Now they first sign what
   they were told, and reveal only if more than two thirds of the group signed the same.
 - The difference of two sums of the same work over different agents. Under the earlier rules an agent masked
   its report as often as it was asked. Now it masks the report of one piece of work once.
+- The difference of nested sums: of reports over all observations, of which one sum lacks an agent. Under the
+  earlier rules a name for each number of observations was enough. Now agents sum with the same partners only.
 """
 
 from __future__ import annotations
@@ -65,10 +67,11 @@ class Group:
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
-    """Run both attacks under the earlier rules and under those of now."""
+    """Run the attacks under the earlier rules and under those of now."""
     for name, run, guess in (
         ("a report, from lies to 3 of 4 agents; the 4th works for the server", equivocate, "zero"),
         ("a report, from two sums of the same work, over 5 and 4 agents", subtract, "the mean over all 5"),
+        ("a report over all observations, from nested sums over 5 and 4 agents", nest, "the mean over all 5"),
     ):
         for rules in ("earlier", "present"):
             rng = np.random.default_rng(seed)
@@ -134,7 +137,8 @@ def _signatures(group: Group) -> dict[str, AnyArray]:
 
 
 def _signed(member: Member, told: Sequence[bool]) -> Member:
-    return secure_member.accept_signing(_task(Phase.EVALUATE, 1, there=np.array(told)), member, LEAST)
+    task = _task(Phase.EVALUATE, 1, there=np.array(told))
+    return secure_member.accept_signing(task, member, LEAST, repeats=False)
 
 
 def _unmasked(
@@ -168,6 +172,18 @@ def _unmasked(
 # -- the difference of two sums ------------------------------------------------------------------------
 
 
+def nest(rng: np.random.Generator, *, earlier: bool) -> tuple[float | None, float]:
+    """Subtract the sum over agents 1 to 4 after a new observation from the sum over agents 0 to 4 before it.
+
+    The others' new observations change nothing here, so the difference is the report of agent 0.
+
+    Parameters
+    ----------
+    earlier : whether agents sum reports over all their observations with ever other partners
+    """
+    return _subtract(rng, "work after one more trial", repeats=not earlier)
+
+
 def subtract(rng: np.random.Generator, *, earlier: bool) -> tuple[float | None, float]:
     """Subtract the sum over agents 1 to 4 from the sum over agents 0 to 4, for the same work.
 
@@ -179,24 +195,29 @@ def subtract(rng: np.random.Generator, *, earlier: bool) -> tuple[float | None, 
     -------
     The error, None if agents refuse; and the error of a guess.
     """
+    return _subtract(rng, "work, by another name" if earlier else "work", repeats=False)
+
+
+def _subtract(rng: np.random.Generator, work: str, repeats: bool) -> tuple[float | None, float]:
+    """Subtract the sum over agents 1 to 4 for some work from the sum over agents 0 to 4."""
     group = Group.draw(list("01234"), rng)
     report = group.reports["0"]
-    whole, group = add_up(group, 1, "work")
+    whole, group = add_up(group, 1, "work", repeats)
     assert whole is not None
     guess = rms(whole / len(group.agents) - report)
-    part, _ = add_up(group.without("0"), 2, "work, by another name" if earlier else "work")
+    part, _ = add_up(group.without("0"), 2, work, repeats)
     return None if part is None else rms(whole - part - report), guess
 
 
-def add_up(group: Group, number: int, work: str) -> tuple[Array | None, Group]:
+def add_up(group: Group, number: int, work: str, repeats: bool = False) -> tuple[Array | None, Group]:
     """Return the sum of all reports, None if an agent does not mask its own; and the agents after it."""
     needed = members.threshold(len(group.agents), LEAST) - 1
-    group, sent = mask(group, number, work, needed)
+    group, sent = mask(group, number, work, needed, repeats)
     if len(sent) < len(group.agents):
         return None, group
     everybody = np.ones(len(group.agents) - 1, dtype=np.uint8)
     task = _task(Phase.EVALUATE, number, there=everybody)
-    signed = {n: secure_member.accept_signing(task, m, LEAST) for n, m in group.agents.items()}
+    signed = {n: secure_member.accept_signing(task, m, LEAST, repeats) for n, m in group.agents.items()}
     signatures = {name: bytes.fromhex(secure_member.signature(m)) for name, m in signed.items()}
     revealed, after = {}, {}
     for name, member in signed.items():
@@ -217,14 +238,16 @@ def add_up(group: Group, number: int, work: str) -> tuple[Array | None, Group]:
 # -- both ----------------------------------------------------------------------------------------------
 
 
-def mask(group: Group, number: int, work: str, needed: int) -> tuple[Group, dict[str, rounds.Masked]]:
+def mask(
+    group: Group, number: int, work: str, needed: int, repeats: bool = False
+) -> tuple[Group, dict[str, rounds.Masked]]:
     """Return the group after every agent was asked to mask its report, and what the agents sent."""
     cards = {name: member.card() for name, member in group.agents.items()}
     asked, sent = {}, {}
     for name, member in group.agents.items():
         rows = secure_member.to_rows([cards[other] for other in group.others(name)], members.CARD_BYTES)
         task = _task(Phase.TRAIN, number, members=rows)
-        asked[name] = after = secure_member.accept_masking(task, member, LEAST, work, {})
+        asked[name] = after = secure_member.accept_masking(task, member, LEAST, work, {}, repeats)
         if after.masks:
             words = fixed_point.encode(group.reports[name], BOUND)
             sent[name] = rounds.mask(words, after.private, after.public, after.label(), needed)

@@ -211,6 +211,41 @@ def members_of_sums(monkeypatch):
     return found
 
 
+def test_members_sum_all_their_observations_again_with_the_same_partners_only(monkeypatch):
+    """The difference of two sums, of which one lacks an agent, would be all observations of that agent."""
+    kind, found = type(make_algorithm("fed-ei", {"secure_sums": 0})), []
+    original = kind.aggregate_sum
+
+    def aggregate_sum(self, state, agents, sums):
+        found.append(tuple(agents))
+        return original(self, state, agents, sums)
+
+    monkeypatch.setattr(kind, "aggregate_sum", aggregate_sum)
+    app = client_app(objective, SPACE, seed=4, disclose="trials")
+
+    def totals(num_agents, rounds, late=0, **faults):
+        found.clear()
+        grid = InProcessGrid(app, num_agents, faults={int(a[1:]): fault for a, fault in faults.items()})
+        awaited = num_agents - late
+        strategy = STRATEGIES["fed-ei"](seed=4, num_agents=awaited, round_timeout=0.5, secure_sums=3)
+        study = strategy.start(grid, num_rounds=rounds).study
+        return list(found), study.rounds["round"].tolist()
+
+    everybody = ("0", "1", "2", "3")
+    whole, _ = totals(4, 8)
+    assert set(whole) == {everybody}
+    gone, rounds = totals(4, 8, a0=Fault("silent", rounds=[4]))
+    assert set(gone) == {everybody}
+    assert len(whole) - 3 <= len(gone) < len(whole), "it goes on when the agent is back"
+    assert len(rounds) == 8
+    left, _ = totals(4, 8, a0=Fault("down", rounds=range(5, 99)))
+    assert set(left) == {everybody}
+    groups, _ = totals(14, 8, a0=Fault("down", rounds=range(5, 99)))
+    assert len(set(groups)) == 2, "all, and the other group"
+    late, _ = totals(4, 8, late=1, a3=Fault("down", rounds=range(0, 4)))
+    assert set(late) == {("0", "1", "2")}
+
+
 @pytest.mark.parametrize("change", [lie, lock])
 @pytest.mark.parametrize("case", ["fed-pne", "dp-fts"])
 def test_a_liar_spoils_the_sums_of_its_group_alone(case, change, members_of_sums):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms.registry import BUILT_IN
-from fbo_flower.attacks import ATTACKS, AttackResult, equivocation, find
+from fbo_flower.attacks import ATTACKS, AttackResult, equivocation, fed_ei, find
 from fbo_flower.attacks.noise import central_noise
 from fbo_flower.attacks.posterior import observed_points, observed_values
 from fbo_flower.cli import main as cli
@@ -136,13 +136,20 @@ def test_a_server_that_repeats_itself_or_makes_decoys_gets_no_more_than_an_hones
     assert (evaluations.error, control.error) == (0.0, 35.0)
 
 
-@pytest.mark.parametrize("attack", [equivocation.equivocate, equivocation.subtract])
+@pytest.mark.parametrize("attack", [equivocation.equivocate, equivocation.subtract, equivocation.nest])
 def test_a_lying_server_had_a_report_exactly_and_has_it_no_more(attack: Any) -> None:
     for seed in range(3):
         error, guess = attack(np.random.default_rng(seed), earlier=True)
         assert error < 1e-12
         assert guess > 0.5
         assert attack(np.random.default_rng(seed), earlier=False) == (None, guess), "agents refuse"
+
+
+def test_a_total_without_a_silent_agent_gave_its_points_away_and_is_refused() -> None:
+    for seed in range(2):
+        earlier, present = fed_ei.silent_agent(seed)
+        assert earlier.error < 0.25 * earlier.guess
+        assert present.error == present.guess, "there is no such total"
 
 
 def test_an_honest_server_gets_the_sum_by_the_same_steps() -> None:
@@ -153,7 +160,7 @@ def test_an_honest_server_gets_the_sum_by_the_same_steps() -> None:
     np.testing.assert_allclose(again, total, rtol=0, atol=1e-14)
 
 
-def test_the_command_shows_both_attacks_under_both_rules() -> None:
+def test_the_command_shows_all_attacks_under_both_rules() -> None:
     found = list(equivocation.attack(0))
-    assert [result.error < 1e-12 for result in found] == [True, False, True, False]
+    assert [result.error < 1e-12 for result in found] == [True, False] * 3
     assert all(result.error == result.guess for result in found[1::2])

@@ -11,8 +11,10 @@ def gaussian_process(points, lengthscale, num_observations, noise_variance, rng)
     """Posterior mean and factor on the points, of an RBF kernel and draws from its prior."""
     distance = np.square(points[:, None] - points[None]).sum(axis=-1)
     prior = np.exp(-0.5 * distance / lengthscale**2)
-    modes = root(prior)
-    truth = modes @ rng.standard_normal(modes.shape[1])
+    values, vectors = np.linalg.eigh(
+        prior
+    )  # the symmetric root is the same on every machine, a factor is not
+    truth = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T @ rng.standard_normal(len(points))
     seen = rng.integers(len(points), size=num_observations)
     y = truth[seen] + math.sqrt(noise_variance) * rng.standard_normal(num_observations)
     gain = np.linalg.solve(prior[np.ix_(seen, seen)] + noise_variance * np.eye(len(seen)), prior[seen]).T

@@ -57,8 +57,11 @@ def test_probabilities_decisions_and_texts_come_back():
     assert predict(pack(model), X, method="classes_").tolist() == ["ill", "well"]
     np.testing.assert_array_equal(predict(pack(model), X, method="predict_proba"), model.predict_proba(X))
     other = SVC().fit(X, np.digitize(X[:, 0], [-0.5, 0.5]))
-    np.testing.assert_array_equal(
-        predict(pack(other), X, method="decision_function"), other.decision_function(X)
+    np.testing.assert_allclose(  # another process may choose another kernel of BLAS
+        predict(pack(other), X, method="decision_function"),
+        other.decision_function(X),
+        rtol=1e-12,
+        atol=1e-14,
     )
 
 

@@ -278,13 +278,13 @@ def test_ctrl_c_ends_a_run_also_if_the_exception_gets_lost(losing, mode, tmp_pat
 
     before, strategy = signal.getsignal(signal.SIGINT), RandomSearch(num_agents=3, seed=1)
     with pytest.raises(KeyboardInterrupt):
-        strategy.start(grid(interrupted), num_rounds=90, journal=tmp_path / "study.db", mode=mode)
+        strategy.start(grid(interrupted), num_rounds=20, journal=tmp_path / "study.db", mode=mode)
     assert strategy.study.settings["runs"][0]["status"] == "interrupted"
     assert len(strategy.study.rounds) < 6
     assert signal.getsignal(signal.SIGINT) is before
     again = RandomSearch(num_agents=3, seed=1)
-    study = again.start(grid(), num_rounds=9, journal=tmp_path / "study.db", resume=True, mode=mode).study
-    assert len(study.rounds) == 9
+    study = again.start(grid(), num_rounds=20, journal=tmp_path / "study.db", resume=True, mode=mode).study
+    assert len(study.rounds) == 20
 
 
 def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():

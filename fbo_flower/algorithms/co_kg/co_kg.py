@@ -57,6 +57,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
     """Collaborative knowledge gradient on a Wasserstein barycenter; `CoKGOptions` describes the options."""
 
     name: ClassVar[str] = "co-kg"
+    repeats_observations: ClassVar[bool] = True
     barrier: ClassVar[str] = ""
 
     # -- the server's half ---------------------------------------------------------------------

@@ -59,6 +59,7 @@ class FedEI(FederatedAgent):
     barrier: ClassVar[str] = ""
     needs_all_parameters: ClassVar[str] = ""
     needs_sums: ClassVar[bool] = False
+    repeats_observations: ClassVar[bool] = True
     consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"point": ("point", "trials")}
 
     # -- the server's half ---------------------------------------------------------------------

@@ -76,6 +76,7 @@ class DPFTS(DPFTSOptions):
     """Differentially private federated Thompson sampling; `DPFTSOptions` describes the options."""
 
     name: ClassVar[str] = "dp-fts"
+    repeats_observations: ClassVar[bool] = False  # its noise protects messages, whoever is in a sum
     barrier: ClassVar[str] = "its accountant needs one random sample of all agents per release"
     needs_all_parameters: ClassVar[str] = ""
 

@@ -59,6 +59,7 @@ class FTS(FTSOptions):
     """Federated Thompson sampling; `FTSOptions` describes the options."""
 
     name: ClassVar[str] = "fts"
+    repeats_observations: ClassVar[bool] = True  # a sum that failed is asked for again
     barrier: ClassVar[str] = ""
     needs_all_parameters: ClassVar[str] = ""
 

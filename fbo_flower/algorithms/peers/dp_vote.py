@@ -56,6 +56,7 @@ class DPVote(Stepwise, VoteOptions):
     """A private vote on one configuration; `VoteOptions` describes the options."""
 
     name: ClassVar[str] = "dp-vote"
+    repeats_observations: ClassVar[bool] = False  # an agent votes once in a study
     finishes: ClassVar[bool] = True
 
     # -- the server's half ---------------------------------------------------------------------

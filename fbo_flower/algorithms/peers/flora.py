@@ -59,6 +59,7 @@ class FLoRA(FloraOptions, LocalEI[FloraState]):
     """One exchange of loss surfaces; `FloraOptions` describes the options."""
 
     name: ClassVar[str] = "flora"
+    repeats_observations: ClassVar[bool] = False  # an agent sends one surface in a study
     finishes: ClassVar[bool] = True
     consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"gram": ("trials",), "moment": ("trials",)}
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -100,6 +101,8 @@ class PNEState:
 
 class PhasedPNE(Bandit[PNEState]):
     """Both stages of phased elimination; the options are in `PhasedOptions` and `PNEOptions`."""
+
+    repeats_observations: ClassVar[bool] = False  # a depth is summed once, from the pulls made for it
 
     gap: float
     c: float

