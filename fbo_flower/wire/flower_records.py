@@ -67,9 +67,9 @@ def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArra
         If the content is not what `to_records` writes, or too large.
     """
     record, config = content.get("arrays"), content.get("config")
-    if not isinstance(record, ArrayRecord) or not isinstance(config, ConfigRecord):
+    if len(content) != 2 or not isinstance(record, ArrayRecord) or not isinstance(config, ConfigRecord):
         found = show(sorted(content))
-        raise WireError(f"content: expected records 'arrays' and 'config', got {found}", "content")
+        raise WireError(f"content: expected only records 'arrays' and 'config', got {found}", "content")
     encoded = dict(record.items())  # without `items`, Flower's records are read entry by entry
     size = sum([len(array.data) for array in encoded.values()])
     if len(encoded) > MAX_ARRAYS or size > MAX_BYTES:

@@ -110,6 +110,13 @@ json_values = st.one_of(
 )
 
 
+def test_a_third_record_is_refused():
+    content = to_records(wire.Packed({}, {"a": 1}))
+    content["junk"] = MetricRecord({"loss": float("nan")})
+    with pytest.raises(WireError, match=r"expected only records 'arrays' and 'config', got .*junk"):
+        from_records(content)
+
+
 @given(st.dictionaries(st.text(max_size=8), json_values, max_size=4))
 def test_values_cross_as_they_are(values):
     schema = Schema(values={name: type(value) for name, value in values.items()})
