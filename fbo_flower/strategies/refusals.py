@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from fbo_flower.space.space import SearchSpace
 
 
 def all_refused(refused: Mapping[int, str]) -> str:
@@ -35,3 +37,19 @@ def shorten(agents: list[str]) -> str:
     """Return the names of the first agents, for a message."""
     names = ", ".join(agents[:5])
     return f"agent {names}" if len(agents) == 1 else f"agents {names}{', ...' if len(agents) > 5 else ''}"
+
+
+def spaces_of(groups: Mapping[str, list[str]]) -> str:
+    """Return which agents have which search space; `groups` maps a digest to agents, largest group first."""
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    return "; ".join(f"{digest[:12]} at {shorten(agents)}" for digest, agents in ordered)
+
+
+def differing(spaces: Sequence[SearchSpace]) -> str:
+    """Return the names of the parameters in which search spaces differ, or that only their order does."""
+    names = dict.fromkeys(name for space in spaces for name in space.parameters)
+    first = spaces[0].parameters
+    differ = [name for name in names if any(s.parameters.get(name) != first.get(name) for s in spaces)]
+    if not differ:
+        return "the order of the parameters"
+    return ", ".join(name[:40] for name in differ[:5]) + ", ..." * (len(differ) > 5)

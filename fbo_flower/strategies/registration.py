@@ -238,16 +238,16 @@ class AgentRegistry:
             groups.setdefault(registration.digest, []).append(registration.agent)
         if self.space is None and len(groups) == 1:
             self.space = SearchSpace.from_json(registrations[0].space)
-        expected = self._digest() or max(groups, key=lambda digest: len(groups[digest]))
-        if set(groups) != {expected}:
-            others = [agent for digest, agents in groups.items() if digest != expected for agent in agents]
-            other = next(digest for digest in groups if digest != expected)
-            begun = "; the study began with the first: use it again, or start a new study" * (
-                self.space is not None
-            )
+        expected = self._digest()
+        if not groups.keys() <= {expected}:
+            spaces = {r.digest: SearchSpace.from_json(r.space) for r in registrations}
+            if self.space is not None:
+                spaces[expected] = self.space
+            differing = refusals.differing(list(spaces.values()))
+            begun = "; the study began with another: use it again, or start a new study" * bool(expected)
             raise ConfigError(
-                f"space: expected the same search space at every agent (digest {expected[:12]}), "
-                f"got {other[:12]} at {refusals.shorten(others)}{begun}"
+                f"space: expected the same search space at every agent, got "
+                f"{refusals.spaces_of(groups)}; they differ in {differing}{begun}"
             )
 
     def _check_minimize(self, registrations: list[Registration]) -> None:

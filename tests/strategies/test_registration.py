@@ -70,11 +70,19 @@ def test_differing_search_spaces_name_the_agents():
     assert "\n" not in message
 
 
+def test_spaces_that_tie_are_all_named_with_the_parameters_in_which_they_differ():
+    third = SearchSpace({"x": Float(0.0, 1.0), "y": Int(1, 9)})
+    with pytest.raises(ConfigError) as caught:
+        register(grid(3, spaces={1: OTHER, 2: third}), 3)
+    message = str(caught.value)
+    for agent, space in enumerate((SPACE, OTHER, third)):
+        assert f"{space.digest[:12]} at agent {agent}" in message
+    assert "they differ in x, y" in message
+
+
 def test_a_study_that_is_resumed_with_another_space_says_what_to_do(tmp_path):
     RandomSearch(num_agents=2, seed=1).start(grid(2), num_rounds=2, journal=tmp_path / "study.db")
-    with pytest.raises(
-        ConfigError, match="the study began with the first: use it again, or start a new study"
-    ):
+    with pytest.raises(ConfigError, match="the study began with another: use it again, or start a new study"):
         RandomSearch(num_agents=2, seed=1).start(
             grid(2, spaces={0: OTHER, 1: OTHER}), num_rounds=3, journal=tmp_path / "study.db", resume=True
         )
