@@ -63,7 +63,8 @@ def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here
             found.append(Diagnosis(f"node {row['node-id']}", True, text))
     names = Counter(node.get("agent") for node in nodes)
     digests = Counter(node["digest"] for node in nodes if "digest" in node)
-    usual = digests.most_common(1)[0][0] if digests else ""
+    most = max(digests.values(), default=0)
+    usual = [digest for digest, count in digests.items() if count == most]
     for node in nodes:
         subject = f"agent {node['agent']}" if "agent" in node else f"node {node['node']}"
         wrong = list(_wrong(node, server, usual))
@@ -88,14 +89,16 @@ def skew(node: Mapping[str, Any]) -> float:
     return max(0.0, time - float(node["heard"])) - max(0.0, float(node["sent"]) - time)
 
 
-def _wrong(node: Mapping[str, Any], server: Mapping[str, Any], usual: str) -> list[str]:
+def _wrong(node: Mapping[str, Any], server: Mapping[str, Any], usual: Sequence[str]) -> list[str]:
     if "error" in node:
         return [str(node["error"])]
     wrong = []
     if node.get("schema") != server["schema"]:
         wrong.append(f"message schema {node.get('schema')}, the server has {server['schema']}")
-    if node.get("digest") != usual:
-        wrong.append(f"search space {str(node.get('digest'))[:12]}, most nodes have {usual[:12]}")
+    others = [digest[:12] for digest in usual if digest != node.get("digest")]
+    if others:  # where several spaces are equally frequent, every node differs from some others
+        who = "most nodes have" if len(usual) == 1 else "as many nodes have"
+        wrong.append(f"search space {str(node.get('digest'))[:12]}, {who} {', '.join(others)}")
     for name in ("version", "flwr"):
         if name in node and node[name] != server[name]:
             title = {"version": "fbo-flower", "flwr": "flwr"}[name]

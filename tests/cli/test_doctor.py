@@ -110,6 +110,17 @@ def test_an_agent_that_differs_is_named(key: str, value: object, words: str) -> 
     assert words in next(iter(wrong.values()))
 
 
+@pytest.mark.parametrize("num_nodes", [2, 3])
+def test_spaces_that_tie_are_wrong_at_every_node(num_nodes: int) -> None:
+    report = report_of(num_nodes)
+    for number, node in enumerate(report["nodes"]):
+        node["digest"] = str(number) * 64
+    wrong = texts(report)
+    assert list(wrong) == [f"agent {number}" for number in range(num_nodes)]
+    others = ", ".join(str(number) * 12 for number in range(1, num_nodes))
+    assert f"search space 000000000000, as many nodes have {others}" in wrong["agent 0"]
+
+
 def test_nodes_that_the_superlink_knows_but_that_are_not_there_are_found() -> None:
     known = [
         {"node-id": "1001", "status": "online"},
