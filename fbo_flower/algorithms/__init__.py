@@ -17,7 +17,6 @@ from fbo_flower.algorithms.records import AgentState, Outcome, Payload, Phase, Q
 from fbo_flower.algorithms.registry import Algorithms, built_in_class, find, register
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Session, Stepwise
-from fbo_flower.algorithms.summing import Summable
 
 if TYPE_CHECKING:
     from fbo_flower.algorithms.bandits.fed1_ucb import Fed1UCB
@@ -65,11 +64,11 @@ def make_algorithm(name: str, options: Mapping[str, object]) -> Algorithm[Any]:
 
 def with_secure_sums(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     """Return the algorithm, wrapped in `SecureAggregation` if its option `secure_sums` is not 0."""
-    if not isinstance(algorithm, Summable) or not algorithm.secure_sums:
+    if not algorithm.secure_sums:
         return algorithm
     from fbo_flower.algorithms.secure_aggregation import SecureAggregation  # needs cryptography
 
-    return SecureAggregation(inner=algorithm, least=algorithm.secure_sums)
+    return SecureAggregation(wrapped=algorithm, least=algorithm.secure_sums)
 
 
 __all__ = [

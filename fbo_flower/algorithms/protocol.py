@@ -6,8 +6,8 @@ and EVALUATE. The server calls `init` once, then `ask` and `tell` in every half-
 `session` per task, evaluates the points that the session yields, then calls `summarise` to get the content of
 its report. Only `run_task` in `run_task.py` drives a session.
 
-Abilities that some algorithms have and others have not (secure sums, warm starts, privacy accounting, trained
-models, results of the server) are small protocols in `capabilities.py`, checked with `isinstance`.
+What only some algorithms have (sums, warm starts, privacy accounting, trained models, results of the server)
+are methods with a default, so nobody asks an algorithm what it is.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 from fbo_flower.algorithms.options import Configurable
 from fbo_flower.algorithms.records import (
     AgentState,
+    AnyArray,
     Array,
     Federation,
     Payload,
@@ -31,7 +32,11 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Rng, Steps
 from fbo_flower.algorithms.schema import Schema
+from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.summand import Summand
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.space.space import SearchSpace
 
 State = TypeVar("State")
@@ -48,6 +53,21 @@ class Algorithm(Configurable, ABC, Generic[State]):
     name : the algorithm's name as users type it
     phases : the half-rounds in which it sends tasks to agents
     finishes : whether it ends by itself, once its budget is spent
+    max_final_exchanges : largest number of exchanges in the phase FINISH, which ends early without tasks
+    roles : the roles of sites that train and judge models instead of evaluating an objective; (): agents have
+        no roles
+    consent : name of an array in a report -> the settings of `disclose` with which it may leave an agent; the
+        algorithm works without
+    sums_securely : whether it wraps another one with secure sums, so that every agent needs keys
+    needs_sums : whether it cannot go on without a sum over agents, so that failed sums end the study
+    repeats_observations : whether a report in a sum may be made from observations that an earlier sum held.
+        If so, members take part with the same partners only, see `secure_member`. False: each sum holds new
+        evaluations, or an agent sends one report in a study, or noise of a known cost protects the reports
+    reports_with_trials : whether reports about observations come with new trials only, as their noise is
+        drawn once
+    draws_in_secret : whether the server draws noise and samples for differential privacy, which nobody may be
+        able to repeat: `secret_draws` makes them
+    sees_tasks_under_way : whether the server, without a barrier, takes into account what agents work on
     barrier : why the answers of a round are needed together, as a clause after "because"; "": they are not,
         so each agent may get its next task at once
     needs_all_parameters : why no agent may hold some parameters at values of its own, as a clause; "": it may
@@ -55,6 +75,15 @@ class Algorithm(Configurable, ABC, Generic[State]):
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN,)
     finishes: ClassVar[bool] = False
+    max_final_exchanges: ClassVar[int] = 1
+    roles: ClassVar[tuple[str, ...]] = ()
+    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    sums_securely: ClassVar[bool] = False
+    needs_sums: ClassVar[bool] = True
+    repeats_observations: ClassVar[bool] = True
+    reports_with_trials: ClassVar[bool] = False
+    draws_in_secret: ClassVar[bool] = False
+    sees_tasks_under_way: ClassVar[bool] = False
     barrier: ClassVar[str] = "its rounds need the answers of all agents together"
     needs_all_parameters: ClassVar[str] = "all agents evaluate points that are chosen for them together"
 
@@ -68,6 +97,23 @@ class Algorithm(Configurable, ABC, Generic[State]):
             If an option is unknown (the message lists the known ones) or its value is not allowed.
         """
         return cls(**cls.known_options(options))
+
+    # -- options that only some algorithms have ----------------------------------------------------
+
+    @property
+    def targets(self) -> str | tuple[str, ...]:
+        """The agents that tune; the others only send messages. "all": every agent tunes."""
+        return "all"
+
+    @property
+    def num_initial(self) -> int:
+        """The number of trials in an agent's first batch, which no model has chosen."""
+        return 0
+
+    @property
+    def secure_sums(self) -> int:
+        """The smallest number of agents in a secure sum; 0 for no secure sums."""
+        return 0
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -99,6 +145,126 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """Return whether the study is over: the algorithm will send no more tasks."""
         return False
 
+    def with_under_way(self, state: State, tasks: Mapping[str, Task]) -> State:
+        """Return the state for the next `ask`, with the tasks of agents that have not answered yet."""
+        return state
+
+    def results(self, state: State) -> ServerResults | None:
+        """Return the server's results besides the trials that agents disclose; None if there are none yet."""
+        return None
+
+    def progress_lines(self, state: State, before: State) -> list[str]:
+        """Return the log lines for what changed from state `before` to `state` in a half-round."""
+        return []
+
+    def description(self, state: State) -> dict[str, object]:
+        """Return JSON values for the entry `found` of the run's settings."""
+        return {}
+
+    def export_messages(self, state: State) -> dict[str, AnyArray]:
+        """Return the messages from which another study can start; empty if there are none."""
+        return {}
+
+    def warm_start(self, state: State, messages: Mapping[str, AnyArray]) -> State:
+        """Return the initial state with the messages of an earlier study.
+
+        Raises
+        ------
+        ConfigError
+            If the algorithm keeps no messages, or they do not fit the options.
+        """
+        raise ConfigError(
+            f"warm_start: expected an algorithm that keeps messages, got {self.name}; run it without "
+            "warm_start"
+        )
+
+    def secret_draws(
+        self, state: State, phase: Phase, server_round: int, present: Sequence[str], uniform: Uniform
+    ) -> Mapping[str, AnyArray]:
+        """Return the results of all private draws of the next `ask`, which gets the same arguments.
+
+        The strategy calls this once before `ask`, records the results in the journal, and gives them to
+        `with_draws`. A replayed journal gives the recorded results again, so a study can be resumed bit for
+        bit although no seed is kept. Only results are recorded, e.g. a sum with noise, never the noise.
+
+        Parameters
+        ----------
+        uniform : source of all draws: `uniform(n)` returns a uniform integer in `[0, n)`
+        """
+        return {}
+
+    def with_draws(self, state: State, draws: Mapping[str, AnyArray]) -> State:
+        """Return the state with the results of `secret_draws`, for the next `ask`."""
+        return state
+
+    # -- sums over agents, with `secure_sums` ------------------------------------------------------
+
+    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
+        """Return the arrays of the task's report that are only summed; none if `secure_sums` is 0.
+
+        If `summarise` leaves such an array out, it counts as zeros.
+        """
+        return {}
+
+    def sum_name(self, task: Task, agent_state: AgentState) -> str:
+        """Return the name of the piece of work whose report is summed; an agent masks each name once.
+
+        Reports that are made from the same observations must have the same name, whatever the task says. Two
+        sums of the same work over different agents would differ by a report. By default the name is the
+        number of the agent's trials.
+
+        Parameters
+        ----------
+        agent_state : the agent's state before the task
+        """
+        return f"trials {max(task.end, agent_state.next_trial)}"
+
+    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
+        """Return the parts of a task that must be the same for all agents in a sum.
+
+        A server that asks one agent about something else than the others would learn that agent's report.
+        """
+        return {}
+
+    def skip_sum(self, state: State) -> State:
+        """Return the state after a sum that failed in every group; the same work is never summed again."""
+        return state
+
+    def aggregate_sum(self, state: State, agents: Sequence[str], sums: Mapping[str, Array]) -> State:
+        """Return the state after a secure sum; called after `tell` and before the next `ask`.
+
+        Parameters
+        ----------
+        agents : the agents in the sums, in natural order; others may have been asked, and are not in them
+        sums : name -> sum, with the names and shapes of `summands`
+        """
+        return state
+
+    @property
+    def inner(self) -> Algorithm[Any]:
+        """The algorithm itself, without secure sums that may wrap it."""
+        return self
+
+    def inner_state(self, state: State) -> Any:
+        """Return the state of `inner`."""
+        return state
+
+    def with_inner_state(self, state: State, inner: Any) -> Any:
+        """Return `state` with the state of `inner` replaced."""
+        return inner
+
+    def register_cards(self, state: State, study: str, cards: Mapping[str, bytes]) -> State:
+        """Return the state with the study's id and the agents' public keys; called before every `ask`."""
+        return state
+
+    def members(self, task: Task) -> list[bytes]:
+        """Return the public identity keys of the other members of the sum that a task asks for."""
+        return []
+
+    def accept(self, task: Task, agent_state: AgentState) -> AgentState:
+        """Return the agent's state with its part in a sum entered; WireError if it could reveal a report."""
+        return agent_state
+
     # -- the agent's half ----------------------------------------------------------------------
 
     @abstractmethod
@@ -127,6 +293,70 @@ class Algorithm(Configurable, ABC, Generic[State]):
             return Payload()
         return self.summarise(task, agent_state, rng())
         yield from ()  # never reached: it makes this function a generator
+
+    def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
+        """Return what the agent sends instead of `payload`, which `summarise` returned: with noise or masks.
+
+        Parameters
+        ----------
+        uniform : source of all noise: `uniform(n)` returns a uniform integer in `[0, n)`. On devices it is
+            the operating system's generator, which nobody can seed or repeat
+        """
+        return payload
+
+    def message_noise(self) -> float:
+        """Return the noise multiplier of an agent's own noise on a message; 0 if agents add none."""
+        return 0.0
+
+    def uses_observations(self, task: Task, space: SearchSpace) -> bool:
+        """Return whether the report of a task may depend on the agent's observations."""
+        schema = self.report_schema(space)
+        return bool(schema.arrays or schema.values)
+
+    def evaluation_task(self, task: Task) -> Task:
+        """Return the part of a task that its evaluations depend on; the rest may change when sent again."""
+        return task
+
+    def report_kind(self, task: Task) -> str | None:
+        """Return the kind of report that a task without trials asks for; an agent sends each kind once.
+
+        None: the report holds nothing about observations, and the agent may send it any number of times.
+        """
+        return ""
+
+    def reports_trials(self) -> bool:
+        """Return whether reports hold points and values; then only agents that disclose trials take part."""
+        return False
+
+    def reuses_values(self) -> bool:
+        """Return whether the objective is declared deterministic, so that agents evaluate a point once."""
+        return False
+
+    def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
+        """Return the values `(q,)` that the objective is expected to have at points `(q, D)`.
+
+        NaN: the agent's model expects nothing yet.
+        """
+        return np.full(len(points), np.nan)
+        yield from ()  # never reached: it makes this function a generator
+
+    def incumbent(self, agent_state: AgentState) -> float:
+        """Return the agent's best value of this study so far, NaN before the first success."""
+        values = agent_state.history.final_values(own=True)
+        return float(np.nanmax(values)) if np.isfinite(values).any() else float("nan")
+
+    def best_mean(self, agent_state: AgentState, *, own: bool = True) -> tuple[Array, float] | None:
+        """Return the evaluated point `(D,)` that has the best posterior mean, and this mean as a value.
+
+        Parameters
+        ----------
+        own : whether only points of this study count
+
+        Returns
+        -------
+        None if the agent's model finds no noise: then the best value seen is the best.
+        """
+        return None
 
     def recommend(self, agent_state: AgentState) -> Array | None:
         """Return the point `(D,)` that the agent should use, None before the first successful evaluation."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fbo_flower.algorithms.capabilities import ProtectsReports
 from fbo_flower.algorithms.outcomes import joined, num_succeeded
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Outcome, Query, Report, Task
@@ -103,9 +102,8 @@ def task_steps(
     summarising = steps_of(algorithm, Algorithm, "summarise", "summarising")
     rng = partial(draws, "summarise", task.trial, task.num_trials)
     payload = yield from summarising(task, agent_state, rng)
-    if isinstance(algorithm, ProtectsReports):
-        uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
-        payload = algorithm.protect(task, agent_state, payload, uniform)
+    uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
+    payload = algorithm.protect(task, agent_state, payload, uniform)
     known = agent_state.history.select(task.trial, task.end)
     outcome = known if len(known.trials) or not outcomes else joined(outcomes)
     num_failed = outcome.num_trials - num_succeeded(outcome) if task.num_trials else 0

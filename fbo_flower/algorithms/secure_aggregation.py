@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms import secure_member
-from fbo_flower.algorithms.capabilities import ProtectsReports, ReportsResults, ServerResults
 from fbo_flower.algorithms.open_sum import REVEALED, SIGNATURE, OpenSum, bounds_of
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
@@ -39,8 +38,8 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.algorithms.requests import Rng, Steps
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.secure_member import MASKED, SUM, Member
+from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.algorithms.session import Draws, Session, steps_of
-from fbo_flower.algorithms.summing import GoesOnWithoutSums, Summable
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.secure import fixed_point, keys, members, rounds
@@ -95,18 +94,19 @@ class SecureAggregation(Algorithm[SecureState]):
 
     Parameters
     ----------
-    inner : the wrapped algorithm
+    wrapped : the algorithm
     least : smallest number of agents in a sum
     """
 
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN, Phase.EVALUATE, Phase.REVEAL)
+    sums_securely: ClassVar[bool] = True
     barrier: ClassVar[str] = "a secure sum needs several agents together (option secure_sums = 0 has none)"
 
-    inner: Algorithm[Any]
+    wrapped: Algorithm[Any]
     least: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.inner, Summable):
+        if "secure_sums" not in self.inner.options():
             raise ConfigError(
                 f"secure_sums: expected an algorithm whose server needs only sums, got {self.inner.name}; "
                 "set secure_sums=0"
@@ -115,8 +115,8 @@ class SecureAggregation(Algorithm[SecureState]):
         object.__setattr__(self, "finishes", self.inner.finishes)
 
     @property
-    def _summable(self) -> Summable:
-        return cast(Summable, self.inner)
+    def inner(self) -> Algorithm[Any]:
+        return self.wrapped
 
     def check(self, space: SearchSpace) -> None:
         self.inner.check(space)
@@ -131,6 +131,14 @@ class SecureAggregation(Algorithm[SecureState]):
 
     def inner_state(self, state: SecureState) -> Any:
         return state.inner
+
+    def secret_draws(
+        self, state: SecureState, phase: Phase, server_round: int, present: Sequence[str], uniform: Uniform
+    ) -> Mapping[str, AnyArray]:
+        return self.inner.secret_draws(state.inner, phase, server_round, present, uniform)
+
+    def with_draws(self, state: SecureState, draws: Mapping[str, AnyArray]) -> SecureState:
+        return replace(state, inner=self.inner.with_draws(state.inner, draws))
 
     def with_inner_state(self, state: SecureState, inner: Any) -> SecureState:
         return replace(state, inner=inner)
@@ -161,14 +169,14 @@ class SecureAggregation(Algorithm[SecureState]):
         state = self._close(state, [])  # if it is still open
         inner, tasks = self.inner.ask(state.inner, phase, server_round, present, rng)
         state = replace(state, inner=inner, asked=frozenset(tasks))
-        layouts = {agent: self._summable.summands(task, state.space) for agent, task in tasks.items()}
+        layouts = {agent: self.inner.summands(task, state.space) for agent, task in tasks.items()}
         summing = [agent for agent, layout in layouts.items() if layout]
         if not summing:
             return state, tasks
         candidates = [agent for agent in summing if agent in state.cards and agent not in state.silent]
         groups = self._groups(state, candidates, rng)
         cards = {agent: state.cards[agent] for group in groups for agent in group}
-        content = secure_member.digest_of(self._summable.sum_content(tasks[summing[0]]))
+        content = secure_member.digest_of(self.inner.sum_content(tasks[summing[0]]))
         number = state.num_asked + 1
         open_sum = OpenSum(number, state.study, self.least, groups, cards, layouts[summing[0]], content)
         state = replace(state, num_asked=number, open_sum=open_sum, groups=groups)
@@ -211,7 +219,7 @@ class SecureAggregation(Algorithm[SecureState]):
         )
 
     def finished(self, state: SecureState) -> bool:
-        needed = not isinstance(self.inner, GoesOnWithoutSums) or self.inner.needs_sums
+        needed = self.inner.needs_sums
         return (needed and state.failures_in_a_row >= PATIENCE) or self.inner.finished(state.inner)
 
     def _groups(
@@ -277,7 +285,7 @@ class SecureAggregation(Algorithm[SecureState]):
         signatures = open_sum.valid_signatures(reports)
         silent = state.silent | (state.asked - signatures.keys())
         bound = state.bound
-        if self._summable.repeats_observations:
+        if self.inner.repeats_observations:
             signed = (tuple(open_sum.there(g)) for g in open_sum.groups if set(g) & signatures.keys())
             bound = tuple(dict.fromkeys((*bound, *signed)))
         return replace(state, open_sum=replace(open_sum, signatures=signatures), silent=silent, bound=bound)
@@ -309,12 +317,12 @@ class SecureAggregation(Algorithm[SecureState]):
         failures = state.failures + 1 if any_failed else max(0, state.failures - 1)
         state = replace(state, open_sum=None, failures=failures)
         if not good:
-            inner = self._summable.skip_sum(state.inner) if open_sum.groups else state.inner
+            inner = self.inner.skip_sum(state.inner) if open_sum.groups else state.inner
             waits = bool(state.bound) and not open_sum.groups  # for a member that is silent
             return replace(state, inner=inner, failures_in_a_row=state.failures_in_a_row + (not waits))
         total = np.sum([group_sum for _, group_sum in good], axis=0)
         agents = sorted((agent for there, _ in good for agent in there), key=natural_key)
-        inner = self._summable.aggregate_sum(state.inner, agents, open_sum.named(total))
+        inner = self.inner.aggregate_sum(state.inner, agents, open_sum.named(total))
         return replace(state, inner=inner, failures_in_a_row=0, num_completed=state.num_completed + 1)
 
     # -- the agent's half ----------------------------------------------------------------------
@@ -326,15 +334,15 @@ class SecureAggregation(Algorithm[SecureState]):
     def accept(self, task: Task, agent_state: AgentState) -> AgentState:
         member = Member.read(agent_state)
         if task.phase is Phase.EVALUATE:
-            repeats = self._summable.repeats_observations
+            repeats = self.inner.repeats_observations
             return secure_member.accept_signing(task, member, self.least, repeats).write(agent_state)
         if task.phase is Phase.REVEAL:
             return secure_member.accept_reveal(task, member, self.least).write(agent_state)
-        if SUM not in task.values or not self._summable.summands(task, agent_state.space):
+        if SUM not in task.values or not self.inner.summands(task, agent_state.space):
             return replace(member, masks=False).write(agent_state)
-        work = self._summable.sum_name(task, agent_state)
-        content = self._summable.sum_content(task)
-        repeats = self._summable.repeats_observations
+        work = self.inner.sum_name(task, agent_state)
+        content = self.inner.sum_content(task)
+        repeats = self.inner.repeats_observations
         accepted = secure_member.accept_masking(task, member, self.least, work, content, repeats)
         return accepted.write(agent_state)
 
@@ -372,10 +380,9 @@ class SecureAggregation(Algorithm[SecureState]):
         """Return the payload with masked words in place of the summands; masks never come from `uniform`."""
         if task.phase in _UNMASKING:
             return payload
-        if isinstance(self.inner, ProtectsReports):
-            payload = self.inner.protect(task, agent_state, payload, uniform)
+        payload = self.inner.protect(task, agent_state, payload, uniform)
         arrays = dict(payload.arrays)
-        layout = self._summable.summands(task, agent_state.space)
+        layout = self.inner.summands(task, agent_state.space)
         clear = {name: floats(arrays.pop(name, np.zeros(s.shape))) for name, s in layout.items()}
         if SUM not in task.values or not layout:
             return Payload(arrays, payload.values)  # summands never leave the agent without a mask
@@ -389,6 +396,16 @@ class SecureAggregation(Algorithm[SecureState]):
 
     def recommend(self, agent_state: AgentState) -> Array | None:
         return self.inner.recommend(agent_state)
+
+    def incumbent(self, agent_state: AgentState) -> float:
+        return self.inner.incumbent(agent_state)
+
+    def best_mean(self, agent_state: AgentState, *, own: bool = True) -> tuple[Array, float] | None:
+        return self.inner.best_mean(agent_state, own=own)
+
+    def uses_observations(self, task: Task, space: SearchSpace) -> bool:
+        # in the later exchanges the agent sends only a signature and shares of masks
+        return task.phase not in _UNMASKING and self.inner.uses_observations(task, space)
 
     # -- what may cross the wire ---------------------------------------------------------------
 
@@ -435,7 +452,7 @@ class SecureAggregation(Algorithm[SecureState]):
     # -- what the server knows at the end --------------------------------------------------------
 
     def results(self, state: SecureState) -> ServerResults | None:
-        found = self.inner.results(state.inner) if isinstance(self.inner, ReportsResults) else None
+        found = self.inner.results(state.inner)
         found = found or ServerResults()
         sums = {
             "sums_of_at_least": self.least,

@@ -8,7 +8,7 @@ proposes the next batch. So a batch depends on the seed and on earlier values, a
 evaluations end.
 
 Algorithms need not know of it: each proposal is the first one of a session that begins with the points chosen
-so far. An algorithm that models its observations says in `Believes` what it expects at them.
+so far. An algorithm that models its observations says in `believing` what it expects at them.
 
 [Ginsbourger2010] Ginsbourger, Le Riche, Carraro: Kriging is well-suited to parallelize optimization,
 Computational Intelligence in Expensive Optimization Problems, 2010, Section 3.2.
@@ -21,32 +21,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.ability_check import CheckedOncePerClass
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Task
 from fbo_flower.algorithms.requests import Fit, Request, Steps
 from fbo_flower.algorithms.session import Draws, Session
-from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 from fbo_flower.numerics.surrogates import gp
 
 Fits = dict[tuple[object, ...], gp.Hyperparameters]  # the fits of a batch, by what they are fits of
-
-
-@runtime_checkable
-class Believes(Protocol, metaclass=CheckedOncePerClass):
-    """The agent's model expects a value at a point that is being evaluated."""
-
-    def believing(self, task: Task, agent_state: AgentState, points: Array) -> Steps[Array]:
-        """Return the values `(q,)` that the objective is expected to have at points `(q, D)`.
-
-        NaN: the model expects nothing yet.
-        """
-        ...
 
 
 def believed(means: Array, transformed: Array, values: Array) -> Array:
@@ -70,7 +56,7 @@ def session_at_once(
 
     Algorithms that choose their own batches, as bandits do, keep them.
     """
-    core = unwrapped(algorithm)
+    core = algorithm.inner
     if at_once == 1 or task.num_trials <= 1 or not isinstance(core, TrialsPerRound):
         return (yield from algorithm.session(task, agent_state, draws))
     while True:
@@ -111,10 +97,8 @@ def _with_pending(
     algorithm: Algorithm[Any], task: Task, agent_state: AgentState, query: Query, fits: Fits
 ) -> Steps[AgentState]:
     """Return the agent's state as if a point had been evaluated, with the value that its model expects."""
-    points, core = agent_state.space.snap(query.points), unwrapped(algorithm)
-    values = np.full(len(points), np.nan)
-    if isinstance(core, Believes):
-        values = yield from _holding(core.believing(task, agent_state, points), fits)
+    points = agent_state.space.snap(query.points)
+    values = yield from _holding(algorithm.inner.believing(task, agent_state, points), fits)
     return agent_state.learn(Outcome(points, values, np.array([agent_state.next_trial], dtype=np.int64)))
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from flwr.app import Context
 
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.app.config import AppConfig
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import agent_app
@@ -29,7 +28,7 @@ def agent(context: Context) -> TuningAgent:
     num_agents = int(context.node_config["num-partitions"])
     problem = make_problem(config.problem, num_agents, config.seed, config.problem_options)
     algorithm = make_algorithm(config.algorithm, config.options)
-    models = {"models": str(config.out / "models")} if roles(algorithm) and config.out is not None else {}
+    models = {"models": str(config.out / "models")} if algorithm.roles and config.out is not None else {}
     return problem_agent(problem, algorithm, context, config.seed, site_options=models)
 
 

@@ -14,7 +14,6 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid, ServerApp
 
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.app.config import AppConfig
 from fbo_flower.errors import FBOError
 from fbo_flower.reports.report import save_with_picture
@@ -35,7 +34,7 @@ def main(grid: Grid, context: Context) -> None:
         config = AppConfig.read(context.run_config)
         algorithm = make_algorithm(config.algorithm, config.options)
         problem = make_problem(config.problem, config.num_agents, config.seed, config.problem_options)
-        check_roles(problem, algorithm, {"allow_models_with_data": True} if roles(algorithm) else None)
+        check_roles(problem, algorithm, {"allow_models_with_data": True} if algorithm.roles else None)
         directory = config.directory(context.run_id)
         with removed_if_empty(directory):
             study_directory(directory, overwrite=config.overwrite, resume=config.resume)

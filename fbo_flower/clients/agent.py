@@ -21,14 +21,12 @@ from flwr.common.logger import FLOWER_LOGGER, log
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import AccountsPrivacy, ReusesValues, consented
 from fbo_flower.algorithms.disclosure import APP
 from fbo_flower.algorithms.outcomes import seen_by
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Scalar, Task
 from fbo_flower.algorithms.registry import register
 from fbo_flower.algorithms.requests import Steps, alone
 from fbo_flower.algorithms.run_task import TaskResult, task_steps
-from fbo_flower.algorithms.summing import SecureRounds, unwrapped
 from fbo_flower.algorithms.trials_per_round import answers_in_part
 from fbo_flower.clients.agent_id import agent_id, partition_of
 from fbo_flower.clients.agent_state_io import (
@@ -47,7 +45,7 @@ from fbo_flower.clients.answered import (
     work_of,
 )
 from fbo_flower.clients.curve_book import CurveBook
-from fbo_flower.clients.disclosed import disclosure_of
+from fbo_flower.clients.disclosed import consented, disclosure_of
 from fbo_flower.clients.evaluation_cache import EvaluationCache
 from fbo_flower.clients.evaluation_replay import EvaluationReplay
 from fbo_flower.clients.known_configs import KnownConfigs
@@ -327,11 +325,11 @@ class TuningAgent(NumPyClient):
         self._require_journal(algorithm)
         self._operator.check_studies(memory, study)
         charge = f"{study} {work.key}"
-        if answers_in_part(unwrapped(algorithm)):
+        if answers_in_part(algorithm.inner):
             task = self._operator.allowed_part(memory, charge, task)
             request = replace(request, task=task)
         accepted_state = agent_state
-        if isinstance(algorithm, SecureRounds):
+        if algorithm.sums_securely:
             self._operator.check_peers(algorithm.members(task))
             accepted_state = algorithm.accept(task, agent_state.write(**identity(memory, study)))
         self._operator.charge(memory, charge, task)
@@ -378,8 +376,8 @@ class TuningAgent(NumPyClient):
         return reply
 
     def _report_key(self, request: Request) -> str:
-        core = unwrapped(request.algorithm)
-        if isinstance(core, AccountsPrivacy) and core.message_noise():
+        core = request.algorithm.inner
+        if core.message_noise():
             return request.key  # another answer would have other noise
         # the operator may have changed `disclose` since the task was answered
         curves = " curves" if self._operator.disclose_curves else ""
@@ -387,10 +385,10 @@ class TuningAgent(NumPyClient):
 
     def _require_journal(self, algorithm: Algorithm[Any]) -> None:
         """Raise ConfigError if the algorithm's protection needs a journal, and this agent keeps none."""
-        core = unwrapped(algorithm)
-        if isinstance(algorithm, SecureRounds):
+        core = algorithm.inner
+        if algorithm.sums_securely:
             check_journal(self._durable, "secure sums")
-        elif isinstance(core, AccountsPrivacy) and core.message_noise():
+        elif core.message_noise():
             check_journal(self._durable, "noise of the agent's own")
 
     @property
@@ -408,8 +406,8 @@ class TuningAgent(NumPyClient):
         self, context: TaskContext, algorithm: Algorithm[Any], agent_state: AgentState
     ) -> Evaluator:
         """Return the function that evaluates the queries of a task."""
-        core = unwrapped(algorithm)
-        reuses = isinstance(core, ReusesValues) and core.reuses_values()
+        core = algorithm.inner
+        reuses = core.reuses_values()
         cache = EvaluationCache.read(agent_state.arrays) if reuses else None
         evaluator = evaluator_of(self._parallel, self._objective, self._own_space, context, cache)
         return evaluator if self._initial is None else KnownConfigs(evaluator, self._initial)

@@ -12,15 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm, make_algorithm
-from fbo_flower.algorithms.capabilities import (
-    AccountsPrivacy,
-    ExchangesModels,
-    evaluation_task,
-    report_kind,
-    uses_observations,
-)
 from fbo_flower.algorithms.records import AgentState, Phase, Task
-from fbo_flower.algorithms.summing import SecureRounds, unwrapped
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.storage.agent_journal import task_key
@@ -49,13 +41,13 @@ def work_of(algorithm: Algorithm[Any], task: Task, agent_state: AgentState, key:
     ----------
     key : `task_key(task)`, if it is known
     """
-    asked = evaluation_task(algorithm, task)
+    asked = algorithm.evaluation_task(task)
     key = key if key and asked is task else task_key(asked)
     if task.num_trials:
         return Work(f"{task.phase} trial {task.trial}", key)
-    if isinstance(algorithm, SecureRounds) and task.phase not in {Phase.TRAIN, Phase.FINISH}:
+    if algorithm.sums_securely and task.phase not in {Phase.TRAIN, Phase.FINISH}:
         return Work("", key)  # an exchange within a secure sum, which has rules of its own
-    kind = report_kind(algorithm, task)
+    kind = algorithm.inner.report_kind(task)
     # named by the agent's own count: the server may put any trial and any phase in a task without trials
     return Work("" if kind is None else f"report {kind} after {agent_state.next_trial}", key)
 
@@ -80,16 +72,15 @@ def check_trial(algorithm: Algorithm[Any], task: Task, agent_state: AgentState, 
     """
     following = agent_state.next_trial
     late = task.num_trials > 0 and task.trial < following and not answered
-    if late or (task.trial > following and not isinstance(algorithm, ExchangesModels)):
+    if late or (task.trial > following and not algorithm.roles):
         raise WireError(f"trial: expected {following}, the agent's next trial, got {task.trial}")
 
 
 def check_noise(algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
     """Raise WireError if a task asks for a second noisy report about the same observations."""
-    core = unwrapped(algorithm)
-    if task.num_trials or not isinstance(core, AccountsPrivacy):
+    if task.num_trials or not algorithm.inner.reports_with_trials:
         return
-    if uses_observations(algorithm, task, agent_state.space):
+    if algorithm.uses_observations(task, agent_state.space):
         raise WireError(
             "num-trials: expected at least one trial for a report with noise, got 0", "num-trials"
         )

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import best_mean, incumbent
-from fbo_flower.algorithms.records import Phase, Task
+from fbo_flower.algorithms.records import Phase, Report, Task
 from fbo_flower.algorithms.run_task import TaskResult
 from fbo_flower.clients.trial_times import Times, disclosed_times
+
+
+def consented(algorithm: Algorithm[Any], report: Report, disclose: str) -> Report:
+    """Return the report without the arrays that the operator's setting `disclose` keeps at the agent."""
+    consent = algorithm.inner.consent
+    if not consent:
+        return report
+    kept = {n: a for n, a in report.arrays.items() if disclose in consent.get(n, (disclose,))}
+    return replace(report, arrays=kept)
 
 
 def disclosure_of(
@@ -24,13 +33,13 @@ def disclosure_of(
     if disclose in ("none", "point"):  # the algorithm's report holds the point
         return wire.Disclosure()
     outcome = result.outcome
-    best = incumbent(algorithm, result.agent_state)
+    best = algorithm.incumbent(result.agent_state)
     if task.phase in (Phase.EVALUATE, Phase.REVEAL):  # Flower returns no arrays in these half-rounds
         return wire.Disclosure(incumbent=best)
     all_trials = disclose == "trials" and outcome.num_trials == task.num_trials > 0
     point = algorithm.recommend(result.agent_state) if algorithm.finishes else None
     if not all_trials:
         return wire.Disclosure(None, best, point)
-    believed = best_mean(algorithm, result.agent_state)
+    believed = algorithm.best_mean(result.agent_state)
     point, expected = believed or (point, None)
     return wire.Disclosure(outcome, best, point, expected, disclosed_times(times, outcome.trials))

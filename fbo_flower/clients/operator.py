@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import NeedsTrials, roles
 from fbo_flower.algorithms.disclosure import APP, DEFAULT, DISCLOSURES, OPERATOR
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import Task
-from fbo_flower.algorithms.summing import Summable, unwrapped
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, WireError
 
@@ -134,19 +132,19 @@ class Operator:
 
     def admit(self, algorithm: Algorithm[Any]) -> None:
         """Raise ConfigError if the operator's settings exclude an algorithm."""
-        if roles(algorithm):
+        if algorithm.roles:
             raise ConfigError(
-                f"algorithm: {algorithm.name} expects sites with a role ({', '.join(roles(algorithm))}); "
+                f"algorithm: {algorithm.name} expects sites with a role ({', '.join(algorithm.roles)}); "
                 "this agent has an objective; make it with `site_app`"
             )
-        core = unwrapped(algorithm)
-        least = core.secure_sums if isinstance(core, Summable) else self.secure_sums
+        core = algorithm.inner
+        least = core.secure_sums if "secure_sums" in core.options() else self.secure_sums
         if least < self.secure_sums:
             raise ConfigError(
                 f"secure_sums: expected sums of at least {self.secure_sums} agents, as node_config requires, "
                 f"got {least} in the options of {algorithm.name}; set secure_sums={self.secure_sums} there"
             )
-        if isinstance(core, NeedsTrials) and core.reports_trials() and self.disclose != "trials":
+        if core.reports_trials() and self.disclose != "trials":
             raise ConfigError(
                 f"disclose: expected 'trials', because {algorithm.name} with these options sends every trial "
                 f"to the server, got {self.disclose!r}; this agent does not take part"

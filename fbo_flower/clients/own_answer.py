@@ -19,9 +19,7 @@ from flwr.app import Context
 from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm, make_algorithm
-from fbo_flower.algorithms.capabilities import EstimatesIncumbent, best_mean
 from fbo_flower.algorithms.records import AgentState, Array
-from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.agent_state_io import agent_state_from_bytes
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, JournalError, printable
@@ -79,7 +77,7 @@ def own_answer(agent: str, study: str, algorithm: Algorithm[Any], agent_state: A
     point, value = _best(algorithm, agent_state)
     config = None if point is None else agent_state.space.decode(point)
     answer = OwnAnswer(agent, study, algorithm.name, config, value, agent_state.next_trial)
-    believed = best_mean(algorithm, agent_state)
+    believed = algorithm.best_mean(agent_state)
     if believed is None or config is None:
         return answer
     better = agent_state.space.decode(believed[0])
@@ -187,10 +185,9 @@ def _read(agent: str, stored: StoredStudy) -> StoredAnswer:
 
 def _best(algorithm: Algorithm[Any], agent_state: AgentState) -> tuple[Array | None, float]:
     """Return the best point and its value."""
-    core = unwrapped(algorithm)
-    if isinstance(core, EstimatesIncumbent):
-        return core.recommend(agent_state), core.incumbent(agent_state)
     history = agent_state.history
+    if not len(history):  # the algorithm keeps statistics
+        return algorithm.recommend(agent_state), algorithm.incumbent(agent_state)
     values = history.final_values(own=True)
     if not np.isfinite(values).any():
         return None, math.nan

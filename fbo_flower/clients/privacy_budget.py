@@ -12,9 +12,7 @@ import json
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import AccountsPrivacy, uses_observations
 from fbo_flower.algorithms.records import Task
-from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, JournalError, WireError
 from fbo_flower.numerics.privacy_account import Account
@@ -47,13 +45,13 @@ def spend(
     JournalError
         If the account cannot be read. It is not replaced by an empty one.
     """
-    if not budget or not uses_observations(algorithm, task, space):
+    if not budget or not algorithm.uses_observations(task, space):
         return
     account, earlier, last = _read(memory)
     if last == key:
         return
-    core = unwrapped(algorithm)
-    noise = core.message_noise() if isinstance(core, AccountsPrivacy) else 0.0
+    core = algorithm.inner
+    noise = core.message_noise()
     if not noise:
         raise _refusal(budget, f"a report of {algorithm.name} without noise of the agent's own")
     try:

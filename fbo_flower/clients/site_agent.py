@@ -20,7 +20,6 @@ from flwr.app import Context
 from flwr.common.logger import log
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.algorithms.disclosure import APP
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Outcome, Phase, Query, Task
 from fbo_flower.algorithms.rfms.rfms import CURATOR, LOCKBOX, OPENBOX, ROLES
@@ -161,7 +160,7 @@ class SiteAgent(TuningAgent):
     # -- one task --------------------------------------------------------------------------------------------
 
     def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
-        if not roles(algorithm):
+        if not algorithm.roles:
             raise ConfigError(
                 f"algorithm: expected one for sites with roles, such as rfms, got {algorithm.name}; an agent "
                 "for it is made with `client_app`"

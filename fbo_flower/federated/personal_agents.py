@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import SeesTasksUnderWay
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -84,7 +83,7 @@ class PersonalAgents:
     """
 
     def __init__(self, algorithm: Algorithm[Any], space: SearchSpace, seed: int) -> None:
-        together = isinstance(algorithm, SeesTasksUnderWay)
+        together = algorithm.sees_tasks_under_way
         if algorithm.barrier or together or algorithm.phases != (Phase.TRAIN,):
             why = algorithm.barrier or (
                 "it models one objective of all agents" if together else "it has further half-rounds"

@@ -11,9 +11,7 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.algorithms.disclosure import SIMULATION
-from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.agent import Prior, TuningAgent
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.parallel import Parallel
@@ -31,7 +29,7 @@ ONE_BY_ONE = Parallel()
 
 def check_initial(algorithm: Algorithm[Any]) -> None:
     """Raise ConfigError if an algorithm cannot begin with known configurations, because it chooses cells."""
-    if "num_initial" not in unwrapped(algorithm).option_defaults():
+    if "num_initial" not in algorithm.inner.option_defaults():
         raise ConfigError(
             "initial: expected an algorithm with an initial design, such as fts or ts, got "
             f"{algorithm.name}, which evaluates only points of its own; name another algorithm"
@@ -45,11 +43,11 @@ def check_roles(
 
     Nothing is checked for an algorithm without roles; it ignores `site_options`.
     """
-    if not roles(algorithm):
+    if not algorithm.roles:
         return
     if not isinstance(problem, SitesProblem):
         raise ConfigError(
-            f"problem: {algorithm.name} expects sites with roles ({', '.join(roles(algorithm))}), as in "
+            f"problem: {algorithm.name} expects sites with roles ({', '.join(algorithm.roles)}), as in "
             f"heart-4sites; the agents of {problem.name} have none"
         )
     unknown = sorted(set(site_options or {}) - set(SiteOptions.defaults()))
@@ -147,7 +145,7 @@ def problem_agent(
     unequal : settings in which the agents differ
     pruning : see `TuningAgent`; with the rule "federated" agents also send medians of their curves
     """
-    if not roles(algorithm):
+    if not algorithm.roles:
         initial = None
         if isinstance(problem, OwnObjective):
             name = problem.agent_name(int(context.node_config["partition-id"]))
@@ -167,7 +165,7 @@ def problem_agent(
             trial_timeout=parallel.trial_timeout,
             pruning=pruning,
             disclose_curves=pruning is not None and pruning.rule == FEDERATED,
-            algorithms=[type(unwrapped(algorithm))],  # workers know no class of a notebook
+            algorithms=[type(algorithm.inner)],  # workers know no class of a notebook
             **(unequal.settings(int(context.node_config["partition-id"])) if unequal.names else {}),
         )
     check_roles(problem, algorithm, {**(site_options or {}), "allow_models_with_data": True})

@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms import Algorithm, make_algorithm, with_secure_sums
-from fbo_flower.algorithms.capabilities import HasTargets, roles
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.recommended import RECOMMENDED, RECOMMENDED_OPTIONS
 from fbo_flower.algorithms.registry import register
-from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.errors import ConfigError, kind_of
@@ -206,14 +204,14 @@ def simulate(
     problem.check_data()
     made = _chosen(algorithm, options or {}, problem)
     check_roles(problem, made, site_options)
-    if roles(made) and prior.gives_observations:
+    if made.roles and prior.gives_observations:
         raise ConfigError(
             f"prior: expected none with {made.name}, because its sites begin without observations"
         )
     unequal = UnequalAgents.of(problem, made, max_trials, participation, fixed)
     clock = SimulatedClock(durations, seed, exchange_seconds, name)
     strategy = TuningStrategy(
-        unwrapped(made),
+        made.inner,
         num_agents=problem.num_agents,
         seed=seed,
         fraction=fraction,
@@ -230,7 +228,7 @@ def simulate(
             stack.enter_context(removed_if_empty(directory))
             study_directory(directory, overwrite=overwrite, resume=checkpoint.resume)
         held = _held_before(prior, made, problem, seed, engine, checkpoint)
-        if roles(made) and directory is not None:
+        if made.roles and directory is not None:
             site_options = {"models": str(directory / "models"), **(site_options or {})}
         journals = (
             None if checkpoint.journals is None else writable_directory(checkpoint.journals, private=True)
@@ -305,7 +303,7 @@ def _chosen(
         made = make_algorithm(algorithm or "fts", options)
     if own is not None and own.initial:
         check_initial(made)
-        core: Any = unwrapped(made)
+        core: Any = made.inner
         made = with_secure_sums(replace(core, num_initial=core.num_initial + len(own.initial)))
     return made
 
@@ -350,8 +348,8 @@ def _held_before(
         earlier = Checkpoint(journals, resume=checkpoint.resume)
         known = prior_study(problem, prior.algorithm, prior.rounds, seed, engine, earlier)
     if isinstance(known, Study):
-        core = unwrapped(algorithm)
-        targets = core.targets if isinstance(core, HasTargets) else "all"
+        core = algorithm.inner
+        targets = core.targets
         return observations(known, problem, without=() if targets == "all" else tuple(targets))
     if known and isinstance(problem, OwnObjective) and problem.minimize:
         return {agent: (points, -np.asarray(values)) for agent, (points, values) in known.items()}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.clients.subset import check_subset
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.simulation.problems import Problem
@@ -61,7 +60,7 @@ class UnequalAgents:
         """Return the settings of a problem's agents; ConfigError if sites with roles are given any."""
         if max_trials is None and participation is None and fixed is None:
             return NOBODY
-        if roles(algorithm):
+        if algorithm.roles:
             raise ConfigError(
                 f"max_trials, participation, fixed: expected none with {algorithm.name}, whose sites have "
                 "roles"

@@ -28,18 +28,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.algorithms import Algorithm, with_secure_sums
-from fbo_flower.algorithms.capabilities import (
-    DescribesProgress,
-    DrawsInSecret,
-    ReportsResults,
-    ServerResults,
-    WarmStartable,
-)
 from fbo_flower.algorithms.options import canonical_json, check_number
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.algorithms.registry import register
-from fbo_flower.algorithms.summing import unwrapped, unwrapped_state
+from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.errors import ConfigError, kind_of, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
@@ -361,10 +354,10 @@ class TuningStrategy(Strategy):
 
         Call it after `start`, also after an interruption.
         """
-        core = unwrapped(self.algorithm)
-        if self._run is None or not isinstance(core, WarmStartable):
+        core = self.algorithm.inner
+        if self._run is None:
             return None
-        arrays = core.export_messages(unwrapped_state(self.algorithm, self._run.state))
+        arrays = core.export_messages(self.algorithm.inner_state(self._run.state))
         if not arrays:
             return None
         return WarmStart(self.algorithm.name, self._run.recorder.space.digest, arrays)
@@ -391,7 +384,7 @@ class TuningStrategy(Strategy):
         if self._seed is None:
             self._seed = fresh_entropy() if recorded is None else int(str(recorded["seed"]))
         if journal is not None:
-            defaults = unwrapped(self.algorithm).option_defaults()
+            defaults = self.algorithm.inner.option_defaults()
             journal.begin(
                 fixed_settings(
                     self._settings,
@@ -413,23 +406,20 @@ class TuningStrategy(Strategy):
     def _tell(self, phase: Phase, server_round: int) -> None:
         """Give the replies of a half-round to the algorithm, log its progress, and note who failed."""
         run = self._current()
-        core, before = unwrapped(self.algorithm), unwrapped_state(self.algorithm, run.state)
+        core, before = self.algorithm.inner, self.algorithm.inner_state(run.state)
         counted = run.recorder.totals
         failed = [agent for agent, reply in run.replies.items() if reply.packed is None and not reply.refused]
         run.tell(phase, server_round, NO_REPLY)
-        if isinstance(core, DescribesProgress):
-            for line in core.progress_lines(unwrapped_state(self.algorithm, run.state), before):
-                log(INFO, "%s", printable(line))
+        for line in core.progress_lines(self.algorithm.inner_state(run.state), before):
+            log(INFO, "%s", printable(line))
         for agent in failed:
             run.registry.mark_suspect(agent)
         if phase is not Phase.FINISH:
             self._result.note(half_of(phase), server_round, run.recorder.numbers_since(counted))
 
     def _results(self, run: StudyRun) -> ServerResults | None:
-        if not isinstance(run.algorithm, ReportsResults):
-            return None
         results = run.algorithm.results(run.state)
-        if results is None or not isinstance(unwrapped(self.algorithm), DrawsInSecret):
+        if results is None or not self.algorithm.inner.draws_in_secret:
             return results
         source = "seed" if run.repeatable else "system"
         privacy = {"noise_from": source, **results.privacy}  # the algorithm knows if agents add the noise
@@ -528,7 +518,7 @@ class TuningStrategy(Strategy):
 
     def summary(self) -> None:
         """Log the algorithm and the options that differ from their defaults; the study holds them all."""
-        defaults = unwrapped(self.algorithm).option_defaults()
+        defaults = self.algorithm.inner.option_defaults()
         options = [
             f"{name}={value!r}"
             for name, value in self.algorithm.options().items()

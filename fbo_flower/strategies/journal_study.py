@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from fbo_flower.algorithms import make_algorithm, with_secure_sums
-from fbo_flower.algorithms.capabilities import ReportsResults
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage.read_study_journal import StudyJournalReader
@@ -69,5 +68,5 @@ def study_of_journal(path: str | os.PathLike[str]) -> Study:
     )
     requested = num_rounds if isinstance(num_rounds, int) else None
     described: dict[str, Any] = study_settings(settings, run, requested, status, 0.0)
-    results = run.algorithm.results(run.state) if isinstance(run.algorithm, ReportsResults) else None
+    results = run.algorithm.results(run.state)
     return run.recorder.study(described, results)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.records import AnyArray, Array
+from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.ranking import best_rows
 from fbo_flower.study.schema import (

@@ -14,7 +14,6 @@ from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
 from fbo_flower.algorithms.records import Report, Task
 from fbo_flower.algorithms.schema import Schema
-from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.algorithms.trials_per_round import answers_in_part
 from fbo_flower.errors import WireError, printable
 from fbo_flower.strategies.curve_pool import CurvePool
@@ -119,7 +118,7 @@ class ReportReader:
         number = packed.config.get("num-trials")
         if not isinstance(number, int) or not 0 < number < task.num_trials:
             return task
-        return replace(task, num_trials=number) if answers_in_part(unwrapped(self.algorithm)) else task
+        return replace(task, num_trials=number) if answers_in_part(self.algorithm.inner) else task
 
     @cached_property
     def _schema(self) -> Schema:

@@ -18,7 +18,6 @@ from flwr.app import Message
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower.algorithms.capabilities import ExchangesModels
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
@@ -179,7 +178,7 @@ class RoundLoop:
     def run_final_exchanges(self, grid: Grid, server_round: int) -> None:
         """Run final exchanges until the algorithm has no more tasks; each has a round number of its own."""
         algorithm = self.run.algorithm
-        most = algorithm.max_final_exchanges if isinstance(algorithm, ExchangesModels) else 1
+        most = algorithm.max_final_exchanges
         for number in range(1, most + 1):
             if not self._drive(grid, self._half_round(grid, Phase.FINISH, server_round + number)):
                 return

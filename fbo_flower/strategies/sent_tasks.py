@@ -9,9 +9,7 @@ from flwr.app import RecordDict
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import evaluation_task, report_kind
 from fbo_flower.algorithms.records import Phase, Task
-from fbo_flower.algorithms.summing import SecureRounds
 from fbo_flower.storage.agent_journal import task_key
 
 
@@ -64,11 +62,11 @@ class Unanswered:
         earlier = self.tasks.get((agent, task.phase))
         if earlier is None or (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
             return task
-        if not task.num_trials and report_kind(algorithm, task) != report_kind(algorithm, earlier):
+        if not task.num_trials and algorithm.inner.report_kind(task) != algorithm.inner.report_kind(earlier):
             return task
-        if task.phase not in {Phase.TRAIN, Phase.FINISH} and isinstance(algorithm, SecureRounds):
+        if task.phase not in {Phase.TRAIN, Phase.FINISH} and algorithm.sums_securely:
             return task  # an exchange within a secure sum
-        before = evaluation_task(algorithm, earlier)
-        if task_key(before) == task_key(evaluation_task(algorithm, task)):
+        before = algorithm.evaluation_task(earlier)
+        if task_key(before) == task_key(algorithm.evaluation_task(task)):
             return task
         return replace(before, round=task.round)

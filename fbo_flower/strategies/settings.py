@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import DescribesProgress, HasInitialDesign, HasTargets
 from fbo_flower.algorithms.options import check_number
-from fbo_flower.algorithms.summing import unwrapped, unwrapped_state
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.warm_start import WarmStart
@@ -113,19 +111,17 @@ def study_settings(
     seconds : duration of this process's part of the run
     """
     algorithm, recorder = run.algorithm, run.recorder
-    registry, core = run.registry, unwrapped(algorithm)
-    targets = core.targets if isinstance(core, HasTargets) else "all"
+    registry, core = run.registry, algorithm.inner
+    targets = core.targets
     disclosures = dict(sorted(Counter(run.registry.disclosures.values()).items()))
-    description = {}
-    if isinstance(core, DescribesProgress):
-        description = {"found": core.description(unwrapped_state(algorithm, run.state))}
+    found = core.description(algorithm.inner_state(run.state))
     return {
         "algorithm": algorithm.name,
         "label": settings.label,
         "options": algorithm.options(),
         "num_agents": len(run.registry.nodes),
         "num_rounds": num_rounds or len(recorder.rounds),
-        "num_initial": core.num_initial if isinstance(core, HasInitialDesign) else 0,
+        "num_initial": core.num_initial,
         "target_agents": None if targets == "all" else list(targets),
         "fraction": settings.fraction,
         **({"mode": ASYNC} if run.asynchronous else {}),
@@ -141,5 +137,5 @@ def study_settings(
         "num_with_value": len(recorder.incumbents) if recorder.disclosed else None,
         "status": status,
         "seconds": run.seconds_before + seconds,
-        **description,
+        **({"found": found} if found else {}),
     }

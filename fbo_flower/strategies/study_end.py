@@ -9,7 +9,7 @@ from logging import INFO, WARNING
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower.algorithms.capabilities import ReportsResults, ServerResults, roles
+from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.errors import ObjectiveError, printable
 from fbo_flower.strategies.recorder import Recorder, failures_text, tally
 from fbo_flower.strategies.report_reader import MAX_REASON
@@ -32,7 +32,7 @@ def end_study(grid: Grid, run: StudyRun, settings: StrategySettings, stop: threa
         raise
     except Exception:  # the study is complete; the agents' answers are in their journals
         log(WARNING, "The agents could not be told that the study has ended", exc_info=True)
-    results = run.algorithm.results(run.state) if isinstance(run.algorithm, ReportsResults) else None
+    results = run.algorithm.results(run.state)
     results = results or ServerResults()
     if not run.recorder.totals.reason:  # sites that exchange models send the reason beside their report
         reasons = [printable(str(row["failure"])) for row in results.models if row.get("failure")]
@@ -58,7 +58,7 @@ def result_lines(run: StudyRun, results: ServerResults) -> list[str]:
             f"Best value {recorder.incumbents[best]:.4f}, of agent {best}; "
             f"{len(recorder.incumbents)} of {len(run.registry.nodes)} agents disclosed a value"
         )
-    if totals.replies and not recorder.disclosed and not roles(run.algorithm):
+    if totals.replies and not recorder.disclosed and not run.algorithm.roles:
         chosen = tally_text(Counter(run.registry.disclosures.values()))
         lines.append(
             f"Values not disclosed{chosen}. Each agent has its own best configuration: its log shows it, and "

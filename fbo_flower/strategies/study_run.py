@@ -18,10 +18,8 @@ from flwr.serverapp import Grid
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import SeesTasksUnderWay, secret_draws, with_draws
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Phase, Report, Task, natural_key
-from fbo_flower.algorithms.summing import SecureRounds
 from fbo_flower.errors import JournalError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
@@ -143,7 +141,7 @@ class StudyRun:
         The results of secret draws are in the same entry, so a draw is either recorded or nobody saw it.
         """
         uniform = self._source_of_draws(phase, server_round)
-        draws = secret_draws(self.algorithm, self.state, phase, server_round, present, uniform)
+        draws = self.algorithm.secret_draws(self.state, phase, server_round, present, uniform)
         self._apply_draws(draws, self.seeded)
         tasks = self._make_tasks(phase, server_round, present)
         times = self._note_time(tasks)
@@ -326,16 +324,16 @@ class StudyRun:
 
     def _apply_draws(self, draws: Mapping[str, AnyArray], seeded: bool) -> None:
         self.repeatable = self.repeatable or (seeded and bool(draws))
-        self.state = with_draws(self.algorithm, self.state, draws)
+        self.state = self.algorithm.with_draws(self.state, draws)
 
     def _make_tasks(self, phase: Phase, server_round: int, present: Sequence[str]) -> Mapping[str, Task]:
         goes_on = self._goes_on(phase)
         keys = (server_round, self.num_asked) if goes_on else (server_round,)
         rng = generator(self.seed, "server", "ask", str(phase), *keys)
-        if isinstance(self.algorithm, SecureRounds):
+        if self.algorithm.sums_securely:
             cards = {agent: bytes.fromhex(key) for agent, key in self.registry.keys.items()}
             self.state = self.algorithm.register_cards(self.state, self.study, cards)
-        if self.asynchronous and isinstance(self.algorithm, SeesTasksUnderWay):
+        if self.asynchronous and self.algorithm.sees_tasks_under_way:
             under_way = {sent.agent: sent.task for sent in self.sent}
             self.state = self.algorithm.with_under_way(self.state, under_way)
         self.state, tasks = self.algorithm.ask(self.state, phase, server_round, present, rng)

@@ -15,10 +15,8 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import WarmStartable
 from fbo_flower.algorithms.records import AnyArray, Federation
-from fbo_flower.algorithms.summing import SecureRounds, unwrapped, unwrapped_state
-from fbo_flower.errors import ConfigError, FBOError, JournalError
+from fbo_flower.errors import FBOError, JournalError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
@@ -81,12 +79,12 @@ class StudyStart:
         JournalError
             If this version of the algorithm makes other tasks than the journal holds.
         """
-        needs_keys = isinstance(self.algorithm, SecureRounds)
+        needs_keys = self.algorithm.sums_securely
         registry = AgentRegistry(
             self.settings.space,
             self.settings.message_suffix,
             needs_keys,
-            unwrapped(self.algorithm).needs_all_parameters,
+            self.algorithm.inner.needs_all_parameters,
         )
         if events:
             with replaying():
@@ -128,13 +126,6 @@ class StudyStart:
 
     def _warm_started(self, state: Any, messages: Mapping[str, AnyArray]) -> Any:
         """Return the server's initial state with the messages of an earlier study added to it."""
-        core = unwrapped(self.algorithm)
-        if not isinstance(core, WarmStartable):
-            raise ConfigError(
-                f"warm_start: expected an algorithm that keeps messages, got {self.algorithm.name}; run it "
-                "without warm_start"
-            )
-        inner = core.warm_start(unwrapped_state(self.algorithm, state), messages)
-        if isinstance(self.algorithm, SecureRounds):
-            return self.algorithm.with_inner_state(state, inner)
-        return inner
+        core = self.algorithm.inner
+        inner = core.warm_start(self.algorithm.inner_state(state), messages)
+        return self.algorithm.with_inner_state(state, inner)

@@ -20,7 +20,6 @@ from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS, AlgorithmRecord, Meaning, make_algorithm, registry
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.registry import BUILT_IN, PluginWarning, find, lookup, records
-from fbo_flower.algorithms.summing import unwrapped
 from fbo_flower.attacks import ATTACKS
 from fbo_flower.attacks import find as find_attack
 from fbo_flower.cli import main as cli
@@ -93,7 +92,7 @@ def test_a_record_tells_the_truth_about_its_algorithm(name: str) -> None:
     assert kind.name == name
     assert kind.__name__ == record.class_name
     assert ALGORITHMS[name] is kind
-    schema = unwrapped(make_algorithm(name, {})).report_schema(SQUARE)
+    schema = make_algorithm(name, {}).inner.report_schema(SQUARE)
     unexplained = {*schema.arrays, *schema.values} - set(record.meanings)
     assert not unexplained, f"{name}: explain {', '.join(sorted(unexplained))} in `meanings` of its record"
     for text in (record.summary, record.server_sends, record.agent_sends, record.inference):

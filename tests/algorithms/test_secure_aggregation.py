@@ -609,7 +609,7 @@ def test_agents_without_a_valid_card_or_with_a_copied_one_are_left_out_of_sums(s
 
 
 def test_groups_hold_everybody_once_and_none_is_too_small_or_too_large():
-    secured = SecureAggregation(inner=make_algorithm("fed-pne", {}), least=3)
+    secured = SecureAggregation(wrapped=make_algorithm("fed-pne", {}), least=3)
     rng, state = (
         np.random.default_rng(0),
         secured.init(Federation(SPACE, tuple("01")), np.random.default_rng(0)),
@@ -625,7 +625,7 @@ def test_groups_hold_everybody_once_and_none_is_too_small_or_too_large():
 
 
 def test_groups_stay_until_somebody_comes_or_goes_or_a_sum_fails():
-    secured = SecureAggregation(inner=make_algorithm("fed-pne", {}), least=3)
+    secured = SecureAggregation(wrapped=make_algorithm("fed-pne", {}), least=3)
     rng, names = np.random.default_rng(0), [str(i) for i in range(30)]
     state = secured.init(Federation(SPACE, tuple(names)), np.random.default_rng(0))
     state = replace(state, groups=secured._groups(state, names, rng))

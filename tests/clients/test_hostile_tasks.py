@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS, make_algorithm
-from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.schema import ArraySpec
@@ -39,7 +38,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "fed1-ucb": {"budget": 20},
 }
 BUDGET = {name: {"budget": 20} for name in ("pf-pne", "fed-pne", "local-pne", "hct")}
-ALONE = {n: SMALL.get(n, BUDGET.get(n, {})) for n, kind in sorted(ALGORITHMS.items()) if not roles(kind)}
+ALONE = {n: SMALL.get(n, BUDGET.get(n, {})) for n, kind in sorted(ALGORITHMS.items()) if not kind.roles}
 SECURE = {"fed-pne": BUDGET["fed-pne"], "dp-fts": {}, "co-kg": SMALL["co-kg"]}
 CASES = [
     *((name, options) for name, options in ALONE.items()),

@@ -13,7 +13,6 @@ from flwr.app import Context, RecordDict
 
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS
-from fbo_flower.algorithms.capabilities import incumbent
 from fbo_flower.algorithms.ei.trend import before
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Task
@@ -144,7 +143,7 @@ def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(
     assert set(history.predicted.values()) == {1e6}
     completed = ~np.isin(history.trials, list(history.stopped))
     best = float(history.values[completed].max())
-    assert incumbent(made, state) == own_answer("3", "s1", made, state).value == best < 1.0
+    assert made.incumbent(state) == own_answer("3", "s1", made, state).value == best < 1.0
     recommended = made.recommend(state)
     assert recommended is not None
     assert any((recommended == point).all() for point in history.points[completed])

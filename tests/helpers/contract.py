@@ -20,7 +20,6 @@ from flwr.clientapp import ClientApp
 
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.capabilities import best_mean, roles, secret_draws, with_draws
 from fbo_flower.algorithms.records import (
     AgentState,
     Federation,
@@ -191,11 +190,11 @@ class Run:
                 objective or hills(space),
                 seed,
                 AgentState(space, (prior or {}).get(n, empty)),
-                bool(roles(algorithm)),
+                bool(algorithm.roles),
             )
             for n in names
         }
-        site_roles = roles_of(names) if roles(algorithm) else {}
+        site_roles = roles_of(names) if algorithm.roles else {}
         federation = Federation(space, tuple(n for n in names if n not in late), site_roles)
         algorithm.check(space)
         state = algorithm.init(federation, generator(seed, "server", "init"))
@@ -215,8 +214,8 @@ class Run:
         rng = generator(self.seed, "server", "ask", str(phase), self.server_round)
         uniform = uniform_from(generator(self.seed, "server", "secret", str(phase), self.server_round))
         with single_thread():
-            arguments = self.algorithm, self.state, phase, self.server_round, names
-            self.state = with_draws(self.algorithm, self.state, secret_draws(*arguments, uniform))
+            drawn = self.algorithm.secret_draws(self.state, phase, self.server_round, names, uniform)
+            self.state = self.algorithm.with_draws(self.state, drawn)
             self.state, tasks = self.algorithm.ask(self.state, phase, self.server_round, names, rng)
             assert set(tasks) <= set(names), "a task for an agent that is not there"
             reports: dict[str, Report] = {}
@@ -417,8 +416,8 @@ class AlgorithmContract:
         run = Run.begin(algorithm).steps(self.num_rounds)
         names = list(run.agents)
         uniform = uniform_from(generator(3, "secret"))
-        draws = secret_draws(algorithm, run.state, Phase.TRAIN, 9, names, uniform)
-        state = with_draws(algorithm, run.state, draws)
+        draws = algorithm.secret_draws(run.state, Phase.TRAIN, 9, names, uniform)
+        state = algorithm.with_draws(run.state, draws)
         one, two = (algorithm.ask(state, Phase.TRAIN, 9, names, generator(3, "ask")) for _ in range(2))
         assert_same(one, two, "(state, tasks)", "`ask` must depend on its arguments alone.")
 
@@ -595,7 +594,7 @@ class AlgorithmContract:
         for agent in run.agents.values():
             history = agent.agent_state.history
             if len(history):
-                believed = best_mean(algorithm, agent.agent_state)
+                believed = algorithm.best_mean(agent.agent_state)
                 best = history.points[int(np.argmax(history.values))] if believed is None else believed[0]
                 assert (best == history.points).all(axis=1).any(), f"{best} was not evaluated"
                 np.testing.assert_array_equal(algorithm.recommend(agent.agent_state), best)

@@ -17,7 +17,6 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord
 
 from fbo_flower.algorithms import ALGORITHMS
-from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.simulation.grids import InProcessGrid
@@ -155,7 +154,7 @@ def run(name: str, directory: Path, disclose: str = "none"):
 
 
 def test_every_algorithm_is_here() -> None:
-    agents = {name for name, kind in ALGORITHMS.items() if not roles(kind)}
+    agents = {name for name, kind in ALGORITHMS.items() if not kind.roles}
     assert {name.split()[0] for name in CASES} == agents
 
 

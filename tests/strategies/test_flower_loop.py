@@ -10,7 +10,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result, Strategy
 
 from fbo_flower.algorithms import ALGORITHMS
-from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.agents import problem_app
@@ -52,7 +51,7 @@ def grid(**faults: Any) -> InProcessGrid:
 
 def made(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
     """Return a strategy, and a grid of agents or of sites for it."""
-    if not roles(ALGORITHMS[name]):
+    if not ALGORITHMS[name].roles:
         return STRATEGIES[name](num_agents=4, seed=3, **options), grid()
     strategy = STRATEGIES[name](num_agents=5, seed=3, num_initial=4, num_trials=5)
     problem = make_problem("breast-cancer-5sites", 5, 0, {"learner": "elastic-net", "split": "srs"})

@@ -13,7 +13,6 @@ import pytest
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from fbo_flower.algorithms import ALGORITHMS
-from fbo_flower.algorithms.capabilities import roles
 from fbo_flower.cli.main import run as command
 from fbo_flower.clients import TuningAgent, add_tuning, client_app
 from fbo_flower.clients.app import agent_app
@@ -84,7 +83,7 @@ def journals(directory: Path, num_agents: int) -> dict[int, dict[str, str]]:
 # -- the agent's own answer --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if not roles(kind)])
+@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if not kind.roles])
 def test_every_agent_gets_its_own_answer_once_and_can_read_it(name, tmp_path, capsys):
     keeping = Keeping()
     app = client_app(lambda c, _: 1.0 - (c["x"] - 0.3) ** 2, CUBE, seed=3, on_finish=keeping)

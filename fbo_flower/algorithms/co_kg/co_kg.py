@@ -20,7 +20,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.co_kg import agent as agent_half
 from fbo_flower.algorithms.co_kg import design, messages, prior
 from fbo_flower.algorithms.co_kg import results as server_results
@@ -47,8 +46,9 @@ from fbo_flower.algorithms.records import (
     floats,
 )
 from fbo_flower.algorithms.schema import Schema
+from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.algorithms.session import Stepwise
-from fbo_flower.algorithms.summing import Summand, observations_name
+from fbo_flower.algorithms.summand import Summand
 from fbo_flower.space.space import SearchSpace
 
 
@@ -59,6 +59,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
     name: ClassVar[str] = "co-kg"
     repeats_observations: ClassVar[bool] = True
     barrier: ClassVar[str] = ""
+    sees_tasks_under_way: ClassVar[bool] = True
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -131,7 +132,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
         return design.recommend(self, design.compare(self, state)) if reports else state
 
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return observations_name(task, agent_state)
+        return super().sum_name(task, agent_state)
 
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
         return {name: task.arrays[name] for name in ("units",) if name in task.arrays}

@@ -16,7 +16,7 @@ from fbo_flower.algorithms.co_kg.hyperparameters import shared_hyperparameters
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
 from fbo_flower.algorithms.co_kg.state import SharedPrior, WarmUp, WhitenedPosterior, unpack_lower
 from fbo_flower.algorithms.records import AnyArray, Array, Report, natural_key
-from fbo_flower.algorithms.summing import Summand
+from fbo_flower.algorithms.summand import Summand
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.linalg import Factor
 from fbo_flower.numerics.surrogates import gp

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.co_kg.design import AGAINST, ENOUGH
 from fbo_flower.algorithms.co_kg.options import CoKGOptions
 from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
+from fbo_flower.algorithms.server_results import ServerResults
 
 DOUBTFUL = 0.01  # level of the test of agreement; divided by the number of agents
 

@@ -20,7 +20,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.ei import noisy_sums
 from fbo_flower.algorithms.ei.fed_options import FedEIState, Pool
 from fbo_flower.algorithms.ei.task_check import FEATURES, NOISY, check_task
@@ -40,7 +39,8 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.schema import ArraySpec, Schema
-from fbo_flower.algorithms.summing import Summand, observations_name
+from fbo_flower.algorithms.server_results import ServerResults
+from fbo_flower.algorithms.summand import Summand
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.numerics.privacy_account import Account
 from fbo_flower.numerics.seeding import generator
@@ -60,6 +60,7 @@ class FedEI(FederatedAgent):
     needs_all_parameters: ClassVar[str] = ""
     needs_sums: ClassVar[bool] = False
     repeats_observations: ClassVar[bool] = True
+    reports_with_trials: ClassVar[bool] = True
     consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"point": ("point", "trials")}
 
     # -- the server's half ---------------------------------------------------------------------
@@ -167,7 +168,7 @@ class FedEI(FederatedAgent):
         return {name: Summand(shape, bound) for name, shape in self._shapes().items()}
 
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return observations_name(task, agent_state)
+        return super().sum_name(task, agent_state)
 
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
         check_task(task, self.noise_multiplier > 0)

@@ -146,7 +146,7 @@ class LocalEI(EIOptions[State]):
         return believed(means, y, agent_state.history.observed()[1])
 
     def best_mean(self, agent_state: AgentState, *, own: bool = True) -> tuple[Array, float] | None:
-        """Return the evaluated point with the best posterior mean of the agent's own model, see `SeesNoise`.
+        """Return the evaluated point with the best posterior mean of the agent's own model.
 
         Noise must be evident in the last step's fit, and in one of all values, without the others' trend.
         """

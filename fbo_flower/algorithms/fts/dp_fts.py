@@ -19,7 +19,7 @@ the sums would change by up to twice as much.) The paper bounds `||phi_n|| C` by
 `sqrt(P)` larger.
 
 Messages and their shares are cut off to a fixed-point grid and the noise is a discrete Gaussian on that grid
-(`numerics.noise_grid`). The server's noise and its sample are secret draws: see `DrawsInSecret`.
+(`numerics.noise_grid`). The server's noise and its sample are secret draws: see `secret_draws`.
 
 [Dai2021] Dai, Low, Jaillet: Differentially private federated Bayesian optimization with distributed
 exploration, NeurIPS 2021.
@@ -35,7 +35,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.fts.dp_options import Collection, DPFTSOptions, DPFTSState
 from fbo_flower.algorithms.fts.messages import shared_lengthscales
 from fbo_flower.algorithms.fts.schedules import own_probability
@@ -58,7 +57,8 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Rng, Steps, alone
 from fbo_flower.algorithms.schema import ArraySpec, Schema
-from fbo_flower.algorithms.summing import Summand, observations_name
+from fbo_flower.algorithms.server_results import ServerResults
+from fbo_flower.algorithms.summand import Summand
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.regions import Boxes, BoxwiseLinearFunction
 from fbo_flower.numerics.arrays import IntArray
@@ -77,6 +77,8 @@ class DPFTS(DPFTSOptions):
 
     name: ClassVar[str] = "dp-fts"
     repeats_observations: ClassVar[bool] = False  # its noise protects messages, whoever is in a sum
+    reports_with_trials: ClassVar[bool] = True
+    draws_in_secret: ClassVar[bool] = True
     barrier: ClassVar[str] = "its accountant needs one random sample of all agents per release"
     needs_all_parameters: ClassVar[str] = ""
 
@@ -169,7 +171,7 @@ class DPFTS(DPFTSOptions):
         return replace(state, collection=replace(state.collection, messages=messages))
 
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return observations_name(task, agent_state)
+        return super().sum_name(task, agent_state)
 
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
         return {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}

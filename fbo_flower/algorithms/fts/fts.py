@@ -43,7 +43,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import DrawWeights, Rng, Steps, alone
 from fbo_flower.algorithms.schema import ArraySpec, Schema
-from fbo_flower.algorithms.summing import Summand, observations_name
+from fbo_flower.algorithms.summand import Summand
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
@@ -153,7 +153,7 @@ class FTS(FTSOptions):
         )
 
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return observations_name(task, agent_state)
+        return super().sum_name(task, agent_state)
 
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
         return {"lengthscales": task.arrays["lengthscales"]}

@@ -23,7 +23,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.peers.ballots import first_places, listed_points, votes
 from fbo_flower.algorithms.peers.dp_vote_options import VoteOptions, VoteState
 from fbo_flower.algorithms.progress import MAX_MISSED
@@ -42,8 +41,9 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.algorithms.session import Draws, Session, Stepwise
-from fbo_flower.algorithms.summing import Summand
+from fbo_flower.algorithms.summand import Summand
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.numerics.noise_grid import add_noise, grid_step, to_steps
@@ -57,6 +57,7 @@ class DPVote(Stepwise, VoteOptions):
 
     name: ClassVar[str] = "dp-vote"
     repeats_observations: ClassVar[bool] = False  # an agent votes once in a study
+    reports_with_trials: ClassVar[bool] = True
     finishes: ClassVar[bool] = True
 
     # -- the server's half ---------------------------------------------------------------------

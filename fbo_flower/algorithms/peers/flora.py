@@ -43,7 +43,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
-from fbo_flower.algorithms.summing import Summand
+from fbo_flower.algorithms.summand import Summand
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.loss_surfaces import combined
 from fbo_flower.numerics.surrogates.rff import RandomFeatures, draw_features

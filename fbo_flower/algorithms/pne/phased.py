@@ -47,7 +47,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
-from fbo_flower.algorithms.summing import Summand
+from fbo_flower.algorithms.summand import Summand
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.space.space import SearchSpace

@@ -94,6 +94,7 @@ class RacingPNE(PNEOptions[RacingState]):
 
     name: ClassVar[str] = "pf-pne"
     barrier: ClassVar[str] = ""
+    sees_tasks_under_way: ClassVar[bool] = True
 
     variant: str = "racing"
 

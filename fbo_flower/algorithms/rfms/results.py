@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.records import Array
 from fbo_flower.algorithms.rfms.site import digest
 from fbo_flower.algorithms.rfms.state import RFMSState, SiteReply, pooled_loss
+from fbo_flower.algorithms.server_results import ServerResults
 
 
 def results(state: RFMSState, shipped: int | None) -> ServerResults:

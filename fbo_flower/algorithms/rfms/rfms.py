@@ -31,7 +31,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.capabilities import ServerResults
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.records import AnyArray, Federation, Phase, Report, Scalar, Task
 from fbo_flower.algorithms.rfms.methods import METHODS, REFERENCES, SHIP, Method, shipped
@@ -46,6 +45,7 @@ from fbo_flower.algorithms.rfms.state import (
     read_trials,
     write_trials,
 )
+from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.acquisition.proposals import INCUMBENTS
 

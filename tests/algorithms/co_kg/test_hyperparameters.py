@@ -11,7 +11,7 @@ from fbo_flower.algorithms.co_kg.agent import first_points
 from fbo_flower.algorithms.co_kg.hyperparameters import own_likelihoods, shared_hyperparameters
 from fbo_flower.algorithms.co_kg.prior import from_sums, summands, to_sums
 from fbo_flower.algorithms.co_kg.state import WarmUp
-from fbo_flower.algorithms.summing import Summand
+from fbo_flower.algorithms.summand import Summand
 from fbo_flower.numerics.surrogates import likelihood_grid as grid
 
 SMALL = {"num_points": 49, "num_draws": 16, "num_starts": 1}

@@ -7,7 +7,6 @@ import pytest
 from contract import SQUARE, AlgorithmContract, Run
 
 from fbo_flower.algorithms import FedEI
-from fbo_flower.algorithms.capabilities import uses_observations
 from fbo_flower.algorithms.ei import noisy_sums
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.secure_aggregation import SecureAggregation
@@ -96,8 +95,8 @@ def test_the_accounts_of_agents_and_server_follow_from_the_multiplier():
     assert secure.message_noise() == 1.0
     assert FedEI().message_noise() == 0.0
     asked = Task(Phase.TRAIN, 1, 0, 1, {}, {"share": True})
-    assert uses_observations(SecureAggregation(inner=secure, least=4), asked, SQUARE)
-    assert not uses_observations(secure, Task(Phase.TRAIN, 1, 0, 1), SQUARE)
+    assert SecureAggregation(wrapped=secure, least=4).uses_observations(asked, SQUARE)
+    assert not secure.uses_observations(Task(Phase.TRAIN, 1, 0, 1), SQUARE)
     run = Run.begin(clear, num_agents=3).steps(5)
     found = clear.results(run.state).privacy
     assert found["messages"] == 5

@@ -11,7 +11,6 @@ from contract import MIXED, SQUARE, AlgorithmContract, Run, same
 from scipy import stats
 
 from fbo_flower.algorithms import DPFTS, ThompsonSampling
-from fbo_flower.algorithms.capabilities import secret_draws, with_draws
 from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.discrete_noise import uniform_from
@@ -70,8 +69,8 @@ AGENTS = tuple(str(i) for i in range(8))
 
 def asked(algorithm, state, server_round, rng, present=AGENTS):
     """Draw in secret, then ask."""
-    draws = secret_draws(algorithm, state, Phase.TRAIN, server_round, present, uniform_from(rng))
-    state = with_draws(algorithm, state, draws)
+    draws = algorithm.secret_draws(state, Phase.TRAIN, server_round, present, uniform_from(rng))
+    state = algorithm.with_draws(state, draws)
     return algorithm.ask(state, Phase.TRAIN, server_round, present, rng)
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms import DPFTS
-from fbo_flower.algorithms.capabilities import secret_draws, with_draws
 from fbo_flower.algorithms.fts.dp_options import DPFTSState
 from fbo_flower.algorithms.records import Array, Federation, Phase, Report
 from fbo_flower.numerics.discrete_noise import uniform_from
@@ -60,12 +59,12 @@ def play(algorithm, agents, messages, *, silent=(), absent=()) -> list[Release]:
             found.append(Release(algorithm._clear_sums(state), math.sqrt(variance)))
         uniform = uniform_from(generator(7, "draws", server_round))
         # the noise takes a number of draws that depends on it: sample from a source of its own
-        drawn = secret_draws(algorithm, state, Phase.TRAIN, server_round, present, uniform)
+        drawn = algorithm.secret_draws(state, Phase.TRAIN, server_round, present, uniform)
         coins = uniform_from(generator(7, "coins", server_round))
-        sampled = secret_draws(
-            algorithm, replace(state, collection=None), Phase.TRAIN, server_round, present, coins
+        sampled = algorithm.secret_draws(
+            replace(state, collection=None), Phase.TRAIN, server_round, present, coins
         )
-        state = with_draws(algorithm, state, {**drawn, **sampled})
+        state = algorithm.with_draws(state, {**drawn, **sampled})
         state, tasks = algorithm.ask(state, Phase.TRAIN, server_round, present, generator(0, server_round))
         reports = {
             agent: Report(
@@ -152,11 +151,11 @@ def test_shares_regions_and_noise_of_the_others_do_not_depend_on_who_is_present(
         state = algorithm.init(Federation(SQUARE, agents), generator(0, "init"))
         collections = []
         for present in (agents, [a for a in agents if a != absent]):
-            drawn = secret_draws(
-                algorithm, state, Phase.TRAIN, 1, present, uniform_from(generator(0, "draws"))
+            drawn = algorithm.secret_draws(
+                state, Phase.TRAIN, 1, present, uniform_from(generator(0, "draws"))
             )
             asked, _ = algorithm.ask(
-                with_draws(algorithm, state, drawn), Phase.TRAIN, 1, present, generator(0)
+                algorithm.with_draws(state, drawn), Phase.TRAIN, 1, present, generator(0)
             )
             assert asked.regions == state.regions
             collections.append(asked.collection)
@@ -172,10 +171,10 @@ def test_an_agent_that_registers_late_counts_from_the_next_release_on() -> None:
     state = algorithm.init(Federation(SQUARE, agents), generator(0, "init"))
     largest = []
     for server_round, present in enumerate([agents, (*agents, "9"), agents], start=1):
-        drawn = secret_draws(
-            algorithm, state, Phase.TRAIN, server_round, present, uniform_from(generator(server_round))
+        drawn = algorithm.secret_draws(
+            state, Phase.TRAIN, server_round, present, uniform_from(generator(server_round))
         )
-        state = with_draws(algorithm, state, drawn)
+        state = algorithm.with_draws(state, drawn)
         state, _ = algorithm.ask(state, Phase.TRAIN, server_round, present, generator(0))
         largest.append(state.collection.largest)
     np.testing.assert_allclose(largest, [1 / 3, 1 / 4, 1 / 4])

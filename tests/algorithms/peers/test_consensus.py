@@ -7,9 +7,9 @@ import pytest
 from contract import FINITE, MIXED, SQUARE, AlgorithmContract, Run, same
 
 from fbo_flower.algorithms import Consensus, ExpectedImprovement
-from fbo_flower.algorithms.capabilities import consented
 from fbo_flower.algorithms.peers.mixing import Designs
 from fbo_flower.algorithms.records import Federation, Phase, Report
+from fbo_flower.clients.disclosed import consented
 from fbo_flower.errors import ConfigError
 from fbo_flower.space import Categorical, Float, SearchSpace
 

@@ -167,7 +167,7 @@ def test_the_study_says_what_privacy_was_spent():
 
 def test_too_few_agents_for_a_sum_end_without_a_winner():
     study = simulate("himmelblau", "dp-vote", 2, None, 1, "inline", {"num_configs": 5})
-    assert "shared" not in study.settings["runs"][0]["found"]
+    assert "found" not in study.settings["runs"][0]
 
 
 def test_the_vote_does_not_wait_for_a_silent_agent():

@@ -7,8 +7,8 @@ import pytest
 from contract import MIXED, SQUARE, AlgorithmContract, Run
 
 from fbo_flower.algorithms import FLoRA
-from fbo_flower.algorithms.capabilities import consented
 from fbo_flower.algorithms.records import Phase
+from fbo_flower.clients.disclosed import consented
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.loss_surfaces import COMBINATIONS, combined
 from fbo_flower.numerics.surrogates.trend import statistics
@@ -99,7 +99,7 @@ def test_secure_sums_give_the_same_configuration_as_surfaces_in_the_clear(combin
 
 def test_too_few_agents_for_a_sum_end_without_a_shared_configuration():
     study = simulate("himmelblau", "flora", 2, None, 1, "inline", {"budget": 4, "num_candidates": 64})
-    assert "shared" not in study.settings["runs"][0]["found"]
+    assert "found" not in study.settings["runs"][0]
     assert len(study.trials["value"]) == 2 * 3
 
 
