@@ -16,7 +16,7 @@ from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Outcome, Payload, Phase, Query, Report, Task
 from fbo_flower.algorithms.registry import Algorithms, built_in_class, find, register
 from fbo_flower.algorithms.schema import ArraySpec, Schema
-from fbo_flower.algorithms.session import Session, Stepwise
+from fbo_flower.algorithms.session import Session
 
 if TYPE_CHECKING:
     from fbo_flower.algorithms.bandits.fed1_ucb import Fed1UCB
@@ -106,7 +106,6 @@ __all__ = [
     "Report",
     "Schema",
     "Session",
-    "Stepwise",
     "Task",
     "ThompsonSampling",
     "check_choice",

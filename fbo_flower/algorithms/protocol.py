@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -25,12 +26,14 @@ from fbo_flower.algorithms.records import (
     AnyArray,
     Array,
     Federation,
+    Outcome,
     Payload,
     Phase,
+    Query,
     Report,
     Task,
 )
-from fbo_flower.algorithms.requests import Rng, Steps
+from fbo_flower.algorithms.requests import Rng, Steps, stepping
 from fbo_flower.algorithms.schema import Schema
 from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.algorithms.session import Draws, Session
@@ -267,32 +270,51 @@ class Algorithm(Configurable, ABC, Generic[State]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    @abstractmethod
-    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
-        """Return a generator that does the agent's work on one task.
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query | Steps[Query | None] | None:
+        """Return the points to evaluate next, or None when the task is done before its last trial.
 
-        It yields a `Query` for every batch to evaluate, is sent the batch's `Outcome`, and returns the
-        agent's state after the task.
+        This method, `learn` and `summarise` may be generators: they then yield requests for computations
+        (`requests.py`), which are made at once for all agents that advance together.
+
+        Parameters
+        ----------
+        rng : `rng()` makes the step's random generator, which depends only on the study, the agent, the
+            half-round and the trial
+        """
+        raise NotImplementedError(f"{type(self).__name__} needs a method `propose` or `session`")
+
+    def learn(
+        self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng
+    ) -> AgentState | Steps[AgentState]:
+        """Return the agent's state with the outcome of a proposed batch stored."""
+        return agent_state.learn(outcome)
+
+    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+        """Do the agent's work on one task: propose, evaluate, learn, until its trials are done.
+
+        An algorithm that decides otherwise writes a generator of its own. It yields a `Query` for every batch
+        to evaluate, is sent the batch's `Outcome`, and returns the agent's state after the task.
 
         Parameters
         ----------
         draws : `draws(purpose, *keys)` returns a random generator that depends only on these arguments, the
             agent, the study and the phase
         """
+        while (trial := agent_state.next_trial) < task.end or self.roles:
+            query = yield from stepping(self.propose(task, agent_state, partial(draws, "propose", trial)))
+            if query is None:
+                break
+            outcome: Outcome = yield query
+            rng = partial(draws, "learn", trial)
+            agent_state = yield from stepping(self.learn(task, agent_state, outcome, rng))
+        return agent_state
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload | Steps[Payload]:
         """Return the arrays and values that the agent sends in its report; nothing else leaves it.
 
         In the EVALUATE half-round Flower carries only scalars, so `arrays` must be empty there.
         """
         return Payload()
-
-    def summarising(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
-        """Return `summarise` as steps, see `session.Stepwise`; `rng()` makes its generator."""
-        if type(self).summarise is Algorithm.summarise:  # it draws nothing: no generator is made
-            return Payload()
-        return self.summarise(task, agent_state, rng())
-        yield from ()  # never reached: it makes this function a generator
 
     def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
         """Return what the agent sends instead of `payload`, which `summarise` returned: with noise or masks.

@@ -220,6 +220,11 @@ class DrawWeights(Request):
         return list(drawn)
 
 
+def stepping(result: T | Steps[T]) -> Steps[T]:
+    """Return the result of a method that may be a generator, as steps."""
+    return (yield from result) if isinstance(result, Generator) else result
+
+
 def alone(steps: Steps[T]) -> T:
     """Drive the steps of one agent and return their result; the steps see the errors of their requests."""
     try:

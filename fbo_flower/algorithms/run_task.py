@@ -14,8 +14,8 @@ from typing import Any
 from fbo_flower.algorithms.outcomes import joined, num_succeeded
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, AnyArray, Outcome, Query, Report, Task
-from fbo_flower.algorithms.requests import Steps, alone
-from fbo_flower.algorithms.session import Draws, steps_of
+from fbo_flower.algorithms.requests import Steps, alone, stepping
+from fbo_flower.algorithms.session import Draws
 from fbo_flower.algorithms.several_at_once import session_at_once
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 
@@ -99,9 +99,8 @@ def task_steps(
             go_on = partial(session.throw, error)
     if arrays := extra():
         agent_state = agent_state.write(**arrays)
-    summarising = steps_of(algorithm, Algorithm, "summarise", "summarising")
     rng = partial(draws, "summarise", task.trial, task.num_trials)
-    payload = yield from summarising(task, agent_state, rng)
+    payload = yield from stepping(algorithm.summarise(task, agent_state, rng))
     uniform = uniform or uniform_from(draws("noise", task.trial, task.num_trials))
     payload = algorithm.protect(task, agent_state, payload, uniform)
     known = agent_state.history.select(task.trial, task.end)

@@ -39,7 +39,7 @@ from fbo_flower.algorithms.requests import Rng, Steps
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.secure_member import MASKED, SUM, Member
 from fbo_flower.algorithms.server_results import ServerResults
-from fbo_flower.algorithms.session import Draws, Session, steps_of
+from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.secure import fixed_point, keys, members, rounds
@@ -356,7 +356,7 @@ class SecureAggregation(Algorithm[SecureState]):
             agent_state = yield from self.inner.session(task, agent_state, draws)
         return agent_state
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload | Steps[Payload]:
         if task.phase in _UNMASKING:
             return self._unmasking(task, agent_state)
         return self.inner.summarise(task, agent_state, rng)
@@ -367,14 +367,6 @@ class SecureAggregation(Algorithm[SecureState]):
         if task.phase is Phase.EVALUATE:
             return Payload(values={SIGNATURE: secure_member.signature(member)})
         return Payload(values={REVEALED: secure_member.revealed(task, member)})
-
-    def summarising(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
-        """Return `summarise` as steps, which are those of the wrapped algorithm."""
-        if task.phase in _UNMASKING:
-            return self._unmasking(task, agent_state)
-        steps = steps_of(self.inner, Algorithm, "summarise", "summarising")
-        payload: Payload = yield from steps(task, agent_state, rng)
-        return payload
 
     def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
         """Return the payload with masked words in place of the summands; masks never come from `uniform`."""

@@ -12,14 +12,13 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
+from fbo_flower.algorithms.independent import Independent, uniform_point
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.random_search import Independent, uniform_point
 from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Task, floats
 from fbo_flower.algorithms.requests import DrawPath, Fit, Rng, Steps, alone
 from fbo_flower.algorithms.search import maximising
-from fbo_flower.algorithms.session import Stepwise
 from fbo_flower.algorithms.several_at_once import believed
 from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 from fbo_flower.errors import ConfigError
@@ -32,7 +31,7 @@ KERNELS = ("rbf", "matern52")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalSurrogate(TrialsPerRound, Stepwise, Algorithm[State]):
+class LocalSurrogate(TrialsPerRound, Algorithm[State]):
     """An agent that models its own observations with a Gaussian process and draws functions from it.
 
     Parameters
@@ -70,14 +69,8 @@ class LocalSurrogate(TrialsPerRound, Stepwise, Algorithm[State]):
         if not isinstance(self.integer_moves, bool):
             raise ConfigError(f"integer_moves: expected True or False, got {self.integer_moves!r}")
 
-    def learn(
-        self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
-    ) -> AgentState:
+    def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
         """Append the outcome to the history; after the initial design refit the hyperparameters if due."""
-        return alone(LocalSurrogate.learning(self, task, agent_state, outcome, lambda: rng))
-
-    def learning(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
-        """Return `learn` as steps."""
         agent_state = agent_state.learn(outcome)
         count = agent_state.history.num_succeeded
         in_design = agent_state.next_trial < min(task.end, self.num_initial)
@@ -171,13 +164,7 @@ class ThompsonSampling(LocalSurrogate[Progress], Independent):
 
     name: ClassVar[str] = "ts"
 
-    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        return alone(self.proposing(task, agent_state, lambda: rng))
-
-    def proposing(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query | None]:
-        trial = agent_state.next_trial
-        if trial >= task.end:
-            return None
-        if trial < self.num_initial:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
+        if agent_state.next_trial < self.num_initial:
             return uniform_point(agent_state, rng())
         return (yield from self.thompson_steps(agent_state, rng()))

@@ -125,4 +125,4 @@ def _own_message(path: Path, task: Task) -> Array:
         stored = journal.study(_STUDY)
         assert stored is not None
         agent_state = agent_state_from_bytes(stored[1], SPACE)
-    return floats(ALGORITHM.summarise(task, agent_state, generator(0)).arrays["weights"])
+    return floats(ALGORITHM.summarise(task, agent_state, lambda: generator(0)).arrays["weights"])

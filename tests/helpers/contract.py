@@ -31,6 +31,7 @@ from fbo_flower.algorithms.records import (
     Task,
     natural_key,
 )
+from fbo_flower.algorithms.requests import alone, stepping
 from fbo_flower.algorithms.run_task import run_task
 from fbo_flower.clients import client_app
 from fbo_flower.clients.objective import ObjectiveContext, evaluate
@@ -157,6 +158,12 @@ class Exchange:
     task: Task
     report: Report | None
     history: History
+
+
+def step(method: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a method of an algorithm that may be a generator; the last argument is its random generator."""
+    *others, rng = arguments
+    return alone(stepping(method(*others, lambda: rng)))
 
 
 @dataclass

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fbo_flower.algorithms import FTS, PFPNE, CoKG, Query, find, make_algorithm, registry
-from fbo_flower.algorithms.random_search import Independent
+from fbo_flower.algorithms.independent import Independent
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Checkpoint, simulate

@@ -21,7 +21,6 @@ from fbo_flower.algorithms import (
     Progress,
     Query,
     Schema,
-    Stepwise,
     Task,
     check_number,
 )
@@ -36,7 +35,7 @@ class GossipState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gossip(Stepwise, Algorithm[GossipState]):
+class Gossip(Algorithm[GossipState]):
     """Epsilon-greedy search with exchanged best points.
 
     Parameters
@@ -81,11 +80,9 @@ class Gossip(Stepwise, Algorithm[GossipState]):
     # -- an agent ------------------------------------------------------------------------------
 
     def propose(self, task, agent_state, rng):
-        trial = agent_state.next_trial
-        if trial >= task.end:
-            return None
+        rng = rng()
         centres = [p for p in (self.recommend(agent_state), task.arrays.get("neighbour")) if p is not None]
-        if trial < self.num_initial or not centres or rng.random() < self.epsilon:
+        if agent_state.next_trial < self.num_initial or not centres or rng.random() < self.epsilon:
             return Query(rng.random((1, agent_state.space.dimension)))
         centre = centres[rng.integers(len(centres))]
         return Query(np.clip(centre + self.step * rng.standard_normal((1, len(centre))), 0, 1))

@@ -11,6 +11,7 @@ import numpy as np
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Payload, Scalar, Task, natural_key
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.schema import Schema
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace
@@ -45,7 +46,7 @@ class Bandit(Algorithm[State]):
     def reuses_values(self) -> bool:
         return self.deterministic
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         return Payload(values=self.metrics(agent_state))
 
     def metrics(self, agent_state: AgentState) -> dict[str, Scalar]:

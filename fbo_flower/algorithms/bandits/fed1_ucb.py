@@ -38,6 +38,7 @@ from fbo_flower.algorithms.records import (
     Report,
     Task,
 )
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.numerics.bandits import elimination, ucb
@@ -187,7 +188,7 @@ class Fed1UCB(Bandit[Fed1State]):
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         return session(task, agent_state, draws)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         values = self.metrics(agent_state)
         if "arms" not in task.arrays:
             return Payload(values=values)

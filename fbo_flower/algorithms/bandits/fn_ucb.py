@@ -49,6 +49,7 @@ from fbo_flower.algorithms.records import (
     Task,
     natural_key,
 )
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.numerics.bandits import ucb
@@ -226,7 +227,7 @@ class FNUCB(Bandit[FNState]):
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         return session(task, agent_state, self.neural_options())
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         return Payload(sums_to_send(agent_state, self.neural_options()), self.metrics(agent_state))
 
     def recommend(self, agent_state: AgentState) -> Array | None:

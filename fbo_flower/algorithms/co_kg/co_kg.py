@@ -45,15 +45,15 @@ from fbo_flower.algorithms.records import (
     Task,
     floats,
 )
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.schema import Schema
 from fbo_flower.algorithms.server_results import ServerResults
-from fbo_flower.algorithms.session import Stepwise
 from fbo_flower.algorithms.summand import Summand
 from fbo_flower.space.space import SearchSpace
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoKG(Stepwise, CoKGOptions[CoKGState]):
+class CoKG(CoKGOptions[CoKGState]):
     """Collaborative knowledge gradient on a Wasserstein barycenter; `CoKGOptions` describes the options."""
 
     name: ClassVar[str] = "co-kg"
@@ -208,21 +208,20 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        return agent_half.propose(self, task, agent_state, rng)
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query | None:
+        return agent_half.propose(self, task, agent_state, rng())
 
-    def learn(
-        self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
-    ) -> AgentState:
+    def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> AgentState:
         setting = SharedPrior.read(task.arrays, self.kernel)
         agent_state = agent_state.learn(outcome)
         return agent_state if setting is None else agent_state.write(**setting.to_arrays())
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         setting = SharedPrior.read(task.arrays, self.kernel)
         sent: dict[str, AnyArray] = {}
+        draws = rng()
         if task.values.get("fit"):
-            own = agent_half.warm_up(self, agent_state, setting, rng)
+            own = agent_half.warm_up(self, agent_state, setting, draws)
             sent |= prior.to_sums(own) if self.secure_sums else own
         if self.framework == "data-communication" and task.phase is Phase.TRAIN:
             sent |= agent_half.disclosed_trials(task, agent_state)
@@ -233,7 +232,7 @@ class CoKG(Stepwise, CoKGOptions[CoKGState]):
             index, _, mean = agent_half.best_of_set(self, agent_state, setting, added)
             sent |= {"best": np.array([index], dtype=np.int64), "best_mean": np.array([mean])}
         elif self.framework != "data-communication":
-            sent |= agent_half.posterior(self, agent_state, setting, rng)
+            sent |= agent_half.posterior(self, agent_state, setting, draws)
         return Payload(sent)
 
     def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:

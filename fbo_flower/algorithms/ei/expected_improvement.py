@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fbo_flower.algorithms.ei.local import LocalEI
+from fbo_flower.algorithms.independent import Independent
 from fbo_flower.algorithms.progress import Progress
-from fbo_flower.algorithms.random_search import Independent
 
 
 @dataclass(frozen=True, kw_only=True)

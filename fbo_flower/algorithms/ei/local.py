@@ -26,7 +26,7 @@ import numpy as np
 from fbo_flower.algorithms.ei.climb import searching
 from fbo_flower.algorithms.ei.memo import features_of, kept_with
 from fbo_flower.algorithms.ei.options import EIOptions, State
-from fbo_flower.algorithms.random_search import uniform_point
+from fbo_flower.algorithms.independent import uniform_point
 from fbo_flower.algorithms.records import AgentState, Array, Query, Task, floats
 from fbo_flower.algorithms.requests import Condition, Fit, Steps
 from fbo_flower.algorithms.session import Draws, Session

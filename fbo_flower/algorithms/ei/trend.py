@@ -15,7 +15,7 @@ from fbo_flower.algorithms.ei.memo import features_of, kept_with
 from fbo_flower.algorithms.ei.solve_trend import SolveTrend
 from fbo_flower.algorithms.ei.task_check import check_task
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Payload, Query, Task, floats
-from fbo_flower.algorithms.requests import Rng, Steps, alone
+from fbo_flower.algorithms.requests import Rng, Steps
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import NumericalError, WireError
 from fbo_flower.numerics.acquisition.tilt import Tilt
@@ -161,11 +161,7 @@ class FederatedAgent(LocalEI[FedEIState], FedEIOptions):
         part = noisy_sums.contribution(moment, agreement(held, y), len(y))
         return Payload({"moment": part[:-2], "agreement": part[-2:]})
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
-        return alone(self.summarising(task, agent_state, lambda: rng))
-
-    def summarising(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
-        """Return `summarise` as steps."""
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
         if task.values.get("share") and self.noise_multiplier:
             return (yield from self.noisy_part(task, agent_state))
         if not task.values.get("share") or not agent_state.history.num_succeeded:

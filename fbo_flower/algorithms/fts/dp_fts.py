@@ -39,8 +39,8 @@ from fbo_flower.algorithms.fts.dp_options import Collection, DPFTSOptions, DPFTS
 from fbo_flower.algorithms.fts.messages import shared_lengthscales
 from fbo_flower.algorithms.fts.schedules import own_probability
 from fbo_flower.algorithms.fts.steps import STEPS, is_advised, which_steps
+from fbo_flower.algorithms.independent import uniform_point
 from fbo_flower.algorithms.progress import once_per_trial
-from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -55,7 +55,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Rng, Steps, alone
+from fbo_flower.algorithms.requests import Rng, Steps
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.algorithms.summand import Summand
@@ -321,13 +321,8 @@ class DPFTS(DPFTSOptions):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        return alone(DPFTS.proposing(self, task, agent_state, lambda: rng))
-
-    def proposing(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query | None]:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
         trial = agent_state.next_trial
-        if trial >= task.end:
-            return None
         boxes = self._boxes(agent_state.space)
         if trial < self.num_initial:
             points = uniform_point(agent_state, rng()).points
@@ -341,7 +336,7 @@ class DPFTS(DPFTSOptions):
         sums = BoxwiseLinearFunction(features, floats(task.arrays["weights"]), boxes, columns)
         return (yield from self.maximising(sums, agent_state, rng()))
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         if not task.values.get("message"):
             return Payload()
         bound = self._bound(agent_state.space)
@@ -349,7 +344,7 @@ class DPFTS(DPFTSOptions):
         if agent_state.history.num_succeeded:
             x, y = self.observations(agent_state)
             phi = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))(x)
-            weights = clip_norm(self._message(phi, y, rng), bound)  # clip_C(omega_n)
+            weights = clip_norm(self._message(phi, y, rng()), bound)  # clip_C(omega_n)
         elif self.noise == "central":
             return Payload()  # with local noise zeros are sent: the message must not reveal this
         step = self._step(agent_state.space)

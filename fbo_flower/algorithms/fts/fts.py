@@ -24,8 +24,8 @@ from fbo_flower.algorithms.fts.advice import AdviceSelector
 from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target, shared_lengthscales
 from fbo_flower.algorithms.fts.options import FEDERATED, FTSOptions, FTSState
 from fbo_flower.algorithms.fts.steps import advice_of, pack, step_specs
+from fbo_flower.algorithms.independent import uniform_point
 from fbo_flower.algorithms.progress import once_per_trial
-from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -41,7 +41,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import DrawWeights, Rng, Steps, alone
+from fbo_flower.algorithms.requests import DrawWeights, Rng, Steps
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.summand import Summand
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction
@@ -205,14 +205,8 @@ class FTS(FTSOptions):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        return alone(FTS.proposing(self, task, agent_state, lambda: rng))
-
-    def proposing(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query | None]:
-        trial = agent_state.next_trial
-        if trial >= task.end:
-            return None
-        draws = rng()
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
+        trial, draws = agent_state.next_trial, rng()
         advice = advice_of(task, trial, self.trials_per_round)
         if trial < self.num_initial and not ADVICE & {*advice, *agent_state.arrays}:
             return uniform_point(agent_state, draws)
@@ -248,23 +242,15 @@ class FTS(FTSOptions):
         distance = np.linalg.norm(seen - agent_state.space.features(point), axis=1)
         return Query(point) if len(seen) == 0 or distance.min() >= self.distance(agent_state) else None
 
-    def learn(
-        self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
-    ) -> AgentState:
-        return alone(FTS.learning(self, task, agent_state, outcome, lambda: rng))
-
-    def learning(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
-        agent_state = yield from super().learning(task, agent_state, outcome, rng)  # Alg. 1, line 8
+    def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
+        agent_state = yield from super().learn(task, agent_state, outcome, rng)  # Alg. 1, line 8
         if self.advice == "mixture" and "messages" in task.arrays:
             agent_state = agent_state.write(
                 **{name: task.arrays[name] for name in ("frequencies", "phases", "messages")}
             )
         return agent_state
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
-        return alone(FTS.summarising(self, task, agent_state, lambda: rng))
-
-    def summarising(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
         if not task.values.get("message") or not agent_state.history.num_succeeded:
             return Payload()
         x, y = self.observations(agent_state)

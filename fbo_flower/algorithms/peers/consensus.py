@@ -23,10 +23,10 @@ from typing import ClassVar
 import numpy as np
 
 from fbo_flower.algorithms.ei.local import LocalEI
+from fbo_flower.algorithms.independent import uniform_point
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.peers.mixing import Designs
 from fbo_flower.algorithms.progress import Progress, once_per_trial
-from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -39,7 +39,7 @@ from fbo_flower.algorithms.records import (
     Task,
     floats,
 )
-from fbo_flower.algorithms.requests import Steps
+from fbo_flower.algorithms.requests import Rng, Steps
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.space.space import SearchSpace
@@ -157,7 +157,7 @@ class Consensus(LocalEI[ConsensusState]):
         number = np.array([trial], dtype=np.int64)
         return agent_state.write(design=query.points[0], design_trial=number, hyperparameters=fitted)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         own = proposal(agent_state)
         if task.phase is not Phase.TRAIN or own is None or agent_state.next_trial != task.end:
             return Payload()

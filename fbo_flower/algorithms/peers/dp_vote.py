@@ -40,9 +40,10 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.server_results import ServerResults
-from fbo_flower.algorithms.session import Draws, Session, Stepwise
+from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.algorithms.summand import Summand
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.discrete_noise import Uniform
@@ -52,7 +53,7 @@ from fbo_flower.space.space import SearchSpace
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPVote(Stepwise, VoteOptions):
+class DPVote(VoteOptions):
     """A private vote on one configuration; `VoteOptions` describes the options."""
 
     name: ClassVar[str] = "dp-vote"
@@ -170,14 +171,11 @@ class DPVote(Stepwise, VoteOptions):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        trial = agent_state.next_trial
-        if trial >= task.end:
-            return None
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query:
         if task.end > self.num_configs:
             raise WireError(f"trials: expected at most {self.num_configs} in all, got {task.end}")
         points = listed_points(agent_state.space, self.num_configs, _seed(task))
-        return Query(points[trial : task.end])
+        return Query(points[agent_state.next_trial : task.end])
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         """Evaluate the next configurations of the list; at the end of the study, store the winner."""
@@ -191,7 +189,7 @@ class DPVote(Stepwise, VoteOptions):
         points = listed_points(agent_state.space, self.num_configs, _seed(task))
         return agent_state.write(winner=points[winner])
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         if not task.values.get("vote"):
             return Payload()
         points = listed_points(agent_state.space, self.num_configs, _seed(task))

@@ -41,6 +41,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.algorithms.summand import Summand
@@ -190,7 +191,7 @@ class FLoRA(FloraOptions, LocalEI[FloraState]):
             agent_state = agent_state.learn(outcome)
         return (yield from super().session(task, agent_state, draws))
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         if not task.values.get("share") or not agent_state.history.num_succeeded:
             return Payload()
         x, y = self.observations(agent_state)

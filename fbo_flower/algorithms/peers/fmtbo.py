@@ -39,7 +39,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Condition, Fit, Steps
+from fbo_flower.algorithms.requests import Condition, Fit, Rng, Steps
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import WireError
@@ -182,7 +182,7 @@ class FMTBO(LocalEI[FMTBOState]):
         start = None if stored is None else gp.Hyperparameters.from_array(KERNEL, floats(stored))
         return Fit(x, y, KERNEL, start, PRIORS)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         if "hyperparameters" not in agent_state.arrays or "seed" not in task.values or not task.num_trials:
             return Payload()
         space, theta = agent_state.space, floats(agent_state.arrays["hyperparameters"])

@@ -38,6 +38,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import ConfigError
@@ -219,7 +220,7 @@ class GPPNE(PNEOptions[GPState]):
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         return session(task, agent_state, draws)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         values = {"exchange": int(task.values["exchange"]), **self.metrics(agent_state)}
         return Payload(report(agent_state, task), values)
 

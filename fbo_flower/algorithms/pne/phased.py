@@ -45,6 +45,7 @@ from fbo_flower.algorithms.records import (
     Task,
     natural_key,
 )
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.algorithms.summand import Summand
@@ -368,7 +369,7 @@ class PhasedPNE(Bandit[PNEState]):
         arity = branching(self.arity, agent_state.space.dimension)
         return phased_agent.session(task, agent_state, constants, arity)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         values = self.metrics(agent_state)
         if "cells" not in task.arrays or (self.secure_sums and not task.values.get("sum")):
             return Payload(values=values)

@@ -40,6 +40,7 @@ from fbo_flower.algorithms.records import (
     Task,
     natural_key,
 )
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import ConfigError
@@ -219,7 +220,7 @@ class RacingPNE(PNEOptions[RacingState]):
         options = self.racing_options(agent_state.space.dimension)
         return session(task, agent_state, options, self.budget)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         values = self.metrics(agent_state)
         if "cells.depth" not in task.arrays:
             return Payload(values=values)

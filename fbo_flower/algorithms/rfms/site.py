@@ -28,9 +28,9 @@ from fbo_flower.algorithms.records import (
     Scalar,
     Task,
 )
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD, read_trials, write_late
 from fbo_flower.algorithms.schema import ArraySpec, Schema
-from fbo_flower.algorithms.session import Stepwise
 from fbo_flower.errors import WireError
 from fbo_flower.space.space import SearchSpace
 
@@ -50,10 +50,10 @@ def num_final_judgements(agent_state: AgentState) -> int:
     return len(agent_state.arrays.get("final.trials", ()))
 
 
-class Sites(Stepwise, Algorithm[State]):
+class Sites(Algorithm[State]):
     """The work of openbox, curators and lockboxes on a task."""
 
-    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query | None:
         """Return a query that trains the task's point or judges its model; None if that was done before."""
         if task.phase is Phase.FINISH:
             return self._propose_last(task, agent_state)
@@ -99,9 +99,7 @@ class Sites(Stepwise, Algorithm[State]):
             return None
         return Query(np.full((1, agent_state.space.dimension), 0.5), artifact=model)
 
-    def learn(
-        self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
-    ) -> AgentState:
+    def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> AgentState:
         """Store the answer, and at the openbox the model."""
         rows = _measure(outcome, "num_rows").astype(np.int64)
         spent = {"epsilon": outcome.measures["epsilon"]} if "epsilon" in outcome.measures else {}
@@ -137,7 +135,7 @@ class Sites(Stepwise, Algorithm[State]):
     def report_kind(self, task: Task) -> str | None:
         return f"model of trial {task.trial}"
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         """Return the loss, the number of rows and, from the openbox, the model of a fit that succeeded."""
         return Payload(self._model(task, agent_state), self._loss(task, agent_state))
 

@@ -20,8 +20,8 @@ from typing import ClassVar
 import numpy as np
 
 from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target, shared_lengthscales
+from fbo_flower.algorithms.independent import uniform_point
 from fbo_flower.algorithms.progress import once_per_trial
-from fbo_flower.algorithms.random_search import uniform_point
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -37,7 +37,7 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Rng, Steps, alone
+from fbo_flower.algorithms.requests import Rng, Steps
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.transfer.content import NO_INCUMBENTS, STORED, Outgoing, received
 from fbo_flower.algorithms.transfer.options import TransferOptions, TransferState, WeightPosterior
@@ -185,28 +185,17 @@ class Transfer(TransferOptions):
 
     # -- the agent's half ----------------------------------------------------------------------
 
-    def propose(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Query | None:
-        return alone(Transfer.proposing(self, task, agent_state, lambda: rng))
-
-    def proposing(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query | None]:
-        trial = agent_state.next_trial
-        if trial >= task.end:
-            return None
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
         draws = rng()
-        if trial < self.num_initial or not agent_state.history.num_succeeded:
+        if agent_state.next_trial < self.num_initial or not agent_state.history.num_succeeded:
             return uniform_point(agent_state, draws)
         x, y = self.observations(agent_state)
         posterior = gp.posterior(x, y, (yield from self._fitted(agent_state)))
         members = self._read_members(task, agent_state)
         return (yield from self.maximising(self.acquisition(posterior, members, draws), agent_state, draws))
 
-    def learn(
-        self, task: Task, agent_state: AgentState, outcome: Outcome, rng: np.random.Generator
-    ) -> AgentState:
-        return alone(Transfer.learning(self, task, agent_state, outcome, lambda: rng))
-
-    def learning(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
-        agent_state = yield from super().learning(task, agent_state, outcome, rng)
+    def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
+        agent_state = yield from super().learn(task, agent_state, outcome, rng)
         features = {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
         stored = self._stored(task, agent_state) if "members" in task.arrays else {}
         return agent_state.write(**features, **stored)
@@ -269,7 +258,7 @@ class Transfer(TransferOptions):
             incumbents = incumbents[chosen] if len(incumbents) else incumbents
         return Members(features, means, inverses, incumbents)
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: np.random.Generator) -> Payload:
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         values = self._missing(task, agent_state)
         features = shared_features(task, agent_state)
         if not task.values.get("message") or not agent_state.history.num_succeeded or features is None:

@@ -20,6 +20,7 @@ from fbo_flower.algorithms.fts.advice import AdviceSelector
 from fbo_flower.algorithms.fts.fts import FTS
 from fbo_flower.algorithms.fts.options import FTSState
 from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Task, floats
+from fbo_flower.algorithms.requests import alone
 from fbo_flower.experiments.fts import related_report
 from fbo_flower.experiments.fts.related_report import NUM_AGENTS, TARGETS, job_name
 from fbo_flower.numerics.arrays import Array
@@ -161,7 +162,7 @@ def preferences(
     messages = {}
     for name, (points, values) in observations(study, problem).items():
         agent_state = AgentState(space, History.prior(points, values))
-        sent = algorithm.summarise(task, agent_state, generator(seed, "message", name))
+        sent = alone(algorithm.summarise(task, agent_state, partial(generator, seed, "message", name)))
         messages[name] = floats(sent.arrays["weights"])
     known = FTSState(space, features=state.features, messages=messages)
     selector = AdviceSelector.open(algorithm, known, generator(seed, "desk"))

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from amounts import slow
-from contract import MIXED, SQUARE, AlgorithmContract, Run, same
+from contract import MIXED, SQUARE, AlgorithmContract, Run, same, step
 from scipy import stats
 
 from fbo_flower.algorithms import DPFTS, ThompsonSampling
@@ -182,7 +182,9 @@ def test_following_the_sums_means_going_where_the_sum_of_the_region_is_largest()
     weights = np.random.default_rng(3).standard_normal((2, 12))
     arrays = {"frequencies": features.frequencies, "phases": features.phases, "weights": weights}
     agent_state = AgentState(SQUARE, History(np.array([[0.5, 0.5]] * 3), np.ones(3), np.arange(3)))
-    point = algorithm.propose(Task(Phase.TRAIN, 2, 3, 1, arrays), agent_state, generator(0, "propose")).points
+    point = step(
+        algorithm.propose, Task(Phase.TRAIN, 2, 3, 1, arrays), agent_state, generator(0, "propose")
+    ).points
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 101)] * 2), axis=-1).reshape(-1, 2)
     best = np.where(grid[:, 0] < 0.5, features(grid) @ weights[0], features(grid) @ weights[1]).max()
     region = int(point[0, 0] >= 0.5)
@@ -211,9 +213,9 @@ def test_the_mean_is_that_of_many_draws() -> None:
     arrays = {"frequencies": features.frequencies, "phases": features.phases}
     task = Task(Phase.TRAIN, 2, 6, 0, arrays, {"message": True})
     mean, draw = (DPFTS(**SMALL, clip=100.0, message=m) for m in ("mean", "draw"))
-    nu = mean.summarise(task, agent_state, generator(0)).arrays["weights"]
+    nu = step(mean.summarise, task, agent_state, generator(0)).arrays["weights"]
     draws = np.array(
-        [draw.summarise(task, agent_state, generator(s, "s")).arrays["weights"] for s in range(3000)]
+        [step(draw.summarise, task, agent_state, generator(s, "s")).arrays["weights"] for s in range(3000)]
     )
     np.testing.assert_allclose(nu, draws.mean(axis=0), atol=5 / np.sqrt(3000))
 
@@ -222,7 +224,7 @@ def test_local_noise_is_twice_the_clip_and_hides_that_nothing_succeeded() -> Non
     algorithm = DPFTS(**SMALL, noise="local", noise_multiplier=1.5, clip=2.0)
     nothing = AgentState(SQUARE, History.empty(2))
     task = Task(Phase.TRAIN, 2, 0, 0, {}, {"message": True})
-    clear = algorithm.summarise(task, nothing, generator(0))
+    clear = step(algorithm.summarise, task, nothing, generator(0))
     draws = [
         algorithm.protect(task, nothing, clear, uniform_from(generator(s, "s"))).arrays["weights"]
         for s in range(500)

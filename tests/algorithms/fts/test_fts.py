@@ -3,7 +3,7 @@ import functools
 import numpy as np
 import pytest
 from amounts import slow
-from contract import SQUARE, AlgorithmContract, Run, hills, same
+from contract import SQUARE, AlgorithmContract, Run, hills, same, step
 from scipy import stats
 
 from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling
@@ -300,7 +300,7 @@ def test_message_has_the_law_of_the_paper(n):
     task = Task(Phase.TRAIN, 1, n, 0, arrays, {"message": True})
     draws = np.array(
         [
-            algorithm.summarise(task, agent_state, generator(3, "draw", i)).arrays["weights"]
+            step(algorithm.summarise, task, agent_state, generator(3, "draw", i)).arrays["weights"]
             for i in range(800)
         ]
     )
@@ -328,7 +328,7 @@ def test_foreign_iteration_maximises_the_message(seed):
     agent_state = AgentState(SQUARE, History.empty(2)).learn(
         Outcome(np.array([[0.01, 0.5]] * 3), np.zeros(3), np.arange(3))
     )
-    query = algorithm.propose(Task(Phase.TRAIN, 2, 3, 1, arrays), agent_state, generator(seed))
+    query = step(algorithm.propose, Task(Phase.TRAIN, 2, 3, 1, arrays), agent_state, generator(seed))
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 201)] * 2), axis=-1).reshape(-1, 2)
     away = np.linalg.norm(grid - [0.01, 0.5], axis=1) >= 0.025
     function = LinearFunction(features, arrays["weights"])
@@ -340,10 +340,10 @@ def test_advised_point_is_taken_unless_the_agent_has_been_there():
     free = np.array([0.123, 0.987])
     assert np.linalg.norm(agent_state.history.points - free, axis=1).min() > 0.025
     task = Task(Phase.TRAIN, 2, 15, 1, {"point": free})
-    np.testing.assert_array_equal(algorithm.propose(task, agent_state, generator(0)).points, [free])
+    np.testing.assert_array_equal(step(algorithm.propose, task, agent_state, generator(0)).points, [free])
     seen = agent_state.history.points[3] + 1e-3
     task = Task(Phase.TRAIN, 2, 15, 1, {"point": seen})
-    other = algorithm.propose(task, agent_state, generator(0)).points[0]
+    other = step(algorithm.propose, task, agent_state, generator(0)).points[0]
     assert np.linalg.norm(agent_state.history.points - other, axis=1).min() >= 0.025
 
 
@@ -351,7 +351,7 @@ def test_agent_without_a_success_has_nothing_to_tell():
     features, arrays = with_features({})
     nothing = AgentState(SQUARE, History(np.eye(2), np.full(2, np.nan), np.arange(2)))
     assert (
-        FTS().summarise(Task(Phase.TRAIN, 1, 0, 2, arrays, {"message": True}), nothing, generator(0))
+        step(FTS().summarise, Task(Phase.TRAIN, 1, 0, 2, arrays, {"message": True}), nothing, generator(0))
         == Payload()
     )
     assert len(features.phases) == 12
@@ -359,7 +359,7 @@ def test_agent_without_a_success_has_nothing_to_tell():
 
 def test_agent_that_is_not_asked_tells_nothing():
     _, arrays = with_features({})
-    assert FTS().summarise(Task(Phase.TRAIN, 1, 0, 2, arrays), observed(), generator(0)) == Payload()
+    assert step(FTS().summarise, Task(Phase.TRAIN, 1, 0, 2, arrays), observed(), generator(0)) == Payload()
 
 
 # -- portfolio ---------------------------------------------------------------------------------

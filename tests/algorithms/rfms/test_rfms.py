@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from contract import SQUARE, AlgorithmContract, Run, hills, same
+from contract import SQUARE, AlgorithmContract, Run, hills, same, step
 
 from fbo_flower import strategies
 from fbo_flower.algorithms import RFMS
@@ -425,28 +425,28 @@ def test_the_first_task_of_the_end_fixes_what_may_be_judged():
     lockbox, algorithm = run.agents["2"], run.algorithm
     values = {}
     for task in (last_task(MODELS, 0), last_task(MODELS, 0), last_task(MODELS, 2)):
-        query = algorithm.propose(task, lockbox.agent_state, generator(0))
+        query = step(algorithm.propose, task, lockbox.agent_state, generator(0))
         values[task.trial] = query is not None or values.get(task.trial)
         if query is not None:
             outcome = lockbox.evaluate(query, 0, task)
-            lockbox.agent_state = algorithm.learn(task, lockbox.agent_state, outcome, generator(0))
+            lockbox.agent_state = step(algorithm.learn, task, lockbox.agent_state, outcome, generator(0))
     assert lockbox.num_evaluations == 2, "a model is judged once"
     others = [*MODELS[:2], np.full(4, 9, dtype=np.uint8)]
     with pytest.raises(WireError, match="manifest"):
-        algorithm.propose(last_task(others, 2), lockbox.agent_state, generator(0))
+        step(algorithm.propose, last_task(others, 2), lockbox.agent_state, generator(0))
     manifest = np.array([digest(m) for m in MODELS])
     with pytest.raises(WireError, match="one of the manifest"):
-        algorithm.propose(last_task(others, 2, manifest), lockbox.agent_state, generator(0))
+        step(algorithm.propose, last_task(others, 2, manifest), lockbox.agent_state, generator(0))
     for phase in (Phase.TRAIN, Phase.EVALUATE):
         arrays = {"point": np.full((1, 2), 0.5), "model": MODELS[0]}
         with pytest.raises(WireError, match="fixed already"):
-            algorithm.propose(Task(phase, 9, 5, 1, arrays), lockbox.agent_state, generator(0))
+            step(algorithm.propose, Task(phase, 9, 5, 1, arrays), lockbox.agent_state, generator(0))
 
 
 def test_openbox_judges_and_saves_none_but_its_own_models():
     run = begin().steps(2)
     with pytest.raises(WireError, match="that this site has made"):
-        run.algorithm.propose(last_task(MODELS, 0), run.agents["0"].agent_state, generator(0))
+        step(run.algorithm.propose, last_task(MODELS, 0), run.agents["0"].agent_state, generator(0))
 
 
 def test_notebook_of_the_openbox_holds_one_model_however_many_it_made():

@@ -2,7 +2,7 @@ import functools
 
 import numpy as np
 import pytest
-from contract import SQUARE, AlgorithmContract, Run, same
+from contract import SQUARE, AlgorithmContract, Run, same, step
 from scipy.optimize import minimize
 from scipy.stats import norm
 
@@ -184,13 +184,16 @@ def test_message_is_the_posterior_of_the_paper():
     agent_state = AgentState(SQUARE, History.prior(points, values))
     arrays = {"frequencies": features.frequencies, "phases": features.phases}
     task = Task(Phase.TRAIN, 1, 0, 0, arrays, {"message": True})
-    sent = algorithm.summarise(task, agent_state, np.random.default_rng(0)).arrays
+    sent = step(algorithm.summarise, task, agent_state, np.random.default_rng(0)).arrays
     phi, y = features(points), standardise(values)
     inverse = np.linalg.inv(phi.T @ phi + 0.01 * np.eye(12))
     np.testing.assert_allclose(sent["mean"], inverse @ phi.T @ y, rtol=1e-6)
     np.testing.assert_allclose(unpack_symmetric(sent["inverse"], 12), inverse, rtol=1e-6, atol=1e-8)
     assert set(sent) == {"mean", "inverse"}
-    assert TAF(**SMALL).summarise(task, agent_state, np.random.default_rng(0)).arrays["incumbent"] == y.max()
+    assert (
+        step(TAF(**SMALL).summarise, task, agent_state, np.random.default_rng(0)).arrays["incumbent"]
+        == y.max()
+    )
 
 
 # -- what a target makes of them -------------------------------------------------------------------
