@@ -76,6 +76,25 @@ class ObjectiveError(FBOError, RuntimeError):
     """
 
 
+class WrongTypeError(ObjectiveError):
+    """An objective returned something that is no number, which it would do again; nothing else is evaluated.
+
+    Servers know it by the beginning of its text, which is all that arrives of an agent's exception.
+    """
+
+    BEGINNING = "objective: expected one finite number, got "
+
+    def __init__(self, got: str) -> None:
+        super().__init__(f"{self.BEGINNING}{got}; return a float")
+        self.got = got
+
+    @classmethod
+    def text_in(cls, reason: str) -> str:
+        """Return the text of this error in the reason of a failed reply, "" if it is another one."""
+        _, found, rest = reason.partition(cls.BEGINNING)
+        return f"{found}{rest.partition('; return a float')[0]}; return a float" if found else ""
+
+
 class JournalError(FBOError, OSError):
     """A journal file is in use by another process, damaged, or belongs to something else."""
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from fbo_flower.clients.objective import Objective, evaluate, evaluate_repeatedly
 from fbo_flower.clients.tracebacks import ErrorTexts
-from fbo_flower.errors import ObjectiveError
+from fbo_flower.errors import ObjectiveError, WrongTypeError
 from fbo_flower.numerics.threads import single_thread
 
 MAX_REASON = 500  # characters of the reason why an objective cannot be loaded
@@ -69,6 +69,8 @@ def _evaluated(objective: Objective, config: dict[str, Any], context: Any, repea
                 answer["values"] = evaluate_repeatedly(objective, config, context, repeats).tolist()
             else:
                 answer["values"] = [evaluate(objective, config, context)]
+    except WrongTypeError as error:
+        answer = {"wrong_type": error.got}
     except ObjectiveError as error:
         cause = error.__cause__
         answer = {"failure": str(error), "error": None if cause is None else asdict(ErrorTexts.of(cause))}

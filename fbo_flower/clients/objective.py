@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.clients.pruning import Curve
-from fbo_flower.errors import ConfigError, ObjectiveError, kind_of
+from fbo_flower.errors import ConfigError, ObjectiveError, WrongTypeError, kind_of
 from fbo_flower.space.space import SearchSpace
 
 MAX_REASON = 300  # characters
@@ -160,7 +160,9 @@ def evaluate(objective: Objective, config: dict[str, Any], context: ObjectiveCon
     Raises
     ------
     ObjectiveError
-        If the objective raised an exception or did not return a finite real number.
+        If the objective raised an exception or returned NaN or an infinity.
+    WrongTypeError
+        If it returned something that is no real number.
     """
     try:
         value = objective(config, context)
@@ -173,8 +175,7 @@ def evaluate(objective: Objective, config: dict[str, Any], context: ObjectiveCon
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        shown = _shown(repr, value)[:80]
-        raise ObjectiveError(f"expected a finite number, got {shown} ({type(value).__name__})")
+        raise WrongTypeError(f"{_shown(repr, value)[:80]} ({type(value).__name__})")
     try:
         number = float(value)
     except OverflowError:  # an int or a fraction beyond the largest float
@@ -246,15 +247,21 @@ def evaluate_repeatedly(
     Raises
     ------
     ObjectiveError
-        If `repeated` raised an exception or did not return `(repeats,)` finite numbers.
+        If `repeated` raised an exception or returned a NaN or an infinity.
+    WrongTypeError
+        If it did not return `(repeats,)` numbers.
     """
     repeatable: Any = objective  # has the method, see `can_repeat`
     try:
-        values = np.asarray(repeatable.repeated(config, context, repeats), dtype=np.float64)
+        returned = repeatable.repeated(config, context, repeats)
     except Exception as error:  # the user's code may raise anything
         raise ObjectiveError(f"{type(error).__name__}: {_shown(str, error)}"[:MAX_REASON]) from error
-    if values.shape != (repeats,) or not np.isfinite(values).all():
-        raise ObjectiveError(
-            f"repeated: expected ({repeats},) finite numbers, got shape {values.shape} or a NaN or infinity"
-        )
+    try:
+        values = np.asarray(returned, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise WrongTypeError(f"{_shown(repr, returned)[:80]} in place of {repeats}") from None
+    if values.shape != (repeats,):
+        raise WrongTypeError(f"an array of shape {values.shape} in place of ({repeats},)")
+    if not np.isfinite(values).all():
+        raise ObjectiveError(f"repeated: expected ({repeats},) finite numbers, got a NaN or an infinity")
     return values

@@ -19,7 +19,7 @@ from fbo_flower.clients.pruning import Curve, StopRule
 from fbo_flower.clients.task_context import TaskContext
 from fbo_flower.clients.tracebacks import new_traceback
 from fbo_flower.clients.trial_times import Watch, times_of
-from fbo_flower.errors import ObjectiveError
+from fbo_flower.errors import ObjectiveError, WrongTypeError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.agent_journal import Evaluation
 
@@ -162,6 +162,8 @@ class ObjectiveEvaluator:
                 if at_once:
                     return evaluate_repeatedly(self.objective, config, context, span), ""
                 observed.append(evaluate(self.objective, config, context))
+            except WrongTypeError:
+                raise  # it would return the same again: nothing else is evaluated
             except ObjectiveError as error:
                 if not reason:
                     self.tracebacks[trial] = new_traceback(self.context.memory, error.__cause__)

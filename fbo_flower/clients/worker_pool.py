@@ -31,7 +31,7 @@ import cloudpickle  # type: ignore[import-untyped]  # it has no annotations
 from fbo_flower.clients.objective import Loss, Objective, ObjectiveContext
 from fbo_flower.clients.pruning import Curve
 from fbo_flower.clients.tracebacks import ErrorTexts
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, WrongTypeError
 
 START_SECONDS = 300.0  # for a worker to import what the objective needs, on a busy machine
 LONGEST_WAIT = 3600.0  # seconds; the system call has a limit
@@ -136,6 +136,8 @@ class Worker:
         if not answer:
             self.kill()
             return self._failed(f"the worker process {self.ending} while it evaluated the trial")
+        if "wrong_type" in answer:
+            raise WrongTypeError(str(answer["wrong_type"]))
         values, error = tuple(map(float, answer.get("values", ()))), answer.get("error")
         texts = None if error is None else ErrorTexts(**error)
         started, seconds = float(answer["started"]), float(answer["seconds"])

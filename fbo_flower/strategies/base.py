@@ -14,7 +14,7 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from logging import INFO
@@ -33,7 +33,7 @@ from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.algorithms.registry import register
 from fbo_flower.algorithms.server_results import ServerResults
-from fbo_flower.errors import ConfigError, kind_of, printable
+from fbo_flower.errors import ConfigError, ObjectiveError, WrongTypeError, kind_of, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
@@ -43,7 +43,7 @@ from fbo_flower.strategies.async_loop import AsyncLoop, check_mode, check_stalen
 from fbo_flower.strategies.callbacks import Notifier, check_callbacks
 from fbo_flower.strategies.interrupts import interruptible
 from fbo_flower.strategies.recorder import RoundProgress
-from fbo_flower.strategies.replies import NO_REPLY, read_reply
+from fbo_flower.strategies.replies import NO_REPLY, Reply, read_reply
 from fbo_flower.strategies.result import (
     EVALUATE,
     TRAIN,
@@ -143,6 +143,7 @@ class TuningStrategy(Strategy):
         self._max_staleness: int | None = None
         self._stop = threading.Event()
         self._run: StudyRun | None = None
+        self._wrong_types: dict[str, str] = {}  # agent -> what its objective returned, and no number
         self._notifier: Notifier | None = None
         self._study: Study | None = None
         self._result = TuningResult()
@@ -408,14 +409,25 @@ class TuningStrategy(Strategy):
         run = self._current()
         core, before = self.algorithm.inner, self.algorithm.inner_state(run.state)
         counted = run.recorder.totals
+        asked, replies = {sent.agent for sent in run.sent}, dict(run.replies)
         failed = [agent for agent, reply in run.replies.items() if reply.packed is None and not reply.refused]
         run.tell(phase, server_round, NO_REPLY)
         for line in core.progress_lines(self.algorithm.inner_state(run.state), before):
             log(INFO, "%s", printable(line))
         for agent in failed:
             run.registry.mark_suspect(agent)
+        self._check_types(asked, replies)
         if phase is not Phase.FINISH:
             self._result.note(half_of(phase), server_round, run.recorder.numbers_since(counted))
+
+    def _check_types(self, asked: Collection[str], replies: Mapping[str, Reply]) -> None:
+        """Raise ObjectiveError if no agent's objective returns a number."""
+        texts = {agent: WrongTypeError.text_in(reply.reason) for agent, reply in replies.items()}
+        self._wrong_types |= {agent: text for agent, text in texts.items() if text}
+        run = self._current()
+        everybody = self._wrong_types.keys() >= run.registry.nodes.keys() and not run.recorder.totals.replies
+        if any(texts.values()) and (everybody or all(texts.get(agent) for agent in asked)):
+            raise ObjectiveError(f"{self._settings.label}: {next(iter(self._wrong_types.values()))}")
 
     def _results(self, run: StudyRun) -> ServerResults | None:
         results = run.algorithm.results(run.state)

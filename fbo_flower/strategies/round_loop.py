@@ -26,6 +26,7 @@ from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import read_reply
 from fbo_flower.strategies.send_and_receive import send_and_receive
 from fbo_flower.strategies.settings import StrategySettings
+from fbo_flower.strategies.study_end import check_evaluations
 from fbo_flower.strategies.study_run import StudyRun
 from fbo_flower.strategies.unequal_agents import all_spent, end_line, longest_pause, willing
 
@@ -152,6 +153,8 @@ class RoundLoop:
         log(level, "[round %d/%s] %s", server_round, num_rounds or "?", progress)
         self.on_round(progress)
         self.notifier.round_ended()
+        if len(self.run.recorder.rounds) == 1 and not self.run.algorithm.roles:
+            check_evaluations(self.settings.label, self.run.recorder)
         return progress
 
     def _wait_for_work(self, last_work: float, idle_rounds: int) -> float:

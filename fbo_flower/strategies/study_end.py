@@ -79,12 +79,18 @@ def tally_text(counts: Counter[str]) -> str:
     return f" ({'; '.join(texts)})" if texts else ""
 
 
-def check_results(label: str, recorder: Recorder) -> None:
-    """Raise ObjectiveError if every evaluation failed, or not one valid reply came."""
+def check_evaluations(label: str, recorder: Recorder) -> None:
+    """Raise ObjectiveError if every evaluation failed; asked after the first round and at the end."""
     totals = recorder.totals
     if totals.evaluations and totals.failed == totals.evaluations:
         why = f"the first with: {totals.reason}" if totals.reason else "the reasons are in the agents' logs"
         raise ObjectiveError(f"{label}: all of {totals.evaluations} evaluations failed, {why}")
+
+
+def check_results(label: str, recorder: Recorder) -> None:
+    """Raise ObjectiveError if every evaluation failed, or not one valid reply came."""
+    check_evaluations(label, recorder)
+    totals = recorder.totals
     if totals.tasks and not totals.replies:
         reasons: Counter[str] = Counter()
         for row in recorder.rounds:

@@ -353,9 +353,9 @@ def test_if_every_evaluation_fails_the_command_fails_and_says_why(
     assert run([*SMALL, "--out", "x", "-q"]) == 1
     err = capsys.readouterr().err
     assert err.splitlines()[-1].startswith(
-        "error: fts: all of 15 evaluations failed, the first with: RuntimeError: no data; x holds the results"
+        "error: fts: all of 9 evaluations failed, the first with: RuntimeError: no data; x holds the results"
     )
-    assert len(Study.load("x").trials) == 15
+    assert len(Study.load("x").trials) == 9
 
 
 # report
@@ -508,7 +508,7 @@ def test_a_directory_with_a_study_is_refused_unless_it_is_to_be_overwritten(
     assert err.count("\n") == 1
     assert "error: out: expected a directory without a study, got x, which holds one" in err
     assert "--overwrite" in err
-    assert len(Study.load("x").trials) == 15
+    assert len(Study.load("x").trials) == 9
     assert run([*SMALL, "--rounds", "1", "--out", "x", "--overwrite", "-q"]) == 0
     assert files(Path("x")) == sorted([*FILES, "notes.txt"]), "what was made from the old study went with it"
     assert len(Study.load("x").trials) == 9

@@ -1,4 +1,5 @@
 import hashlib
+import math
 import os
 import subprocess
 import sys
@@ -181,7 +182,7 @@ def test_failed_trials_are_no_observations():
     @dataclass(frozen=True)
     class Fragile(Bowl):
         def __call__(self, config, context):
-            return None if context.trial % 2 else 1.0
+            return math.nan if context.trial % 2 else 1.0
 
     study = run("random", 5, problem=Fragile())
     assert [len(values) for _, values in observations(study, Fragile()).values()] == [4, 4, 4]

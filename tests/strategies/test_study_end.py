@@ -286,11 +286,11 @@ def without_torch(config, context):
 def test_a_study_in_which_every_evaluation_failed_ends_as_failed(log_lines):
     strategy = RandomSearch(num_agents=2, seed=3)
     with pytest.raises(
-        ObjectiveError, match="all of 10 evaluations failed, the reasons are in the agents' logs"
+        ObjectiveError, match="all of 6 evaluations failed, the reasons are in the agents' logs"
     ):
         strategy.start(InProcessGrid(client_app(without_torch, SPACE, seed=3), 2), num_rounds=3)
     assert strategy.study.settings["runs"][0]["status"] == "failed"
-    assert strategy.study.rounds["failed_trials"].tolist() == [6, 2, 2]
+    assert strategy.study.rounds["failed_trials"].tolist() == [6], "there is no second round"
     first = next(line for line in log_lines if "[round 1/3]" in line)
     assert first.endswith(
         "2 replies, 0 lost, 0 refused; 6 of 6 evaluations failed, the reason is in the log of the agent"
@@ -312,16 +312,17 @@ def test_a_round_says_the_reason_where_it_is_disclosed(log_lines):
 @pytest.mark.parametrize("with_journal", [True, False])
 def test_an_agent_logs_the_traceback_of_each_distinct_error_once(with_journal, tmp_path, log_lines):
     def fails(config, context):
+        if context.trial == 0:
+            return 1.0
         if context.trial == 4:
             raise KeyError("another error")
         raise ValueError(f"trial {context.trial}")
 
     configs = journals(tmp_path, 1) if with_journal else None
     grid = InProcessGrid(client_app(fails, SPACE, seed=3), 1, node_configs=configs)
-    with pytest.raises(ObjectiveError):
-        RandomSearch(num_agents=1, seed=3).start(grid, num_rounds=5)
+    RandomSearch(num_agents=1, seed=3).start(grid, num_rounds=5)
     failed = [line for line in log_lines if line.startswith("agent 0, trial")]
-    assert len(failed) == 7
+    assert len(failed) == 6
     traced = [line for line in failed if "Traceback" in line]
     assert [line.splitlines()[0].split(": ")[1] for line in traced] == ["ValueError", "KeyError"]
     assert 'raise ValueError(f"trial' in traced[0]
