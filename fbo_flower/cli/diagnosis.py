@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MAX_SKEW = 5.0  # seconds; a larger difference between two clocks is reported as wrong
+from fbo_flower.storage.node_differences import node_differences
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here
     usual = [digest for digest, count in digests.items() if count == most]
     for node in nodes:
         subject = f"agent {node['agent']}" if "agent" in node else f"node {node['node']}"
-        wrong = list(_wrong(node, server, usual))
+        wrong = list(_wrong(node, server, usual, str(report["differing"])))
         if "agent" in node and names[node["agent"]] > 1:
             wrong.append(
                 f"{names[node['agent']]} nodes call themselves so; set a different agent in each node_config"
@@ -79,17 +79,9 @@ def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here
     return found
 
 
-def skew(node: Mapping[str, Any]) -> float:
-    """Return by how many seconds, at least, a node's clock is ahead of the server's; negative: behind.
-
-    The node read its clock after the server had sent the question and before the server got the answer. A
-    time between those two counts as right, 0.
-    """
-    time = float(node["time"])
-    return max(0.0, time - float(node["heard"])) - max(0.0, float(node["sent"]) - time)
-
-
-def _wrong(node: Mapping[str, Any], server: Mapping[str, Any], usual: Sequence[str]) -> list[str]:
+def _wrong(
+    node: Mapping[str, Any], server: Mapping[str, Any], usual: Sequence[str], differing: str
+) -> list[str]:
     if "error" in node:
         return [str(node["error"])]
     wrong = []
@@ -98,11 +90,6 @@ def _wrong(node: Mapping[str, Any], server: Mapping[str, Any], usual: Sequence[s
     others = [digest[:12] for digest in usual if digest != node.get("digest")]
     if others:  # where several spaces are equally frequent, every node differs from some others
         who = "most nodes have" if len(usual) == 1 else "as many nodes have"
-        wrong.append(f"search space {str(node.get('digest'))[:12]}, {who} {', '.join(others)}")
-    for name in ("version", "flwr"):
-        if name in node and node[name] != server[name]:
-            title = {"version": "fbo-flower", "flwr": "flwr"}[name]
-            wrong.append(f"{title} {node[name]}, the server has {server[name]}")
-    if "time" in node and abs(skew(node)) > MAX_SKEW:
-        wrong.append(f"its clock is {skew(node):+.0f} s off the server's")
-    return wrong
+        own = str(node.get("digest"))[:12]
+        wrong.append(f"search space {own}, {who} {', '.join(others)}; they differ in {differing}")
+    return wrong + node_differences(node, server)

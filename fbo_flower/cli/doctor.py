@@ -15,10 +15,11 @@ import typer
 from rich.console import Console
 
 from fbo_flower import __version__
-from fbo_flower.cli.diagnosis import Diagnosis, diagnose, skew
+from fbo_flower.cli.diagnosis import Diagnosis, diagnose
 from fbo_flower.cli.flower_cli import FlowerCLI, missing_dependencies, read_app
 from fbo_flower.cli.simulate import Debug
 from fbo_flower.errors import ConfigError, FBOError, printable
+from fbo_flower.storage.node_differences import skew
 
 EXAMPLE = "Example: fbo-flower doctor deploy --app my-app"
 MODULE, MARK, SETTINGS = "fbo_flower_doctor", "fbo-flower doctor: ", "fbo-flower-doctor"

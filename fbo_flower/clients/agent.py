@@ -70,6 +70,7 @@ from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
 from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.storage.answers import minimize_note
+from fbo_flower.wire.checks import show
 from fbo_flower.wire.curves import split_pooled
 from fbo_flower.wire.numpy_client import from_lists, to_lists
 
@@ -193,6 +194,9 @@ class TuningAgent(NumPyClient):
         A config with the entry `end`, the id of a study, says that this study has ended: the agent logs its
         own answer, calls `on_finish`, and returns nothing.
         """
+        unknown = sorted(set(config) - {"key", "end"})
+        if unknown:
+            raise WireError(f"query: expected the entries key or end, got {show(unknown)}", "names")
         if isinstance(study := config.get("end"), str):
             self._end_study(study)
             return {}

@@ -17,6 +17,9 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from fbo_flower import __version__, wire
+from fbo_flower.errors import FBOError
+from fbo_flower.space.space import SearchSpace
+from fbo_flower.strategies import refusals
 from fbo_flower.strategies.send_and_receive import send_and_receive
 
 MARK = "fbo-flower doctor: "
@@ -52,7 +55,8 @@ def examine(
     Returns
     -------
     "server": versions and clock of the server; "nodes": for each node its id, the server's clock when the
-    request was sent and when the reply arrived, and either the node's properties or an "error"
+    request was sent and when the reply arrived, and either the node's properties or an "error";
+    "differing": the parameters in which the nodes' search spaces differ, "" if there is one space
     """
     stop = threading.Event()
     nodes = _connected(grid, num_nodes, wait_seconds)
@@ -83,7 +87,19 @@ def examine(
         "schema": wire.SCHEMA_VERSION,
         "time": time.time(),
     }
-    return {"server": server, "nodes": rows}
+    spaces = {s.digest: s for reply in replies.values() if (s := _space(reply)) is not None}
+    differing = refusals.differing(list(spaces.values())) if len(spaces) > 1 else ""
+    return {"server": server, "nodes": rows, "differing": differing}
+
+
+def _space(reply: Message) -> SearchSpace | None:
+    """Return the search space of a node, None if it says none that is well-formed."""
+    config = None if reply.has_error() else reply.content.get("config")
+    text = config.get("space") if isinstance(config, ConfigRecord) else None
+    try:
+        return SearchSpace.from_json(text) if isinstance(text, str) and len(text) <= wire.MAX_TEXT else None
+    except FBOError:
+        return None
 
 
 def _connected(grid: Grid, num_nodes: int, wait_seconds: float) -> list[int]:

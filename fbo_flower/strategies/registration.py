@@ -13,15 +13,20 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
 from logging import INFO, WARNING
+from typing import Any
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
+from fbo_flower import __version__
 from fbo_flower.algorithms.records import natural_key
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.space.space import SearchSpace
+from fbo_flower.storage.node_differences import node_differences
 from fbo_flower.strategies import refusals
 from fbo_flower.strategies.connected_nodes import is_simulated, wait_for_nodes
 from fbo_flower.strategies.registration_message import Registration, read_registration
@@ -31,6 +36,12 @@ _MAX_SKIPPED_ROUNDS = 8
 _END_SECONDS = 60.0  # to wait for the replies to the message that ends a study
 _FIRST_PAUSE, _LAST_PAUSE = 0.5, 8.0  # seconds between two requests to nodes that refused
 _MAX_REASON = 400  # characters
+
+
+@cache
+def flower_version() -> str:
+    """Return the version of Flower that is installed here."""
+    return metadata.version("flwr")
 
 
 @dataclass
@@ -57,6 +68,7 @@ class AgentRegistry:
     curves : agents that understand tasks with pooled curves
     suspects : nodes whose agents failed; they must register again
     refused : node id -> why it does not take part
+    warned : nodes of which the log says that their versions or clock differ from the server's
     backoff : connected node that is not registered -> how many requests it left without a valid answer, and
         how many rounds pass until the next request. So a node that never answers does not delay every round
     """
@@ -79,6 +91,7 @@ class AgentRegistry:
     fixed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     suspects: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
+    warned: set[int] = field(default_factory=set)
     backoff: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def present(self, connected: Iterable[int]) -> list[str]:
@@ -190,7 +203,7 @@ class AgentRegistry:
             for agent in agents
         ]
         replies = send_and_receive(grid, messages, min(seconds, _END_SECONDS), stop)
-        told = sum(not reply.has_error() for reply in replies.values())
+        told = sum(not reply.has_error() and _confirms(reply.content) for reply in replies.values())
         if told < len(agents):
             log(
                 WARNING,
@@ -214,7 +227,9 @@ class AgentRegistry:
             )
             for node in nodes
         ]
+        sent = time.time()
         replies = send_and_receive(grid, messages, max(1.0, deadline - time.monotonic()), stop)
+        heard = time.time()
         registrations = []
         before = dict(self.refused)
         for position in sorted(replies):
@@ -224,10 +239,22 @@ class AgentRegistry:
                     reason = " ".join(str(reply.error.reason).split())
                     raise ConfigError(f"registration: expected an answer, got an error: {reason}")
                 registrations.append(read_registration(nodes[position], reply.content))
+                self._warn(registrations[-1], reply.content["config"], sent, heard)
             except FBOError as error:
                 self.refused[nodes[position]] = str(error)[:_MAX_REASON]
         self._log_refusals(before)
         return sorted(registrations, key=lambda r: (natural_key(r.agent), r.node))
+
+    def _warn(
+        self, registration: Registration, properties: Mapping[str, Any], sent: float, heard: float
+    ) -> None:
+        """Warn once of a node whose versions or clock differ from the server's; it takes part."""
+        if registration.node in self.warned:
+            return
+        node = {**properties, "sent": sent, "heard": heard}
+        if found := node_differences(node, {"version": __version__, "flwr": flower_version()}):
+            self.warned.add(registration.node)
+            log(WARNING, "Agent %s, node %d: %s", registration.agent, registration.node, "; ".join(found))
 
     def _check_space(self, registrations: list[Registration]) -> None:
         """Take over the agents' search space; raise ConfigError if an agent has another one."""
@@ -370,3 +397,10 @@ class AgentRegistry:
         for reason, nodes in new.items():
             others = f" and {len(nodes) - 1} more do" if len(nodes) > 1 else " does"
             log(WARNING, "Node %d%s not take part: %s", nodes[0], others, reason)
+
+
+def _confirms(content: RecordDict) -> bool:
+    """Return whether an agent's answer to the end of a study is the empty one that is expected."""
+    return (
+        set(content) == {"config"} and isinstance(content["config"], ConfigRecord) and not content["config"]
+    )

@@ -15,6 +15,13 @@ from fbo_flower.algorithms.disclosure import CHOOSERS, DISCLOSURES
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.held import check_names
 from fbo_flower.space.space import SearchSpace
+from fbo_flower.wire.checks import show
+
+_KNOWN = {
+    "agent", "curves", "digest", "disclose", "disclose_by", "end", "fixed", "flwr", "incarnation",
+    "journal", "key", "minimize", "participation", "python", "role", "schema", "space", "spent", "time",
+    "version",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,13 @@ def read_registration(node: int, content: RecordDict) -> Registration:
         raise ConfigError(
             f"schema: expected version {wire.SCHEMA_VERSION}, got {config.get('schema')!r}; install the same "
             "version of fbo-flower on server and agents"
+        )
+    unknown = sorted(set(config) - _KNOWN)
+    if unknown or set(content) != {"config"}:
+        got = show(unknown or sorted(content))
+        raise ConfigError(
+            f"registration: expected only the entries that this version knows, got {got}; install "
+            "the same version of fbo-flower on server and agents"
         )
     malformed = [k for k, text in texts.items() if not isinstance(text, str) or len(text) > wire.MAX_TEXT]
     if malformed:

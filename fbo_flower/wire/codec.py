@@ -22,6 +22,13 @@ from fbo_flower.wire.disclosure import Disclosure, decode_disclosure, disclosed_
 SCHEMA_VERSION = 1
 MAX_TASK = 10**7  # trials that one task may ask for
 
+_HEADER = frozenset({"schema", "study", "agent", "space", "phase", "round", "trial", "num-trials", "values"})
+_IN_TASKS = _HEADER | {"algorithm", "options"}
+_IN_REPORTS = _HEADER | {
+    "num-failed", "spent", "disclosed.failures", "disclosed.incumbent", "disclosed.expected",
+}  # fmt: skip
+_IN_REFUSALS = frozenset({"schema", "study", "agent", "declined", "spent"})
+
 _PHASES = {str(phase): phase for phase in Phase}
 
 
@@ -75,6 +82,7 @@ def decode_task(packed: Packed, schema: Schema) -> Task:
     """Return the task; WireError if its version is another one or it does not fit `schema`."""
     config = packed.config
     decode_envelope(config)
+    _check_names(config, _IN_TASKS)
     phase = _PHASES.get(text_at(config, "phase"))
     if phase is None:
         raise WireError(f"phase: expected one of {', '.join(Phase)}, got {show(config['phase'])}", "phase")
@@ -132,7 +140,8 @@ def declines(packed: Packed, envelope: Envelope) -> bool:
     config = packed.config
     header = config.get("schema"), config.get("study"), config.get("agent")
     expected = SCHEMA_VERSION, envelope.study, envelope.agent
-    return config.get("declined") is True and header == expected and says_spent(packed)
+    plain = not packed.arrays and config.keys() == _IN_REFUSALS
+    return plain and config["declined"] is True and header == expected and says_spent(packed)
 
 
 def decode_report(
@@ -152,6 +161,7 @@ def decode_report(
     """
     config = packed.config
     _check_version(config)
+    _check_names(config, _IN_REPORTS)
     for key, expected in _header(envelope, task).items():
         got = config.get(key)
         if type(got) is not type(expected) or got != expected:
@@ -178,6 +188,13 @@ def _header(envelope: Envelope, task: Task) -> dict[str, Scalar]:
         "trial": task.trial,
         "num-trials": task.num_trials,
     }
+
+
+def _check_names(config: Mapping[str, Scalar], known: frozenset[str]) -> None:
+    """Raise WireError if a message has scalars that it should not have."""
+    if not known.issuperset(config):
+        got = show(sorted(set(config) - known))
+        raise WireError(f"config: expected only {', '.join(sorted(known))}, got {got}", "names")
 
 
 def _check_version(config: Mapping[str, Scalar]) -> None:

@@ -15,15 +15,16 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from rich.console import Console
 
-from fbo_flower import Float, SearchSpace, __version__
+from fbo_flower import Float, Int, SearchSpace, __version__
 from fbo_flower.cli import doctor as cli_doctor
-from fbo_flower.cli.diagnosis import diagnose, skew
+from fbo_flower.cli.diagnosis import diagnose
 from fbo_flower.cli.flower_cli import RunStatus
 from fbo_flower.cli.main import run
 from fbo_flower.cli.scaffold import new_app
 from fbo_flower.clients import client_app
 from fbo_flower.clients.app import add_tuning
 from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.storage.node_differences import skew
 from fbo_flower.strategies import doctor
 
 SPACE = SearchSpace({"x": Float(0, 1)})
@@ -119,6 +120,17 @@ def test_spaces_that_tie_are_wrong_at_every_node(num_nodes: int) -> None:
     assert list(wrong) == [f"agent {number}" for number in range(num_nodes)]
     others = ", ".join(str(number) * 12 for number in range(1, num_nodes))
     assert f"search space 000000000000, as many nodes have {others}" in wrong["agent 0"]
+
+
+def test_the_parameters_in_which_spaces_differ_are_named() -> None:
+    other = SearchSpace({"x": Float(0, 2), "depth": Int(1, 9)})
+
+    def change(content: RecordDict) -> RecordDict:
+        content["config"]["space"], content["config"]["digest"] = other.to_json(), other.digest
+        return content
+
+    wrong = texts(report_of(faults={1: Fault("malformed", change=change)}))
+    assert wrong["agent 1"].endswith("they differ in x, depth")
 
 
 def test_nodes_that_the_superlink_knows_but_that_are_not_there_are_found() -> None:

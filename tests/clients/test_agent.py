@@ -457,7 +457,7 @@ def test_client_app_is_the_agent():
     arrays, config = to_lists(from_records(reply.content))
     direct = agent().fit(*task())
     assert all_bytes(arrays, config) == all_bytes(direct[0], direct[2])
-    query = app(message(([], {"names": ""}), MessageType.QUERY), context)
+    query = app(Message(RecordDict({"config": ConfigRecord()}), 7, MessageType.QUERY), context)
     assert query.content["config"]["agent"] == "3"
     evaluating = simple(0, 0, phase=Phase.EVALUATE, study="s2")
     answer = app(message(evaluating, MessageType.EVALUATE), context)
