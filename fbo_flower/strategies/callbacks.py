@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from logging import DEBUG, WARNING
 from typing import Any
@@ -50,7 +49,6 @@ class Notifier:
     run: StudyRun
     num_rounds: int | None
     _num_trials: int = 0  # rows of the recorder that were told
-    _num_times: int = 0
     _num_rounds: int = 0
     _said: set[str] = field(default_factory=set)
 
@@ -101,18 +99,9 @@ class Notifier:
         self._call("on_finish", study)
 
     def _new_trials(self) -> list[Trial]:
-        recorder = self.run.recorder
-        times: dict[tuple[str, int], tuple[float, float]] = {
-            (row["agent"], row["trial"]): (row["started"], row["ended"])
-            for row in _rows_from(recorder.times, self._num_times)
-        }
-        rows = list(_rows_from(recorder.trials, self._num_trials))
-        if recorder.stopped:
-            ends = (recorder.stopped.get((row["agent"], row["trial"]), math.nan) for row in rows)
-            rows = [{**row, "stopped_at": end} for row, end in zip(rows, ends, strict=True)]
-        self._num_trials += len(rows)
-        self._num_times = len(recorder.times["trial"])
-        return [Trial.of_row(row, times.get((row["agent"], row["trial"]))) for row in rows]
+        trials = list(self.run.recorder.trials.since(self._num_trials))
+        self._num_trials += len(trials)
+        return trials
 
     def _call(self, method: str, event: Any) -> None:
         for callback in self.callbacks:
@@ -125,10 +114,3 @@ class Notifier:
                 self._said.add(f"{name} {type(error).__name__}")
                 log(DEBUG if again else WARNING, "%s failed, the study goes on: %s", name, reason)
                 log(DEBUG, "%s", name, exc_info=error)
-
-
-def _rows_from(columns: Mapping[str, list[Any]], first: int) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table from a number on; its columns are lists."""
-    later = {name: column[first:] for name, column in columns.items()}
-    for values in zip(*later.values(), strict=True):
-        yield dict(zip(later, values, strict=True))

@@ -17,6 +17,7 @@ import numpy as np
 from fbo_flower.algorithms.records import AnyArray, Array
 from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.space.space import SearchSpace
+from fbo_flower.strategies.trial_rows import TrialRows
 from fbo_flower.study.ranking import best_rows
 from fbo_flower.study.schema import (
     JUDGEMENTS,
@@ -25,9 +26,6 @@ from fbo_flower.study.schema import (
     REPLIES,
     ROUNDS,
     SCHEMA,
-    STOPPED,
-    TIMES,
-    TRIALS,
 )
 from fbo_flower.study.study import Study
 from fbo_flower.study.table import Kind, Table
@@ -151,13 +149,10 @@ class Recorder:
     space: SearchSpace
     minimize: bool = False
     clock: Callable[[], float] = time.perf_counter
-    trials: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in TRIALS})
-    times: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in TIMES})
     rounds: list[dict[str, Any]] = field(default_factory=list)
     replies: list[dict[str, Any]] = field(default_factory=list)
     incumbents: dict[str, float] = field(default_factory=dict)
     evaluations: dict[str, int] = field(default_factory=dict)  # made by each agent, if agents reuse values
-    stopped: dict[tuple[str, int], float] = field(default_factory=dict)  # last steps of stopped trials
     recommended: dict[str, dict[str, Any]] = field(default_factory=dict)
     disclosed: bool = False  # whether an agent has disclosed values
     round_started: float = 0.0  # when the open round began, by the clock
@@ -168,6 +163,9 @@ class Recorder:
     _evaluations: int = 0  # of the open round
     _reason: str = ""
     _open: bool = False
+
+    def __post_init__(self) -> None:
+        self.trials = TrialRows(self.label, self.space)
 
     @property
     def totals(self) -> Totals:
@@ -230,25 +228,9 @@ class Recorder:
             self._recommend(agent, disclosure.recommendation, value)
         elif disclosure.trials is not None:  # the best trial is the best again
             self.recommended.pop(agent, None)
-        if disclosure.trials is None:
-            return
-        outcome = disclosure.trials
-        trials = outcome.trials.tolist()
-        every = {"algorithm": [self.label] * len(trials), "agent": [agent] * len(trials), "trial": trials}
-        if disclosure.times is not None:
-            started, ended = disclosure.times.T.tolist()
-            _append(self.times, every | {"started": started, "ended": ended})
-        own = {
-            "round": [server_round] * len(trials),
-            "pulls": outcome.pulls.tolist(),
-            "config": [self.space.decode(point) for point in outcome.points],
-            "value": [self._shown(value) for value in outcome.values.tolist()],
-            "failure": [outcome.failures.get(trial, "") for trial in trials],
-            "regret": [math.nan] * len(trials),
-        }
-        _append(self.trials, every | own)
-        for trial, step in outcome.stopped.items():
-            self.stopped[agent, trial] = float(step)
+        if (outcome := disclosure.trials) is not None:
+            values = 0.0 - outcome.values if self.minimize else outcome.values
+            self.trials.append(agent, server_round, outcome, values, disclosure.times)
 
     def note_reply(
         self, agent: str, server_round: int, trial: int, windows_old: int, answers_old: int, used: bool
@@ -327,12 +309,12 @@ class Recorder:
         }
         return Study(
             settings,
-            self._trials(),
+            self.trials.table(),
             Table.from_rows(self.rounds, ROUNDS),
             recommendations=self._recommendations(),
             models=self._rows(results.models, MODELS),
             judgements=self._rows(results.judgements, JUDGEMENTS),
-            times=Table(self.times, TIMES),
+            times=self.trials.times(),
             replies=Table.from_rows(self.replies, REPLIES),
         )
 
@@ -341,17 +323,9 @@ class Recorder:
         if not self.recommended:
             return None
         found = Table.from_rows(list(self.recommended.values()), RECOMMENDATIONS)
-        best = best_rows(self._trials(), {self.label} if self.minimize else ())
+        best = best_rows(self.trials.table(), {self.label} if self.minimize else ())
         others = np.array([agent not in self.recommended for agent in best["agent"].tolist()], dtype=bool)
         return Table.concatenate([found, best.take(others)])
-
-    def _trials(self) -> Table:
-        """Return the table of trials, with the column `stopped_at` if trials were stopped early."""
-        if not self.stopped:
-            return Table(self.trials, TRIALS)
-        keys = zip(self.trials["agent"], self.trials["trial"], strict=True)
-        steps = [self.stopped.get(key, math.nan) for key in keys]
-        return Table({**self.trials, "stopped_at": steps}, TRIALS | STOPPED)
 
     def _shown(self, value: float) -> float:
         """Return a value as the user measures it: a loss gets its sign back."""
@@ -367,12 +341,6 @@ class Recorder:
             "value": value,
             "config": self.space.decode(point),
         }
-
-
-def _append(columns: dict[str, list[Any]], rows: Mapping[str, Sequence[Any]]) -> None:
-    """Append rows to a table that is kept as columns."""
-    for name, column in columns.items():
-        column.extend(rows[name])
 
 
 def _versions() -> dict[str, str]:
