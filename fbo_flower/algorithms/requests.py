@@ -22,6 +22,7 @@ from fbo_flower.numerics.optim.maximise import maximise_many
 from fbo_flower.numerics.optim.stacks import shape_of, stack_of
 from fbo_flower.numerics.surrogates import condition_many, gp, gp_many, path_many, rff
 
+LARGEST = 2**17  # numbers in an array of requests that are computed at once
 T = TypeVar("T")
 Rng = Callable[[], np.random.Generator]  # makes a step's random generator when it is needed
 
@@ -32,7 +33,7 @@ class Request(ABC):
 
     Attributes
     ----------
-    most : the largest number of requests that are computed at once, so that their arrays fit into the caches
+    most : the largest number of requests that are computed at once
     """
 
     most: ClassVar[int] = 64
@@ -41,6 +42,16 @@ class Request(ABC):
     @abstractmethod
     def shape(self) -> tuple[object, ...]:
         """What requests must have in common to be computed at once."""
+
+    @property
+    def size(self) -> int:
+        """How many numbers the largest array of one computation holds, where that grows with the study."""
+        return 1
+
+    @property
+    def at_once(self) -> int:
+        """How many such requests to compute at once, so that memory is bounded and caches suffice."""
+        return max(1, min(self.most, LARGEST // max(self.size, 1)))
 
     @staticmethod
     @abstractmethod
@@ -74,6 +85,10 @@ class Fit(Request):
     def shape(self) -> tuple[object, ...]:
         return self.x.shape, self.kernel, self.start is None, self.priors, self.noisy
 
+    @property
+    def size(self) -> int:
+        return len(self.y) ** 2
+
     @staticmethod
     def compute(requests: Sequence[Fit]) -> list[gp.Hyperparameters]:
         """Fit all processes together."""
@@ -103,6 +118,10 @@ class DrawPath(Request):
     def shape(self) -> tuple[object, ...]:
         return self.x.shape, self.hyperparameters.kernel, self.num_features, self.deviation_scale
 
+    @property
+    def size(self) -> int:
+        return len(self.y) * max(len(self.y), self.num_features)
+
     @staticmethod
     def compute(requests: Sequence[DrawPath]) -> list[gp.SamplePath]:
         """Draw all functions together."""
@@ -127,6 +146,10 @@ class Condition(Request):
     @property
     def shape(self) -> tuple[object, ...]:
         return self.x.shape, self.hyperparameters.kernel
+
+    @property
+    def size(self) -> int:
+        return len(self.y) ** 2
 
     @staticmethod
     def compute(requests: Sequence[Condition]) -> list[condition_many.Conditioned]:
@@ -203,6 +226,10 @@ class DrawWeights(Request):
     @property
     def shape(self) -> tuple[object, ...]:
         return self.x.shape, self.features.frequencies.shape, self.noise_variance
+
+    @property
+    def size(self) -> int:
+        return len(self.y) * max(len(self.y), self.features.num_features)
 
     @staticmethod
     def compute(requests: Sequence[DrawWeights]) -> Sequence[Array]:

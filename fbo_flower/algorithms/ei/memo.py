@@ -14,7 +14,7 @@ from typing import Any
 from fbo_flower.algorithms.records import Array
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
 
-MOST_KEPT = 2**13  # numbers of features that are kept: a process may have a thousand agents
+MOST_KEPT = 2**11  # numbers of features that are kept for an agent: a process may have a thousand agents
 _KEPT: dict[int, tuple[weakref.ref[Array], dict[Hashable, Any]]] = {}
 
 

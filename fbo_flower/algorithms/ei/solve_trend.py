@@ -32,6 +32,10 @@ class SolveTrend(Request):
     def shape(self) -> tuple[object, ...]:
         return self.gram.shape, self.phi.shape, self.ridge
 
+    @property
+    def size(self) -> int:
+        return len(self.moment) * max(len(self.phi), len(self.moment))
+
     @staticmethod
     def compute(requests: Sequence[SolveTrend]) -> Sequence[Array]:
         """Solve for all agents together."""

@@ -184,7 +184,7 @@ def _factor(matrix: Array) -> Array:
         return cholesky(np.tril(matrix) + np.tril(matrix, -1).T).lower
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=2)  # n grows with every round; one fit asks a hundred times
 def _below_diagonal(n: int) -> tuple[IntArray, IntArray, IntArray]:
     """Return rows, columns and flat positions of the entries below the diagonal of an `(n, n)` matrix."""
     rows, columns = np.tril_indices(n, -1)
