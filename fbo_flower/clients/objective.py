@@ -172,6 +172,8 @@ def evaluate(objective: Objective, config: dict[str, Any], context: ObjectiveCon
         raise ObjectiveError(f"{type(error).__name__}: {_shown(str, error)}"[:MAX_REASON]) from error
     if context.curve.stopped:
         return context.curve.values[-1]
+    if type(value) is float and math.isfinite(value):
+        return value  # the checks below take longer than a small objective
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):

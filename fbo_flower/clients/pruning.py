@@ -121,6 +121,9 @@ class StopRule:
         return step >= self.warmup_steps and best < self.medians.get(step, -math.inf)
 
 
+_NEVER = StopRule()
+
+
 @dataclass
 class Curve:
     """The values that a trial has reported so far.
@@ -133,7 +136,7 @@ class Curve:
     stopped : whether `should_stop` was true; it stays true
     """
 
-    rule: StopRule = field(default_factory=StopRule)
+    rule: StopRule = _NEVER
     is_loss: bool = False
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 from fbo_flower.algorithms.options import check_number
@@ -62,11 +63,15 @@ class OwnObjective(Problem):
         return self.search_space
 
     def __call__(self, config: Config, context: EvaluationContext) -> float:
-        further = {"context": context} if takes_context(self.objective) else {}
+        further = {"context": context} if self._takes_context else {}
         if self.minimize:
             report_losses(context)
         value: Any = self.objective(dict(config), self.data[context.partition], **further)
         return negated(value) if self.minimize else value  # type: ignore[no-any-return]  # checked by the agent
+
+    @cached_property
+    def _takes_context(self) -> bool:
+        return takes_context(self.objective)  # takes ten times as long as a call of a small function
 
     def true_value(self, config: Config, partition: int) -> float | None:
         """Return None: whether the function has noise is unknown."""

@@ -15,9 +15,11 @@ import pytest
 from fbo_flower import Categorical, Float, SearchSpace
 from fbo_flower.algorithms.recommended import RECOMMENDED, RECOMMENDED_OPTIONS
 from fbo_flower.cli.main import run
+from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.summary import summarise
-from fbo_flower.simulation import Checkpoint, PriorKnowledge, simulate
+from fbo_flower.simulation import Checkpoint, PriorKnowledge, own_objective, simulate
+from fbo_flower.simulation.own_objective import OwnObjective
 from fbo_flower.study import Study
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +81,18 @@ def test_a_list_numbers_the_agents_and_a_number_stands_for_its_data() -> None:
 def test_the_same_seed_gives_the_same_trials() -> None:
     assert tune(seed=4).trials == tune(seed=4).trials
     assert tune(seed=4).trials != tune(seed=5).trials
+
+
+def test_the_signature_of_a_function_is_read_once_and_not_at_every_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = OwnObjective(1, 0, loss, SPACE, ("a",), (0.5,))
+    context = ObjectiveContext("a", 0, 0, 1, np.random.default_rng(0))
+    calls: list[object] = []
+    monkeypatch.setattr(own_objective, "takes_context", lambda function: bool(calls.append(function)))
+    for _ in range(5):
+        problem(SPACE.decode(np.full(SPACE.dimension, 0.5)), context)
+    assert calls == [loss]
 
 
 @pytest.mark.parametrize("algorithm", [None, "ts", "random", "co-kg", "pf-pne", "hct"])
