@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -42,7 +43,8 @@ class Display:
         )
         self._task: TaskID | None = None
         self._lost = self._failed = 0
-        self._log = _FlowerLog(self._console, debug)
+        self._done = ""  # what the bar says after the last round
+        self._log = _FlowerLog(self._console, debug, self._show_replies)
 
     def __enter__(self) -> Self:
         self._log.attach()
@@ -60,7 +62,8 @@ class Display:
         if self._task is not None:
             self._progress.stop_task(self._task)
         self._lost = self._failed = 0
-        self._task = self._progress.add_task(printable(label), total=num_rounds, done="starting")
+        self._done = "starting"
+        self._task = self._progress.add_task(printable(label), total=num_rounds, done=self._done)
 
     def advance(self, progress: RoundProgress) -> None:
         """Advance the bar by one finished round; it counts lost or refused replies and failed evaluations."""
@@ -69,12 +72,16 @@ class Display:
         self._failed += progress.failed_trials
         counts = f" {self._lost} lost" if self._lost else ""
         counts += f" {self._failed} failed" if self._failed else ""
-        self._progress.update(
-            self._task,
-            completed=progress.server_round,
-            done=f"{progress.server_round}/{progress.num_rounds or '?'} best {_score(progress.best)} "
-            f"mean {_score(progress.mean)}{counts}",
+        self._done = (
+            f"{progress.server_round}/{progress.num_rounds or '?'} best {_score(progress.best)} "
+            f"mean {_score(progress.mean)}{counts}"
         )
+        self._progress.update(self._task, completed=progress.server_round, done=self._done)
+
+    def _show_replies(self, replies: str) -> None:
+        """Show the replies of the running round, until it ends."""
+        if self._task is not None:
+            self._progress.update(self._task, done=f"{self._done}; {replies}")
 
 
 class JobProgress:
@@ -102,11 +109,12 @@ class JobProgress:
 
 
 class _FlowerLog(logging.Handler):
-    """Print each of Flower's warnings as one line above the bar."""
+    """Print each of Flower's warnings as one line above the bar, and pass on the replies that have come."""
 
-    def __init__(self, console: Console, debug: bool) -> None:
-        super().__init__(logging.DEBUG if debug else logging.WARNING)
+    def __init__(self, console: Console, debug: bool, on_replies: Callable[[str], None]) -> None:
+        super().__init__(logging.DEBUG if debug else logging.INFO)
         self._console = console
+        self._on_replies = on_replies
         self._debug = debug
         self._flower = logging.getLogger("flwr")
         self._before: tuple[list[logging.Handler], int] = ([], logging.NOTSET)
@@ -117,7 +125,7 @@ class _FlowerLog(logging.Handler):
 
         self._before = (list(self._flower.handlers), self._flower.level)
         self._flower.handlers[:] = [self]
-        self._flower.setLevel(logging.INFO if self._debug else logging.WARNING)
+        self._flower.setLevel(logging.INFO)
 
     def detach(self) -> None:
         """Restore Flower's own log handlers."""
@@ -126,8 +134,12 @@ class _FlowerLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record, except the engine's reports of a failing agent, which the strategy logs too."""
+        if replies := getattr(record, "replies", ""):
+            self._on_replies(replies)
         text = record.getMessage().strip()
         if not self._debug:
+            if record.levelno < logging.WARNING:
+                return
             if record.module in _ENGINE_LOGGERS or text.startswith("DEPRECATED FEATURE"):
                 return
             text = text.splitlines()[0][:_MOST_CHARACTERS] if text else text

@@ -155,11 +155,17 @@ class TuningApp(ClientApp):
         self._agent = agent
         route(self, agent)
 
-    def answer_together(self, batch: Sequence[tuple[Message, Context]]) -> list[Message | Exception]:
+    def answer_together(
+        self, batch: Sequence[tuple[Message, Context]], on_answer: Callable[[], object] = lambda: None
+    ) -> list[Message | Exception]:
         """Return the replies to messages of different nodes, or the exception that an agent raised.
 
         The tasks of the TRAIN half-round are answered side by side: what their agents compute is stacked.
         Each reply is the one that the agent would give alone, bit for bit.
+
+        Parameters
+        ----------
+        on_answer : called whenever an agent has done its task
         """
         replies: dict[int, Message | Exception] = {}
         waiting: dict[int, Steps[Packed]] = {}
@@ -172,9 +178,10 @@ class TuningApp(ClientApp):
                         waiting[number] = agent.answering(from_records(message.content, seen))
                     else:
                         replies[number] = self(message, context)
+                        on_answer()
                 except Exception as error:  # the agent's code may raise anything; the others go on
                     replies[number] = error
-            for number, packed in zip(waiting, side_by_side(waiting.values()), strict=True):
+            for number, packed in zip(waiting, side_by_side(waiting.values(), on_answer), strict=True):
                 if isinstance(packed, Failed):
                     replies[number] = packed.error
                 else:

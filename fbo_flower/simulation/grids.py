@@ -20,6 +20,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fbo_flower.clients.app import TuningApp
 from fbo_flower.simulation.rare_collections import garbage_of_a_batch
+from fbo_flower.strategies.send_and_receive import ReplyProgress
 
 RUN_ID = 1
 BATCH = 256  # messages that the in-process grid has answered together
@@ -131,14 +132,23 @@ def answer(app: ClientApp, message: Message, context: Context) -> Message:
         return _error(error, message)
 
 
-def answer_all(app: ClientApp, batch: Sequence[tuple[Message, Context]]) -> list[Message]:
-    """Return the ClientApp's replies to messages of different nodes; it may answer them together."""
+def answer_all(
+    app: ClientApp,
+    batch: Sequence[tuple[Message, Context]],
+    on_answer: Callable[[], object] = lambda: None,
+) -> list[Message]:
+    """Return the ClientApp's replies to messages of different nodes; it may answer them together.
+
+    Parameters
+    ----------
+    on_answer : called whenever an agent of a `TuningApp` has done its task
+    """
     with garbage_of_a_batch():
         if not isinstance(app, TuningApp):
             return [answer(app, message, context) for message, context in batch]
         return [
             _error(reply, message) if isinstance(reply, Exception) else reply
-            for (message, _), reply in zip(batch, app.answer_together(batch), strict=True)
+            for (message, _), reply in zip(batch, app.answer_together(batch, on_answer), strict=True)
         ]
 
 
@@ -182,8 +192,9 @@ class InProcessGrid(LocalGrid):
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Deliver messages and let their nodes answer at once, in batches."""
-        ids, upcoming = [], self._next_round
+        ids, upcoming, messages = [], self._next_round, list(messages)
         waiting: list[tuple[str, Message]] = []
+        progress = ReplyProgress(len(messages))
         for message in messages:
             self._num_messages += 1
             message_id = str(self._num_messages)
@@ -197,9 +208,9 @@ class InProcessGrid(LocalGrid):
             else:
                 waiting.append((message_id, message))
             if len(waiting) == BATCH:
-                self._answer(waiting)
+                self._answer(waiting, progress)
                 waiting = []
-        self._answer(waiting)
+        self._answer(waiting, progress)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
@@ -215,10 +226,10 @@ class InProcessGrid(LocalGrid):
 
     # -- one node ------------------------------------------------------------------------------
 
-    def _answer(self, waiting: Sequence[tuple[str, Message]]) -> None:
+    def _answer(self, waiting: Sequence[tuple[str, Message]], progress: ReplyProgress) -> None:
         """Let nodes without faults answer."""
         batch = [(message, self.contexts[message.metadata.dst_node_id]) for _, message in waiting]
-        replies = answer_all(self._app, batch)
+        replies = answer_all(self._app, batch, progress.add)
         self._replies.update((name, (0.0, reply)) for (name, _), reply in zip(waiting, replies, strict=True))
 
     def _strikes(self, node: int, kind: str, server_round: int) -> bool:

@@ -5,17 +5,35 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from logging import WARNING
+from logging import INFO, WARNING
 
 from flwr.app import Message
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
+REPORT_SECONDS = 2.0  # between two lines about replies that have come
 _FIRST_WAIT, _LAST_WAIT, _GROWTH = 0.002, 0.2, 1.3  # seconds between two polls
 
 
 class Stopped(Exception):  # noqa: N818  # not an error: the caller asked for it
     """`TuningStrategy.stop` was called while the strategy waited for nodes or replies."""
+
+
+class ReplyProgress:
+    """Logs how many of `total` replies have come while the others take their time."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.count = 0
+        self._said = time.monotonic()
+
+    def add(self, number: int = 1) -> None:
+        """Count more replies; the bar of `fbo-flower simulate` shows the line's attribute `replies`."""
+        self.count += number
+        if self.count < self.total and time.monotonic() - self._said >= REPORT_SECONDS:
+            self._said = time.monotonic()
+            text = f"{self.count} of {self.total} replies"
+            log(INFO, "... %s so far", text, extra={"replies": text})
 
 
 def send_and_receive(
@@ -45,6 +63,7 @@ def send_and_receive(
     wanted = len(positions) if quorum is None else min(quorum, len(positions))
     deadline = time.monotonic() + timeout
     replies: dict[int, Message] = {}
+    progress = ReplyProgress(len(positions))
     wait = _FIRST_WAIT
     while positions and len(replies) < wanted:
         if stop.is_set():
@@ -57,6 +76,7 @@ def send_and_receive(
             if position is not None:
                 received[position] = reply
         replies |= received
+        progress.add(len(received))
         if received and on_replies is not None:
             on_replies(received)
         if len(replies) >= wanted or time.monotonic() >= deadline:

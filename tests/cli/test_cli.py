@@ -29,6 +29,7 @@ from fbo_flower.reports.summary import summarise
 from fbo_flower.simulation import PROBLEMS, runner, simulate
 from fbo_flower.simulation.problems import DigitsSVM
 from fbo_flower.strategies import RoundProgress
+from fbo_flower.strategies.send_and_receive import REPORT_SECONDS, ReplyProgress
 from fbo_flower.study import Study
 
 ROOT = Path(__file__).parents[2]
@@ -538,6 +539,19 @@ def test_a_bar_fits_80_columns_with_its_elapsed_time(num_rounds: int | None) -> 
     assert re.search(
         r"0:00:0\d fts portfolio .* 25/(25|\?) best -123.4567 mean -234.5678 400 lost 5 failed", text
     ), text
+
+
+def test_a_bar_shows_the_replies_of_a_long_round_until_it_ends() -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=80, color_system=None)
+    with Display(console=console) as display:
+        display.announce("pf-pne", 9)
+        display.advance(RoundProgress(1, 9, 0.5, 0.25, 2, 0, 0, 0, 1.0))
+        progress = ReplyProgress(200)
+        progress._said -= REPORT_SECONDS  # as if time had passed
+        progress.add(40)
+    assert "1/9 best 0.5000 mean 0.2500; 40 of 200 replies" in stream.getvalue()
+    assert "so far" not in stream.getvalue()
 
 
 def test_flowers_warnings_become_lines_and_its_handlers_come_back(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,15 @@
+import importlib
+import logging
+
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from waiting import LIMIT, Clock
 
-from fbo_flower.simulation import grids
+from fbo_flower import Float, SearchSpace
+from fbo_flower.simulation import grids, simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.strategies.send_and_receive import ReplyProgress
 
 
 def echo():
@@ -41,6 +46,27 @@ def send(grid, server_round=1, nodes=None):
 
 def answers(grid, ids):
     return {r.metadata.reply_to_message_id: r for r in grid.pull_messages(ids)}
+
+
+def test_a_long_round_says_how_many_agents_have_answered_while_others_still_evaluate(monkeypatch, caplog):
+    monkeypatch.setattr(importlib.import_module(ReplyProgress.__module__), "REPORT_SECONDS", 0.0)
+    said = []
+
+    def objective(config, data):
+        said.append([record.replies for record in caplog.records if hasattr(record, "replies")])
+        return config["x"]
+
+    with caplog.at_level(logging.INFO, "flwr"):
+        simulate(
+            objective=objective, space=SearchSpace({"x": Float(0.0, 1.0)}), num_agents=3,
+            algorithm="pf-pne", num_rounds=1, engine="inline",
+        )  # fmt: skip
+    registered = len(said[0])
+    assert [lines[registered:] for lines in said] == [
+        [],
+        ["1 of 3 replies"],
+        ["1 of 3 replies", "2 of 3 replies"],
+    ]
 
 
 def test_every_node_answers_its_own_message():

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import logging
 import os
+import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +20,7 @@ from waiting import LIMIT, wait_until
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import ray_batches
 from fbo_flower.simulation.ray_grid import RayGrid
+from fbo_flower.strategies.send_and_receive import send_and_receive
 
 pytestmark = pytest.mark.ray
 HOUR = 3600.0
@@ -33,6 +38,8 @@ def app() -> ClientApp:
             raise RuntimeError("planted")
         if asked["do"] == "hang":
             time.sleep(10**6)
+        while asked["do"] == "wait" and not Path(asked["where"]).exists():
+            time.sleep(0.01)
         if asked["do"] == "meet":  # a message in the other process
             Path(asked["where"], str(os.getpid())).touch()
             while len(os.listdir(asked["where"])) < 2:
@@ -97,6 +104,28 @@ def test_every_node_answers_with_its_own_context_on_one_thread(grid: RayGrid) ->
     assert counts(replies) == {i: n + 1 for i, n in before.items()}
     assert {r.content["c"]["threads"] for r in replies.values()} == {"1"}
     assert os.getpid() not in {r.content["c"]["process"] for r in replies.values()}
+
+
+def test_a_long_round_says_how_many_agents_have_answered_while_others_still_work(
+    grid: RayGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(importlib.import_module(send_and_receive.__module__), "REPORT_SECONDS", 0.0)
+    file = tmp_path / "others"
+    messages = [
+        grid.create_message(
+            RecordDict({"c": ConfigRecord({"do": "wait" if i == 39 else "echo", "where": str(file)})}),
+            MessageType.TRAIN, node, "1",
+        )
+        for i, node in enumerate(grid.contexts)
+    ]  # fmt: skip
+    with caplog.at_level(logging.INFO, "flwr"):
+        replies = send_and_receive(
+            grid, messages, LIMIT, threading.Event(), on_replies=lambda replies: file.touch()
+        )
+    assert len(replies) == 40
+    said = [record.replies for record in caplog.records if hasattr(record, "replies")]
+    assert said
+    assert all(re.fullmatch(r"\d+ of 40 replies", text) for text in said)
 
 
 def test_all_workers_are_busy_at_the_same_time(grid: RayGrid, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import importlib
+import logging
 import threading
 
 import pytest
@@ -85,6 +86,22 @@ def test_a_reply_just_before_the_end_is_taken_and_one_after_it_is_not(monkeypatc
             return super().pull_messages(message_ids)
 
     assert sorted(run(Late([]), timeout=60.0, stop=stop)) == [0]
+
+
+def test_a_long_wait_says_every_two_seconds_how_many_replies_have_come(monkeypatch, caplog):
+    stop = Patient(monkeypatch)
+
+    class Slow(FakeGrid):
+        def pull_messages(self, message_ids):
+            self.replies = [[int(stop.clock.now / 2) - 1]] if stop.clock.now >= 2 else []
+            return super().pull_messages(message_ids)
+
+    with caplog.at_level(logging.INFO, "flwr"):
+        run(Slow([]), timeout=60.0, stop=stop)
+        run(FakeGrid([[0], [1], [2]]))
+    assert [r.replies for r in caplog.records] == ["1 of 3 replies", "2 of 3 replies"], (
+        "quick rounds are silent"
+    )
 
 
 def test_no_time_at_all_is_one_look():
