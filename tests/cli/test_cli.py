@@ -509,7 +509,7 @@ def test_a_directory_with_a_study_is_refused_unless_it_is_to_be_overwritten(
     assert err.count("\n") == 1
     assert "error: out: expected a directory without a study, got x, which holds one" in err
     assert "--overwrite" in err
-    assert len(Study.load("x").trials) == 9
+    assert len(Study.load("x").trials) == 15
     assert run([*SMALL, "--rounds", "1", "--out", "x", "--overwrite", "-q"]) == 0
     assert files(Path("x")) == sorted([*FILES, "notes.txt"]), "what was made from the old study went with it"
     assert len(Study.load("x").trials) == 9
