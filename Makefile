@@ -12,7 +12,7 @@ endif
 
 .DEFAULT_GOAL := help
 PUBLISHER ?=
-.PHONY: help demo install test test-all golden kill check e2e bench docs dist hub clean
+.PHONY: help demo install test test-all golden studies kill check e2e bench docs dist hub clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,6 +32,9 @@ test-all: $(VENV)/.installed-dev  ## the same with the slow tests: more examples
 golden: $(VENV)/.installed-dev  ## compute the golden trials anew: half a minute; the commit says why they changed
 	@PYTHONPATH=. $(BIN)/python tests/helpers/golden_trials.py $(ONLY)
 
+studies: $(VENV)/.installed-dev  ## test studies/: papers, attacks, comparators, benchmarks; all but the longest
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup studies/tests
+
 kill: $(VENV)/.installed-dev  ## kill server and agents at every write of their journals; minutes
 	@$(BIN)/python -m pytest -m kill -s tests/kill tests/federated
 
@@ -45,7 +48,7 @@ e2e: $(VENV)/.installed-dev  ## federations with TLS, killed processes, docs/dep
 	@$(BIN)/python -m pytest -m deployment tests/e2e tests/docs
 
 bench: $(VENV)/.installed-bench  ## measure speed, write docs/results/benchmarks.md: about 20 minutes
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/whole_runs.py
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m studies.benchmarks.whole_runs
 
 docs: $(VENV)/.installed-docs  ## build the documentation site, build/site/index.html; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -88,7 +88,7 @@ flwr run . --stream
 Another algorithm and problem:
 
 ```bash
-flwr run . --stream -c "algorithm='fed-ei' problem='landmine-svm' num-rounds=20"
+flwr run . --stream -c "algorithm='fed-ei' problem='digits-svm' num-rounds=20"
 ```
 
 ## Settings

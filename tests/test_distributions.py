@@ -26,7 +26,7 @@ def build(kind: str, out: Path) -> Path:
 def test_the_sdist_has_everything_that_the_tests_read(tmp_path: Path) -> None:
     with tarfile.open(build("sdist", tmp_path / "dist")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    for folder in ("fbo_flower", "tests", "docs", "examples", "benchmarks"):
+    for folder in ("fbo_flower", "tests", "docs", "examples", "studies"):
         for file in (ROOT / folder).rglob("*"):
             if file.is_file() and file.suffix in {".py", ".md", ".png", ".toml", ".txt", ".bib", ".json"}:
                 assert str(file.relative_to(ROOT)) in names

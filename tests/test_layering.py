@@ -38,16 +38,8 @@ ROOMS: dict[str, tuple[str, str]] = {
         "numpy scipy flwr sklearn ray",
     ),
     "app": ("errors algorithms strategies clients simulation reports storage study trackers", "flwr"),
-    "attacks": (
-        "errors space numerics secure models algorithms wire storage strategies clients simulation",
-        "numpy scipy flwr sklearn",
-    ),
-    "experiments": (
-        "errors space numerics algorithms storage study reports strategies clients simulation attacks",
-        "numpy flwr sklearn matplotlib optuna",
-    ),
     "cli": (
-        "__init__ errors algorithms storage study reports strategies clients simulation attacks experiments",
+        "__init__ errors algorithms storage study reports strategies clients simulation",
         "numpy flwr click typer rich packaging tomli_w",
     ),
 }
@@ -191,7 +183,7 @@ def test_a_module_imports_only_what_its_room_may(module: str, path: Path) -> Non
         ("fbo_flower.clients.agent", "import sklearn.svm"),
         ("fbo_flower.strategies.base", "from fbo_flower import clients"),
         ("fbo_flower.simulation.runner", "from fbo_flower.cli import main"),
-        ("fbo_flower.simulation.runner", "from fbo_flower.experiments import EXPERIMENTS"),
+        ("fbo_flower.simulation.runner", "from studies.papers import EXPERIMENTS"),
         ("fbo_flower.errors", "import numpy"),
         ("fbo_flower.space", "from fbo_flower import SearchSpace"),
     ],

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from fbo_flower.algorithms.ei.fed_ei import FedEI
     from fbo_flower.algorithms.fts.dp_fts import DPFTS
     from fbo_flower.algorithms.fts.fts import FTS
-    from fbo_flower.algorithms.peers.consensus import Consensus
-    from fbo_flower.algorithms.peers.dp_vote import DPVote
-    from fbo_flower.algorithms.peers.flora import FLoRA
-    from fbo_flower.algorithms.peers.fmtbo import FMTBO
     from fbo_flower.algorithms.pne.pf_pne import PFPNE, FedPNE, LocalPNE
     from fbo_flower.algorithms.random_search import RandomSearch
     from fbo_flower.algorithms.rfms.rfms import RFMS
@@ -74,7 +70,6 @@ def with_secure_sums(algorithm: Algorithm[Any]) -> Algorithm[Any]:
 __all__ = [
     "ALGORITHMS",
     "DPFTS",
-    "FMTBO",
     "FNUCB",
     "FTS",
     "HCT",
@@ -87,10 +82,7 @@ __all__ = [
     "AlgorithmRecord",
     "ArraySpec",
     "CoKG",
-    "Consensus",
-    "DPVote",
     "ExpectedImprovement",
-    "FLoRA",
     "Fed1UCB",
     "FedEI",
     "FedPNE",

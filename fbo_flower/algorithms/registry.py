@@ -5,7 +5,7 @@ Another package registers an `AlgorithmRecord` by an entry point:
     [project.entry-points."fbo_flower.algorithms"]
     gossip = "own_algorithm.record:RECORD"
 
-`register` makes a class known in one process, without a package; `simulate` and `client_app` call it.
+`register` makes an algorithm known in one process, without a package; `simulate` and `client_app` call it.
 
 Entry points are read only to find a name that is not built in, and to list all algorithms: reading them takes
 about 10 ms, which a device would spend on every message. A plugin that cannot be used does not affect other
@@ -25,7 +25,6 @@ from fbo_flower.algorithms.bandits import record as bandits
 from fbo_flower.algorithms.co_kg import record as co_kg
 from fbo_flower.algorithms.ei import record as ei
 from fbo_flower.algorithms.fts import record as fts
-from fbo_flower.algorithms.peers import record as peers
 from fbo_flower.algorithms.pne import record as pne
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.rfms import record as rfms
@@ -36,12 +35,10 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "fbo_flower.algorithms"  # group of entry points
-FAMILIES = (local_records, fts, ei, transfer, peers, pne, bandits, co_kg, rfms)
+FAMILIES = (local_records, fts, ei, transfer, pne, bandits, co_kg, rfms)
 BUILT_IN: dict[str, AlgorithmRecord] = {
     record.name: record for family in FAMILIES for record in family.RECORDS
 }
-
-
 _LOCAL: dict[str, AlgorithmRecord] = {}  # of this process
 
 
@@ -74,16 +71,26 @@ def find(name: str) -> AlgorithmRecord:
     )
 
 
-def register(kind: type[Algorithm[Any]]) -> None:
-    """Make a class known by its name in this process; a class that a package registers stays as it is.
+def register(algorithm: type[Algorithm[Any]] | AlgorithmRecord) -> None:
+    """Make a class or a record known by its name in this process; what a package registers stays as it is.
 
-    A class of the same name that was registered here before is replaced, as when a cell runs again.
+    A class of the same name that was registered here before is replaced, as when a cell runs again. A process
+    that a study starts knows a record too if it imports the module that calls this.
 
     Raises
     ------
     ConfigError
-        If it is no algorithm, or another class of a package has its name.
+        If it is no algorithm, or another one of a package has its name.
     """
+    if isinstance(algorithm, AlgorithmRecord):
+        if algorithm.name in BUILT_IN or algorithm.name in _entries():
+            other = find(algorithm.name).home
+            raise ConfigError(
+                f"algorithm: {algorithm.name!r} is the name of {other}; rename {algorithm.home}"
+            )
+        _LOCAL[algorithm.name] = algorithm
+        return
+    kind: Any = algorithm
     named = isinstance(kind, type) and isinstance(getattr(kind, "name", None), str)
     if not named or not issubclass(kind, Algorithm):
         raise ConfigError(f"algorithms: expected a subclass of Algorithm with a name, got {kind!r}")

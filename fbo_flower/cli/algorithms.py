@@ -63,7 +63,7 @@ def _details(record: AlgorithmRecord) -> Iterator[str]:
     yield f"An agent sends: {_plain(record.agent_sends)}."
     yield f"A curious server can infer: {_plain(record.inference)}"
     if record.attack_name is not None:
-        yield f"Measure it: fbo-flower attack {record.attack_name}"
+        yield f"Measure it: python -m studies attack {record.attack_name}"
     if record.caution:
         yield f"Caution: {_plain(record.caution)}"
     yield ""

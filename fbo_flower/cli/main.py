@@ -23,8 +23,6 @@ from rich.text import Text
 from fbo_flower import __version__
 from fbo_flower.cli.algorithms import EXAMPLE as ALGORITHMS_EXAMPLE
 from fbo_flower.cli.algorithms import option_lines, run_algorithms
-from fbo_flower.cli.attack import EXAMPLE as ATTACK_EXAMPLE
-from fbo_flower.cli.attack import run_attack
 from fbo_flower.cli.best import EXAMPLE as BEST_EXAMPLE
 from fbo_flower.cli.best import run_best
 from fbo_flower.cli.cite import EXAMPLE as CITE_EXAMPLE
@@ -41,12 +39,11 @@ from fbo_flower.cli.ledger import EXAMPLE as LEDGER_EXAMPLE
 from fbo_flower.cli.ledger import run_ledger
 from fbo_flower.cli.new import EXAMPLE as NEW_EXAMPLE
 from fbo_flower.cli.new import run_new
+from fbo_flower.cli.plan import parse_options
 from fbo_flower.cli.run import EXAMPLE as RUN_EXAMPLE
 from fbo_flower.cli.run import run_app
 from fbo_flower.cli.run_plan import Interrupted
 from fbo_flower.cli.simulate import EXAMPLES, Debug, Quiet, run_simulate
-from fbo_flower.cli.tabulate import EXAMPLE as TABULATE_EXAMPLE
-from fbo_flower.cli.tabulate import run_tabulate
 from fbo_flower.cli.watch import EXAMPLE as WATCH_EXAMPLE
 from fbo_flower.cli.watch import run_watch
 from fbo_flower.errors import ConfigError, FBOError, printable
@@ -60,9 +57,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data_app = typer.Typer(
-    help="Prepare data files that cannot be distributed with this package.", no_args_is_help=True
-)
 _TUNE, _LOOK, _DEVICES, _CHOOSE = "Tune", "Look at results", "Devices and privacy", "Algorithms and problems"
 app.command("simulate", epilog=EXAMPLES, rich_help_panel=_TUNE)(run_simulate)
 app.command("new", epilog=NEW_EXAMPLE, rich_help_panel=_TUNE)(run_new)
@@ -74,11 +68,8 @@ app.command("export", epilog=EXPORT_EXAMPLE, rich_help_panel=_LOOK)(run_export)
 app.command("doctor", epilog=DOCTOR_EXAMPLE, rich_help_panel=_DEVICES)(run_doctor)
 app.command("ledger", epilog=LEDGER_EXAMPLE, rich_help_panel=_DEVICES)(run_ledger)
 app.command("key", epilog=KEY_EXAMPLE, rich_help_panel=_DEVICES)(run_key)
-app.command("attack", epilog=ATTACK_EXAMPLE, rich_help_panel=_DEVICES)(run_attack)
 app.command("algorithms", epilog=ALGORITHMS_EXAMPLE, rich_help_panel=_CHOOSE)(run_algorithms)
 app.command("cite", epilog=CITE_EXAMPLE, rich_help_panel=_CHOOSE)(run_cite)
-app.command("tabulate", epilog=TABULATE_EXAMPLE, rich_help_panel=_CHOOSE)(run_tabulate)
-app.add_typer(data_app, name="data", rich_help_panel=_CHOOSE)
 
 
 _HELP_WAS_SHOWN = getattr(
@@ -91,14 +82,20 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit status."""
+def run(arguments: Sequence[str], program: str = "fbo-flower") -> int:
+    """Run a command and return its exit status.
+
+    Parameters
+    ----------
+    arguments : what stands behind the program's name
+    program : its name in usage lines; another package may add commands to `app` and run them under its own
+    """
     # flwr reads these variables when it is imported
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
-        status = app(list(arguments), prog_name="fbo-flower", standalone_mode=False)
+        status = app(list(arguments), prog_name=program, standalone_mode=False)
         return status if isinstance(status, int) else 0
     except _HELP_WAS_SHOWN:
         return 2
@@ -237,31 +234,6 @@ def _merged(studies: Sequence[tuple[Path, Any]]) -> Any:
     return Study.merge(distinct)
 
 
-@data_app.command("landmine", epilog="Example: fbo-flower data landmine LandmineData.mat --out data")
-def landmine(
-    file: Annotated[
-        Path, typer.Argument(help="The file LandmineData.mat, with the cell arrays feature and label.")
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Directory for the result; default: $FBO_FLOWER_DATA, or data."),
-    ] = None,
-    debug: Debug = False,
-) -> None:
-    """Convert LandmineData.mat for the problem landmine-svm.
-
-    Splits each of the 29 fields into a training and a test half, as the authors of FTS did.
-    """
-    from fbo_flower.simulation.data import DATA_VARIABLE, convert_landmine
-    from fbo_flower.storage.files import writable_directory
-
-    directory = writable_directory(out or os.environ.get(DATA_VARIABLE) or "data")
-    path = convert_landmine(file, directory)
-    typer.echo(f"Wrote {path}")
-    if os.environ.get(DATA_VARIABLE) != str(directory):
-        typer.echo(f"Set {DATA_VARIABLE}={directory.resolve()} to use it")
-
-
 @app.command(epilog="Example: fbo-flower problems", rich_help_panel=_CHOOSE)
 def problems(debug: Debug = False) -> None:
     """List the bundled problems with their options and defaults."""
@@ -274,52 +246,6 @@ def problems(debug: Debug = False) -> None:
             *option_lines(problem.options()),
         ]
         _show(name, _first_line(problem), lines)
-
-
-@app.command(epilog="Example: fbo-flower experiment fts-synthetic --quick", rich_help_panel=_CHOOSE)
-def experiment(
-    name: Annotated[
-        str | None, typer.Argument(help="The experiment to run; without a name, list them.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory for tables and pictures; default: runs/experiments/NAME.")
-    ] = None,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Run a small version; the list of experiments says how long it takes."),
-    ] = False,
-    workers: Annotated[
-        int | None, typer.Option(help="Number of worker processes; default: one per core.")
-    ] = None,
-    debug: Debug = False,
-    quiet: Quiet = False,
-) -> None:
-    """Run an experiment of the papers and write its tables and pictures.
-
-    If it is stopped, the same command continues it.
-    """
-    from fbo_flower.algorithms.options import check_number
-    from fbo_flower.cli.progress import JobProgress
-    from fbo_flower.experiments import EXPERIMENTS, find
-    from fbo_flower.reports.pictures import require_matplotlib
-
-    if name is None:
-        for key, listed in EXPERIMENTS.items():
-            _show(key, listed.summary, [f"--quick takes about {listed.quick} on two cores"])
-        return
-    chosen = find(name)
-    if workers is not None:
-        check_number("workers", workers, 1, 1024, integer=True)
-    require_matplotlib()  # before hours of work, not after
-    directory = out or Path("runs") / "experiments" / (f"{name}-quick" if quick else name)
-    try:
-        with JobProgress(quiet=quiet) as progress:
-            files = chosen.run(directory, quick, workers or os.cpu_count() or 1, progress.show)
-    except KeyboardInterrupt as error:
-        raise Interrupted(f"{directory} holds the finished jobs; run the same command to continue") from error
-    if not quiet:
-        for file in files:
-            typer.echo(str(file))
 
 
 def _first_line(thing: type[Any]) -> str:
@@ -340,3 +266,5 @@ def _filled(text: str) -> str:
 
 for _command in app.registered_commands:
     _command.help = _filled(inspect.getdoc(_command.callback) or "")
+
+__all__ = ["Debug", "Interrupted", "Quiet", "app", "main", "parse_options", "run"]

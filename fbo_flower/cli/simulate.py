@@ -31,7 +31,7 @@ def run_simulate(
     context: typer.Context,
     problem: Annotated[
         str,
-        typer.Option(help="Problem, see `fbo-flower problems`; or table:FILE, see `fbo-flower tabulate`."),
+        typer.Option(help="Problem, see `fbo-flower problems`; or table:FILE."),
     ] = "digits-svm",
     algorithm: Annotated[
         str, typer.Option(help="Name of the algorithm, see `fbo-flower algorithms`.")

@@ -6,22 +6,28 @@ configurations; the ClientApp does not change. See `docs/tune-federation.md`.
 
 from __future__ import annotations
 
-from fbo_flower.federated.fedex import FedEx
-from fbo_flower.federated.fedpop import FedPop
+from fbo_flower.federated.evolution import cooled, exploit, perturbed
+from fbo_flower.federated.guards import Guard, check_bounds
 from fbo_flower.federated.legacy import LegacyClients
-from fbo_flower.federated.personal import Personal
 from fbo_flower.federated.population import Population
+from fbo_flower.federated.replies import Bounds, client_metrics
 from fbo_flower.federated.result import TunedFederation
+from fbo_flower.federated.trial_run import is_number
 from fbo_flower.federated.tune import tune_federation
 from fbo_flower.federated.tuner import TunerProgress
 
 __all__ = [
-    "FedEx",
-    "FedPop",
+    "Bounds",
+    "Guard",
     "LegacyClients",
-    "Personal",
     "Population",
     "TunedFederation",
     "TunerProgress",
+    "check_bounds",
+    "client_metrics",
+    "cooled",
+    "exploit",
+    "is_number",
+    "perturbed",
     "tune_federation",
 ]

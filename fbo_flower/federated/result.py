@@ -74,12 +74,6 @@ class TunedFederation:
         return float(self._best["value"]) if math.isnan(judged) else judged
 
     @property
-    def personal_configs(self) -> dict[str, Config]:
-        """Client -> its best personal configuration in the best trial; empty without `personal`."""
-        found: Mapping[str, Config] = self.settings.get("personal_configs", {})
-        return {client: dict(config) for client, config in found.items()}
-
-    @property
     def client_rounds(self) -> int:
         """Client-rounds that were spent."""
         return int(self.settings["spent"])

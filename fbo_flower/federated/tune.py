@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -13,12 +13,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.algorithms.options import check_choice, check_number
-from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated.checkpoints import Checkpoints, digest_of
 from fbo_flower.federated.guards import Guard
 from fbo_flower.federated.journal import TunerJournal, checkpoint_directory
-from fbo_flower.federated.personal import Personal, algorithm_of, split_space, with_personal
 from fbo_flower.federated.population import Evolution, Population
 from fbo_flower.federated.proposals import Proposals
 from fbo_flower.federated.replies import Bounds
@@ -57,9 +55,6 @@ def tune_federation(
     metric_bounds: Bounds | None = None,
     max_weight: float | None = None,
     judge_by: str = "mean",
-    personal: Sequence[str] = (),
-    personal_algorithm: str | Algorithm[Any] = "fed-ei",
-    personal_loss: str = "val-loss",
     num_clients: int | None = None,
     seed: int = 0,
     train_config: Mapping[str, object] | None = None,
@@ -107,10 +102,6 @@ def tune_federation(
         counts with that multiple; None: every number is believed
     judge_by : "mean": trials are judged by the metric that the strategy aggregates; "median": by the weighted
         median of the clients' own values, which a few false ones cannot move far
-    personal : names of parameters that each client tunes for itself in the rounds of a trial, see `Personal`;
-        the others are the same for all clients of a trial
-    personal_algorithm : by which it does
-    personal_loss : metric of the training replies that is to become small: the client's loss on held-out rows
     num_clients : clients to wait for; None: until their number stops changing
     seed : of all draws; the same seed gives the same trials if the clients answer the same
     train_config, evaluate_config : further entries of the clients' `config` records
@@ -151,13 +142,6 @@ def tune_federation(
         raise ConfigError(f"num_trials: expected None with a Population, which has a size, got {num_trials}")
     if budget is None and num_trials is None and not evolves:
         num_trials = DEFAULT_TRIALS
-    asked: dict[str, Any] = {}
-    if personal:
-        used = algorithm_of(personal_algorithm)
-        space, own = split_space(space, personal)
-        build_strategy = with_personal(build_strategy, own, used, personal_loss, seed)
-        about = {"names": [*own.names], "space": own.digest, "loss": personal_loss}
-        asked = {"personal": {**about, "algorithm": used.name, "options": used.options()}}
     if num_initial is None:
         num_initial = max(4, 2 * space.dimension)
     if isinstance(schedule, Population):
@@ -178,7 +162,7 @@ def tune_federation(
         "model": "" if callable(initial_arrays) else digest_of(from_record(initial_arrays), {}),
     }  # fmt: skip
     guard = Guard(metric, metric_bounds, max_weight, judge_by)
-    settings |= guard.settings | asked
+    settings |= guard.settings
     directory = None if out is None else writable_directory(out)
     sign = -1.0 if minimize else 1.0
     step = Step(grid, metric, sign, timeout, evaluate_on, threading.Event(), guard)
@@ -198,9 +182,6 @@ def tune_federation(
 
 def _result(tuner: Tuner, settings: Mapping[str, Any], rounds: int, sign: float) -> TunedFederation:
     best = tuner.ranking()[0]  # a run without a successful trial raises
-    strategy = tuner.run_of(best.number).strategy
-    if isinstance(strategy, Personal):
-        settings = {**settings, "personal_configs": strategy.best_configs}
     trials, curves = tables_of(list(tuner.trials.values()), rounds, sign)
     return TunedFederation(settings, trials, curves, best.number, tuner.run_of(best.number).arrays)
 

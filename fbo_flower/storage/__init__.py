@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from fbo_flower.storage.agent_journal import AgentJournal
+from fbo_flower.storage.files import atomic_file, read_arrays, writable_directory
 from fbo_flower.storage.study_journal import Event, StudyJournal
 
-__all__ = ["AgentJournal", "Event", "StudyJournal"]
+__all__ = [
+    "AgentJournal",
+    "Event",
+    "StudyJournal",
+    "atomic_file",
+    "read_arrays",
+    "writable_directory",
+]

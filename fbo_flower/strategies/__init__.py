@@ -30,7 +30,6 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "DPFTS",
-    "FMTBO",
     "FNUCB",
     "FTS",
     "HCT",
@@ -40,10 +39,7 @@ __all__ = [
     "STRATEGIES",
     "TAF",
     "CoKG",
-    "Consensus",
-    "DPVote",
     "ExpectedImprovement",
-    "FLoRA",
     "Fed1UCB",
     "FedEI",
     "FedPNE",

@@ -7,6 +7,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -17,11 +18,9 @@ from flwr.app import Context, RecordDict
 import fbo_flower.algorithms
 import fbo_flower.strategies
 from fbo_flower import wire
-from fbo_flower.algorithms import ALGORITHMS, AlgorithmRecord, Meaning, make_algorithm, registry
+from fbo_flower.algorithms import ALGORITHMS, AlgorithmRecord, Meaning, RandomSearch, make_algorithm, registry
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.registry import BUILT_IN, PluginWarning, find, lookup, records
-from fbo_flower.attacks import ATTACKS
-from fbo_flower.attacks import find as find_attack
 from fbo_flower.cli import main as cli
 from fbo_flower.cli.algorithms import page_blocks
 from fbo_flower.clients import TuningAgent
@@ -49,19 +48,10 @@ MISNAMED_CLASS = AlgorithmRecord(
 )
 
 
-def attack(seed: int) -> Iterator[str]:
-    yield f"attacked with seed {seed}"
+class Own(RandomSearch):
+    """An algorithm of somebody else."""
 
-
-ATTACKED = AlgorithmRecord(
-    name="attacked",
-    home=f"{__name__}:Nothing",
-    summary="",
-    server_sends="",
-    agent_sends="",
-    inference="",
-    attack=f"{__name__}:attack",
-)
+    name = "own"
 
 
 @pytest.fixture
@@ -98,7 +88,6 @@ def test_a_record_tells_the_truth_about_its_algorithm(name: str) -> None:
     for text in (record.summary, record.server_sends, record.agent_sends, record.inference):
         assert text, f"{name}: a text of its record is empty"
     assert not record.summary.endswith("."), "a summary is no sentence"
-    assert record.attack is None or record.attack in ATTACKS
     assert record.style is not None
     assert not record.page or (ROOT / record.page.partition("#")[0]).is_file()
 
@@ -282,12 +271,6 @@ def test_two_packages_with_one_name_are_both_refused(register: Register) -> None
         find("no-code")
 
 
-def test_an_attack_of_another_package_is_found_by_the_algorithms_name(register: Register) -> None:
-    register(("attacked", f"{__name__}:ATTACKED"))
-    assert find("attacked").attack_name == "attacked"
-    assert list(find_attack("attacked").run(3)) == ["attacked with seed 3"]
-
-
 def test_an_agent_declines_an_algorithm_that_is_not_installed_and_names_it() -> None:
     node = Context(1, 2, {"partition-id": 0}, RecordDict(), {})
     agent = TuningAgent(lambda config, context: 0.0, SQUARE, node, seed=1)
@@ -296,3 +279,15 @@ def test_an_agent_declines_an_algorithm_that_is_not_installed_and_names_it() -> 
     )
     with pytest.raises(ConfigError, match=r"got 'of-another-house'.*install that package here too"):
         agent.answer(packed)
+
+
+def test_an_algorithm_is_registered_from_outside_without_a_package(
+    monkeypatch: pytest.MonkeyPatch, register: Register
+) -> None:
+    monkeypatch.setattr(registry, "_LOCAL", {})
+    own = replace(BUILT_IN["random"], name="own", home=f"{__name__}:Own")
+    fbo_flower.algorithms.register(own)
+    assert find("own") is own
+    assert type(make_algorithm("own", {})) is ALGORITHMS["own"] is STRATEGIES["own"].algorithm_class is Own
+    with pytest.raises(ConfigError, match=r"'fts' is the name of fbo_flower.*rename nowhere:FTS"):
+        fbo_flower.algorithms.register(SAME_NAME_AS_FTS)

@@ -29,8 +29,6 @@ CASES = {
     "pf-pne": ({"budget": 150, "max_evaluations_per_round": 17, "gap": 0.3}, None),
     "dp-fts": ({"sampling_rate": 0.9, "num_regions": 2, **SMALL}, 6),
     "fts": ({"lengthscale": "federated", "schedule": 0.3, "num_features": 20, **SMALL}, 4),
-    "dp-vote": ({"num_configs": 12, "noise_multiplier": 0.0}, None),
-    "flora": ({"budget": 5, "num_candidates": 64, "num_features": 20}, None),
     "co-kg": ({"num_initial": 4, "num_points": 25, "refit": 2}, 5),
 }
 

@@ -192,7 +192,7 @@ def test_the_bundle_holds_what_an_agent_and_a_server_need_and_nothing_else(bundl
         "__init__.py", "errors.py", "algorithms", "app", "clients", "models", "numerics", "reports", "secure",
         "simulation", "space", "storage", "strategies", "study", "trackers", "wire",
     }  # fmt: skip
-    left_out = {"experiments", "attacks", "cli", "tests", "benchmarks", "docs", "examples", "runs"}
+    left_out = {"studies", "cli", "tests", "docs", "examples", "runs"}
     assert not left_out & {part for parts in files for part in parts[:2]}
 
 

@@ -152,15 +152,6 @@ def test_without_a_picture_simulate_still_succeeds(
     assert files(Path("x")) == [name for name in FILES if not name.endswith(".png")]
 
 
-def test_without_matplotlib_an_experiment_says_what_to_install_before_it_begins(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert run(["experiment", "families", "--quick", "--out", "x"]) == 2
-    assert "pip install 'fbo-flower[simulation]'" in capsys.readouterr().err
-    assert not Path("x").exists()
-
-
 @pytest.mark.parametrize("engine", ["ray", "flower"])
 def test_without_ray_its_engines_say_what_to_install(
     engine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -197,7 +188,6 @@ def test_without_ray_its_engines_say_what_to_install(
         (["--compare", "ts 'open"], ["--compare", "ts 'open"]),
         (["--compare", ""], ["--compare", "an empty text"]),
         (["--out", "/dev/null/x"], ["out", "can be written", "/dev/null/x"]),
-        (["--problem", "landmine-svm"], ["landmine_authors_split.npz", "FBO_FLOWER_DATA"]),
         (["--nope"], ["--nope"]),
     ],
 )
@@ -440,25 +430,6 @@ def test_problems_and_algorithms_are_listed_with_their_options(capsys: pytest.Ca
     assert run(["algorithms", "nope"]) == 2
 
 
-def test_the_landmine_file_is_made_from_the_users_own_copy(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from scipy.io import savemat
-
-    rng = np.random.default_rng(0)
-    feature, label = np.empty(29, dtype=object), np.empty(29, dtype=object)
-    for k in range(29):
-        feature[k], label[k] = rng.random((8, 9)), np.array([[0], [1]] * 4)
-    savemat("own.mat", {"feature": feature, "label": label})
-    monkeypatch.delenv("FBO_FLOWER_DATA", raising=False)
-    assert run(["data", "landmine", "own.mat", "--out", "made"]) == 0
-    assert "FBO_FLOWER_DATA=" in capsys.readouterr().out
-    monkeypatch.setenv("FBO_FLOWER_DATA", "made")
-    assert run([*SMALL, "--problem", "landmine-svm", "-q"]) == 0
-    assert run(["data", "landmine", "nowhere.mat"]) == 2
-    assert "no such file" in capsys.readouterr().err
-
-
 def test_help_says_what_the_arguments_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["best", "--help"]) == 0
     assert "Journals of agents" in capsys.readouterr().out
@@ -469,7 +440,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"fbo-flower {__version__}\n"
     assert run([]) != 0
     assert "simulate" in capsys.readouterr().out
-    for command in ("simulate", "report", "problems", "algorithms", "data"):
+    for command in ("simulate", "report", "problems", "algorithms"):
         assert run([command, "--help"]) == 0
     assert "Example" in capsys.readouterr().out
     assert run(["nope"]) == 2

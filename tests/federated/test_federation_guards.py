@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 from toy_federation import SPACE, fedavg, toy_app, toy_model
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated import FedEx, TunedFederation, tune_federation
+from fbo_flower.federated import TunedFederation, tune_federation
 from fbo_flower.federated.guards import Guard, weighted_median
 from fbo_flower.federated.noise import median_variance, sampling_variance
 from fbo_flower.federated.replies import check_replies
@@ -156,20 +156,6 @@ def test_values_out_of_bounds_are_left_out_and_named() -> None:
     checked = check_replies([s for s, _ in pairs], [r for _, r in pairs], None, {"accuracy": (0.0, 1.0)})
     assert len(checked.used) == 2
     assert all("expected a value in [0, 1]" in reason for reason in checked.refused)
-
-
-def test_fedex_believes_losses_within_bounds_only() -> None:
-    def attack(kind: str, content: Any) -> None:
-        if kind == "train":
-            content["metrics"] = MetricRecord({"num-examples": 10, "val-loss": -1e9})
-
-    configs: Any = [{"learning-rate": rate} for rate in (0.05, 0.4, 1.0)]
-    found = {}
-    for bounds in (None, (0.0, 100.0)):
-        strategy = FedEx(fedavg({}), SPACE, configs=configs, step_size="aggressive", bounds=bounds, seed=4)
-        strategy.start(InProcessGrid(lying_app(attack), 5), toy_model(), num_rounds=10)
-        found[bounds] = strategy.best_config
-    assert found[(0.0, 100.0)] == {"learning-rate": 1.0}
 
 
 def test_a_median_needs_the_clients_own_values() -> None:

@@ -18,8 +18,7 @@ import pytest
 from forks import import_noted, note_modules
 from toy_federation import SPACE, fedadam, fedavg, toy_app, toy_model
 
-from fbo_flower import Float, Int, SearchSpace
-from fbo_flower.federated import FedEx, FedPop, Population, TunedFederation, tune_federation
+from fbo_flower.federated import Population, TunedFederation, tune_federation
 from fbo_flower.federated import checkpoints as checkpoints_module
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.storage.store import Store
@@ -31,17 +30,9 @@ CASES: dict[str, dict[str, Any]] = {
     "asha": {
         "build": fedadam, "eta": 2, "num_trials": 4, "num_initial": 2, "num_parallel": 2, "finalists": 2,
     },
-    "fedex": {
-        "build": lambda config: FedEx(fedavg(config), SPACE, center=config, num_configs=5, radius=0.3),
-        "eta": 2, "num_trials": 3, "num_initial": 2,
-    },
-    "fedpop": {
-        "build": lambda config: FedPop(fedavg(config), SPACE, center=config, num_configs=4, every=1),
+    "population": {
+        "build": fedavg,
         "schedule": Population(size=3, every=2),
-    },
-    "personal": {
-        "build": fedadam, "eta": 2, "num_trials": 3, "num_initial": 2, "personal": ("learning-rate",),
-        "space": SearchSpace({"learning-rate": Float(0.01, 1.0), "shared": Int(1, 5)}),
     },
 }  # fmt: skip
 
@@ -144,7 +135,7 @@ def run(case: str, directory: Path, kill: Kill | None = None) -> bool:
 def outcome(directory: Path) -> Any:
     result = TunedFederation.load(directory / "result")
     rows = [*map(repr, result.trials), *map(repr, result.curves)]
-    return rows, result.best_trial, result.best_arrays["w"].numpy().tolist(), result.personal_configs
+    return rows, result.best_trial, result.best_arrays["w"].numpy().tolist()
 
 
 def trained(directory: Path) -> int:

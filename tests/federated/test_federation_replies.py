@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from absurd_replies import ABSURD, lying
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from toy_federation import fedavg, toy_grid, toy_model
+from toy_federation import fedavg, toy_model
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated import FedEx, FedPop, Personal, tune_federation
+from fbo_flower.federated import tune_federation
 from fbo_flower.federated.replies import check_replies
 from fbo_flower.federated.trial_grid import PATIENCE, TrialGrid, least_clients
-from fbo_flower.simulation.grids import FIRST_NODE, Fault, identify
+from fbo_flower.simulation.grids import FIRST_NODE, identify
 
 
 def exchange(change: Callable[[RecordDict], Any], kind: str = "train") -> tuple[list[Message], list[Any]]:
@@ -88,58 +89,7 @@ def test_narrower_floats_are_used_if_most_clients_send_them() -> None:
     assert len(check_replies(sent, replies).used) == 3
 
 
-def changed(**metrics: Any) -> Callable[[RecordDict], Any]:
-    def change(content: RecordDict) -> None:
-        for name, record in list(content.metric_records.items()):
-            known = {key: value for key, value in metrics.items() if key in record or key == "extra"}
-            content[name] = MetricRecord({**record, **known})
-
-    return change
-
-
-def with_array(value: Any) -> Callable[[RecordDict], Any]:
-    def change(content: RecordDict) -> None:
-        if "arrays" in content:
-            content["arrays"] = ArrayRecord({"w": Array(value)})
-
-    return change
-
-
-ABSURD = {
-    "a loss of 1e308": changed(**{"val-loss": 1e308, "accuracy": 1e308}),
-    "a loss of -1e308": changed(**{"val-loss": -1e308, "accuracy": -1e308}),
-    "1e18 rows": changed(**{"num-examples": 10**18}),
-    "another metric": changed(extra=1.0),
-    "arrays of 1e308": with_array(np.full(3, 1e308)),
-    "arrays of float16": with_array(np.zeros(3, dtype=np.float16)),
-}
 CLIENTS = SearchSpace({"learning-rate": Float(0.01, 1.0)})
-STRATEGIES: dict[str, Callable[[], Any]] = {
-    "FedEx": lambda: FedEx(fedavg({}), CLIENTS, center={"learning-rate": 0.9}, num_configs=5),
-    "FedPop": lambda: FedPop(fedavg({}), CLIENTS, center={"learning-rate": 0.9}, num_configs=4, every=2),
-    "Personal": lambda: Personal(fedavg({}), CLIENTS, algorithm="random"),
-}
-
-
-def lying(lie: str) -> Any:
-    return toy_grid(5, {4: Fault("malformed", change=lambda content: ABSURD[lie](content) or content)})
-
-
-@pytest.mark.parametrize("lie", ABSURD)
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_an_absurd_reply_costs_its_own_contribution(name: str, lie: str, caplog: Any) -> None:
-    with caplog.at_level("WARNING", logger="flwr"):
-        result = STRATEGIES[name]().start(lying(lie), toy_model(), num_rounds=3)
-    model = result.arrays["w"].numpy()
-    assert model.dtype == np.float64
-    assert 0.0 < model[0] < 1.2
-    accuracies = [record["accuracy"] for record in result.evaluate_metrics_clientapp.values()]
-    assert len(accuracies) == 3
-    assert all(-1.0 < accuracy <= 1.0 for accuracy in accuracies)
-    lines = [record.getMessage() for record in caplog.records]
-    refused = [line for line in lines if "goes on without a reply" in line]
-    assert len(refused) >= 3
-    assert all(f"{name} goes on without a reply: client {FIRST_NODE + 4}: " in line for line in refused)
 
 
 @pytest.mark.parametrize("lie", ABSURD)

@@ -97,5 +97,5 @@ def test_secure_sums_are_said_in_place_of_what_they_hide() -> None:
     assert "| `secure.words`: " in text
     assert "`means`" not in text
     assert "only as sums over at least 2 agents. One such sum tells nothing else." in text
-    assert "fbo-flower attack secure-sums" in text
+    assert "python -m studies attack secure-sums" in text
     assert "no epsilon bounds what is learned" in text

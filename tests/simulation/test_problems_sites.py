@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +11,7 @@ from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import simulate
-from fbo_flower.simulation.data import DATA_VARIABLE
-from fbo_flower.simulation.problems import PROBLEMS, BreastCancerSites, Heart, SitesProblem, make_problem
-from fbo_flower.simulation.problems.heart import NUMBERS, _hospitals
+from fbo_flower.simulation.problems import PROBLEMS, BreastCancerSites, SitesProblem, make_problem
 
 NAMES = [name for name, problem in PROBLEMS.items() if issubclass(problem, SitesProblem)]
 CASES = [
@@ -31,7 +27,6 @@ ALL_ROWS = {
     "semeion-5sites": 1593,
     "gravier-5sites": 168,
 }
-HEADER = "site,age,sex,cp,trestbps,chol,fbs,restecg,thalach,exang,oldpeak,slope,ca,thal,num"
 
 
 def sites(name: str, options: dict[str, Any], seed: int = 0) -> SitesProblem:
@@ -138,64 +133,3 @@ def test_options_that_cannot_be_used_are_refused(options: dict[str, Any], messag
 @pytest.mark.parametrize(("learner", "weighted", "dimension"), [("elastic-net", False, 2), ("svm", True, 3)])
 def test_the_space_is_the_learners(learner: Any, weighted: bool, dimension: int) -> None:
     assert BreastCancerSites(5, 0, learner=learner, class_weight=weighted).space.dimension == dimension
-
-
-# heart
-
-
-@needs_data
-def test_the_hospitals_are_those_of_the_literature() -> None:
-    problem = Heart(4, 0)
-    hospitals = problem.rows(str(Path(os.environ[DATA_VARIABLE]) / Heart.file))
-    assert [len(bag.y) for bag in hospitals] == [303, 294, 123, 200]
-    assert [round(float(bag.y.mean()), 3) for bag in hospitals] == [0.459, 0.361, 0.935, 0.745]
-    missing = [dict(zip(NUMBERS, np.isnan(bag.x).sum(axis=0).tolist(), strict=False)) for bag in hospitals]
-    assert not any(missing[0].values())  # Cleveland is complete: an imputer must not depend on that
-    assert missing[2]["chol"] == 123
-    assert missing[3]["chol"] == 49 + 7
-    assert missing[3]["trestbps"] == 56 + 1
-    for bag in hospitals:
-        assert (bag.x[:, len(NUMBERS) :].sum(axis=1) == 1).all()
-
-
-@needs_data
-def test_a_model_of_complete_rows_can_be_judged_where_cells_are_missing() -> None:
-    problem = Heart(4, 0, learner="svm")
-    site = problem.site_objective()
-    model = site.train({"C": 1.0, "sigma": 0.05}, context(0)).model
-    losses = [site.judge(model.predict, "all", context(k)).loss for k in range(4)]
-    assert losses[0] < 0.25
-    assert all(loss < 0.45 for loss in losses)
-
-
-def heart_file(directory: Path, rows: list[str]) -> str:
-    path = directory / "heart.csv"
-    path.write_text("\n".join([HEADER, *rows]) + "\n")
-    return str(path)
-
-
-def test_a_row_is_read_cell_by_cell(tmp_path: Path) -> None:
-    rows = [
-        f"{site},63,1,3,0,0,,2,150,0,2.5,3,0,6,{num}"
-        for num, site in enumerate(("cleveland", "hungarian", "switzerland", "va"))
-    ]
-    hospitals = _hospitals(heart_file(tmp_path, rows))
-    expected = [63, 1, np.nan, np.nan, np.nan, 150, 0, 2.5, 0, 0, 1, 0]
-    assert all(np.array_equal(bag.x[0], expected, equal_nan=True) for bag in hospitals)
-    assert [bag.y[0] for bag in hospitals] == [0, 1, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([], "expected the columns age, chol"),
-        (["cleveland,63,1,3,0,0,,2,150,0,2.5,3,0,6,0"], "expected the sites cleveland, hungarian"),
-        ([f"{s},63,1,5,0,0,,2,150,0,2.5,3,0,6,0" for s in ("cleveland", "hungarian", "switzerland", "va")],
-         r"expected numbers \(cp: 1, 2, 3 or 4, got 5"),
-        ([f"{s},old,1,1,0,0,,2,150,0,2.5,3,0,6,0" for s in ("cleveland", "hungarian", "switzerland", "va")],
-         "expected numbers .*'old'"),
-    ],
-)  # fmt: skip
-def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, rows: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        _hospitals(heart_file(tmp_path, rows))

@@ -30,8 +30,6 @@ OTHER_OPTIONS = {
     "pf-pne": [{"variant": "racing"}, {"deterministic": True}, {"variant": "gp"}],
     "co-kg": [{"framework": "data-communication"}, {"central": "product"}],
     "fed-ei": [{"secure_sums": 0}],
-    "flora": [{"secure_sums": 0}],
-    "dp-vote": [{"secure_sums": 0}],
 }
 
 

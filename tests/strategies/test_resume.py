@@ -55,10 +55,6 @@ CASES = {
         None,
     ),
     "ei": ("himmelblau", {}, {"num_candidates": 32}, 3),
-    "consensus": ("himmelblau", {}, {"num_candidates": 32}, 4),
-    "fmtbo": ("himmelblau", {}, {"num_candidates": 32, "num_points": 20}, 4),
-    "flora": ("himmelblau", {}, {"num_candidates": 32, "num_features": 12, "budget": 5}, 6),
-    "dp-vote": ("himmelblau", {}, {"num_configs": 6}, 5),
     "fed-ei": ("himmelblau", {}, {"num_candidates": 32, "num_features": 12, "secure_sums": 0}, 4),
     "fed-ei secure": ("himmelblau", {}, {"num_candidates": 32, "num_features": 12}, 4),
     "fed-ei secure in twos": (

@@ -8,7 +8,6 @@ import crafted_models
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord
-from real_data import needs_data
 from waiting import LATE
 
 from fbo_flower.clients.app import agent_app
@@ -171,7 +170,7 @@ def files_of(directory):
     return [piece for path in directory.rglob("*") if path.is_file() for piece in inflated(path.read_bytes())]
 
 
-@pytest.mark.parametrize("name", ["breast-cancer-5sites", pytest.param("heart-4sites", marks=needs_data)])
+@pytest.mark.parametrize("name", ["breast-cancer-5sites"])
 def test_no_row_stands_in_any_message_or_in_the_servers_files(name, tmp_path):
     made = make_problem(name, None, 0, {})
     made.check_data()

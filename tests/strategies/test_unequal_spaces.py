@@ -28,7 +28,7 @@ SURROGATES = {
     "rgpe": {"num_features": 16},
     "taf": {"num_features": 16},
 }
-REFUSING = ["pf-pne", "hct", "fed1-ucb", "fn-ucb", "co-kg", "rfms", "consensus"]
+REFUSING = ["pf-pne", "hct", "fed1-ucb", "fn-ucb", "co-kg", "rfms"]
 
 
 def hill(config, data):

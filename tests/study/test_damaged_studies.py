@@ -14,7 +14,6 @@ from damage import IN_BYTES, IN_ITS_PLACE
 from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import simulate
-from fbo_flower.simulation.jobs import load_job, open_directory
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.study import Study
 
@@ -80,7 +79,7 @@ def test_damaged_settings_of_a_simulation_are_one_line_that_says_what_to_do(
     assert "start a new study" in said
 
 
-def test_damaged_messages_and_results_of_jobs_are_config_errors(study: Path, tmp_path: Path) -> None:
+def test_damaged_messages_are_config_errors(study: Path, tmp_path: Path) -> None:
     (messages,) = (study / "messages").glob("*.npz")
     before = WarmStart.load(messages, "fts")
     for kind in BYTES:
@@ -94,10 +93,3 @@ def test_damaged_messages_and_results_of_jobs_are_config_errors(study: Path, tmp
             except ConfigError:
                 continue
             assert read.digest == before.digest  # the ZIP archive has checksums
-    directory = open_directory(tmp_path / "jobs", {"a": 1})
-    (directory / "jobs" / "one.npz").write_bytes(messages.read_bytes()[:-30])
-    with pytest.raises(ConfigError, match=r"one\.npz.*write it again"):
-        load_job(directory, "one")
-    (directory / "experiment.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="same settings"):
-        open_directory(directory, {"a": 1})

@@ -6,77 +6,73 @@ from collections.abc import Mapping
 from typing import Any
 
 from fbo_flower.errors import ConfigError, did_you_mean
-from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
-from fbo_flower.simulation.problems.california_trees import CaliforniaTrees
+from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem, number
 from fbo_flower.simulation.problems.digits_svm import DigitsSVM
-from fbo_flower.simulation.problems.five_sites import (
-    BreastCancerSites,
-    FriSites,
-    GravierSites,
-    MadelonSites,
-    SemeionSites,
-)
+from fbo_flower.simulation.problems.five_sites import BreastCancerSites, FiveSites
 from fbo_flower.simulation.problems.gp_samples import GPSamples
-from fbo_flower.simulation.problems.heart import Heart
-from fbo_flower.simulation.problems.landmine_svm import LandmineSVM
-from fbo_flower.simulation.problems.mlp import BreastCancerMLP, CaliforniaMLP
-from fbo_flower.simulation.problems.parkinsons_lr import ParkinsonsLR
-from fbo_flower.simulation.problems.shared_functions import F1, Rosenbrock
-from fbo_flower.simulation.problems.sites import SitesProblem
-from fbo_flower.simulation.problems.table import PREFIX, TableProblem, table_problem
-from fbo_flower.simulation.problems.xarmed import Ackley, DoubleSine, Garland, Himmelblau, Rastrigin10D
+from fbo_flower.simulation.problems.learners import Learner, make_learner, prepare
+from fbo_flower.simulation.problems.shared_functions import F1, SharedFunction
+from fbo_flower.simulation.problems.sites import NUM_FOLDS, SitesProblem, bag
+from fbo_flower.simulation.problems.table import (
+    FORMAT,
+    PREFIX,
+    TableData,
+    TableProblem,
+    read_table,
+    table_problem,
+)
+from fbo_flower.simulation.problems.xarmed import (
+    DoubleSine,
+    Garland,
+    Himmelblau,
+    XArmed,
+    best_by_closing_in,
+    best_with_refinement,
+    shifts,
+)
 
 __all__ = [
     "F1",
+    "FORMAT",
+    "NUM_FOLDS",
+    "PREFIX",
     "PROBLEMS",
-    "Ackley",
-    "BreastCancerMLP",
     "BreastCancerSites",
-    "CaliforniaMLP",
-    "CaliforniaTrees",
     "Config",
     "DigitsSVM",
     "DoubleSine",
     "EvaluationContext",
-    "FriSites",
+    "FiveSites",
     "GPSamples",
     "Garland",
-    "GravierSites",
-    "Heart",
     "Himmelblau",
-    "LandmineSVM",
-    "MadelonSites",
-    "ParkinsonsLR",
+    "Learner",
     "Problem",
-    "Rastrigin10D",
-    "Rosenbrock",
-    "SemeionSites",
+    "SharedFunction",
     "SitesProblem",
+    "TableData",
     "TableProblem",
+    "XArmed",
+    "bag",
+    "best_by_closing_in",
+    "best_with_refinement",
+    "make_learner",
     "make_problem",
+    "number",
+    "prepare",
+    "read_table",
+    "shifts",
 ]
 
+# other packages may add theirs
 PROBLEMS: dict[str, type[Problem]] = {
     "digits-svm": DigitsSVM,
-    "landmine-svm": LandmineSVM,
-    "parkinsons-lr": ParkinsonsLR,
     "gp-samples": GPSamples,
     "garland": Garland,
     "double-sine": DoubleSine,
     "himmelblau": Himmelblau,
-    "ackley": Ackley,
-    "rastrigin-10d": Rastrigin10D,
     "f1": F1,
-    "rosenbrock": Rosenbrock,
-    "breast-cancer-mlp": BreastCancerMLP,
-    "california-mlp": CaliforniaMLP,
-    "california-trees": CaliforniaTrees,
-    "heart-4sites": Heart,
     "breast-cancer-5sites": BreastCancerSites,
-    "madelon-5sites": MadelonSites,
-    "fri-5sites": FriSites,
-    "semeion-5sites": SemeionSites,
-    "gravier-5sites": GravierSites,
 }
 
 
@@ -87,7 +83,7 @@ def make_problem(
 
     Parameters
     ----------
-    name : a key of `PROBLEMS`, or "table:FILE" with a file made by `fbo-flower tabulate`
+    name : a key of `PROBLEMS`, or "table:FILE" with a file made by `python -m studies tabulate`
     num_agents : None: the problem's default; with fewer agents than the data has, the first ones take part
     seed : seed of what the problem draws once (splits, functions)
     options : see `PROBLEMS[name].options()`

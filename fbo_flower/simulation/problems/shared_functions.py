@@ -1,4 +1,4 @@
-"""The two test functions of [Zhan2025]: one objective for all agents, observed with Gaussian noise.
+"""A test function of [Zhan2025]: one objective for all agents, observed with Gaussian noise.
 
 References
 ----------
@@ -71,17 +71,3 @@ class F1(SharedFunction):
     def optimum(self, partition: int) -> float:
         self.check_partition(partition)
         return self.function(F1_MODE, 1.0)
-
-
-class Rosenbrock(SharedFunction):
-    """`-(1 - x1)^2 - 100 (x2 - x1^2)^2`, minus Rosenbrock's loss: maximum 0 in the corner (1, 1)."""
-
-    name: ClassVar[str] = "rosenbrock"
-
-    @staticmethod
-    def function(x1: float, x2: float) -> float:
-        return -((1 - x1) ** 2) - 100 * (x2 - x1**2) ** 2
-
-    def optimum(self, partition: int) -> float:
-        self.check_partition(partition)
-        return 0.0

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from fbo_flower.clients.site import Bag, SiteData, SiteObjective
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.data import data_file
 from fbo_flower.simulation.partitioners import train_validation
 from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
 from fbo_flower.simulation.problems.learners import MAX_TREES, MIN_TREES, Learner, make_learner
@@ -53,7 +52,6 @@ class SitesProblem(Problem):
     max_trees: int = MAX_TREES
 
     metric: ClassVar[str] = "cross-validated accuracy"
-    file: ClassVar[str] = ""  # name of the data file; "": the data are in scikit-learn
     default_agents: ClassVar[int] = 5
     max_agents: ClassVar[int | None] = 5
 
@@ -74,8 +72,12 @@ class SitesProblem(Problem):
 
         Parameters
         ----------
-        path : path of `file`, or ""
+        path : what `path()` returns
         """
+
+    def path(self) -> str:
+        """Return the path of the data file; "": the data are in scikit-learn."""
+        return ""
 
     def role(self, partition: int) -> str:
         """Return "openbox", "curator" or "lockbox"."""
@@ -99,7 +101,7 @@ class SitesProblem(Problem):
 
     def site(self, partition: int) -> SiteData:
         """Return a site's rows."""
-        return _site(self, partition, str(data_file(self.file)) if self.file else "")
+        return _site(self, partition, self.path())
 
     def site_objective(self) -> SiteObjective:
         """Return the objective that trains and judges models on the rows of the site `context.partition`."""

@@ -1,6 +1,6 @@
 """A problem read from a file of values: hundreds of studies on it take as long as one on the real objective.
 
-`fbo-flower tabulate` makes such files (`simulation.tabulate`); `docs/tables.md` describes the format. Values
+`python -m studies tabulate` makes such files; `docs/tables.md` describes the format. Values
 between the tabulated points are interpolated, so a table is only close to the problem from which it was made;
 the file holds held-out points that measure how close.
 """
@@ -49,7 +49,7 @@ class TableProblem(Problem):
 
     Attributes
     ----------
-    file : path of a file made by `fbo-flower tabulate`
+    file : path of a file made by `python -m studies tabulate`
     """
 
     file: str = field(default="")
@@ -107,7 +107,7 @@ def read_table(file: str) -> TableData:
         return _read(str(path.resolve()), path.stat().st_mtime_ns)
     except OSError as error:
         raise ConfigError(
-            f"table: expected a file made by fbo-flower tabulate, got {file} ({error.strerror})"
+            f"table: expected a file made by python -m studies tabulate, got {file} ({error.strerror})"
         ) from error
 
 
@@ -125,7 +125,7 @@ def _read(path: str, modified: int) -> TableData:
         surfaces = tuple(DelaunayInterpolant(points[agent == a], values[agent == a]) for a in range(count))
         checks = tuple((check_points[check_agent == a], check_values[check_agent == a]) for a in range(count))
     except (FBOError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{path}: expected a file made by fbo-flower tabulate ({error})") from error
+        raise ConfigError(f"{path}: expected a file made by python -m studies tabulate ({error})") from error
     if points.shape[1] != space.dimension:
         raise ConfigError(f"{path}: expected {space.dimension} columns of points, got {points.shape[1]}")
     return TableData(header, space, surfaces, checks)

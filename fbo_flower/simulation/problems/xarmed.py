@@ -28,7 +28,6 @@ from fbo_flower.space.space import Float, SearchSpace
 _Function = Callable[[Array], Array]
 
 E1, E2 = -math.log2(0.3), -math.log2(0.8)  # exponents of the lower and the upper envelope of DoubleSine
-ACKLEY_RANGE = abs(20 * math.exp(-0.2 * math.sqrt(0.5)) + math.exp(-1) - 20 - math.e)
 HIMMELBLAU_RANGE = 890.0
 
 
@@ -111,7 +110,7 @@ class Garland(XArmed):
         # Cusps stand at multiples of pi/60, where the sine is 0; floats next to one miss its value by 1e-8.
         a, b = float(low[0]), float(high[0])
         cusps = np.pi / 60 * np.arange(np.ceil(a * 60 / np.pi), np.floor(b * 60 / np.pi) + 1)
-        between = _best_with_refinement(cls.function, a, b, cusps)
+        between = best_with_refinement(cls.function, a, b, cusps)
         return max(between, float((4 * cusps * (1 - cusps)).max(initial=-math.inf)))
 
 
@@ -133,7 +132,7 @@ class DoubleSine(XArmed):
     @classmethod
     def reachable_maximum(cls, low: Array, high: Array) -> float:
         a, b = float(low[0]), float(high[0])
-        return 1.0 if a <= 0.5 <= b else _best_with_refinement(cls.function, a, b, np.empty(0))
+        return 1.0 if a <= 0.5 <= b else best_with_refinement(cls.function, a, b, np.empty(0))
 
 
 class Himmelblau(XArmed):
@@ -153,53 +152,7 @@ class Himmelblau(XArmed):
 
     @classmethod
     def reachable_maximum(cls, low: Array, high: Array) -> float:
-        return _best_by_closing_in(cls.function, low, high)
-
-
-class Ackley(XArmed):
-    """Ackley's function on `[-1, 1]^2`, negated and scaled: a cone of value 1 at 0, and 0 at (1, 1) / 2."""
-
-    name: ClassVar[str] = "ackley"
-    dimension: ClassVar[int] = 2
-    low: ClassVar[float] = -1.0
-    high: ClassVar[float] = 1.0
-
-    @classmethod
-    def function(cls, x: Array) -> Array:
-        cone = 20 * np.exp(-0.2 * np.sqrt(0.5 * (x**2).sum(axis=1)))
-        waves = np.exp(0.5 * np.cos(2 * np.pi * x).sum(axis=1))
-        return np.asarray(1 + (cone + waves - math.e - 20) / ACKLEY_RANGE, dtype=np.float64)
-
-    @classmethod
-    def reachable_maximum(cls, low: Array, high: Array) -> float:
-        if (low <= 0).all() and (high >= 0).all():
-            return 1.0
-        return _best_by_closing_in(cls.function, low, high)
-
-
-class Rastrigin10D(XArmed):
-    """Rastrigin's function on `[-1, 1]^10`, negated, scaled: 1 at 0, local maxima next to every integer."""
-
-    name: ClassVar[str] = "rastrigin-10d"
-    dimension: ClassVar[int] = 10
-    low: ClassVar[float] = -1.0
-    high: ClassVar[float] = 1.0
-
-    @classmethod
-    def function(cls, x: Array) -> Array:
-        return np.asarray(1 + _rastrigin_term(x).sum(axis=1) / (20 * x.shape[1]), dtype=np.float64)
-
-    @classmethod
-    def reachable_maximum(cls, low: Array, high: Array) -> float:
-        total = 0.0  # the function is a sum over dimensions: maximise each alone
-        for a, b in zip(low, high, strict=True):
-            zero = np.zeros(1) if a <= 0 <= b else np.empty(0)
-            total += _best_with_refinement(lambda x: _rastrigin_term(x[:, 0]), float(a), float(b), zero)
-        return 1 + total / (20 * len(low))
-
-
-def _rastrigin_term(x: Array) -> Array:
-    return np.asarray(10 * np.cos(2 * np.pi * x) - x**2 - 10, dtype=np.float64)
+        return best_by_closing_in(cls.function, low, high)
 
 
 @lru_cache(maxsize=16)
@@ -229,7 +182,7 @@ def _optimum(problem: XArmed, partition: int) -> float:
     return problem.reachable_maximum(low, high)
 
 
-def _best_with_refinement(function: _Function, a: float, b: float, candidates: Array) -> float:
+def best_with_refinement(function: _Function, a: float, b: float, candidates: Array) -> float:
     """Return the maximum over `[a, b]` of `candidates`, the ends and a grid refined around its best."""
     best = -math.inf
     for _ in range(12):  # a thousand points each time: the interval shrinks by 500
@@ -244,7 +197,7 @@ def _best_with_refinement(function: _Function, a: float, b: float, candidates: A
     return best
 
 
-def _best_by_closing_in(function: _Function, low: Array, high: Array) -> float:
+def best_by_closing_in(function: _Function, low: Array, high: Array) -> float:
     """Return the maximum over a box by refining grids around the best points of a first grid."""
     spacing = (high - low) / 40
     points = _grid(low, high, 41)

@@ -32,10 +32,6 @@ CASES = {
 ELSEWHERE = {
     "ei",
     "fed-ei",
-    "consensus",
-    "fmtbo",
-    "flora",
-    "dp-vote",
     "fts",
     "dp-fts",
     "ts",

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from real_data import needs_data
 
 from fbo_flower.cli.main import run as command
 from fbo_flower.clients import client_app
@@ -125,30 +124,6 @@ def test_points_that_always_fail_are_left(bandit):
     assert all(best["config"]["x"] <= 0.6 for best in study.best.values())
 
 
-@needs_data
-@pytest.mark.parametrize("bandit", BANDITS)
-def test_every_bandit_tunes_landmine_fields(bandit):
-    problem = make_problem("landmine-svm", 3, 0, {})
-    options = {**BANDITS[bandit], "budget": 20, "deterministic": True}
-    study = simulate(problem, bandit.split()[0], None, None, 0, "inline", options=options)
-    assert study.trials["pulls"].sum() == 60
-    assert set(study.best) == {"0", "1", "2"}
-    for agent, best in study.best.items():
-        assert best["value"] == pytest.approx(problem.true_value(best["config"], int(agent)), abs=0.2)
-
-
-@needs_data
-def test_the_command_line_compares_bandits_on_landmine_fields(tmp_path, capsys):
-    arguments = ["simulate", "--problem", "landmine-svm", "--agents", "2", "--engine", "inline"]
-    arguments += ["--algorithm", "hct", "--option", "budget=20", "--option", "deterministic=true"]
-    arguments += ["--compare", "pf-pne variant=racing budget=20 deterministic=true label=racing"]
-    arguments += ["--compare", "fed1-ucb budget=20", "--compare", "fn-ucb budget=5"]
-    assert command([*arguments, "--out", str(tmp_path / "study")]) == 0
-    shown = capsys.readouterr().out
-    for name in ("hct", "racing", "fed1-ucb", "fn-ucb", "evaluations really made"):
-        assert name in shown
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -162,3 +137,25 @@ def test_the_command_line_explains_the_options(name, options, capsys):
     lines = capsys.readouterr().out.splitlines()
     for option in options:
         assert any(" : " in line and option in line.split(" : ")[0] for line in lines), option
+
+
+@pytest.mark.parametrize("bandit", BANDITS)
+def test_every_bandit_tunes_digits(bandit):
+    problem = make_problem("digits-svm", 3, 0, {})
+    options = {**BANDITS[bandit], "budget": 20, "deterministic": True}
+    study = simulate(problem, bandit.split()[0], None, None, 0, "inline", options=options)
+    assert study.trials["pulls"].sum() == 60
+    assert set(study.best) == {"0", "1", "2"}
+    for agent, best in study.best.items():
+        assert best["value"] == pytest.approx(problem.true_value(best["config"], int(agent)), abs=0.2)
+
+
+def test_the_command_line_compares_bandits_on_digits(tmp_path, capsys):
+    arguments = ["simulate", "--problem", "digits-svm", "--agents", "2", "--engine", "inline"]
+    arguments += ["--algorithm", "hct", "--option", "budget=20", "--option", "deterministic=true"]
+    arguments += ["--compare", "pf-pne variant=racing budget=20 deterministic=true label=racing"]
+    arguments += ["--compare", "fed1-ucb budget=20", "--compare", "fn-ucb budget=5"]
+    assert command([*arguments, "--out", str(tmp_path / "study")]) == 0
+    shown = capsys.readouterr().out
+    for name in ("hct", "racing", "fed1-ucb", "fn-ucb", "evaluations really made"):
+        assert name in shown

@@ -9,58 +9,23 @@ from fbo_flower.algorithms import HCT, PFPNE, FedPNE, LocalPNE
 from fbo_flower.algorithms.records import Federation, Phase, Report
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.experiments.pne import reference as pne_reference
-from fbo_flower.experiments.pne.client import Shifted
-from fbo_flower.numerics.bandits import elimination
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
-
-BUDGET = 1500
-TRANSITIONS = {"pf-pne": 6, "fed-pne": elimination.NEVER, "local-pne": -1}
 
 
 def cumulative(study, num_agents):
     return np.array([study.regret.where(agent=str(m))["cumulative"][-1] for m in range(num_agents)])
 
 
-def simple_regrets(study, problem):
-    """Regret of what each agent recommends."""
-    return [
-        problem.optimum(m) - problem.true_value(study.best[str(m)]["config"], m)
-        for m in range(problem.num_agents)
-    ]
-
-
-@pytest.mark.parametrize("name", ["garland", "double-sine", "himmelblau", "ackley", "rastrigin-10d"])
-@pytest.mark.parametrize("algorithm", TRANSITIONS)
-def test_regrets_without_noise_are_those_of_the_plain_driver(name, algorithm):
-    problem = make_problem(name, 4, 3, {"noise": 0.0})
-    study = simulate(problem, algorithm, None, None, 3, "inline", options={"budget": BUDGET})
-    expected = pne_reference.pne(Shifted(problem), BUDGET, 3, TRANSITIONS[algorithm])
-    np.testing.assert_allclose(cumulative(study, 4), expected.final, atol=1e-6, rtol=0)
-    assert study.trials["pulls"].sum() == 4 * BUDGET
-    np.testing.assert_allclose(simple_regrets(study, problem), expected.simple, atol=1e-9)
-
-
-@pytest.mark.parametrize("limit", [7, 100, 10_000])
-def test_the_bound_of_a_round_changes_nothing_but_the_rounds(limit):
-    problem = make_problem("himmelblau", 3, 1, {"noise": 0.0})
-    options = {"budget": 400, "max_evaluations_per_round": limit}
-    study = simulate(problem, "pf-pne", None, None, 1, "inline", options=options)
-    expected = pne_reference.pne(Shifted(problem), 400, 1, 6)
-    np.testing.assert_allclose(cumulative(study, 3), expected.final, atol=1e-6, rtol=0)
-    assert int(np.max(study.trials["pulls"])) <= limit
-
-
 def test_no_gap_is_fed_pne_and_a_large_one_is_local_pne_bit_for_bit():
     for options, other in (({"gap": 0.0}, "fed-pne"), ({"gap": 2.0}, "local-pne")):
         one = simulate(
-            "ackley", "pf-pne", 3, None, 5, "inline", options={"budget": 600, **options}, label="a"
+            "himmelblau", "pf-pne", 3, None, 5, "inline", options={"budget": 600, **options}, label="a"
         )
-        two = simulate("ackley", other, 3, None, 5, "inline", options={"budget": 600}, label="a")
+        two = simulate("himmelblau", other, 3, None, 5, "inline", options={"budget": 600}, label="a")
         assert one.trials == two.trials
-    apart = simulate("ackley", "pf-pne", 3, None, 5, "inline", options={"budget": 600}, label="a")
+    apart = simulate("himmelblau", "pf-pne", 3, None, 5, "inline", options={"budget": 600}, label="a")
     assert apart.trials != two.trials
 
 
@@ -217,17 +182,6 @@ def test_failing_evaluations_cost_their_pulls():
 def test_options_out_of_bounds_are_named(options, named):
     with pytest.raises(ConfigError, match=named):
         LocalPNE(**options)
-
-
-@pytest.mark.parametrize("name", ["garland", "himmelblau", "rastrigin-10d"])
-@pytest.mark.parametrize("limit", [100, 1000])
-def test_hct_pulls_what_the_plain_driver_pulls(name, limit):
-    problem = make_problem(name, 3, 3, {"noise": 0.0})
-    options = {"budget": 700, "max_evaluations_per_round": limit}
-    study = simulate(problem, "hct", None, None, 3, "inline", options=options)
-    expected = pne_reference.local_hct(Shifted(problem), 700, 3)
-    np.testing.assert_allclose(cumulative(study, 3), expected.final, atol=1e-6, rtol=0)
-    np.testing.assert_allclose(simple_regrets(study, problem), expected.simple, atol=1e-9)
 
 
 class TestPFPNEContract(AlgorithmContract):

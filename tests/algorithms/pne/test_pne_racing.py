@@ -13,8 +13,6 @@ from fbo_flower.algorithms.pne.racing_agent import session, unpacked
 from fbo_flower.algorithms.records import AgentState, History, Phase, Task
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
-from fbo_flower.experiments.pne import reference as pne_reference
-from fbo_flower.experiments.pne.client import Shifted
 from fbo_flower.numerics.bandits.racing_cells import RacingOptions, grown_tree
 from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
@@ -32,20 +30,6 @@ def cusp(config, context):
 
 def cumulative(study, num_agents):
     return np.array([study.regret.where(agent=str(m))["cumulative"][-1] for m in range(num_agents)])
-
-
-@pytest.mark.parametrize("name", ["garland", "double-sine", "himmelblau", "ackley", "rastrigin-10d"])
-@pytest.mark.parametrize("limit", [10_000, 37])
-def test_regrets_without_noise_are_those_of_the_plain_driver(name, limit):
-    problem = make_problem(name, 4, 3, {"noise": 0.0})
-    options = {**RACING, "budget": 1500, "max_evaluations_per_round": limit}
-    study = simulate(problem, "pf-pne", None, None, 3, "inline", options=options)
-    expected = pne_reference.racing_pne(Shifted(problem), 1500, 3)
-    np.testing.assert_allclose(cumulative(study, 4), expected.final, atol=1e-6, rtol=0)
-    simple = [problem.optimum(m) - problem.true_value(study.best[str(m)]["config"], m) for m in range(4)]
-    np.testing.assert_allclose(simple, expected.simple, atol=1e-9)
-    assert study.trials["pulls"].sum() == 4 * 1500
-    assert int(np.max(study.trials["pulls"])) <= limit
 
 
 @pytest.mark.parametrize(
@@ -83,33 +67,6 @@ def test_the_reported_value_of_a_point_does_not_contain_its_failures():
         config = best["config"]
         assert best["value"] == pytest.approx(1.0 - abs(config["x"] - 0.3) - abs(config["y"] - 0.7))
         assert best["value"] > 0.95
-
-
-@pytest.mark.parametrize("budget", [1, 17, 40, 5000])
-def test_budgets_that_end_within_the_first_cells_or_later_agree_with_the_driver(budget):
-    problem = make_problem("himmelblau", 3, 1, {"noise": 0.0})
-    study = simulate(problem, "pf-pne", None, None, 1, "inline", options={**RACING, "budget": budget})
-    expected = pne_reference.racing_pne(Shifted(problem), budget, 1)
-    np.testing.assert_allclose(cumulative(study, 3), expected.final, atol=1e-6, rtol=0)
-
-
-def test_one_agent_alone_agrees_with_the_driver():
-    problem = make_problem("garland", 1, 2, {"noise": 0.0})
-    study = simulate(problem, "pf-pne", None, None, 2, "inline", options={**RACING, "budget": 900})
-    expected = pne_reference.racing_pne(Shifted(problem), 900, 2)
-    np.testing.assert_allclose(cumulative(study, 1), expected.final, atol=1e-6, rtol=0)
-
-
-def test_with_noise_the_regret_is_that_of_the_driver_on_average():
-    """Other draws, the same distribution: paired differences within three standard errors."""
-    differences = []
-    for seed in range(6):
-        problem = make_problem("himmelblau", 3, seed, {})
-        study = simulate(problem, "pf-pne", None, None, seed, "inline", options={**RACING, "budget": 1000})
-        expected = pne_reference.racing_pne(Shifted(problem), 1000, seed)
-        differences += (cumulative(study, 3) - expected.final).tolist()
-    error = np.std(differences, ddof=1) / np.sqrt(len(differences))
-    assert abs(np.mean(differences)) < 3 * error
 
 
 def test_stage_two_sends_nothing_but_the_number_of_evaluations():

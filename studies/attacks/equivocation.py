@@ -1,0 +1,259 @@
+"""Attack secure sums as a server that lies, under the rules that agents follow now and under earlier ones.
+
+Three attacks recover a report exactly if agents let them:
+
+- Equivocation. The server tells agents different things about who has sent numbers. Under the earlier rules
+  agents revealed as soon as half of their neighbours were said to have sent theirs. Now they first sign what
+  they were told, and reveal only if more than two thirds of the group signed the same.
+- The difference of two sums of the same work over different agents. Under the earlier rules an agent masked
+  its report as often as it was asked. Now it masks the report of one piece of work once.
+- The difference of nested sums: of reports over all observations, of which one sum lacks an agent. Under the
+  earlier rules a name for each number of observations was enough. Now agents sum with the same partners only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fbo_flower.algorithms import secure_member
+from fbo_flower.algorithms.records import AnyArray, Array, Phase, Task
+from fbo_flower.algorithms.secure_member import SUM, Member
+from fbo_flower.errors import WireError
+from fbo_flower.secure import fixed_point, keys, members, rounds
+from studies.attacks.records import AttackResult, rms
+
+LEAST = 2
+SIZE = 100  # numbers in a report
+BOUND = 1e6
+VICTIM, TRUSTING, MISLED, HELPER = "victim", "trusting", "misled", "helper"
+# what the lying server tells agents about who has sent numbers; HELPER works for the server
+LIES = {VICTIM: (MISLED, HELPER), TRUSTING: (VICTIM, MISLED, HELPER), MISLED: (TRUSTING, HELPER)}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Agents of one secure sum and their true reports.
+
+    Parameters
+    ----------
+    agents : agent -> what it stores about secure sums
+    reports : agent -> its numbers `(SIZE,)`
+    """
+
+    agents: Mapping[str, Member]
+    reports: Mapping[str, Array]
+
+    @staticmethod
+    def draw(names: Sequence[str], rng: np.random.Generator) -> Group:
+        """Return agents with new keys and standard normal reports."""
+        made = {n: Member(keys.new_private_key(), keys.new_identity(), b"study") for n in names}
+        return Group(made, {name: rng.standard_normal(SIZE) for name in names})
+
+    def others(self, agent: str) -> list[str]:
+        """Return the other agents of the group."""
+        return [name for name in self.agents if name != agent]
+
+    def boxes(self, agent: str, sent: Mapping[str, rounds.Masked]) -> rounds.Bytes:
+        """Return the shares that the other agents sealed for this one."""
+        return np.array([sent[other].boxes[self.others(other).index(agent)] for other in self.others(agent)])
+
+    def without(self, agent: str) -> Group:
+        """Return the group without an agent."""
+        names = self.others(agent)
+        return Group({n: self.agents[n] for n in names}, {n: self.reports[n] for n in names})
+
+
+def attack(seed: int) -> Iterator[AttackResult]:
+    """Run the attacks under the earlier rules and under those of now."""
+    for name, run, guess in (
+        ("a report, from lies to 3 of 4 agents; the 4th works for the server", equivocate, "zero"),
+        ("a report, from two sums of the same work, over 5 and 4 agents", subtract, "the mean over all 5"),
+        ("a report over all observations, from nested sums over 5 and 4 agents", nest, "the mean over all 5"),
+    ):
+        for rules in ("earlier", "present"):
+            rng = np.random.default_rng(seed)
+            error, guessed = run(rng, earlier=rules == "earlier")
+            yield AttackResult(
+                f"{name}, {rules} rules", guessed if error is None else error, guessed, "s.d. of reports",
+                SIZE, guess,
+            )  # fmt: skip
+
+
+# -- equivocation --------------------------------------------------------------------------------------
+
+
+def equivocate(rng: np.random.Generator, *, earlier: bool) -> tuple[float | None, float]:
+    """Tell agents different things about who has sent numbers, and unmask one report.
+
+    Parameters
+    ----------
+    earlier : whether agents reveal without signatures
+
+    Returns
+    -------
+    The error, None if agents refuse; and the error of a guess.
+    """
+    group = Group.draw([VICTIM, TRUSTING, MISLED, HELPER], rng)
+    guess = rms(group.reports[VICTIM])
+    size = len(group.agents)
+    needed = (size - 1) // 2 + 1 if earlier else members.threshold(size, LEAST) - 1
+    group, sent = mask(group, 1, "work", needed)
+    revealed: dict[str, dict[str, bytes]] = {}
+    signatures = {} if earlier else _signatures(group)
+    for agent, there in LIES.items():
+        member, boxes = group.agents[agent], group.boxes(agent, sent)
+        told = [other in there for other in group.others(agent)]
+        if not earlier:
+            try:
+                member = _signed(member, told)
+                member = secure_member.accept_reveal(
+                    _task(Phase.REVEAL, 1, boxes=boxes, signatures=signatures[agent]), member, LEAST
+                )
+            except WireError:
+                return None, guess
+        parts = rounds.reveal(member.private, member.public, told, boxes, member.label())
+        revealed[agent] = dict(zip(group.others(agent), parts, strict=True))
+    return rms(_unmasked(group, sent, revealed, needed) - group.reports[VICTIM]), guess
+
+
+def _signatures(group: Group) -> dict[str, AnyArray]:
+    """Return, for each agent, the signatures that the server has of the others: the helper signs any list."""
+    found = {}
+    for agent, there in LIES.items():
+        told = _signed(group.agents[agent], [other in there for other in group.others(agent)])
+        rows = []
+        for other in group.others(agent):
+            signer = group.agents[other]
+            if other == HELPER:  # signs what the agent was told
+                rows.append(keys.sign(signer.identity, told.statement()))
+            else:  # signs what it was told itself
+                itself = _signed(signer, [name in LIES[other] for name in group.others(other)])
+                rows.append(bytes.fromhex(secure_member.signature(itself)))
+        found[agent] = secure_member.to_rows(rows, keys.SIGNATURE_BYTES)
+    return found
+
+
+def _signed(member: Member, told: Sequence[bool]) -> Member:
+    task = _task(Phase.EVALUATE, 1, there=np.array(told))
+    return secure_member.accept_signing(task, member, LEAST, repeats=False)
+
+
+def _unmasked(
+    group: Group,
+    sent: Mapping[str, rounds.Masked],
+    revealed: Mapping[str, Mapping[str, bytes]],
+    needed: int,
+) -> Array:
+    """Return the victim's numbers, from its own mask's shares and the seeds of all its pairwise masks."""
+    helper = group.agents[HELPER]
+    place = group.others(VICTIM).index(HELPER)
+    box = sent[VICTIM].boxes[place][None]
+    victim = members.agreement_of(group.agents[VICTIM].card())
+    own_share = rounds.reveal(helper.private, [victim], [True], box, helper.label())[0]
+    shares = [own_share, revealed[TRUSTING][VICTIM]]
+    own = keys.join(shares[:needed])
+    assert own is not None
+    shared = keys.agree(helper.private, victim)
+    seeds = {
+        TRUSTING: revealed[VICTIM][TRUSTING],
+        MISLED: revealed[MISLED][VICTIM],
+        HELPER: keys.derive(shared, b"mask", helper.label()),
+    }
+    words = fixed_point.add(sent[VICTIM].words, fixed_point.negate(keys.expand(own, SIZE)))
+    for other, seed in seeds.items():
+        pair, public = keys.expand(seed, SIZE), members.agreement_of(group.agents[other].card())
+        words = fixed_point.add(words, fixed_point.negate(pair) if victim < public else pair)
+    return fixed_point.decode(words)
+
+
+# -- the difference of two sums ------------------------------------------------------------------------
+
+
+def nest(rng: np.random.Generator, *, earlier: bool) -> tuple[float | None, float]:
+    """Subtract the sum over agents 1 to 4 after a new observation from the sum over agents 0 to 4 before it.
+
+    The others' new observations change nothing here, so the difference is the report of agent 0.
+
+    Parameters
+    ----------
+    earlier : whether agents sum reports over all their observations with ever other partners
+    """
+    return _subtract(rng, "work after one more trial", repeats=not earlier)
+
+
+def subtract(rng: np.random.Generator, *, earlier: bool) -> tuple[float | None, float]:
+    """Subtract the sum over agents 1 to 4 from the sum over agents 0 to 4, for the same work.
+
+    Parameters
+    ----------
+    earlier : whether agents mask the report of one piece of work again and again
+
+    Returns
+    -------
+    The error, None if agents refuse; and the error of a guess.
+    """
+    return _subtract(rng, "work, by another name" if earlier else "work", repeats=False)
+
+
+def _subtract(rng: np.random.Generator, work: str, repeats: bool) -> tuple[float | None, float]:
+    """Subtract the sum over agents 1 to 4 for some work from the sum over agents 0 to 4."""
+    group = Group.draw(list("01234"), rng)
+    report = group.reports["0"]
+    whole, group = add_up(group, 1, "work", repeats)
+    assert whole is not None
+    guess = rms(whole / len(group.agents) - report)
+    part, _ = add_up(group.without("0"), 2, work, repeats)
+    return None if part is None else rms(whole - part - report), guess
+
+
+def add_up(group: Group, number: int, work: str, repeats: bool = False) -> tuple[Array | None, Group]:
+    """Return the sum of all reports, None if an agent does not mask its own; and the agents after it."""
+    needed = members.threshold(len(group.agents), LEAST) - 1
+    group, sent = mask(group, number, work, needed, repeats)
+    if len(sent) < len(group.agents):
+        return None, group
+    everybody = np.ones(len(group.agents) - 1, dtype=np.uint8)
+    task = _task(Phase.EVALUATE, number, there=everybody)
+    signed = {n: secure_member.accept_signing(task, m, LEAST, repeats) for n, m in group.agents.items()}
+    signatures = {name: bytes.fromhex(secure_member.signature(m)) for name, m in signed.items()}
+    revealed, after = {}, {}
+    for name, member in signed.items():
+        rows = [signatures[other] for other in group.others(name)]
+        task = _task(
+            Phase.REVEAL, number, boxes=group.boxes(name, sent),
+            signatures=secure_member.to_rows(rows, keys.SIGNATURE_BYTES),
+        )  # fmt: skip
+        after[name] = secure_member.accept_reveal(task, member, LEAST)
+        parts = [bytes.fromhex(part) for part in secure_member.revealed(task, after[name]).split(",")]
+        revealed[name] = dict(zip(group.others(name), parts, strict=True))
+    public = {name: members.agreement_of(m.card()) for name, m in group.agents.items()}
+    words = rounds.unmask(sent, public, revealed, needed)
+    assert words is not None
+    return fixed_point.decode(words), Group(after, group.reports)
+
+
+# -- both ----------------------------------------------------------------------------------------------
+
+
+def mask(
+    group: Group, number: int, work: str, needed: int, repeats: bool = False
+) -> tuple[Group, dict[str, rounds.Masked]]:
+    """Return the group after every agent was asked to mask its report, and what the agents sent."""
+    cards = {name: member.card() for name, member in group.agents.items()}
+    asked, sent = {}, {}
+    for name, member in group.agents.items():
+        rows = secure_member.to_rows([cards[other] for other in group.others(name)], members.CARD_BYTES)
+        task = _task(Phase.TRAIN, number, members=rows)
+        asked[name] = after = secure_member.accept_masking(task, member, LEAST, work, {}, repeats)
+        if after.masks:
+            words = fixed_point.encode(group.reports[name], BOUND)
+            sent[name] = rounds.mask(words, after.private, after.public, after.label(), needed)
+    return replace(group, agents=asked), sent
+
+
+def _task(phase: Phase, number: int, **arrays: AnyArray) -> Task:
+    named = {f"secure.{name}": np.asarray(array, dtype=np.uint8) for name, array in arrays.items()}
+    return Task(phase, 1, 0, 0, named, {SUM: number})

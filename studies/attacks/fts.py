@@ -1,0 +1,105 @@
+"""Attack FTS: repeat the agent's maximisation to get its point, and read the value off its next weights.
+
+In a foreign round the agent uses another agent's weights. The server knows these, and so roughly the point
+that the agent evaluated. The agent's next weights define a function whose value at that point is the
+standardised observation, up to the randomness of a posterior draw. All later weights are further draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fbo_flower.algorithms.records import Array
+from fbo_flower.clients import client_app
+from fbo_flower.numerics.optim.functions import LinearFunction
+from fbo_flower.numerics.optim.maximise import maximise
+from fbo_flower.numerics.surrogates import rff
+from fbo_flower.numerics.surrogates.transforms import standardise
+from fbo_flower.simulation.problems import make_problem
+from fbo_flower.strategies import DPFTS, FTS, TuningStrategy
+from studies.attacks.noise import attack as noise_attack
+from studies.attacks.records import AttackResult, TappedGrid, rms
+
+NUM_AGENTS = 4
+NUM_ROUNDS = 21
+NUM_INITIAL = 3
+MIN_DISTANCE = 0.025  # the agents' default distance between their points
+
+
+def attack(seed: int) -> Iterator[AttackResult]:
+    """Attack agents of FTS on the function f1, agents of DP-FTS with either noise, then the noise itself."""
+    yield from _findings("FTS", FTS(num_agents=NUM_AGENTS, seed=seed), seed)
+    settings: dict[str, Any] = {"num_agents": NUM_AGENTS, "seed": seed, "sampling_rate": 1.0}
+    for noise in ("central", "local"):
+        server = DPFTS(noise=noise, noise_multiplier=1.0, **settings)
+        yield from _findings(f"DP-FTS, {noise} noise", server, seed)
+    yield from noise_attack(seed)
+
+
+def _findings(name: str, server: TuningStrategy, seed: int) -> Iterator[AttackResult]:
+    problem = make_problem("f1", NUM_AGENTS, seed, {})
+    grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
+    study = server.start(grid, num_rounds=NUM_ROUNDS).study
+    corners = np.stack(np.meshgrid(*[np.linspace(0, 1, 41)] * 2), axis=-1).reshape(-1, 2)
+    distances, uniform, single, averaged, truths, later_truths = [], [], [], [], [], []
+    draws = np.random.default_rng(seed)
+    for agent in map(str, range(NUM_AGENTS)):
+        tasks = {o.round: o.arrays for o in grid.heard.tasks if o.agent == agent}
+        sent = {
+            o.round: _weights(o.arrays)
+            for o in grid.heard.reports
+            if o.agent == agent and "weights" in o.arrays
+        }
+        shared = next(t for t in tasks.values() if "frequencies" in t)
+        features = rff.RandomFeatures(_float(shared["frequencies"]), _float(shared["phases"]))
+        rows = study.trials.where(agent=agent)
+        points = np.array([[c["x1"], c["x2"]] for c in rows["config"]])
+        values = np.asarray(rows["value"], dtype=np.float64)
+        found: list[Array] = []
+        for number, task in sorted(tasks.items()):
+            if "weights" not in task:
+                continue
+            trial = NUM_INITIAL + number - 2
+            followed = LinearFunction(features, np.atleast_2d(_float(task["weights"]))[0])
+            avoid = np.array(found).reshape(-1, 2)
+            x = maximise(followed, corners, np.arange(2), avoid=avoid, min_distance=MIN_DISTANCE).x
+            found.append(x)
+            distances.append(float(np.linalg.norm(x - points[trial])))
+            uniform.append(float(np.linalg.norm(draws.random(2) - points[trial])))
+            at = features(x[None])[0]
+            if number not in sent:
+                continue
+            later = [k for k in sorted(sent) if k >= number]
+            single.append(float(at @ sent[number]))
+            averaged.append(float(np.mean([at @ sent[k] for k in later])))
+            # each report standardises by the mean and deviation of the agent's values so far
+            units = [float(standardise(values[: NUM_INITIAL + k - 1])[trial]) for k in later]
+            truths.append(units[0])
+            later_truths.append(float(np.mean(units)))
+    truth, later_truth = np.array(truths), np.array(later_truths)
+    how = "the mean of the values"
+    if name == "FTS":
+        yield AttackResult(
+            f"{name}: points of foreign rounds", rms(distances), rms(uniform), "side of the square",
+            len(distances), "a uniform point",
+        )  # fmt: skip
+    guess = float(truth.std())
+    yield AttackResult(
+        f"{name}: values there, from the next weights", rms(single - truth), guess,
+        "s.d. of the agent's values", len(truth), how,
+    )  # fmt: skip
+    yield AttackResult(
+        f"{name}: the same, mean over all later weights", rms(averaged - later_truth),
+        float(later_truth.std()), "s.d. of the agent's values", len(truth), how,
+    )  # fmt: skip
+
+
+def _weights(arrays: Any) -> Array:
+    return _float(arrays["weights"])
+
+
+def _float(array: Any) -> Array:
+    return np.asarray(array, dtype=np.float64)

@@ -1,0 +1,186 @@
+"""Attack the noise of DP-FTS: draw it again, from a second answer of the agent or from the study's files.
+
+Local noise. A server asks an agent twice for the same trial. If the noise comes from a generator that the
+agent seeds by the trial, both answers hold the same draws. A second request with another noise multiplier, or
+with features that make the message 0, then gives the noise, and the first answer gives the message.
+
+Central noise. The study's files hold the strategy's seed. Who sees a released sum draws the server's noise
+again from that seed and subtracts it.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from fbo_flower import strategies
+from fbo_flower.algorithms import DPFTS
+from fbo_flower.algorithms.records import AgentState, Array, History, Outcome, Phase, Query, Task, floats
+from fbo_flower.algorithms.run_task import run_task
+from fbo_flower.clients import client_app
+from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
+from fbo_flower.numerics.noise_grid import add_noise, grid_step
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.numerics.surrogates import rff
+from fbo_flower.simulation.problems import make_problem
+from studies.attacks.records import AttackResult, TappedGrid, rms
+
+NUM_MESSAGES, NUM_OBSERVATIONS = 20, 8
+NUM_AGENTS, NUM_ROUNDS = 8, 12
+MULTIPLIER = 1.0
+_UNIT = "r.m.s. of messages"
+
+
+@dataclass(frozen=True)
+class CentralNoise:
+    """Released sums of a study, the noise in them, and the noise that an attacker drew, all `(n, M)`."""
+
+    released: Array
+    noise: Array
+    rebuilt: Array
+
+
+def attack(seed: int) -> Iterator[AttackResult]:
+    """Attack local noise and central noise, each drawn from a seed and from the operating system."""
+    yield from _local_noise(seed)
+    for name, server_seed in (("with a seed", seed), ("without a seed", None)):
+        found = central_noise(server_seed, seed)
+        unit = rms(found.released - found.noise)
+        yield AttackResult(
+            f"DP-FTS, central noise, strategy {name}: sums before noise, from the study's files",
+            rms(found.noise - found.rebuilt) / unit, rms(found.noise) / unit, "r.m.s. of sums",
+            found.noise.size, "the released sums",
+        )  # fmt: skip
+
+
+# -- local noise: the same trial asked for twice ---------------------------------------------------
+
+
+def _local_noise(seed: int) -> Iterator[AttackResult]:
+    for name, pairs in (
+        ("from a seeded generator in floating point (control)", _answers_with_repeated_noise(seed)),
+        ("from the device", _answers(seed, device=True)),
+    ):
+        # w1 = m + z1 n, w2 = m + z2 n with z2 = 2 z1: m = 2 w1 - w2
+        errors = [2 * first - second - message for message, first, second in pairs]
+        yield _row(f"noise {name}: the message, from two noise multipliers", errors, pairs)
+    for name, device in (
+        ("from the seed of a simulated agent", False),
+        ("from the device", True),
+    ):
+        pairs = _answers(seed, device=device, without_features=True)
+        errors = [first - second - message for message, first, second in pairs]  # w2 = n
+        yield _row(f"noise {name}: the message, from a request with frequencies 0", errors, pairs)
+
+
+def _row(secret: str, errors: list[Array], pairs: list[tuple[Array, Array, Array]]) -> AttackResult:
+    unit = rms(np.array([message for message, _, _ in pairs]))
+    return AttackResult(
+        f"DP-FTS, local {secret}", rms(np.array(errors)) / unit, 1.0, _UNIT, np.size(errors), "zeros"
+    )
+
+
+def _answers(seed: int, device: bool, without_features: bool = False) -> list[tuple[Array, Array, Array]]:
+    """Return every agent's message before noise, its answer, and its answer to a second request.
+
+    The second request has another noise multiplier, or features of which the message does not depend on the
+    observations.
+    """
+    algorithm = DPFTS(noise="local", noise_multiplier=MULTIPLIER)
+    clear = replace(algorithm, noise_multiplier=0.0)
+    found = []
+    for number in range(NUM_MESSAGES):
+        state, task = _agent(seed, number, algorithm.num_features)
+        if without_features:
+            phases = np.full(algorithm.num_features, np.pi / 2)
+            arrays = {"frequencies": np.zeros_like(task.arrays["frequencies"]), "phases": phases}
+            second = replace(task, arrays=arrays), algorithm
+        else:
+            second = task, replace(algorithm, noise_multiplier=2 * MULTIPLIER)
+        uniform = secrets.randbelow if device else None
+        requests = [(task, clear), (task, algorithm), second]
+        message, one, two = (_answer(a, t, state, number, uniform) for t, a in requests)
+        found.append((message, one, two))
+    return found
+
+
+def _answers_with_repeated_noise(seed: int) -> list[tuple[Array, Array, Array]]:
+    """Return answers of agents that scale the same floating-point noise by the noise multiplier."""
+    found = []
+    for number, (message, _, _) in enumerate(_answers(seed, device=False)):
+        noise = 2 * MULTIPLIER * generator(seed, "noise", number).standard_normal(len(message))
+        found.append((message, message + noise, message + 2 * noise))
+    return found
+
+
+def _agent(seed: int, number: int, num_features: int) -> tuple[AgentState, Task]:
+    """Return an agent with random observations, and a task that asks it for a message only."""
+    rng = generator(seed, "observations", number)
+    points = rng.random((NUM_OBSERVATIONS, 2))
+    values = np.sin(6 * points[:, 0] + number) + points[:, 1]
+    features = rff.draw_features(num_features, np.full(2, 0.5), 2, generator(seed, "features"))
+    arrays = {"frequencies": features.frequencies, "phases": features.phases}
+    task = Task(Phase.TRAIN, 2, NUM_OBSERVATIONS, 0, arrays, {"message": True})
+    space = make_problem("f1", 1, seed, {}).space  # two floats
+    return AgentState(space, History(points, values, np.arange(NUM_OBSERVATIONS))), task
+
+
+def _answer(algorithm: DPFTS, task: Task, state: AgentState, entropy: int, uniform: Uniform | None) -> Array:
+    """Return the weights that an agent sends; without `uniform` it draws noise from its own seed."""
+
+    def draws(purpose: str, *keys: int) -> np.random.Generator:
+        return generator(entropy, "agent", "0", purpose, str(task.phase), *keys)
+
+    result = run_task(algorithm, task, state, _no_evaluation, draws, uniform=uniform)
+    return floats(result.report.arrays["weights"])
+
+
+def _no_evaluation(query: Query, first_trial: int) -> Outcome:
+    raise AssertionError("a task without trials evaluates nothing")
+
+
+# -- central noise: the study's files --------------------------------------------------------------
+
+
+def central_noise(server_seed: int | None, seed: int) -> CentralNoise:
+    """Run a study, and draw its central noise again from the seed in `study.json`.
+
+    Parameters
+    ----------
+    server_seed : of the strategy; None: it has none
+    seed : of the agents and of the problem
+    """
+    problem = make_problem("gp-samples", NUM_AGENTS, seed, {})
+    grid = TappedGrid(client_app(problem, problem.space, seed=seed), NUM_AGENTS)
+    server = strategies.DPFTS(
+        num_agents=NUM_AGENTS, seed=server_seed, sampling_rate=1.0, schedule=0.0,
+        noise_multiplier=MULTIPLIER, num_candidates=32, num_path_features=32,
+    )  # fmt: skip
+    with TemporaryDirectory() as directory:
+        server.start(grid, num_rounds=NUM_ROUNDS, journal=Path(directory) / "study.db").study.save(
+            Path(directory)
+        )
+        settings = json.loads((Path(directory) / "study.json").read_text(encoding="utf-8"))
+    recorded = int(settings["runs"][0]["seed"])
+    sent: dict[int, list[Array]] = {}
+    for report in grid.heard.reports:
+        if "weights" in report.arrays:
+            sent.setdefault(report.round, []).append(floats(report.arrays["weights"]))
+    released = {o.round: floats(o.arrays["weights"])[0] for o in grid.heard.tasks if "weights" in o.arrays}
+    rounds = sorted(released)
+    sums = np.array([np.mean(sent[k - 1], axis=0) for k in rounds])  # one region, equal shares
+    clip = float(server.algorithm.options()["clip"])  # type: ignore[arg-type]
+    step, stddev = grid_step(clip, MULTIPLIER), MULTIPLIER * clip / NUM_AGENTS
+    nothing = np.zeros(sums.shape[1], dtype=np.int64)
+    rebuilt = [
+        add_noise(nothing, stddev, step, uniform_from(generator(recorded, "server", "secret", "train", k)))
+        for k in rounds
+    ]
+    there = np.array([released[k] for k in rounds])
+    return CentralNoise(there, there - sums, np.array(rebuilt))

@@ -1,0 +1,1 @@
+"""Measurements of speed and of choices: `python -m studies.benchmarks.NAME --help`."""

@@ -1,0 +1,93 @@
+"""Measure the CPU time of an agent's round when all agents are in one process, by algorithm.
+
+    OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.cohort_rounds [--agents 1000] [--before CHECKOUT]
+
+Everything counts: the agents' steps and the server's work (engine `inline`, an objective that costs nothing).
+With `--engine ray` the workers and Ray's own processes count, too; the last columns are the shares. With
+`--before` every measurement alternates with one of another checkout, and the ratio is shown. CPU time hardly
+depends on what else the machine does, unless it is very busy; the smallest round of a run counts, the first
+left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+CELLS: dict[str, dict[str, Any]] = {
+    "no-op": {"what": "idle"},
+    "random": {"what": "random", "prior": 20},
+    "ts": {"what": "ts", "prior": 20},
+    "fts": {"what": "fts", "prior": 20},
+    "ei": {"what": "ei", "prior": 20},
+    "fed-ei": {"what": "fed-ei", "prior": 20, "options": {"secure_sums": 0}},
+    "fed-ei, secure sums": {"what": "fed-ei", "prior": 20},
+    "rgpe": {"what": "rgpe", "prior": 20},
+    "taf": {"what": "taf", "prior": 20},
+    "pf-pne": {"what": "pf-pne", "options": {"budget": 400, "max_evaluations_per_round": 100}},
+}
+
+
+def measure(cell: dict[str, Any], checkout: Path) -> tuple[list[dict[str, float]], float]:
+    """Return the CPU milliseconds per agent of each round after the first by process, and memory in GB."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{checkout}{os.pathsep}{HERE.parents[1]}",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    command = [sys.executable, str(HERE / "round_cell.py"), json.dumps(cell)]
+    # not in a checkout: Ray's workers would import the package from the working directory
+    done = subprocess.run(command, env=environment, cwd=HERE, capture_output=True, text=True)  # noqa: PLW1510
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    row = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    parts = row.get("cpu_parts") or [{"grid": seconds} for seconds in row["cpu_rounds"]]
+    scaled = [{name: 1000 * seconds / cell["agents"] for name, seconds in part.items()} for part in parts]
+    return scaled[1:], row["memory"] / 1e9
+
+
+def main() -> None:
+    """Print one line per algorithm."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--agents", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--engine", default="inline", choices=["inline", "ray"])
+    parser.add_argument("--before", type=Path, default=None, help="another checkout")
+    parser.add_argument("--only", nargs="*", default=list(CELLS), choices=list(CELLS))
+    given = parser.parse_args()
+    print("| algorithm | agents | CPU ms per agent and round | before | ratio | GB | grid | workers | Ray |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name in given.only:
+        cell = {"engine": given.engine, "agents": given.agents, "rounds": given.rounds, **CELLS[name]}
+        best: dict[str, dict[str, float]] = {}
+        memory = 0.0
+        for _ in range(given.repeats):
+            for which, checkout in (("now", HERE.parents[1]), ("before", given.before)):
+                if checkout is not None:
+                    rounds, gigabytes = measure(cell, checkout)
+                    best[which] = min([best.get(which, rounds[0]), *rounds], key=total)
+                    memory = gigabytes if which == "now" else memory
+        now, shares = best["now"], [f"{part:.2f}" for part in best["now"].values()]
+        before = (
+            f"{total(best['before']):.2f} | {total(best['before']) / total(now):.1f}"
+            if given.before
+            else "- | -"
+        )
+        columns = " | ".join([name, str(given.agents), f"{total(now):.2f}", before, f"{memory:.2f}", *shares])
+        print(f"| {columns} |", flush=True)
+
+
+def total(parts: dict[str, float]) -> float:
+    """Return the CPU time of all processes."""
+    return sum(parts.values())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""What an exchange is worth: best values against evaluations and against exchanges, for `k` trials per round.
+
+    python -m studies.benchmarks.exchanges --out runs/exchanges --seeds 12
+    python -m studies.benchmarks.exchanges --out runs/exchanges --seeds 12 --only-report
+
+Every agent makes the same three random evaluations first, in one exchange, and 20 of its own after that: in
+20, 10, 4 or 2 further exchanges. Runs are jobs with a result each, so a stopped experiment goes on where it
+was. Writes `results.md` and `exchanges.png`. `ts` and `ei` send nothing, so their trials do not depend on `k`
+(`tests/algorithms/test_trials_per_round.py`): they run once, and `k` only divides their exchanges.
+
+Means are over the agents of one seed; standard errors over seeds, of the difference from `k = 1` in pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.reports.pictures import save_figure
+from fbo_flower.simulation import simulate
+from fbo_flower.simulation.problems import Problem, make_problem
+from fbo_flower.storage import atomic_file
+from studies.jobs import Arrays, Job, has_result, load_job, open_directory, run_jobs
+from studies.papers.ei.curves import best_so_far
+from studies.papers.ei.problems import ShiftedFunction
+from studies.papers.panels import panels
+
+FIRST_SEED = 500
+NUM_INITIAL, LATER = 3, 20
+BUDGET = NUM_INITIAL + LATER
+TRIALS_PER_ROUND = (1, 2, 5, 10)
+PROBLEMS: dict[str, Callable[[int], Problem]] = {
+    "landmine-svm": lambda seed: make_problem("landmine-svm", 10, seed),
+    "digits-svm": lambda seed: make_problem("digits-svm", 10, seed),
+    "hartmann-6": lambda seed: ShiftedFunction(10, seed, "hartmann-6"),
+}
+ALONE = ("ts", "ei")
+FEDERATED = ("fts", "fed-ei")
+OPTIONS = {"fed-ei": {"secure_sums": 0}}  # the same sums without masks, in a tenth of the time
+EVALUATIONS = (5, 8, 13, 18, 23)
+EXCHANGES = (2, 3, 5, 11, 21)  # with k = 10 there are 3, with k = 5 there are 5, with k = 2 there are 11
+COLOURS = {1: "#000000", 2: "#0072B2", 5: "#D55E00", 10: "#009E73"}
+
+
+def curves(label: str, algorithm: str, trials_per_round: int, seed: int) -> Arrays:
+    """Run one study; return the best scores so far `(agents, BUDGET)`, and bytes down and up per agent."""
+    problem = PROBLEMS[label](seed)
+    options = {**OPTIONS.get(algorithm, {}), "trials_per_round": trials_per_round}
+    rounds = 1 + LATER // trials_per_round
+    study = simulate(problem, algorithm, None, rounds, seed, "inline", options=options)
+    sent = [float(np.sum(study.rounds[name])) / problem.num_agents for name in ("bytes_down", "bytes_up")]
+    return {"best": best_so_far(study, problem, BUDGET), "bytes": np.array(sent)}
+
+
+def evaluations_after(exchanges: int, trials_per_round: int) -> int:
+    """Return an agent's evaluations after a number of exchanges; the first is the initial design."""
+    return min(NUM_INITIAL + (exchanges - 1) * trials_per_round, BUDGET)
+
+
+def name_of(label: str, algorithm: str, trials_per_round: int, seed: int) -> str:
+    """Return the name of a job."""
+    return f"{label}-{algorithm}-{1 if algorithm in ALONE else trials_per_round}-{seed}"
+
+
+def read(directory: Path, label: str, algorithm: str, k: int, seeds: Sequence[int]) -> Array:
+    """Return the means over agents of the finished jobs, `(seeds, BUDGET)`."""
+    names = [name_of(label, algorithm, k, seed) for seed in seeds]
+    return np.array([load_job(directory, name)["best"].mean(axis=0) for name in names])
+
+
+def complete(directory: Path, label: str, seeds: Sequence[int]) -> list[int]:
+    """Return the seeds with a result for every algorithm and every `k` on a problem."""
+    every = [(a, k) for a in (*ALONE, *FEDERATED) for k in TRIALS_PER_ROUND]
+    return [s for s in seeds if all(has_result(directory, name_of(label, a, k, s)) for a, k in every)]
+
+
+def difference(values: Array, reference: Array) -> str:
+    """Return the mean of paired differences with its standard error; bold if a t-test at 5 % rejects 0."""
+    gaps = values - reference
+    mean, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else 0.0
+    text = f"{mean:+.4f} ± {error:.4f}"
+    bound = float(stats.t.ppf(0.975, len(gaps) - 1)) * error if len(gaps) > 1 else np.inf
+    return f"**{text}**" if abs(mean) > bound > 0 else text
+
+
+def tables(directory: Path, label: str, seeds: Sequence[int]) -> list[str]:
+    """Return the tables of one problem."""
+    lines = ["", f"## {label}, {len(seeds)} seeds", "", "Best value after a number of evaluations:", ""]
+    lines += _head(["", *(f"{n} evaluations" for n in EVALUATIONS)])
+    for algorithm in (*ALONE, *FEDERATED):
+        found = read(directory, label, algorithm, 1, seeds)
+        lines.append(_row([f"`{algorithm}`, k = 1", *(f"{found[:, n - 1].mean():.4f}" for n in EVALUATIONS)]))
+        for k in TRIALS_PER_ROUND[1:] if algorithm in FEDERATED else ():
+            other = read(directory, label, algorithm, k, seeds)
+            cells = [difference(other[:, n - 1], found[:, n - 1]) for n in EVALUATIONS]
+            lines.append(_row([f"k = {k} minus k = 1", *cells]))
+    lines += ["", "Best value after a number of exchanges:", ""]
+    lines += _head(["", *(f"{n} exchanges" for n in EXCHANGES)])
+    for algorithm in (*ALONE, *FEDERATED):
+        first = read(directory, label, algorithm, 1, seeds)
+        for k in TRIALS_PER_ROUND:
+            found = read(directory, label, algorithm, k, seeds)
+            cells = []
+            for number in EXCHANGES:
+                done, at = evaluations_after(number, k), evaluations_after(number, 1)
+                if NUM_INITIAL + (number - 1) * k > BUDGET:
+                    cells.append("")
+                elif k == 1:
+                    cells.append(f"{found[:, done - 1].mean():.4f}")
+                else:
+                    cells.append(difference(found[:, done - 1], first[:, at - 1]))
+            lines.append(_row([f"`{algorithm}`, k = {k}" + (" minus k = 1" if k > 1 else ""), *cells]))
+    lines += ["", "Kilobytes per agent in all 23 evaluations, down and up:", ""]
+    lines += _head(["", *(f"k = {k}" for k in TRIALS_PER_ROUND)])
+    for algorithm in FEDERATED:
+        sent = [
+            np.mean([load_job(directory, name_of(label, algorithm, k, s))["bytes"] for s in seeds], axis=0)
+            for k in TRIALS_PER_ROUND
+        ]
+        lines.append(_row([f"`{algorithm}`", *(f"{down / 1e3:.0f}, {up / 1e3:.0f}" for down, up in sent)]))
+    return lines
+
+
+def draw(directory: Path, found: dict[str, list[int]], file: Path) -> None:
+    """Draw the best value minus that of `ei` alone, above against evaluations, below against exchanges."""
+    figure, axes = panels(2 * len(found), len(found), 3.6, 2.9)
+    for column, (label, seeds) in enumerate(found.items()):
+        alone = read(directory, label, "ei", 1, seeds)
+        for k in TRIALS_PER_ROUND:
+            for algorithm, line in (("fed-ei", "-"), ("fts", "--")):
+                gaps = read(directory, label, algorithm, k, seeds) - alone
+                mean, error = gaps.mean(axis=0), gaps.std(axis=0, ddof=1) / np.sqrt(len(gaps))
+                x = np.arange(1, BUDGET + 1)
+                drawn = slice(NUM_INITIAL - 1, BUDGET)
+                style = {"color": COLOURS[k], "linestyle": line, "label": f"{algorithm}, k = {k}"}
+                axes[column].plot(x[drawn], mean[drawn], **style)
+                if algorithm == "fed-ei":
+                    low, high = (mean - error)[drawn], (mean + error)[drawn]
+                    axes[column].fill_between(x[drawn], low, high, color=COLOURS[k], alpha=0.12, linewidth=0)
+                number = np.arange(1, 2 + LATER // k)
+                at = NUM_INITIAL + (number - 1) * k - 1
+                values = read(directory, label, algorithm, k, seeds)[:, at].mean(axis=0)
+                axes[len(found) + column].plot(number, values, marker=".", markersize=3, **style)
+        axes[column].axhline(0.0, color="#888888", linewidth=0.8)
+        axes[column].set_title(label, fontsize=10)
+        axes[column].set_xlabel("Evaluations per agent")
+        axes[len(found) + column].set_xscale("log", base=2)
+        axes[len(found) + column].set_xticks([1, 2, 4, 8, 16], [1, 2, 4, 8, 16])
+        axes[len(found) + column].set_xlabel("Exchanges")
+    axes[0].set_ylabel("Best value minus that of ei")
+    axes[len(found)].set_ylabel("Best value")
+    axes[len(found)].legend(fontsize=6, frameon=False)
+    save_figure(figure, file)
+
+
+def report(directory: Path, seeds: Sequence[int]) -> None:
+    """Write the tables and the picture from the finished jobs."""
+    found = {label: complete(directory, label, seeds) for label in PROBLEMS}
+    found = {label: done for label, done in found.items() if len(done) > 1}
+    if not found:
+        return
+    lines = [f"Seeds from {FIRST_SEED} on. Differences are paired by seed; bold: a t-test at 5 % rejects 0."]
+    for label, done in found.items():
+        lines += tables(directory, label, done)
+    with atomic_file(directory / "results.md", text=True) as stream:
+        stream.write("\n".join(lines) + "\n")
+    draw(directory, found, directory / "exchanges.png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", default="runs/exchanges")
+    parser.add_argument("--seeds", type=int, default=12)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--only-report", action="store_true")
+    given = parser.parse_args()
+    directory = open_directory(given.out, {"experiment": "exchanges", "budget": BUDGET})
+    seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
+    for seed in () if given.only_report else seeds:
+        jobs: dict[str, Job] = {}
+        for label in PROBLEMS:
+            for algorithm in (*ALONE, *FEDERATED):
+                for k in (1,) if algorithm in ALONE else TRIALS_PER_ROUND:
+                    arguments = {"label": label, "algorithm": algorithm, "trials_per_round": k, "seed": seed}
+                    name = name_of(label, algorithm, k, seed)
+                    jobs[name] = Job(name, curves, arguments)
+        run_jobs(list(jobs.values()), directory, given.workers)
+        print(f"seed {seed} is done", flush=True)
+    report(directory, seeds)
+
+
+def _head(cells: Sequence[str]) -> list[str]:
+    return [_row(cells), "|---" * len(cells) + "|"]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Replay stop rules and predictions on recorded whole curves, where what was lost is known.
+
+Records the curves of studies that stop nothing, on other seeds than `pruning.py`, then asks of each rule,
+with the trials in the order in which they were made: what share of the steps would it have saved, how many of
+the stopped trials would have become the agent's best or ended above the median of those completed before,
+and how far from their real ends are predictions? Algorithms do not react to the rule here.
+
+`python -m studies.benchmarks.pruning_replay` prints the replays in studies/results/federation.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from fbo_flower.clients import Pruning
+from fbo_flower.numerics.curve_forecast import forecast, limit_of
+from fbo_flower.simulation import simulate
+from studies.benchmarks.pruning_problems import NUM_AGENTS, NUM_STEPS, PROBLEMS, VALIDATE
+
+FIRST_SEED, NUM_TRIALS, LEAST = 100, 14, 5
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Limit = Callable[[Array, Array], float]  # values of completed trials at a step, and their final ones
+
+
+def recorded(problem: str, seed: int) -> Iterator[Array]:
+    """Yield the whole curves `(trials, steps)` of each agent of a study."""
+    made, curves = PROBLEMS[problem], [list[list[float]]() for _ in range(NUM_AGENTS)]
+
+    def objective(config: dict[str, Any], agent: int, context: Any) -> float:
+        start = int(context.rng.integers(2**31))
+        curves[agent].append(list(made.values(config, made.rows(seed)[agent], VALIDATE, start)))
+        return curves[agent][-1][-1]
+
+    simulate(
+        objective=objective, space=made.space, agents=list(range(NUM_AGENTS)), seed=seed, engine="inline",
+        num_rounds=NUM_TRIALS, pruning=Pruning("off"), options={"num_initial": 1, "num_candidates": 128},
+    )  # fmt: skip
+    yield from map(np.array, curves)
+
+
+def ranked(values: Array, finals: Array, least: float) -> float:
+    """Return the median if values rank final ones well enough, else `-inf`."""
+    from scipy.stats import spearmanr
+
+    constant = np.ptp(values) == 0.0 or np.ptp(finals) == 0.0
+    tells = not constant and spearmanr(values, finals).statistic >= least
+    return float(np.median(values)) if tells else -np.inf
+
+
+RULES: dict[str, tuple[int, Limit]] = {
+    "median": (0, lambda x, f: float(np.median(x))),
+    "median, warm-up 5": (5, lambda x, f: float(np.median(x))),
+    "median, rank correlation .5": (0, lambda x, f: ranked(x, f, 0.5)),
+    "median, rank correlation .7": (0, lambda x, f: ranked(x, f, 0.7)),
+    **{
+        f"median, margin {margin}": (0, lambda x, f, m=margin: min(float(np.median(x)), limit_of(x, f, m)))
+        for margin in (1.0, 1.5, 2.0, 2.5, 3.0)
+    },
+}
+
+
+def line(values: Array, finals: Array, value: float) -> float:
+    """Return the end that a least-squares line predicts."""
+    spread = float(((values - values.mean()) ** 2).sum())
+    slope = float(((values - values.mean()) * (finals - finals.mean())).sum()) / spread if spread else 0.0
+    return float(finals.mean() + slope * (value - values.mean()))
+
+
+def replay(agents: list[Array], first: int, limit: Limit) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Return the numbers of a rule, and the errors of predictions for the trials that it stops."""
+    saved = stopped = best = above = 0
+    errors: dict[str, list[float]] = {name: [] for name in ("last value", "mean end", "line", "gain")}
+    for curves in agents:
+        completed: list[Array] = []
+        for curve in curves:
+            known = np.array(completed)
+            step = next(
+                (
+                    s
+                    for s in range(first, NUM_STEPS - 1)
+                    if len(known) >= LEAST and curve[: s + 1].max() < limit(known[:, s], known[:, -1])
+                ),
+                None,
+            )
+            if step is None:
+                completed.append(curve)
+                continue
+            values, finals, end = known[:, step], known[:, -1], float(curve[-1])
+            saved += NUM_STEPS - 1 - step
+            stopped += 1
+            best += end > finals.max()
+            above += end > np.median(finals)
+            errors["last value"].append(curve[step] - end)
+            errors["mean end"].append(float(finals.mean()) - end)
+            errors["line"].append(line(values, finals, float(curve[step])) - end)
+            errors["gain"].append(forecast(values, finals, float(curve[step])) - end)
+    total = sum(curves.size for curves in agents)
+    shares = {"best": best / max(stopped, 1), "above": above / max(stopped, 1)}
+    return {"saved": saved / total, "stopped": stopped, **shares}, errors
+
+
+def main() -> None:
+    """Print a table for each problem."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--problem", choices=list(PROBLEMS), default=None)
+    given = parser.parse_args()
+    for problem in PROBLEMS if given.problem is None else [given.problem]:
+        seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
+        agents = [curves for seed in seeds for curves in recorded(problem, seed)]
+        print(f"\n{PROBLEMS[problem].title}; {sum(map(len, agents))} trials\n")
+        print(
+            "| rule | steps saved | stopped | would be best | above the median | error of: last value", end=""
+        )
+        print(" | mean end | line | gain |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+        for rule, (first, limit) in RULES.items():
+            found, errors = replay(agents, first, limit)
+            squares = " | ".join(f"{np.sqrt(np.mean(np.square(e))):.3f}" for e in errors.values())
+            print(
+                f"| {rule} | {found['saved']:.0%} | {found['stopped']:.0f} | {found['best']:.0%} | "
+                f"{found['above']:.0%} | {squares} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

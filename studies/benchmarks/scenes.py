@@ -1,0 +1,198 @@
+"""The subjects of the benchmarks: an app that does nothing, and an objective of a given duration."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+
+from fbo_flower import Float, SearchSpace
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation.problems import Config, EvaluationContext, Problem, number
+from fbo_flower.strategies.send_and_receive import send_and_receive
+
+NUM_FLOATS = 100  # floats that the idle app gets and returns
+
+
+@dataclass(frozen=True)
+class Hills(Problem):
+    """A smooth function with two hills, shifted a little for every agent; it takes some microseconds.
+
+    Attributes
+    ----------
+    dimension : `D`; beyond two axes the hills are flat
+    seconds : how long an evaluation sleeps
+    """
+
+    dimension: int = 2
+    seconds: float = 0.0
+
+    name: ClassVar[str] = "hills"
+    metric: ClassVar[str] = "value"
+    default_agents: ClassVar[int] = 10
+
+    @property
+    def space(self) -> SearchSpace:
+        return _space(self.dimension)
+
+    def __call__(self, config: Config, context: EvaluationContext) -> float:
+        if self.seconds:
+            time.sleep(self.seconds)
+        return self.true_value(config, context.partition)
+
+    def repeated(self, config: Config, context: EvaluationContext, repeats: int) -> np.ndarray:
+        """Return several evaluations at once, which bandits ask for."""
+        noise = context.rng.uniform(-0.05, 0.05, repeats)
+        return np.asarray(self.true_value(config, context.partition) + noise)
+
+    def true_value(self, config: Config, partition: int) -> float:
+        shift = 0.05 * np.sin(partition)
+        x, y = (number(config, f"x{min(i, self.dimension - 1)}") for i in range(2))
+        hills = [(1.0, 8, 0.3, 0.6), (0.7, 20, 0.8, 0.2)]
+        return float(sum(h * np.exp(-w * ((x - a - shift) ** 2 + (y - b) ** 2)) for h, w, a, b in hills))
+
+    def prior(self, num_observations: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return the agents' earlier observations: agent -> points `(n, D)` and values `(n,)`."""
+        held = {}
+        for agent in range(self.num_agents if num_observations else 0):
+            rng = generator(self.seed, "hills", agent)
+            points = rng.random((num_observations, self.dimension))
+            values = [self.true_value(self.space.decode(point), agent) for point in points]
+            held[str(agent)] = points, np.array(values) + 0.05 * rng.standard_normal(num_observations)
+        return held
+
+
+@cache
+def _space(dimension: int) -> SearchSpace:
+    return SearchSpace({f"x{i}": Float(0.0, 1.0) for i in range(dimension)})
+
+
+def idle_app() -> ClientApp:
+    """Return an app that returns what it receives."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return Message(message.content, reply_to=message)
+
+    return app
+
+
+def idle_rounds(grid: Grid, nodes: Sequence[int], num_rounds: int) -> list[float]:
+    """Send every node an array and wait for all the answers; return the seconds of each round."""
+    seconds = []
+    for server_round in range(1, num_rounds + 1):
+        begin = time.perf_counter()
+        messages = [
+            Message(
+                RecordDict(
+                    {
+                        "arrays": ArrayRecord([np.full(NUM_FLOATS, float(node % 1000))]),
+                        "config": ConfigRecord({"round": server_round}),
+                    }
+                ),
+                node,
+                MessageType.TRAIN,
+                group_id=str(server_round),
+            )
+            for node in nodes
+        ]
+        replies = send_and_receive(grid, messages, 3600.0, threading.Event())
+        if len(replies) < len(nodes) or any(reply.has_error() for reply in replies.values()):
+            raise SystemExit(f"{len(replies)} of {len(nodes)} nodes answered, or some with an error")
+        seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
+class MemoryWatch:
+    """Record the largest memory of this process and its descendants, in bytes; a shared page counts once.
+
+    It reads `/proc` every half second, and less often where that takes more than a fiftieth of a core's time.
+    Without `/proc` (not on Linux) it stays 0.
+    """
+
+    def __init__(self, interval: float = 0.5, share: float = 0.02) -> None:
+        self.largest = 0
+        self.own = 0  # this process alone
+        self._interval, self._share = interval, share
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> MemoryWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._look()
+
+    def _run(self) -> None:
+        pause = self._interval
+        while not self._stop.wait(pause):
+            start = time.thread_time()
+            self._look()
+            pause = max(self._interval, (time.thread_time() - start) / self._share)
+
+    def _look(self) -> None:
+        parents: dict[int, list[int]] = {}
+        for entry in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = entry.read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended
+                continue
+            parents.setdefault(int(fields[1]), []).append(int(entry.parent.name))
+        family, own = [os.getpid()], os.getpid()
+        for process in family:
+            family += parents.get(process, [])
+        sizes = {process: _proportional_size(process) for process in family}
+        self.largest = max(self.largest, sum(sizes.values()))
+        self.own = max(self.own, sizes[own])
+
+
+def _proportional_size(process: int) -> int:
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+
+
+def cpu_seconds() -> dict[str, float]:
+    """Return the CPU time so far of this process ("grid"), of its Ray workers, and of Ray itself.
+
+    It reads `/proc`; without `/proc` (not on Linux) only "grid" is known.
+    """
+    parents: dict[int, list[int]] = {}
+    used: dict[int, float] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        process = int(entry.parent.name)
+        parents.setdefault(int(fields[1]), []).append(process)
+        used[process] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    found = {"grid": time.process_time(), "workers": 0.0, "ray": 0.0}
+    family = list(parents.get(os.getpid(), []))
+    for process in family:
+        family += parents.get(process, [])
+        try:
+            command = Path(f"/proc/{process}/cmdline").read_bytes()
+        except OSError:
+            continue
+        found["workers" if b"_Actor" in command else "ray"] += used.get(process, 0.0)
+    return found

@@ -1,0 +1,142 @@
+"""Print the tables of docs/papers/co_kg.md: noise after the warm-up, error rates of "auto", and `rank_cut`.
+
+OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.shared_prior noise       # estimated noise, 12 federations
+OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.shared_prior agreement   # how often agents are pooled
+OPENBLAS_NUM_THREADS=1 python -m studies.benchmarks.shared_prior rank-cut    # error of the pooled posterior
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+from noisy_functions import FUNCTIONS, NOISE, lowest
+
+from fbo_flower.algorithms.co_kg.agent import first_points
+from fbo_flower.algorithms.co_kg.co_kg import CoKG
+from fbo_flower.algorithms.co_kg.design import AGAINST, ENOUGH
+from fbo_flower.numerics.aggregation.evidence import log_bayes_factors
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.optim.point_sets import mesh
+from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.numerics.surrogates import gp, pivots, pooling
+from fbo_flower.numerics.surrogates import likelihood_grid as grid
+from fbo_flower.numerics.threads import single_thread
+
+Data = list[tuple[Array, Array]]
+PRIOR = gp.Hyperparameters("rbf", np.full(2, 0.4), 1.0, 0.1)
+POINTS = mesh(8, 2, 2**28)
+CHOSEN = pivots.choose_pivots(POINTS, PRIOR, 1e-9)
+
+
+def estimated(data: Data, dimension: int) -> tuple[float, float, float]:
+    """Return logarithms of scale, outputscale and noise variance, estimated from all agents."""
+    return grid.estimate(
+        np.sum([grid.log_likelihoods(x, y, "rbf", np.ones(dimension)) for x, y in data], axis=0)
+    )
+
+
+def noise(num_federations: int) -> None:
+    """Print the median noise variance that four agents estimate from five values each."""
+    print("| function | noise | true share | own estimates | grid | grid, one point repeated |")
+    print("|---|---|---|---|---|---|")
+    for name, deviation in (*((name, NOISE) for name in FUNCTIONS), ("branin", 0.0)):
+        function, dimension, highest = FUNCTIONS[name]
+        low = lowest(name)
+        dense = function(sobol(2**14, dimension, np.random.default_rng(0)))
+        variance = float(((dense - low) / (highest - low)).var())
+        found: dict[str, list[float]] = {"own": [], "grid": [], "repeated": []}
+        for seed in range(num_federations):
+            for repeated in (0, 1):
+                data: Data = []
+                shares = []
+                for agent in range(4):
+                    rng = np.random.default_rng([seed, agent])
+                    x = first_points(CoKG(num_repeated=repeated), 5, dimension, rng)
+                    y = (function(x) - low) / (highest - low) + deviation * rng.standard_normal(5)
+                    data.append((x, (y - y.mean()) / y.std()))
+                    shares.append(2.0 * np.log(y.std()) - np.log(variance))
+                total = estimated(data, dimension)[2] + float(np.mean(shares))
+                found["repeated" if repeated else "grid"].append(total)
+                if not repeated:
+                    fits = [gp.fit(x, y, "rbf", np.random.default_rng(0), isotropic=True) for x, y in data]
+                    own = [
+                        np.log(f.hyperparameters.noise_variance) + s
+                        for f, s in zip(fits, shares, strict=True)
+                    ]
+                    found["own"].append(float(np.mean(own)))
+        medians = " | ".join(f"{np.exp(np.median(values)):.4f}" for values in found.values())
+        print(f"| {name} | {deviation} | {deviation**2 / variance:.3f} | {medians} |", flush=True)
+
+
+def observed(seed: int, correlation: float, odd: bool, observations: int) -> Data:
+    """Return values of four agents whose functions correlate so; with `odd` only the last one differs."""
+    rng = np.random.default_rng(seed)
+    common, *own = rng.standard_normal((5, CHOSEN.basis.shape[1]))
+    data = []
+    for n, other in enumerate(own):
+        rho = 1.0 if odd and n < 3 else correlation
+        function = CHOSEN.basis @ (np.sqrt(rho) * common + np.sqrt(1.0 - rho) * other)
+        rows = rng.integers(0, len(POINTS), observations)
+        data.append((POINTS[rows], function[rows] + np.sqrt(0.1) * rng.standard_normal(observations)))
+    return data
+
+
+def agreement(num_federations: int) -> None:
+    """Print how often agents are pooled or kept apart, with known and with estimated hyperparameters."""
+    print("| truth | values per agent | pooled: known | estimated | apart: known | estimated |")
+    print("|---|---|---|---|---|---|")
+    for truth, correlation, odd in (
+        ("one objective", 1.0, False), ("correlation .8", 0.8, False), ("one agent differs", 0.0, True),
+        ("all differ", 0.0, False),
+    ):  # fmt: skip
+        for observations in (5, 10, 20):
+            least = np.empty((2, num_federations))
+            for seed in range(num_federations):
+                data = observed(seed, correlation, odd, observations)
+                scale, outputscale, variance = np.exp(estimated(data, 2))
+                lengthscales = np.full(2, max(scale * grid.reference(2), 0.1))
+                found = gp.Hyperparameters("rbf", lengthscales, outputscale, variance)
+                for row, h in zip(least, (PRIOR, found), strict=True):
+                    at = POINTS[pivots.choose_pivots(POINTS, h, 1e-5).index]
+                    row[seed] = log_bayes_factors([pooling.observe(x, y, at, h) for x, y in data]).min()
+            pooled, apart = (least > ENOUGH).mean(axis=1), (least < AGAINST).mean(axis=1)
+            cells = " | ".join(f"{share:.3f}" for share in (*pooled, *apart))
+            print(f"| {truth} | {observations} | {cells} |", flush=True)
+
+
+def rank_cut() -> None:
+    """Print the largest error of the pooled mean on a 20 x 20 mesh against the exact process."""
+    points = mesh(20, 2, 2**28)
+    print("| rank_cut | pivots | numbers | noise .2 | .02 | 1e-4 |\n|---|---|---|---|---|---|")
+    for cut in (1e-4, 1e-5, 1e-6, 1e-8, 1e-10):
+        cells = []
+        for variance in (0.2, 0.02, 1e-4):
+            h = gp.Hyperparameters("rbf", np.full(2, 0.2), 1.0, variance)
+            at = points[pivots.choose_pivots(points, h, cut).index]
+            errors = []
+            for seed in range(2):
+                rng = np.random.default_rng(seed)
+                between = sobol(20, 2, rng)
+                x = np.concatenate([between, points[rng.integers(len(points), size=76)]])
+                prior = pivots.prior_covariance(x, x, h) + 1e-9 * np.eye(96)
+                y = np.linalg.cholesky(prior) @ rng.standard_normal(96)
+                y += np.sqrt(variance) * rng.standard_normal(96)
+                mean, _ = pooling.pool([pooling.observe(x[i::4], y[i::4], at, h) for i in range(4)])
+                basis = pivots.pivot_factor(at, h).solve_lower(pivots.prior_covariance(at, points, h)).T
+                errors.append(np.abs(basis @ mean - gp.posterior(x, y, h).predict(points)[0]).max())
+            cells.append(f"{max(errors):.0e}")
+        print(f"| {cut:.0e} | {len(at)} | {len(at) * (len(at) + 3) // 2} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Print the tables of docs/papers/co_kg.md.")
+    parser.add_argument("table", choices=["noise", "agreement", "rank-cut"])
+    asked = parser.parse_args().table
+    with single_thread():
+        if asked == "noise":
+            noise(12)
+        elif asked == "agreement":
+            agreement(200)
+        else:
+            rank_cut()

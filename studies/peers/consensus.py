@@ -1,0 +1,181 @@
+"""`consensus`: agents agree on averages of the designs that each would evaluate next [Yue2025].
+
+Every agent maximises its own acquisition, here that of `ei`. The server averages these designs with a
+consensus matrix (`mixing`), at first uniformly, after `transition` iterations not at all. Each agent
+evaluates its average.
+
+In the paper a client proposes, hears the average, then evaluates: two exchanges per evaluation. Here an agent
+proposes its next design directly after an evaluation and sends it with the same report, so one exchange per
+evaluation suffices, and no proposal is older than the agent's observations.
+
+A design is averaged only if its agent answered the last round and its operator discloses its trials, because
+averages and designs tell which points it evaluates. An agent without such a design evaluates its own. With
+one agent, or after the transition, this is `ei`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.ei.local import LocalEI
+from fbo_flower.algorithms.independent import uniform_point
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.progress import Progress, once_per_trial
+from fbo_flower.algorithms.records import (
+    AgentState,
+    AnyArray,
+    Array,
+    Federation,
+    Payload,
+    Phase,
+    Query,
+    Report,
+    Task,
+    floats,
+)
+from fbo_flower.algorithms.requests import Rng, Steps
+from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.space import SearchSpace
+from studies.peers.mixing import Designs
+
+
+@dataclass(frozen=True)
+class ConsensusState:
+    """The server's state.
+
+    Parameters
+    ----------
+    space, progress : the search space; every agent's next trial
+    designs : agent -> trial and point `(D,)` of its next design
+    sent : agent -> trial and arrays of its last task, so that a lost task is sent again unchanged
+    """
+
+    space: SearchSpace
+    progress: Progress = field(default_factory=Progress)
+    designs: Mapping[str, tuple[int, Array]] = field(default_factory=dict)
+    sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consensus(LocalEI[ConsensusState]):
+    """Expected improvement with averaged designs; `EIOptions` describes the other options.
+
+    Parameters
+    ----------
+    transition : `T`, evaluations after the initial design over which an agent's weight on its own design
+        grows from `1/K` to 1; 0: designs are not averaged
+    """
+
+    name: ClassVar[str] = "consensus"
+    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"design": ("trials",)}
+
+    transition: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("transition", self.transition, 0, 10_000, integer=True)
+
+    # -- the server's half ---------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> ConsensusState:
+        return ConsensusState(federation.space)
+
+    def ask(
+        self,
+        state: ConsensusState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[ConsensusState, dict[str, Task]]:
+        if phase is not Phase.TRAIN:
+            return state, {}
+        trials = {agent: state.progress.of(agent) for agent in present}
+        # a design whose task was sent and lost is older than the others
+        fresh = [
+            agent
+            for agent, trial in trials.items()
+            if state.designs.get(agent, (-1,))[0] == trial != state.sent.get(agent, (-1,))[0]
+        ]
+        designs = None
+        if len(fresh) > 1:
+            designs = Designs.of(state.space, np.array([state.designs[a][1] for a in fresh]))
+        rows = {agent: row for row, agent in enumerate(fresh)}
+        tasks: dict[str, Task] = {}
+        sent = dict(state.sent)
+        for agent, trial in trials.items():
+            average = partial(self._average, designs, rows.get(agent), trial)
+            arrays = once_per_trial(sent, agent, trial, average)
+            tasks[agent] = Task(phase, server_round, trial, 1 if trial else self.num_initial, arrays)
+        return replace(state, sent=sent), tasks
+
+    def _average(self, designs: Designs | None, row: int | None, trial: int) -> dict[str, AnyArray]:
+        """Return the averaged design for an agent's task; nothing if it is the agent's own."""
+        iteration = trial - self.num_initial  # t
+        if designs is None or row is None or iteration >= self.transition:
+            return {}
+        return {"design": designs.mixed(row, max(iteration, 0) / self.transition)}
+
+    def tell(self, state: ConsensusState, phase: Phase, reports: Mapping[str, Report]) -> ConsensusState:
+        designs = dict(state.designs)
+        for agent, report in reports.items():
+            if "design" in report.arrays:
+                designs[agent] = report.trial + report.num_trials, floats(report.arrays["design"])
+        return replace(state, progress=state.progress.advance(reports), designs=designs)
+
+    # -- the agent's half ----------------------------------------------------------------------
+
+    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+        """Evaluate the averaged design, or the agent's own; then propose the next one."""
+        if agent_state.next_trial >= task.end:
+            return agent_state
+        while agent_state.next_trial < task.end:
+            trial = agent_state.next_trial
+            if "design" in task.arrays and trial == task.trial:
+                query = Query(floats(task.arrays["design"])[None, :])
+            else:
+                agent_state = yield from self._propose(task, agent_state, draws)
+                own = proposal(agent_state)
+                query = uniform_point(agent_state, draws("propose", trial)) if own is None else Query(own)
+            outcome = yield query
+            agent_state = agent_state.learn(outcome)
+        return (yield from self._propose(task, agent_state, draws))
+
+    def _propose(self, task: Task, agent_state: AgentState, draws: Draws) -> Steps[AgentState]:
+        """Return the state with a design for the next trial, unless that trial is a random one."""
+        if proposal(agent_state) is not None or self.is_random(task, agent_state):
+            return agent_state
+        trial = agent_state.next_trial
+        query, fitted = yield from self.step(task, agent_state, draws("propose", trial))
+        assert fitted is not None
+        number = np.array([trial], dtype=np.int64)
+        return agent_state.write(design=query.points[0], design_trial=number, hyperparameters=fitted)
+
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+        own = proposal(agent_state)
+        if task.phase is not Phase.TRAIN or own is None or agent_state.next_trial != task.end:
+            return Payload()
+        return Payload({"design": own[0]})
+
+    # -- what may cross the wire ---------------------------------------------------------------
+
+    def task_schema(self, space: SearchSpace) -> Schema:
+        return Schema({"design": ArraySpec((space.dimension,), low=0.0, high=1.0)})
+
+    def report_schema(self, space: SearchSpace) -> Schema:
+        return Schema({"design": ArraySpec((space.dimension,), low=0.0, high=1.0)})
+
+
+def proposal(agent_state: AgentState) -> Array | None:
+    """Return the design `(1, D)` that the agent stores for its next trial, None if there is none."""
+    if "design" not in agent_state.arrays:
+        return None
+    number = int(np.asarray(agent_state.arrays["design_trial"])[0])
+    design: Array = floats(agent_state.arrays["design"])[None, :]
+    return design if number == agent_state.next_trial else None

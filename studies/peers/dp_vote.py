@@ -1,0 +1,241 @@
+"""`dp-vote`: agents vote privately for one configuration of a list, DP-Hype [Liebenow2025].
+
+Every agent evaluates all `P` configurations of a list and, with the last one, votes for its best `k`. The
+votes of all agents are added by secure sums with distributed noise, and the configuration with most votes
+wins. One agent's votes are a vector of `k` ones, so replacing them changes a sum by at most `sqrt(2 k)`,
+whatever `P` is. With noise of the standard deviation `z sqrt(2 k)` the sum is a Gaussian mechanism with
+multiplier `z`, and the winner is computed from it.
+
+Noise is a discrete Gaussian on a grid of about `2^-40` votes (`numerics.noise_grid`). A sum of discrete
+Gaussians is not exactly one, but for so fine a grid the difference is far below any `delta` [Kairouz2021].
+
+[Liebenow2025] Liebenow, Peinemann, Mohammadi: DP-Hype: distributed differentially private hyperparameter
+search, arXiv 2510.04902.
+[Kairouz2021] Kairouz, Liu, Steinke: The distributed discrete Gaussian mechanism for federated learning with
+secure aggregation, ICML 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.progress import MAX_MISSED
+from fbo_flower.algorithms.records import (
+    AgentState,
+    AnyArray,
+    Array,
+    Federation,
+    Payload,
+    Phase,
+    Query,
+    Report,
+    Scalar,
+    Task,
+    floats,
+    natural_key,
+)
+from fbo_flower.algorithms.requests import Rng
+from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.server_results import ServerResults
+from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.summand import Summand
+from fbo_flower.errors import WireError
+from fbo_flower.numerics.discrete_noise import Uniform
+from fbo_flower.numerics.noise_grid import add_noise, grid_step, to_steps
+from fbo_flower.secure import members
+from fbo_flower.space import SearchSpace
+from studies.peers.ballots import first_places, listed_points, votes
+from studies.peers.dp_vote_options import VoteOptions, VoteState
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPVote(VoteOptions):
+    """A private vote on one configuration; `VoteOptions` describes the options."""
+
+    name: ClassVar[str] = "dp-vote"
+    repeats_observations: ClassVar[bool] = False  # an agent votes once in a study
+    reports_with_trials: ClassVar[bool] = True
+    finishes: ClassVar[bool] = True
+
+    # -- the server's half ---------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> VoteState:
+        return VoteState(federation.space, federation.agents, int(rng.integers(2**31)))
+
+    def ask(
+        self,
+        state: VoteState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[VoteState, dict[str, Task]]:
+        values: dict[str, Scalar] = {"seed": state.seed}
+        trials = {agent: state.progress.of(agent) for agent in present}
+        if phase is Phase.FINISH and state.winner is not None:
+            values["winner"] = state.winner
+            return state, {a: Task(phase, server_round, t, 0, {}, values) for a, t in trials.items()}
+        if phase is not Phase.TRAIN:
+            return state, {}
+        state = self._count(state)
+        last = self.num_configs - 1  # a report with noise belongs to a trial: votes come with the last one
+        waiting = [agent for agent, trial in trials.items() if trial < last]
+        over = state.winner is not None or state.closed
+        if over:  # only tasks whose answers were lost are sent again, without a vote
+            silent = state.attendance.missed
+            waiting = [a for a, trial in trials.items() if a in silent and trial < self.num_configs]
+        tasks = {}
+        for agent in waiting:
+            count = max(min(self.max_evaluations_per_round, last - trials[agent]), 1)
+            tasks[agent] = Task(phase, server_round, trials[agent], count, {}, values)
+        if not over and not state.attendance.responsive(waiting):
+            voters = [agent for agent, trial in trials.items() if trial == last]
+            state = replace(state, asked=state.asked.union(voters))
+            for agent in voters:
+                tasks[agent] = Task(phase, server_round, last, 1, {}, {**values, "vote": True})
+        return replace(state, attendance=state.attendance.ask(tasks)), tasks
+
+    def tell(self, state: VoteState, phase: Phase, reports: Mapping[str, Report]) -> VoteState:
+        if phase is not Phase.TRAIN:
+            return state
+        received = dict(state.votes)
+        for agent, report in reports.items():
+            if "votes" in report.arrays and agent in state.asked:
+                received[agent] = floats(report.arrays["votes"])
+        return replace(
+            state,
+            progress=state.progress.advance(reports),
+            attendance=state.attendance.tell(reports),
+            votes=received,
+            answered=state.answered.union(a for a, r in reports.items() if r.trial + 1 == self.num_configs),
+        )
+
+    def _count(self, state: VoteState) -> VoteState:
+        """Return the state with the winner, once votes or their sum have come."""
+        if state.winner is not None or state.closed:
+            return state
+        agents = sorted(state.votes, key=natural_key)  # sums of floats depend on the order
+        if state.total is None and not agents:
+            return replace(state, closed=bool(state.answered))  # nobody voted, or there was no sum
+        tally = state.total if state.total is not None else np.sum([state.votes[a] for a in agents], axis=0)
+        places = first_places(listed_points(state.space, self.num_configs, state.seed))
+        distinct = places == np.arange(self.num_configs)
+        return replace(state, tally=tally, winner=int(np.argmax(np.where(distinct, tally, -np.inf))))
+
+    def finished(self, state: VoteState) -> bool:
+        missed = state.attendance.missed
+        known = {*state.agents, *state.progress.next_trial}
+        gone = [agent for agent in known if missed.get(agent, 0) >= MAX_MISSED]
+        return state.winner is not None or state.closed or (len(gone) == len(known) and bool(state.asked))
+
+    def results(self, state: VoteState) -> ServerResults:
+        count = int(bool(state.asked))
+        noise = "distributed" if self.secure_sums else "local"
+        return ServerResults.of_noise(noise, self.epsilon(count), self.delta, {"messages": count})
+
+    def description(self, state: VoteState) -> dict[str, object]:
+        """Return the winner and the sum of the votes, with their noise; empty before the vote."""
+        if state.winner is None or state.tally is None:
+            return {}
+        points = listed_points(state.space, self.num_configs, state.seed)
+        return {"shared": state.space.decode(points[state.winner]), "votes": state.tally.tolist()}
+
+    def progress_lines(self, state: VoteState, before: VoteState) -> list[str]:
+        """Return a log line when there is a winner."""
+        if state.winner is None or before.winner is not None:
+            return []
+        return [f"one configuration for all agents: {self.description(state)['shared']}"]
+
+    # -- secure sums ---------------------------------------------------------------------------
+
+    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
+        if not self.secure_sums or not task.values.get("vote"):
+            return {}
+        return {"votes": Summand((self.num_configs,), 1.0 + 100.0 * self.sensitivity * self.noise_multiplier)}
+
+    def sum_name(self, task: Task, agent_state: AgentState) -> str:
+        return "votes"  # an agent votes once in a study
+
+    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
+        return {"seed": np.array([_seed(task)], dtype=np.int64)}
+
+    def skip_sum(self, state: VoteState) -> VoteState:
+        return replace(state, closed=True)
+
+    def aggregate_sum(self, state: VoteState, agents: Sequence[str], sums: Mapping[str, Array]) -> VoteState:
+        return replace(state, total=sums["votes"])
+
+    # -- the agent's half ----------------------------------------------------------------------
+
+    def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query:
+        if task.end > self.num_configs:
+            raise WireError(f"trials: expected at most {self.num_configs} in all, got {task.end}")
+        points = listed_points(agent_state.space, self.num_configs, _seed(task))
+        return Query(points[agent_state.next_trial : task.end])
+
+    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+        """Evaluate the next configurations of the list; at the end of the study, store the winner."""
+        _seed(task)  # refuse a task that cannot be answered before anything is evaluated
+        agent_state = yield from super().session(task, agent_state, draws)
+        if task.phase is not Phase.FINISH or "winner" not in task.values:
+            return agent_state
+        winner = int(task.values["winner"])
+        if not 0 <= winner < self.num_configs:
+            raise WireError(f"winner: expected a place from 0 to {self.num_configs - 1}, got {winner}")
+        points = listed_points(agent_state.space, self.num_configs, _seed(task))
+        return agent_state.write(winner=points[winner])
+
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+        if not task.values.get("vote"):
+            return Payload()
+        points = listed_points(agent_state.space, self.num_configs, _seed(task))
+        # zeros without a success are sent too: that there was none must not be known
+        return Payload({"votes": votes(agent_state.history, points, self.num_votes)})
+
+    def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
+        """Add the agent's part of the noise to its votes."""
+        if "votes" not in payload.arrays:
+            return payload
+        num_members = len(task.arrays["secure.members"]) + 1 if "secure.members" in task.arrays else 1
+        step = grid_step(self.sensitivity, self.noise_multiplier)
+        stddev = self.sensitivity * self.own_noise(num_members)
+        noisy = add_noise(to_steps(floats(payload.arrays["votes"]), step), stddev, step, uniform)
+        return Payload({"votes": noisy})
+
+    def uses_observations(self, task: Task, space: SearchSpace) -> bool:
+        return bool(task.values.get("vote"))
+
+    def message_noise(self) -> float:
+        """Return the noise multiplier of an agent's own noise in the largest group, where it is least."""
+        return self.own_noise(members.largest_group(self.secure_sums) if self.secure_sums else 1)
+
+    def recommend(self, agent_state: AgentState) -> Array | None:
+        """Return the winner, once the agent knows it and if its evaluation there succeeded."""
+        history = agent_state.history
+        if "winner" in agent_state.arrays:
+            winner = floats(agent_state.arrays["winner"])
+            if np.isfinite(history.values[(history.points == winner).all(axis=1)]).any():
+                return winner
+        return super().recommend(agent_state)
+
+    # -- what may cross the wire ---------------------------------------------------------------
+
+    def task_schema(self, space: SearchSpace) -> Schema:
+        return Schema(values={"seed": int, "vote": bool, "winner": int})
+
+    def report_schema(self, space: SearchSpace) -> Schema:
+        largest = 1.0 + 100.0 * self.sensitivity * self.noise_multiplier
+        spec = ArraySpec((self.num_configs,), low=-largest, high=largest)
+        return Schema({} if self.secure_sums else {"votes": spec})
+
+
+def _seed(task: Task) -> int:
+    """Return the seed of the list; WireError if the task has none, or one that no generator takes."""
+    seed = int(task.values.get("seed", -1))
+    if not 0 <= seed < 2**31:
+        raise WireError(f"seed: expected a number from 0 to 2^31 - 1, got {task.values.get('seed')!r}")
+    return seed

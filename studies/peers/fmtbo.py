@@ -1,0 +1,217 @@
+"""`fmtbo`, federated many-task Bayesian optimisation: hyperparameters shared by rank agreement [Zhu2024].
+
+An agent sends the hyperparameters of its Gaussian process, and how its model ranks public points. The server
+averages the hyperparameters for each agent over those that rank alike (`numerics.aggregation.rank_sharing`).
+The agent's acquisition mixes two models of its own observations, one with these global hyperparameters and
+one with its local ones (`numerics.acquisition.mixture`). No observation of another agent enters a model.
+
+Before others have sent anything, and with one agent, this is `ei`.
+
+[Zhu2024] Zhu, Wang, Jin: Federated many-task Bayesian optimization, IEEE Transactions on Evolutionary
+Computation 28 (2024) 980-993.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.ei.climb import searching
+from fbo_flower.algorithms.ei.local import KERNEL, PRIORS, LocalEI
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.progress import Progress, once_per_trial
+from fbo_flower.algorithms.records import (
+    AgentState,
+    AnyArray,
+    Array,
+    Federation,
+    IntArray,
+    Payload,
+    Phase,
+    Query,
+    Report,
+    Scalar,
+    Task,
+    floats,
+    natural_key,
+)
+from fbo_flower.algorithms.requests import Condition, Fit, Rng, Steps
+from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.errors import WireError
+from fbo_flower.numerics.acquisition.guided import GuidedImprovement
+from fbo_flower.numerics.optim.functions import Differentiable
+from fbo_flower.numerics.optim.sobol import sobol
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates.condition_many import Conditioned
+from fbo_flower.space import SearchSpace
+from studies.peers.mixture import LogMixtureImprovement
+from studies.peers.rank_sharing import dissimilarities, ranks_of, shared_hyperparameters
+
+BOUND = 20.0  # of the logarithm of a hyperparameter in a message
+
+
+@dataclass(frozen=True)
+class FMTBOState:
+    """The server's state.
+
+    Parameters
+    ----------
+    seed : of the public points, which agents draw themselves
+    progress : every agent's next trial
+    messages : agent -> `theta (F + 2,)` and ranks `(P,)` that it sent last
+    sent : agent -> trial and arrays of its last task, so that a lost task is sent again unchanged
+    """
+
+    seed: int
+    progress: Progress = field(default_factory=Progress)
+    messages: Mapping[str, tuple[Array, IntArray]] = field(default_factory=dict)
+    sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FMTBO(LocalEI[FMTBOState]):
+    """Expected improvement with shared hyperparameters; `EIOptions` describes the other options.
+
+    Parameters
+    ----------
+    num_points : `P`, public points that agents rank
+    global_weight : weight of the model with global hyperparameters in the acquisition
+    """
+
+    name: ClassVar[str] = "fmtbo"
+
+    num_points: int = 100
+    global_weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("num_points", self.num_points, 2, 4096, integer=True)
+        check_number("global_weight", self.global_weight, 0, 1)
+
+    # -- the server's half ---------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> FMTBOState:
+        return FMTBOState(int(rng.integers(2**31)))
+
+    def ask(
+        self,
+        state: FMTBOState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[FMTBOState, dict[str, Task]]:
+        if phase is not Phase.TRAIN:
+            return state, {}
+        known = sorted(state.messages, key=natural_key)  # sums of floats depend on the order
+        theta = np.array([state.messages[agent][0] for agent in known])
+        ranks = np.array([state.messages[agent][1] for agent in known])
+        values: dict[str, Scalar] = {"seed": state.seed}
+        tasks: dict[str, Task] = {}
+        sent = dict(state.sent)
+        for agent in present:
+            trial = state.progress.of(agent)
+            own = state.messages[agent][1] if agent in state.messages else None
+            arrays = once_per_trial(sent, agent, trial, partial(_shared, theta, ranks, own))
+            count = 1 if trial else self.num_initial
+            tasks[agent] = Task(phase, server_round, trial, count, arrays, values)
+        return replace(state, sent=sent), tasks
+
+    def tell(self, state: FMTBOState, phase: Phase, reports: Mapping[str, Report]) -> FMTBOState:
+        messages = dict(state.messages)
+        for agent, report in reports.items():
+            if {"theta", "ranks"} <= report.arrays.keys():
+                ranks = np.asarray(report.arrays["ranks"], dtype=np.int64)
+                messages[agent] = floats(report.arrays["theta"]), ranks
+        return replace(state, progress=state.progress.advance(reports), messages=messages)
+
+    # -- the agent's half ----------------------------------------------------------------------
+
+    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+        """Evaluate as `ei` does, then fit the local hyperparameters, for the report and the next step."""
+        if int(task.values.get("seed", 0)) < 0:
+            raise WireError(f"seed: expected a number from 0, got {task.values['seed']!r}")
+        begun = agent_state.next_trial
+        agent_state = yield from super().session(task, agent_state, draws)
+        if agent_state.next_trial == begun or not agent_state.history.num_succeeded:
+            return agent_state
+        fitted = yield self._fit(agent_state)
+        return agent_state.write(hyperparameters=fitted.to_array())
+
+    def step(
+        self, task: Task, agent_state: AgentState, rng: np.random.Generator
+    ) -> Steps[tuple[Query, Array | None]]:
+        """Return the maximiser of the mixture's expected improvement; `session` keeps the fit."""
+        space = agent_state.space
+        x, y = self.observations(agent_state)
+        stored = agent_state.arrays.get("hyperparameters")
+        local = (
+            (yield self._fit(agent_state))
+            if stored is None
+            else gp.Hyperparameters.from_array(KERNEL, floats(stored))
+        )
+        if "theta" in task.arrays and self.global_weight:
+            low, high = gp.bounds(space.num_features).T
+            theta = np.clip(floats(task.arrays["theta"]), low, high)
+            shared = gp.Hyperparameters.from_array(KERNEL, theta)
+            posteriors = [gp.posterior(x, y, local), gp.posterior(x, y, shared)]
+            weights = [1.0 - self.global_weight, self.global_weight]
+            means = LogMixtureImprovement(posteriors, weights, 0.0).predict(x)[0]
+            incumbent = int(np.argmax(means))
+            function: Differentiable = LogMixtureImprovement(posteriors, weights, float(means[incumbent]))
+        else:
+            process: Conditioned = yield Condition(x, y, local)
+            incumbent = int(np.argmax(process.means))
+            function = GuidedImprovement(process, float(process.means[incumbent]))
+        centre = agent_state.history.observed()[0][incumbent : incumbent + 1]
+        seen = agent_state.history.points
+        point = yield from searching(
+            function, space, seen, centre, self.num_candidates, self.min_distance, rng
+        )
+        return Query(point), None
+
+    def _fit(self, agent_state: AgentState) -> Fit:
+        x, y = self.observations(agent_state)
+        stored = agent_state.arrays.get("hyperparameters")
+        start = None if stored is None else gp.Hyperparameters.from_array(KERNEL, floats(stored))
+        return Fit(x, y, KERNEL, start, PRIORS)
+
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+        if "hyperparameters" not in agent_state.arrays or "seed" not in task.values or not task.num_trials:
+            return Payload()
+        space, theta = agent_state.space, floats(agent_state.arrays["hyperparameters"])
+        x, y = self.observations(agent_state)
+        posterior = gp.posterior(x, y, gp.Hyperparameters.from_array(KERNEL, theta))
+        points = public_points(space, self.num_points, int(task.values["seed"]))
+        return Payload({"theta": theta, "ranks": ranks_of(posterior.predict(space.features(points))[0])})
+
+    # -- what may cross the wire ---------------------------------------------------------------
+
+    def task_schema(self, space: SearchSpace) -> Schema:
+        return Schema({"theta": ArraySpec((space.num_features + 2,), low=-BOUND, high=BOUND)}, {"seed": int})
+
+    def report_schema(self, space: SearchSpace) -> Schema:
+        return Schema(
+            {
+                "theta": ArraySpec((space.num_features + 2,), low=-BOUND, high=BOUND),
+                "ranks": ArraySpec((self.num_points,), "int64", 0, self.num_points - 1),
+            }
+        )
+
+
+def public_points(space: SearchSpace, num_points: int, seed: int) -> Array:
+    """Return the points `(P, D)` that all agents rank."""
+    return space.snap(sobol(num_points, space.dimension, generator(seed, "public points")))
+
+
+def _shared(theta: Array, ranks: IntArray, own: IntArray | None) -> dict[str, AnyArray]:
+    """Return the hyperparameters for an agent's task; nothing if the agent or all others sent none."""
+    if own is None or len(theta) < 2:
+        return {}
+    return {"theta": shared_hyperparameters(theta, dissimilarities(ranks, own))[0]}

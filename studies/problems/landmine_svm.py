@@ -1,0 +1,113 @@
+"""Tune an RBF support vector machine to find landmines, one radar field per agent.
+
+The first real experiment of the federated Thompson sampling paper: 29 fields on two terrains, nine radar
+features, about 6 % mines. Each field is halved once, class by class; the score is the area under the ROC
+curve on the second half, from `SVC.decision_function` (probabilities would add noise and can change
+the order).
+
+References
+----------
+[Dai2020] Dai, Low, Jaillet. Federated Bayesian optimization via Thompson sampling. NeurIPS 2020, Sec. 5.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.problems import Config, EvaluationContext, Problem, number
+from fbo_flower.space import Float, SearchSpace
+from studies.problems.data import LANDMINE_FILE, NUM_LANDMINE_FIELDS, data_file
+
+SPACES = {
+    "linear": SearchSpace({"C": Float(1e-4, 10.0), "gamma": Float(1e-2, 10.0)}),
+    "log": SearchSpace({"C": Float(1e-4, 10.0, log=True), "gamma": Float(1e-2, 10.0, log=True)}),
+}
+
+
+@dataclass(frozen=True)
+class LandmineSVM(Problem):
+    """Validation ROC-AUC of an RBF SVM in `C` and `gamma`; deterministic, and the same for every seed.
+
+    Attributes
+    ----------
+    scale : scale of both axes; the paper uses "linear"
+    """
+
+    scale: Literal["linear", "log"] = "linear"
+
+    name: ClassVar[str] = "landmine-svm"
+    metric: ClassVar[str] = "validation ROC-AUC"
+    default_agents: ClassVar[int] = NUM_LANDMINE_FIELDS
+    max_agents: ClassVar[int | None] = NUM_LANDMINE_FIELDS
+
+    def check_data(self) -> None:
+        data_file(LANDMINE_FILE)
+
+    @property
+    def space(self) -> SearchSpace:
+        return SPACES[self.scale]
+
+    def __call__(self, config: Config, context: EvaluationContext) -> float:
+        return self.true_value(config, context.partition)
+
+    def true_value(self, config: Config, partition: int) -> float:
+        from sklearn.svm import SVC  # takes a second to import, so only evaluations import it
+
+        self.check_partition(partition)
+        field = _fields(str(data_file(LANDMINE_FILE)))[partition]
+        model = SVC(C=number(config, "C"), gamma=number(config, "gamma"))
+        model.fit(field.x_train, field.y_train)
+        return roc_auc(field.y_test, model.decision_function(field.x_test))
+
+
+def roc_auc(labels: ArrayLike, scores: ArrayLike) -> float:
+    """Area under the ROC curve: `P(score+ > score-) + P(score+ = score-) / 2` over all pairs.
+
+    Parameters
+    ----------
+    labels : `(n,)`, 1 for positive, anything else negative; both must occur
+    scores : `(n,)`
+    """
+    positive = np.asarray(labels) == 1
+    scores = np.asarray(scores, dtype=np.float64)
+    high, low = scores[positive], np.sort(scores[~positive])
+    if high.size == 0 or low.size == 0:
+        raise ValueError(f"labels: expected both classes, got {high.size} positive and {low.size} negative")
+    below = np.searchsorted(low, high, side="left")
+    not_above = np.searchsorted(low, high, side="right")
+    return float(np.mean(below + not_above) / (2 * low.size))
+
+
+class _Field(NamedTuple):
+    x_train: NDArray[np.float64]
+    y_train: NDArray[np.intp]
+    x_test: NDArray[np.float64]
+    y_test: NDArray[np.intp]
+
+
+@lru_cache(maxsize=2)
+def _fields(path: str) -> tuple[_Field, ...]:
+    with np.load(path, allow_pickle=False) as data:
+        missing = {"X_train", "y_train", "field_train", "X_test", "y_test", "field_test"} - set(data.files)
+        if missing:
+            raise ConfigError(f"{path}: expected the arrays {', '.join(sorted(missing))}, found none")
+        x_train, y_train, field_train = data["X_train"], data["y_train"], data["field_train"]
+        x_test, y_test, field_test = data["X_test"], data["y_test"], data["field_test"]
+    found = np.intersect1d(field_train, field_test)
+    if not np.array_equal(found, np.arange(NUM_LANDMINE_FIELDS)):
+        raise ConfigError(f"{path}: expected fields 0..{NUM_LANDMINE_FIELDS - 1}, got {found.tolist()}")
+    return tuple(
+        _Field(
+            x_train[field_train == k].astype(np.float64, order="C"),
+            y_train[field_train == k].astype(np.intp),
+            x_test[field_test == k].astype(np.float64, order="C"),
+            y_test[field_test == k].astype(np.intp),
+        )
+        for k in range(NUM_LANDMINE_FIELDS)
+    )

@@ -1,0 +1,170 @@
+"""Tune a small neural network on data that all agents share [Zhan2025, Sec. IV-C].
+
+The paper tunes learning rate and hidden width of a 3-layer network (input, one hidden layer, output) and says
+that its agents maximise one identical black box without noise. Therefore all agents have the same rows,
+split once into training and validation, and by default the same initial weights and order of rows, so that
+the loss depends on the configuration only. The paper does not give ranges, optimiser, epochs and sizes; we
+chose them so that an evaluation takes some tens of milliseconds.
+
+References
+----------
+[Zhan2025] Zhan, Zhang, Righter, Zheng, Anderson. Collaborative Bayesian optimization via Wasserstein
+barycenters.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation import train_validation
+from fbo_flower.simulation.problems import Config, EvaluationContext, Problem, number
+from fbo_flower.space import Float, Int, SearchSpace
+from studies.problems.california import districts, features_and_values
+from studies.problems.data import CALIFORNIA_FILE, data_file
+from studies.problems.network import Rows, Training, validation_loss
+
+MAX_WIDTH = 64
+SPACE = SearchSpace(
+    {"learning_rate": Float(1e-4, 1e-1, log=True), "hidden_width": Int(2, MAX_WIDTH, log=True)}
+)
+
+
+@dataclass(frozen=True)
+class SharedNetwork(Problem):
+    """Minus the validation loss of a network with one hidden layer; the same for all agents.
+
+    Attributes
+    ----------
+    num_epochs : passes over the training rows
+    batch_size : rows per step
+    noisy : draw new initial weights and a new order of rows in each evaluation, as is usual in training
+    """
+
+    num_epochs: int = 20
+    batch_size: int = 32
+    noisy: bool = False
+
+    metric: ClassVar[str] = "minus validation loss"
+    default_agents: ClassVar[int] = 4
+    classify: ClassVar[bool]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.expect("num_epochs", self.num_epochs >= 1, "at least 1")
+        self.expect("batch_size", self.batch_size >= 1, "at least 1")
+
+    @property
+    def space(self) -> SearchSpace:
+        return SPACE
+
+    @abstractmethod
+    def rows(self) -> tuple[Rows, Rows]:
+        """Return the training rows and the validation rows."""
+
+    def __call__(self, config: Config, context: EvaluationContext) -> float:
+        self.check_partition(context.partition)
+        return self._value(config, context.rng if self.noisy else self._fixed())
+
+    def true_value(self, config: Config, partition: int) -> float | None:
+        self.check_partition(partition)
+        return None if self.noisy else self._value(config, self._fixed())
+
+    def _fixed(self) -> np.random.Generator:
+        return generator(self.seed, self.name, "training")
+
+    def _value(self, config: Config, rng: np.random.Generator) -> float:
+        rate, width = number(config, "learning_rate"), int(number(config, "hidden_width"))
+        training = Training(self.classify, self.num_epochs, self.batch_size, MAX_WIDTH)
+        return -validation_loss(*self.rows(), rate, width, training, rng)
+
+
+@dataclass(frozen=True)
+class BreastCancerMLP(SharedNetwork):
+    """Minus log loss of a network that separates malignant from benign tumours (Wisconsin, in scikit-learn).
+
+    Attributes
+    ----------
+    train_fraction : share of the 569 rows, class by class, that train; the others validate
+    """
+
+    train_fraction: float = 0.7
+
+    name: ClassVar[str] = "breast-cancer-mlp"
+    classify: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.expect("train_fraction", 0 < self.train_fraction < 1, "a number between 0 and 1")
+
+    def rows(self) -> tuple[Rows, Rows]:
+        return _breast_cancer(self.seed, self.train_fraction)
+
+
+@dataclass(frozen=True)
+class CaliforniaMLP(SharedNetwork):
+    """Minus squared error of a network that predicts house values in California, in (100 000 dollars)^2.
+
+    All columns are standardised by the training rows.
+
+    Attributes
+    ----------
+    num_rows : number of districts, drawn from the 20 640
+    train_fraction : share of these that train; the others validate
+    """
+
+    num_rows: int = 2000
+    train_fraction: float = 0.5
+
+    name: ClassVar[str] = "california-mlp"
+    classify: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.expect("num_rows", 10 <= self.num_rows <= 20_640, "between 10 and 20640 rows")
+        self.expect("train_fraction", 0 < self.train_fraction < 1, "a number between 0 and 1")
+        num_train = round(self.train_fraction * self.num_rows)
+        self.expect("train_fraction", 0 < num_train < self.num_rows, "rows on both sides")
+
+    def check_data(self) -> None:
+        data_file(CALIFORNIA_FILE)
+
+    def rows(self) -> tuple[Rows, Rows]:
+        return _california(self.seed, self.num_rows, self.train_fraction, str(data_file(CALIFORNIA_FILE)))
+
+
+@lru_cache(maxsize=8)
+def _breast_cancer(seed: int, train_fraction: float) -> tuple[Rows, Rows]:
+    from sklearn.datasets import load_breast_cancer
+
+    x, y = load_breast_cancer(return_X_y=True)
+    train, validation = train_validation(y, train_fraction, generator(seed, "breast-cancer-mlp", "split"))
+    return _standardised(x, y.astype(np.float64), train, validation)
+
+
+@lru_cache(maxsize=8)
+def _california(seed: int, num_rows: int, train_fraction: float, path: str) -> tuple[Rows, Rows]:
+    table = districts(path)
+    if num_rows > len(table):
+        raise ConfigError(f"{path}: expected at least {num_rows} rows, got {len(table)}")
+    chosen = generator(seed, "california-mlp", "split").permutation(len(table))[:num_rows]
+    num_train = round(train_fraction * num_rows)
+    x, y = features_and_values(table)
+    y = y - y[chosen[:num_train]].mean()  # outputs start near 0
+    return _standardised(x, y, chosen[:num_train], chosen[num_train:])
+
+
+def _standardised(
+    x: Array, y: Array, train: NDArray[np.intp], validation: NDArray[np.intp]
+) -> tuple[Rows, Rows]:
+    mean, stddev = x[train].mean(axis=0), x[train].std(axis=0)
+    x = (x - mean) / np.where(stddev > 0, stddev, 1.0)
+    return Rows(x[train], y[train]), Rows(x[validation], y[validation])

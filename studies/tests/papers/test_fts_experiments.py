@@ -1,0 +1,78 @@
+"""The FTS experiments end to end, in a size that takes seconds: every job, every table, every picture."""
+
+import numpy as np
+from real_data import needs_data
+
+from studies.jobs import Job, open_directory
+from studies.papers import EXPERIMENTS, find
+from studies.papers.fts import landmine as fts_landmine
+from studies.papers.fts import synthetic as fts_synthetic
+
+
+def compute(stages: list[list[Job]], directory) -> None:
+    for cell in (cell for stage in stages for cell in stage):
+        np.savez(directory / "jobs" / f"{cell.name}.npz", **cell.function(**cell.arguments))
+
+
+@needs_data
+def test_landmine_compares_all_variants_from_the_same_starting_points(tmp_path, monkeypatch):
+    monkeypatch.setattr(fts_landmine, "PRIOR_OBSERVATIONS", 8)
+    directory = open_directory(tmp_path, {})
+    compute(fts_landmine.jobs(directory, 2, 1, 5, 2), directory)
+    files = fts_landmine.report(directory, 2, 1, 5, 2)
+    for scale in fts_landmine.SCALES:
+        found = {v: fts_landmine.curves(directory, "paper", scale, v, 2) for v in fts_landmine.VARIANTS}
+        for curves in found.values():
+            assert curves.shape == (2, 2, 6)
+            np.testing.assert_array_equal(curves[:, :, 0], found["ts"][:, :, 0])
+            assert (np.diff(curves, axis=2) >= 0).all()
+        # other points are tried afterwards, so the variants are not one and the same
+        assert len({curves.tobytes() for curves in found.values()}) > len(found) // 2
+    text = files[0].read_text(encoding="utf-8")
+    assert all(f"| {name} |" in text for name in (*fts_landmine.VARIANTS, *fts_landmine.FROM_NOTHING))
+    assert [file.read_bytes()[:4] for file in files[1:]] == [b"\x89PNG"] * 2
+
+
+@needs_data
+def test_landmine_gives_the_target_nothing_and_the_others_fifty_observations():
+    prior = fts_landmine.observe("log", 0, 2)
+    assert [int(np.sum(prior["agent"] == agent)) for agent in (0, 1)] == [50, 50]
+    assert np.isfinite(prior["values"]).all()
+    assert ((prior["points"] >= 0) & (prior["points"] <= 1)).all()
+
+
+def test_synthetic_measures_regret_of_the_target_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(fts_synthetic, "NUM_AGENTS", 4)
+    monkeypatch.setattr(fts_synthetic, "NUM_OBSERVATIONS", (6, 8))
+    monkeypatch.setattr(
+        fts_synthetic,
+        "variants",
+        lambda: {
+            "ts": {},
+            **{
+                f"fts t={t} M={m}": {"observations": t, "num_features": m}
+                for t in (6, 8)
+                for m in fts_synthetic.NUM_FEATURES
+            },
+            "fts t=100 M=100": {"observations": 8, "num_features": 100},
+            f"fts t=100 M=100 {fts_synthetic.FASTER[0]}": {"observations": 8, "schedule": "1-1/t"},
+            "fts t=100 portfolio": {"observations": 8, "advice": "portfolio", "schedule": "first-2"},
+            "control t=100": {"observations": 8, "advice": "random"},
+        },
+    )
+    directory = open_directory(tmp_path, {})
+    compute(fts_synthetic.jobs(directory, 2, 2, 4), directory)
+    files = fts_synthetic.report(directory, 2, 2, 4)
+    ts = fts_synthetic.curves(directory, 0.02, "ts", 2)
+    assert ts.shape == (2, 2, 5)
+    for name in fts_synthetic.variants():
+        regret = fts_synthetic.curves(directory, 0.02, name, 2)
+        np.testing.assert_array_equal(regret[:, :, 0], ts[:, :, 0])
+        assert (np.diff(regret, axis=2) <= 0).all()
+        assert (regret >= 0).all()
+    assert "d_n = 1.2" in files[0].read_text(encoding="utf-8")
+    assert files[1].read_bytes()[:4] == b"\x89PNG"
+
+
+def test_experiments_are_found_by_name():
+    assert all(find(name) is experiment for name, experiment in EXPERIMENTS.items())

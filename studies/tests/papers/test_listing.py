@@ -1,0 +1,32 @@
+"""`python -m studies experiment` lists the experiments, and so does `docs/results/README.md`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from studies.__main__ import run
+from studies.papers import EXPERIMENTS
+
+
+def test_the_list_and_the_page_say_how_long_the_small_versions_take(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["experiment"]) == 0
+    out = capsys.readouterr().out
+    page = (Path(__file__).parents[3] / "docs" / "results" / "README.md").read_text(encoding="utf-8")
+    for name, experiment in EXPERIMENTS.items():
+        assert f"--quick takes about {experiment.quick} on two cores" in out.partition(f"{name}  ")[2]
+        row = next(
+            line for line in page.splitlines() if re.match(rf"\| `[a-z -]+ experiment {name}` \|", line)
+        )
+        assert row.endswith(f" {experiment.quick} |")
+
+
+def test_the_gallery_names_experiments_that_there_are() -> None:
+    gallery = (Path(__file__).parents[3] / "docs" / "gallery.md").read_text(encoding="utf-8")
+    named = re.findall(r"^python -m studies experiment (\S+)", gallery, re.MULTILINE)
+    assert named
+    assert set(named) <= set(EXPERIMENTS)

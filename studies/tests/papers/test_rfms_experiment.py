@@ -1,0 +1,267 @@
+"""Replays of RFMS: the algorithm itself on a table, and what is measured of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from real_data import needs_data
+
+from fbo_flower.algorithms import RFMS
+from fbo_flower.algorithms.records import Federation, Phase, Report
+from fbo_flower.algorithms.rfms import methods as rfms_methods
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation.problems import make_learner
+from studies.papers import EXPERIMENTS
+from studies.papers.rfms import experiment as rfms
+from studies.papers.rfms import outcomes as rfms_outcomes
+from studies.papers.rfms import report as rfms_report
+from studies.papers.rfms.criteria import CRITERIA, ServerView, shrunken
+from studies.papers.rfms.outcomes import CHOICES, HINDSIGHT, OWN, Outcomes
+from studies.papers.rfms.replay import (
+    METHODS,
+    ReplayRun,
+    ReplaySetting,
+    Size,
+    one_by_one,
+    replay,
+    together,
+)
+from studies.papers.rfms.tables import INBAG, Key, LossTable
+
+SPACE = make_learner("elastic-net").space
+NUM_CONFIGS, NUM_SITES = 30, 4
+START = np.array([3, 11, 7, 20, 2])
+
+
+def table(seed: int = 0, failed: tuple[int, ...] = ()) -> LossTable:
+    """Losses that are smooth in the configuration, with ties, another optimum at each site."""
+    rng = np.random.default_rng(seed)
+    points = SPACE.snap(rng.random((NUM_CONFIGS, SPACE.dimension)))
+    rows = rng.integers(8, 30, (NUM_SITES, 2, 2)).astype(float)
+    optima = rng.random((NUM_SITES, SPACE.dimension))
+    rate = np.minimum(0.1 + np.square(points[:, None] - optima).sum(axis=2), 0.5)
+    wrong = np.round(rate[:, :, None, None] * rows)
+    folds = np.round(rate[:, :1] + 0.05 * rng.standard_normal((NUM_CONFIGS, 10)), 1)
+    wrong[list(failed)] = folds[list(failed)] = np.nan
+    return LossTable(points, folds, wrong, rows)
+
+
+def strategy(setting: ReplaySetting, monkeypatch, **options):
+    """Drive the algorithm by hand, with the table for sites; return the configurations and the last state."""
+    found, points = setting.table, setting.table.points
+    rows = found.rows[:, INBAG].sum(axis=-1)
+
+    def over_the_table(function, space, taken, num_candidates, min_distance, rng):
+        free = [i for i, x in enumerate(points) if not (taken == x).all(axis=1).any()]
+        return points[[free[int(np.argmax(function(space.features(points[free]))))]]]
+
+    monkeypatch.setattr(rfms_methods, "maximiser", over_the_table)
+    names = [str(k) for k in range(NUM_SITES)]
+    roles = dict.fromkeys(names, "curator")
+    roles |= {str(setting.openbox): "openbox", str(setting.lockbox): "lockbox"}
+    algorithm = RFMS(num_initial=len(START), num_trials=12, **options)
+    state = algorithm.init(Federation(SPACE, tuple(names), roles), generator(0, "init"))
+    state = replace(state, design=points[START])
+    chosen = []
+    for trial in range(algorithm.num_trials):
+        rng = generator(5, "a", "b", trial)
+        state, tasks = algorithm.ask(state, Phase.TRAIN, trial, names, rng)
+        (task,) = tasks.values()
+        (index,) = np.flatnonzero((points == task.arrays["point"]).all(axis=1))
+        chosen.append(int(index))
+        if np.isnan(found.local[index]):
+            report = Report(trial, 1, 1, {}, {"failure": "planted"})
+        else:
+            values = {"loss": float(found.local[index]), "num_rows": int(rows[setting.openbox])}
+            report = Report(trial, 1, 0, {"model": np.zeros(3, np.uint8)}, values)
+        state = algorithm.tell(state, Phase.TRAIN, {str(setting.openbox): report})
+        state, tasks = algorithm.ask(state, Phase.EVALUATE, trial, names, rng)
+        answers = {
+            agent: Report(
+                trial,
+                1,
+                0,
+                {},
+                {"loss": float(found.inbag[index, int(agent)]), "num_rows": int(rows[int(agent)])},
+            )
+            for agent in tasks
+        }
+        state = algorithm.tell(state, Phase.EVALUATE, answers)
+    return chosen, state
+
+
+@pytest.mark.parametrize("failed", [(), (11, 20, 25)])
+@pytest.mark.parametrize("name", [n for n in METHODS if n != "rand_mo"])
+def test_a_replay_evaluates_what_the_algorithm_does_with_the_table_for_a_cube(name, failed, monkeypatch):
+    setting, method = ReplaySetting(table(failed=failed), SPACE, 1, 3), METHODS[name]
+    chosen, state = strategy(setting, monkeypatch, method=method.name, alpha=method.alpha)
+    (replayed,) = replay([ReplayRun(setting, method, START, 5, ("a", "b"))], 12, one_by_one)
+    assert replayed.tolist() == chosen
+    assert len(set(chosen)) == 12
+    ours = setting.state(chosen)
+    np.testing.assert_array_equal(ours.losses(), state.losses())
+    assert ours.front() == state.front()
+    for criterion in rfms_methods.SHIP:
+        best = rfms_methods.shipped(state, criterion, method)
+        assert rfms_methods.shipped(ours, criterion, method) == best
+        assert chosen[best] not in failed
+    done = np.array([i for i in chosen if i not in failed])
+    told = rfms_outcomes.seen(setting, done)
+    for criterion, ship in (("mean", "mean"), ("max", "max"), ("guarded max", "guarded")):
+        best = rfms_methods.shipped(state, ship, method)
+        assert chosen[best] == done[int(np.argmin(CRITERIA[criterion](told)))]
+
+
+def test_where_one_site_is_beyond_help_the_guard_falls_back_on_the_mean():
+    found = table()
+    found.wrong[:, 0] = 0.6 * found.rows[0]
+    found.wrong[4, 0] = 0.7 * found.rows[0]  # worse for site 0, best for all others
+    found.wrong[4, 1:] = found.fold_losses[4] = 0.0
+    setting, taken = ReplaySetting(found, SPACE, 1, 3), [2, 4, 9]
+    state = setting.state(taken)
+    shipped = {s: rfms_methods.shipped(state, s, METHODS["fmo"]) for s in ("max", "guarded", "mean")}
+    assert shipped["guarded"] == shipped["mean"] == 1
+    assert shipped["max"] != 1
+    assert int(np.argmin(CRITERIA["guarded max"](rfms_outcomes.seen(setting, np.array(taken))))) == 1
+
+
+def test_surrogates_fitted_in_step_lead_to_about_the_configurations_of_those_fitted_one_by_one():
+    same = []
+    for seed in range(3):
+        setting = ReplaySetting(table(seed), SPACE, 1, 3)
+        runs = [ReplayRun(setting, m, START, 5, ("a", n)) for n, m in METHODS.items() if n != "rand_mo"]
+        both = (replay(runs, 15, fitter) for fitter in (together, one_by_one))
+        same += [len(np.intersect1d(*pair)) for pair in zip(*both, strict=True)]
+    assert np.mean(same) > 14
+    assert min(same) > len(START) + 5
+
+
+def test_random_search_draws_its_own_configurations_each_once():
+    setting = ReplaySetting(table(), SPACE, 0, 2)
+    (chosen,) = replay([ReplayRun(setting, METHODS["rand_mo"], START, 5, ("a",))], 12)
+    assert len(set(chosen.tolist())) == 12
+    assert chosen[: len(START)].tolist() != START.tolist()
+
+
+def test_a_table_of_equal_losses_does_not_break_a_method():
+    flat = table()
+    flat = replace(
+        flat, fold_losses=np.full_like(flat.fold_losses, 0.5), wrong=0.5 * flat.rows + 0 * flat.wrong
+    )
+    for chosen in replay(
+        [ReplayRun(ReplaySetting(flat, SPACE, 0, 2), m, START, 5, ("a",)) for m in METHODS.values()], 12
+    ):
+        assert len(set(chosen.tolist())) == 12
+
+
+def test_volumes_and_losses_are_those_of_the_configurations_by_hand():
+    setting, taken = ReplaySetting(table(2), SPACE, 1, 3), np.array([4, 9, 15, 22, 28])
+    found = setting.table
+    outbag = found.wrong[taken][:, :, 1].sum(axis=2)
+    rows = found.rows[:, 1].sum(axis=1)
+    whole = found.wrong[taken][:, 3].sum(axis=(1, 2)) / found.rows[3].sum()
+    by_hand = np.column_stack(
+        [outbag[:, 1] / rows[1], (outbag[:, 0] + outbag[:, 2]) / (rows[0] + rows[2]), whole]
+    )
+    np.testing.assert_allclose(rfms_outcomes.final_losses(setting, taken), by_hand)
+    best = int(np.argmin(found.local[taken]))
+    paper, fair = rfms_outcomes.dominated(setting, METHODS["lso"], taken)
+    assert paper == pytest.approx(np.prod(1 - by_hand[best]))
+    assert fair >= paper - 1e-12
+    sets, same = rfms_outcomes.dominated(setting, METHODS["fmo"], taken)
+    assert sets == same == pytest.approx(fair)
+    losses, honest = rfms_outcomes.chosen_losses(setting, METHODS["lso"], taken)
+    by_name = dict(zip(CHOICES, losses, strict=True))
+    assert by_name[OWN] == by_name["local"] == whole[best]
+    assert by_name[HINDSIGHT] == whole.min()
+    assert by_name["any"] == pytest.approx(whole.mean())
+    assert honest[1] == (outbag[:, 3] / rows[3])[int(np.argmin(found.inbag[taken, 3]))]
+
+
+def test_criteria_are_those_of_a_case_worked_by_hand():
+    seen = ServerView(
+        np.array([[0.0], [0.5], [1.0]]),
+        local=np.array([0.10, 0.20, 0.30]),
+        curators=np.array([[0.50, 0.30], [0.40, 0.32], [0.33, 0.31]]),
+        balanced=np.array([[0.5, 0.4], [0.1, 0.1], [0.5, 0.5]]),
+        rows=np.array([100.0, 50.0, 150.0]),
+    )
+    np.testing.assert_allclose(seen.remote, [0.35, 0.34, 0.315])
+    np.testing.assert_allclose(CRITERIA["rows"](seen), [0.2667, 0.2933, 0.31], atol=1e-4)
+    np.testing.assert_allclose(CRITERIA["regret"](seen), [0.17, 0.10, 0.20])
+    np.testing.assert_allclose(CRITERIA["worst two"](seen), [0.40, 0.36, 0.32])
+    chosen = {name: int(np.argmin(criterion(seen))) for name, criterion in CRITERIA.items()}
+    assert (chosen["mean"], chosen["max"], chosen["local"], chosen["remote"]) == (0, 2, 0, 2)
+    assert chosen["balanced mean"] == 1
+    assert chosen["guarded max"] == 2
+    hopeless = replace(seen, curators=seen.curators + 0.3)  # no configuration is below a half everywhere
+    assert int(np.argmin(CRITERIA["guarded max"](hopeless))) == 0
+    # within a standard error of the best mean (.225 + .024) is the first alone
+    assert CRITERIA["one s.e., max"](seen).tolist() == [0.5, np.inf, np.inf]
+
+
+def test_shrinking_brings_noisy_losses_closer_to_the_truth():
+    rng = np.random.default_rng(1)
+    x = rng.random((60, 1))
+    truth = 0.3 + 0.2 * np.square(x[:, 0] - 0.4)
+    noisy = truth + 0.05 * rng.standard_normal(60)
+    assert np.mean((shrunken(x, noisy) - truth) ** 2) < 0.3 * np.mean((noisy - truth) ** 2)
+    np.testing.assert_array_equal(shrunken(x, np.full(60, 0.5)), np.full(60, 0.5))
+
+
+def test_wins_are_counted_over_replications_and_their_errors_over_tables():
+    volumes = np.random.default_rng(0).random((2, 3, len(METHODS), 2))
+    first = Outcomes(Key("heart-4sites", 0, 0), volumes, volumes, volumes)
+    second = replace(first, volumes=volumes[:1])
+    share, stderr = rfms_report.win_shares([first, second], 0)
+    i, j = 1, 4
+    won = [v[..., i, 0] > v[..., j, 0] for v in (volumes, volumes[:1])]
+    assert share[i, j] == pytest.approx(np.concatenate([w.ravel() for w in won]).mean())
+    assert stderr[i, j] == pytest.approx(abs(won[0].mean() - won[1].mean()) / 2)
+    np.testing.assert_allclose((share + share.T)[~np.eye(len(METHODS), dtype=bool)], 1.0)
+
+
+def test_gains_of_weight_and_guard_are_means_over_tables_by_seed():
+    losses = np.zeros((2, 3, len(CHOICES)))
+    guarded, mean = CHOICES.index("guarded max"), CHOICES.index("mean")
+    keys = [Key("heart-4sites", s, 0, {"learner": "elastic-net", "class_weight": True}) for s in range(4)]
+    keys.append(replace(keys[0], options={"learner": "svm", "class_weight": True}))
+    draws = {}
+    for i, key in enumerate(keys):
+        new, old = losses.copy(), losses.copy()
+        new[..., guarded], old[..., mean] = 0.2 + 0.01 * i, 0.3
+        draws |= {key.name: {"losses": new}, rfms_report.unweighted(key).name: {"losses": old}}
+    lines = rfms_report.guarded_by_seed(draws, keys).splitlines()
+    assert lines[0] == "| seeds | heart | all | tables |"
+    assert lines[2].startswith("| 0 | -0.1000")
+    assert lines[4].startswith("| 2 and more, on which nothing was chosen | -0.0750 ± 0.0050 |")
+    assert lines[5].endswith("| 4 |")
+    table = rfms_report.class_weight(draws, keys)
+    assert "| heart, svm, seed 0 | 1 | guarded max | 0.000 | 0.240 |" in table
+
+
+@needs_data
+def test_every_table_of_the_plan_gets_twenty_replications_or_more_with_every_lockbox_equally_many():
+    plan = rfms.full_plan()
+    five, four = Key("breast-cancer-5sites", 0, 0), Key("heart-4sites", 0, 0)
+    assert [len(plan.repeats(key)) for key in (five, four)] == [5, 7]
+    assert len(rfms.quick_plan().repeats(five)) == 1
+
+
+def test_the_experiment_runs_goes_on_where_it_stopped_and_reports(tmp_path, monkeypatch):
+    quick = rfms.quick_plan()
+    small = replace(quick, keys=quick.keys[:1], weighted=quick.weighted[:1], size=Size(3, 5, 8))
+    monkeypatch.setattr(rfms, "quick_plan", lambda: small)
+    seen: list[tuple[str, int, int]] = []
+    files = EXPERIMENTS["rfms"].run(tmp_path, True, 1, lambda *done: seen.append(done))
+    text = files[0].read_text(encoding="utf-8")
+    assert "4 replications per method on 1 tables" in text
+    assert all(f"| {name} |" in text for name in (*METHODS, *CRITERIA))
+    assert [file.read_bytes()[:4] for file in files[1:]] == [b"\x89PNG"] * 2
+    assert ("replays", 0, 1) in seen
+    seen.clear()
+    EXPERIMENTS["rfms"].run(tmp_path, True, 1, lambda *done: seen.append(done))
+    assert seen == [("tables", 2, 2), ("replays", 1, 1), ("outcomes", 1, 1), ("random search", 2, 2)]
+    assert "| breast-cancer drc, elastic-net, seed 0 | 1 | guarded max |" in text
+    assert "| seeds | breast-cancer drc | all | tables |" in text
+    assert files[0].read_text(encoding="utf-8") == text

@@ -1,0 +1,147 @@
+"""flora: one exchange, consent, secure sums, who is missing, and the configuration that all evaluate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from contract import MIXED, SQUARE, AlgorithmContract, Run
+
+from fbo_flower.algorithms.records import Phase
+from fbo_flower.clients.disclosed import consented
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.surrogates.trend import statistics
+from fbo_flower.simulation import simulate
+from studies.peers.flora import FLoRA
+from studies.peers.loss_surfaces import COMBINATIONS, combined
+
+SMALL = {"num_candidates": 64, "num_features": 20, "secure_sums": 0}
+
+
+class TestContract(AlgorithmContract):
+    num_rounds = 6
+
+    def make(self):
+        return FLoRA(budget=7, **SMALL)
+
+
+class TestContractMaxMin(AlgorithmContract):
+    num_rounds = 6
+
+    def make(self):
+        return FLoRA(budget=7, combine="max-min", **SMALL)
+
+
+def finish(run, most=30):
+    while not run.algorithm.finished(run.state) and run.server_round < most:
+        run.step()
+    return run
+
+
+def test_all_agents_evaluate_one_configuration_as_their_last_trial():
+    run = finish(Run.begin(FLoRA(budget=6, **SMALL), num_agents=4))
+    points = [history.points for history in run.histories().values()]
+    assert [len(p) for p in points] == [6] * 4
+    last = np.array([p[-1] for p in points])
+    np.testing.assert_array_equal(last, np.repeat(last[:1], 4, axis=0))
+    assert run.algorithm.description(run.state) == {"shared": SQUARE.decode(last[0])}
+    assert run.server_round == 3 + 1 + 1  # 3, 1, 1 local trials, the exchange, the shared configuration
+
+
+def test_only_one_exchange_carries_anything():
+    run = finish(Run.begin(FLoRA(budget=6, **SMALL)))
+    rounds = {e.server_round for e in run.exchanges if e.report.arrays}
+    assert rounds == {4}
+
+
+@pytest.mark.parametrize("combine", COMBINATIONS)
+@pytest.mark.parametrize("space", [SQUARE, MIXED], ids=["square", "mixed"])
+def test_the_configuration_is_the_best_of_many_on_the_combined_surface(space, combine):
+    algorithm = FLoRA(budget=7, combine=combine, **SMALL)
+    run = finish(Run.begin(algorithm, space=space))
+    sums = []
+    for agent in run.agents.values():
+        history = agent.agent_state.history
+        before = agent.agent_state.__class__(space, history.__class__(
+            history.points[:-1], history.values[:-1], history.trials[:-1]))  # fmt: skip
+        x, y = algorithm.observations(before)
+        sums.append(statistics(run.state.features(x), y))
+    surface = combined(combine, run.state.features, sums, algorithm.ridge, algorithm.caution)
+    many = surface(space.features(space.snap(np.random.default_rng(0).random((4096, space.dimension)))))
+    (found,) = surface(space.features(run.state.shared[None, :]))
+    assert found > np.quantile(many, 0.999)
+
+
+def test_without_consent_no_surface_leaves_and_without_any_the_study_ends():
+    algorithm = FLoRA(budget=4, **SMALL)
+    run = Run.begin(algorithm).step()
+    state, tasks = algorithm.ask(run.state, Phase.TRAIN, 3, ["0", "1", "2"], np.random.default_rng(0))
+    assert all(task.values == {"share": True} for task in tasks.values())
+    reports = {name: run.agents[name].answer(algorithm, task) for name, task in tasks.items()}
+    for disclose in ("none", "point", "incumbent"):
+        assert not consented(algorithm, reports["0"], disclose).arrays
+    assert set(consented(algorithm, reports["0"], "trials").arrays) == {"gram", "moment"}
+    silent = {name: consented(algorithm, report, "none") for name, report in reports.items()}
+    state = algorithm.tell(state, Phase.TRAIN, silent)
+    state, tasks = algorithm.ask(state, Phase.TRAIN, 4, ["0", "1", "2"], np.random.default_rng(0))
+    assert not tasks
+    assert algorithm.finished(state)
+
+
+@pytest.mark.parametrize("combine", ["single", "uncertainty"])
+def test_secure_sums_give_the_same_configuration_as_surfaces_in_the_clear(combine):
+    options = {"budget": 5, "num_features": 20, "num_candidates": 64, "combine": combine}
+    clear, secure = (
+        simulate("himmelblau", "flora", 4, None, 1, "inline", {**options, "secure_sums": k}) for k in (0, 3)
+    )
+    np.testing.assert_allclose(clear.trials["value"], secure.trials["value"], rtol=1e-4)
+    assert len(secure.trials["value"]) == 4 * 5
+
+
+def test_too_few_agents_for_a_sum_end_without_a_shared_configuration():
+    study = simulate("himmelblau", "flora", 2, None, 1, "inline", {"budget": 4, "num_candidates": 64})
+    assert "found" not in study.settings["runs"][0]
+    assert len(study.trials["value"]) == 2 * 3
+
+
+def test_the_exchange_does_not_wait_for_a_silent_agent_which_gets_the_configuration_too():
+    run = Run.begin(FLoRA(budget=5, **SMALL), num_agents=4).step().step(lost=["3"])
+    run.step(lost=["3"])
+    assert run.state.shared is None
+    assert len(run.state.surfaces) == 3
+    run.steps(3)
+    assert len(run.histories()["3"]) == 5
+    assert run.algorithm.finished(run.state)
+
+
+def test_a_late_joiner_begins_with_the_shared_configuration():
+    run = Run.begin(FLoRA(budget=4, **SMALL), num_agents=4, late=["3"])
+    run.steps(4, present=["0", "1", "2"]).step()
+    assert run.state.shared is not None
+    np.testing.assert_array_equal(run.histories()["3"].points, run.state.shared[None, :])
+
+
+def test_one_configuration_is_good_for_related_agents():
+    # the paper's claim in small: the one configuration is better than the mean of what the agents tried
+    def objective(config, context):
+        centre = np.array([0.3, 0.7]) + 0.03 * np.random.default_rng(int(context.agent)).standard_normal(2)
+        return -float(((SQUARE.encode(config) - centre) ** 2).sum())
+
+    for combine in COMBINATIONS:
+        run = finish(Run.begin(FLoRA(budget=10, combine=combine, secure_sums=0), objective=objective))
+        values = np.array([history.values for history in run.histories().values()])
+        assert values[:, -1].mean() > np.quantile(values[:, :-1], 0.6), combine
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"budget": 1}, "budget"),
+        ({"combine": "median"}, "combine"),
+        ({"combine": "average"}, "secure_sums=0"),
+        ({"secure_sums": 1}, "from 2 on"),
+        ({"ridge": 0}, "ridge"),
+    ],
+)
+def test_options_are_checked(options, text):
+    with pytest.raises(ConfigError, match=text):
+        FLoRA(**options)

@@ -1,0 +1,249 @@
+"""Personal hyperparameters: what an agent proposes is what its client trains with, and each finds its own."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+from toy_federation import SPACE, fedavg, toy_app, toy_grid, toy_model
+
+from fbo_flower import Float, Int, SearchSpace
+from fbo_flower.algorithms import find, make_algorithm
+from fbo_flower.errors import ConfigError
+from fbo_flower.federated import tune_federation
+from fbo_flower.simulation import FIRST_NODE, Fault, InProcessGrid
+from studies.tuning import Personal
+from studies.tuning.personal import _Levels, expected
+from studies.tuning.personal_agents import PersonalAgents
+
+OWN = SearchSpace({"step": Float(0.0, 1.0)})
+
+
+def own_app(best: list[float], liar: int | None = None, seen: list[Any] | None = None) -> ClientApp:
+    """Return an app whose client `i` has the loss `(step - best[i])^2`, over a level of round and client."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        me = int(context.node_config["partition-id"])
+        config: Any = message.content["config"]
+        if seen is not None:
+            seen.append((me, dict(config)))
+        loss = (config["step"] - best[me]) ** 2 + me + 5.0 / config["server-round"]
+        if me == liar:
+            loss = -1e15 * config["step"]
+        content = RecordDict({
+            "arrays": message.content["arrays"],
+            "metrics": MetricRecord({"num-examples": 10, "val-loss": float(loss)}),
+        })  # fmt: skip
+        return Message(content, reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        metrics = MetricRecord({"num-examples": 10, "accuracy": 0.5})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    return app
+
+
+def model() -> ArrayRecord:
+    return ArrayRecord({"w": Array(np.zeros(1))})
+
+
+def found_by(strategy: Personal, space: SearchSpace = OWN) -> dict[int, float]:
+    return {int(c) - FIRST_NODE: float(v["step"]) for c, v in strategy.best_configs.items()}
+
+
+def test_what_an_agent_proposes_is_what_its_client_trains_with() -> None:
+    seen: list[tuple[int, str, dict[str, Any]]] = []
+    strategy = Personal(fedavg({}), SPACE, algorithm="random")
+    proposed: list[dict[int, float]] = []
+    learn = strategy.learn
+
+    def noting(server_round: int, *answers: Any) -> None:
+        proposed.append({
+            int(node) - FIRST_NODE: float(SPACE.decode(point)["learning-rate"])  # type: ignore[arg-type]
+            for node, point in strategy.applied.items()
+        })  # fmt: skip
+        learn(server_round, *answers)
+
+    strategy.learn = noting  # type: ignore[method-assign]
+    strategy.start(InProcessGrid(toy_app(seen), 6), toy_model(), num_rounds=3)
+    trained = [(node, config) for node, kind, config in seen if kind == "train"]
+    assert len(trained) == 3 * 6
+    for node, config in trained:
+        assert config["learning-rate"] == proposed[config["server-round"] - 1][node]
+    assert len({config["learning-rate"] for _, config in trained}) == 18
+    assert not any("learning-rate" in config for _, kind, config in seen if kind == "evaluate")
+
+
+@pytest.mark.parametrize("algorithm", ["fed-ei", "ei", "fts", "ts"])
+def test_each_client_finds_its_own_value(algorithm: str) -> None:
+    best = [0.2, 0.25, 0.2, 0.8, 0.75, 0.8]
+    strategy = Personal(FedAvg(), OWN, algorithm=algorithm, seed=2)
+    strategy.start(InProcessGrid(own_app(best), 6), model(), num_rounds=14)
+    found = found_by(strategy)
+    assert all((found[i] < 0.5) == (best[i] < 0.5) for i in range(6))
+    assert np.median([abs(found[i] - best[i]) for i in range(6)]) < 0.1
+
+
+def test_clients_that_are_not_sampled_wait_with_their_task() -> None:
+    random.seed(1)  # from which FedAvg draws its sample
+    seen: list[Any] = []
+    strategy = Personal(FedAvg(fraction_train=0.5, min_train_nodes=2), OWN, algorithm="ei")
+    best = [0.3] * 8
+    strategy.start(InProcessGrid(own_app(best, seen=seen), 8), model(), num_rounds=24)
+    assert {me for me, _ in seen} == set(range(8))
+    found = found_by(strategy)
+    assert np.median([abs(value - 0.3) for value in found.values()]) < 0.2
+
+
+def test_a_reward_leaves_out_what_a_round_and_a_client_have_in_common() -> None:
+    rng = np.random.default_rng(0)
+    levels, client, falling = _Levels(), rng.normal(0, 3, 9), 10.0 / np.arange(1, 31)
+    found, own = np.full((30, 9), np.nan), np.full((30, 9), np.nan)
+    for t in range(30):
+        present = rng.permutation(9)[:5]
+        points = {str(c): rng.random(1) for c in present}
+        for c in present:
+            own[t, c] = -float((points[str(c)][0] - 0.5) ** 2)
+        losses = {str(c): float(client[c] + falling[t] - own[t, c]) for c in present}
+        for name, reward in levels.rewards(losses, points).items():
+            found[t, int(name)] = reward
+    for c in range(9):
+        rows = np.flatnonzero(np.isfinite(found[:, c]))[2:]
+        assert np.corrcoef(found[rows, c], own[rows, c])[0, 1] > 0.7  # the levels fell from 10 to 0.3
+
+
+def test_rewards_compare_early_rounds_with_late_ones_when_all_clients_improve() -> None:
+    """A level that falls with everybody's tuning would make the first rounds look best."""
+    rng = np.random.default_rng(1)
+    levels, early, late = _Levels(), [], []
+    for t in range(20):
+        points = {str(c): rng.random(1) if t < 6 else np.array([0.5]) for c in range(9)}
+        losses = {name: 4.0 * float((point[0] - 0.5) ** 2) for name, point in points.items()}
+        (early if t < 6 else late).extend(levels.rewards(losses, points).values())
+    assert np.mean(late) > np.mean(early) + 0.15  # 0.33 would be the whole of it
+
+
+def test_what_is_expected_is_the_posterior_mean_of_scikit_learn() -> None:
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF
+
+    rng = np.random.default_rng(2)
+    x, y, z = rng.random((7, 2)), rng.normal(3, 1, 7), rng.random((3, 2))
+    process = GaussianProcessRegressor(RBF(0.3 * 2**0.5), alpha=0.1, optimizer=None)
+    process.fit(x, y - y.mean())
+    np.testing.assert_allclose(expected(x, y, z), process.predict(z) + y.mean(), rtol=1e-9)
+
+
+def test_a_client_that_lies_costs_only_its_own() -> None:
+    best = [0.2, 0.25, 0.2, 0.8, 0.75, 0.8, 0.3]
+    honest = Personal(FedAvg(), OWN, algorithm="ei", seed=1)
+    honest.start(InProcessGrid(own_app(best), 7), model(), num_rounds=12)
+    strategy = Personal(FedAvg(), OWN, algorithm="ei", seed=1)
+    strategy.start(InProcessGrid(own_app(best, liar=6), 7), model(), num_rounds=12)
+    found, without = found_by(strategy), found_by(honest)
+    lies, truths = (
+        np.abs(np.subtract([values[i] for i in range(6)], best[:6])) for values in (found, without)
+    )
+    assert lies.mean() < truths.mean() + 0.05
+    assert lies.max() < 0.2
+    assert np.isfinite(strategy.answers[:, 2]).all()
+
+
+def test_losses_out_of_bounds_are_left_out_with_their_models() -> None:
+    best = [0.2, 0.25, 0.2, 0.8]
+    strategy = Personal(FedAvg(), OWN, algorithm="ei", bounds=(0.0, 100.0))
+    strategy.start(InProcessGrid(own_app(best, liar=3), 4), model(), num_rounds=3)
+    place = strategy.clients.index(str(FIRST_NODE + 3))
+    assert np.isnan(strategy.answers[strategy.answers[:, 1] == place, 2]).all()
+    assert str(FIRST_NODE + 3) not in strategy.best_configs
+
+
+def test_a_point_without_an_answer_is_tried_again_and_then_given_up() -> None:
+    algorithm = find("ei").load().from_options({"num_initial": 2})
+    agents = PersonalAgents(algorithm, OWN, 0)
+    first = agents.ask(1, ["a"])["a"]
+    agents.tell({"a": float("nan")})
+    np.testing.assert_array_equal(agents.ask(2, ["a"])["a"], first)
+    agents.tell({"a": float("nan")})
+    assert (agents.ask(3, ["a"])["a"] != first).all()
+    agents.tell({"a": 1.0})
+    assert len(agents.ask(4, ["a", "b"])) == 2
+
+
+def not_finite(content: Any) -> Any:
+    for record in content.metric_records.values():
+        if "val-loss" in record:
+            record["val-loss"] = float("nan")
+    return content
+
+
+def test_a_client_that_fails_costs_its_own_answer() -> None:
+    strategy = Personal(fedavg({}), SPACE)
+    grid = toy_grid(6, {0: Fault("raising"), 1: Fault("malformed", change=not_finite)})
+    strategy.start(grid, toy_model(), num_rounds=4)
+    assert np.isfinite(strategy.answers[:, 2]).sum() >= 4 * 4
+    assert len(strategy.best_configs) == 4
+
+
+def test_clients_that_report_no_loss_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"'auc' in the metrics of @app\.train"):
+        Personal(fedavg({}), SPACE, loss="auc").start(toy_grid(3), toy_model(), num_rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"algorithm": "dp-fts"}, "agents go on alone.*dp-fts"),
+        ({"algorithm": make_algorithm("co-kg", {})}, "agents go on alone.*co-kg"),
+        ({"algorithm": "pf-pne"}, "agents go on alone"),
+        ({"algorithm": "fed-eye"}, "fed-ei"),
+        ({"algorithm": 3}, "algorithm"),
+        ({"bounds": (1, 0)}, "bounds"),
+        ({"space": {"x": 1}}, "space"),
+        ({"strategy": None}, "strategy"),
+    ],
+)
+def test_mistakes_are_named(changes: dict[str, Any], words: str) -> None:
+    arguments: dict[str, Any] = {"strategy": fedavg({}), "space": SPACE, **changes}
+    with pytest.raises(ConfigError, match=words):
+        Personal(arguments.pop("strategy"), arguments.pop("space"), **arguments)
+
+
+# within the tuner
+
+
+def test_trials_of_the_tuner_may_be_runs_with_personal_values() -> None:
+    seen: list[tuple[int, str, dict[str, Any]]] = []
+    own = SearchSpace({"learning-rate": Float(0.01, 1.0)})
+
+    def tune(**changes: Any) -> Any:
+        arguments: dict[str, Any] = {
+            "rounds": 4,
+            "eta": 2,
+            "num_trials": 4,
+            "num_initial": 4,
+            "num_clients": 4,
+        }
+        return tune_federation(
+            InProcessGrid(toy_app(seen), 4),
+            lambda config: Personal(FedAvg(), own, seed=1),
+            SearchSpace({"shared": Int(1, 5)}),
+            initial_arrays=toy_model(),
+            **{**arguments, **changes},
+        )
+
+    stopped = tune()
+    assert len({config["learning-rate"] for _, kind, config in seen if kind == "train"}) > 10
+    whole = tune(schedule="none")
+    finished = stopped.trials.where(state="finished")
+    assert len(finished)
+    for trial in finished:  # a promoted trial goes on as a whole run would
+        assert stopped.curve(trial["trial"]) == whole.curve(trial["trial"])

@@ -1,0 +1,148 @@
+"""A strategy around another one that gives every client a configuration of its own in each round.
+
+`FedEx`, `FedPop` and `Personal` are such strategies. The strategy within samples clients, aggregates and
+evaluates as it does alone. The wrapper adds a configuration to the `config` record of each training message,
+and learns from one metric of the replies: the loss on held-out rows after training, which the clients report
+in `@app.train()`. So the clients need no change if they report it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.federated import Bounds, Guard, check_bounds, client_metrics, is_number
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.space import Config
+
+
+class PerClient(Strategy):
+    """Base of the strategies that draw a configuration for each client.
+
+    Parameters
+    ----------
+    strategy : trains the model
+    loss : name of the metric in training replies that is to become small
+    maximize : whether the metric is to become large, such as an accuracy
+    bounds : least and largest value that the metric can have; a reply with another one is left out, model and
+        all. None: any finite number is believed
+    """
+
+    def __init__(self, strategy: Strategy, loss: str, maximize: bool, bounds: Bounds | None) -> None:
+        if not isinstance(strategy, Strategy):
+            raise ConfigError(f"strategy: expected a flwr.serverapp.strategy.Strategy, got {strategy!r:.60}")
+        self.strategy = strategy
+        self.loss, self.maximize = loss, maximize
+        self._guard = Guard(loss, check_bounds("bounds", bounds))
+        self._sent: list[Message] = []
+        self._to_judge: list[Message] = []
+
+    @property
+    def weighted_by_key(self) -> str:
+        """Name of the metric by which replies are weighted: that of the strategy within."""
+        return str(getattr(self.strategy, "weighted_by_key", "num-examples"))
+
+    @property
+    def learns(self) -> bool:
+        """Return whether the losses of the next replies are needed."""
+        return True
+
+    @abstractmethod
+    def choose(self, server_round: int, nodes: Sequence[str]) -> Sequence[Config]:
+        """Return the configuration of each client that trains in this round."""
+
+    @abstractmethod
+    def learn(self, server_round: int, nodes: Sequence[str], losses: Array, weights: Array) -> None:
+        """Learn from the clients that answered.
+
+        Parameters
+        ----------
+        nodes, losses, weights : `(n,)` each; a loss is smaller the better, also with `maximize`
+        """
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages of the strategy within, each with a configuration of its own."""
+        messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
+        chosen = self.choose(server_round, [str(message.metadata.dst_node_id) for message in messages])
+        self._sent = [with_config(message, own) for message, own in zip(messages, chosen, strict=True)]
+        return self._sent
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Learn from the clients' losses, then aggregate their models."""
+        used = self._checked(self._sent, replies, server_round)
+        self._learn(server_round, used)
+        return self.strategy.aggregate_train(server_round, used)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages of the strategy within."""
+        self._to_judge = list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
+        return self._to_judge
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Aggregate as the strategy within does."""
+        return self.strategy.aggregate_evaluate(
+            server_round, self._checked(self._to_judge, replies, server_round)
+        )
+
+    def summary(self) -> None:
+        """Log the settings of the strategy within."""
+        self.strategy.summary()
+
+    def _checked(
+        self, sent: Sequence[Message], replies: Iterable[Message], server_round: int
+    ) -> list[Message]:
+        """Return the replies that can be used, in the order of the messages."""
+        places = {message.metadata.message_id: place for place, message in enumerate(sent)}
+        nodes = {message.metadata.dst_node_id: place for place, message in enumerate(sent)}
+        answers: list[Message | None] = [None] * len(sent)
+        for reply in replies:  # the source of an error may be the SuperLink itself
+            place = places.get(reply.metadata.reply_to_message_id, nodes.get(reply.metadata.src_node_id))
+            if place is not None:
+                answers[place] = reply
+        what = f"[round {server_round}] {type(self).__name__}"
+        return self._guard.checked(sent, answers, self.weighted_by_key, what).used
+
+    def _learn(self, server_round: int, used: Sequence[Message]) -> None:
+        if not self.learns or not used:
+            return
+        records = [client_metrics(reply) for reply in used]
+        if not all(is_number(record.get(self.loss)) for record in records):
+            there = ", ".join(sorted(records[0]))
+            raise ConfigError(
+                f"loss: expected {self.loss!r} in the metrics of @app.train(), got {there}; let the clients "
+                "report the loss on held-out rows after training"
+            )
+        sign = -1.0 if self.maximize else 1.0
+        losses = sign * np.array([record[self.loss] for record in records], dtype=np.float64)
+        weights = [record.get(self.weighted_by_key, 1.0) for record in records]
+        nodes = [str(reply.metadata.src_node_id) for reply in used]
+        self.learn(server_round, nodes, losses, np.array(weights, dtype=np.float64))
+
+
+def with_config(message: Message, config: Mapping[str, object]) -> Message:
+    """Return a message of its own with entries added to its config record; the original is unchanged."""
+    records = dict(message.content.items())
+    name = next((n for n, record in records.items() if isinstance(record, ConfigRecord)), "config")
+    own = records.get(name, ConfigRecord())
+    assert isinstance(own, ConfigRecord)
+    records[name] = ConfigRecord({**own, **config})  # type: ignore[dict-item]  # it checks the types itself
+    metadata = message.metadata
+    return Message(
+        RecordDict(records),
+        metadata.dst_node_id,
+        metadata.message_type,
+        ttl=metadata.ttl,
+        group_id=metadata.group_id,
+    )

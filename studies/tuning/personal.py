@@ -1,0 +1,227 @@
+"""Personal hyperparameters: each client tunes its own learning rate or epochs, in the rounds of the training.
+
+`Personal` stands around any strategy of Flower's message API. Every client has an agent of its own, which
+proposes the client's values for the next round in which it trains; the values go into the `config` record of
+its training message. What the agent observes is the client's loss on held-out rows after that training, which
+the client reports in the metrics of `@app.train()`. The model is shared by all, as it is without `Personal`.
+
+    strategy = Personal(FedAvg(), SearchSpace({"local-epochs": Int(1, 8)}), algorithm="fed-ei")
+    strategy.start(grid, arrays, num_rounds=50)
+    strategy.best_configs
+
+A loss falls from round to round whatever the values are, so an agent's reward is relative to the level `b_t`
+of the round,
+
+    reward = b_t - loss_it,      b_t = median over the round's known clients of (loss_it - g_i(x_it)).
+
+`g_i(x)` is what client `i` is expected to have over the level at its point `x`, from its own earlier rounds:
+the posterior mean of a Gaussian process with a constant mean. Without it, the level would fall as all clients
+tune, and the first rounds would look like the best ones. A client that has not been seen before does not
+count in `b_t`, unless all are new; then `g = 0`. The median makes a false loss cost its own client: it moves
+the others' level to a neighbouring client's at most. At least three clients should train in a round: the
+level of a single one is its own loss.
+
+The agents run at the server, because the clients are to stay as they are. Their observations are metrics that
+Flower's clients send in the clear anyway. Clients that hide their metrics need `ClientApp`s with an agent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from logging import INFO
+from typing import Any
+
+import numpy as np
+from flwr.common.logger import log
+from flwr.serverapp.strategy import Strategy
+
+from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.registry import find
+from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.federated import Bounds
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.space import Config, SearchSpace
+from studies.tuning.per_client import PerClient
+from studies.tuning.personal_agents import PersonalAgents
+
+NUM_INITIAL = 2  # random values of a client, if the algorithm is given by its name: rounds are dear
+LARGEST = 1e12  # of a reward, so that its square is a number
+LENGTHSCALE, NOISE = 0.3, 0.1  # of `g`: per root of the dimension; its noise, relative to its variance
+
+
+class Personal(PerClient):
+    """A configuration of its own for each client, tuned by an algorithm in the rounds of the training.
+
+    Parameters
+    ----------
+    strategy : trains the model; samples clients, aggregates and evaluates as it does alone
+    space : search space of the personal hyperparameters, whose names the clients read
+    algorithm : "fed-ei", "fts", "ei", "ts", "random" or another whose agents go on alone; or an algorithm
+        with options. By its name it begins with two random values for each client. `secure_sums` is 0,
+        because its agents run at the server
+    loss : name of the metric in training replies that is to become small
+    maximize : whether the metric is to become large, such as an accuracy
+    bounds : least and largest value of the metric; a reply with another one is left out. None: any
+    seed : of the draws
+
+    Raises
+    ------
+    ConfigError
+        If a setting is wrong, or no client reports the metric.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        space: SearchSpace,
+        *,
+        algorithm: str | Algorithm[Any] = "fed-ei",
+        loss: str = "val-loss",
+        maximize: bool = False,
+        bounds: Bounds | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(strategy, loss, maximize, bounds)
+        if not isinstance(space, SearchSpace):
+            raise ConfigError(f"space: expected a SearchSpace, got {kind_of(space)}")
+        self._space, self._algorithm, self.seed = space, algorithm_of(algorithm), seed
+        self.clients: list[str] = []
+        # a row for every message: round, place in `clients`, loss; NaN: no answer
+        self.answers: Array = np.empty((0, 3))
+        self.applied: dict[str, list[float]] = {}  # node -> point of the round that is under way
+        self._live = self._begin()
+
+    @property
+    def best_configs(self) -> dict[str, Config]:
+        """Client -> the configuration that it has tried with the least expected loss, if it has answered."""
+        self._up_to_date()
+        return {client: self._space.decode(point) for client, point in self._live.levels.best().items()}
+
+    def choose(self, server_round: int, nodes: Sequence[str]) -> Sequence[Config]:
+        """Return what each client's agent proposes."""
+        points = self._up_to_date().ask(server_round, nodes)
+        self.applied = {node: points[node].tolist() for node in nodes}
+        return [self._space.decode(points[node]) for node in nodes]
+
+    def learn(self, server_round: int, nodes: Sequence[str], losses: Array, weights: Array) -> None:
+        """Write the answers down and give them to the agents."""
+        known = dict(zip(nodes, losses, strict=True))
+        self.clients += [node for node in self.applied if node not in self.clients]
+        places = {client: place for place, client in enumerate(self.clients)}
+        rows = [(server_round, places[node], known.get(node, math.nan)) for node in self.applied]
+        self.answers = np.concatenate([self.answers, np.array(rows, dtype=np.float64).reshape(-1, 3)])
+        points = {node: np.array(point) for node, point in self.applied.items()}
+        self._live.tell({node: known.get(node, math.nan) for node in self.applied}, points)
+        if nodes:
+            log(INFO, "[round %d] Personal: %d of %d clients have reported %s", server_round, len(nodes),
+                len(rows), self.loss)  # fmt: skip
+
+    def summary(self) -> None:
+        """Log the settings."""
+        names = ", ".join(self._space.names)
+        log(INFO, "\t├──> Personal %s by %s, rewarded by %r", names, self._algorithm.name, self.loss)
+        super().summary()
+
+    def _begin(self) -> _Live:
+        return _Live(PersonalAgents(self._algorithm, self._space, self.seed), _Levels())
+
+    def _up_to_date(self) -> PersonalAgents:
+        """Return the agents; after a resume they are asked and told all again."""
+        if self._live.num_learned > len(self.answers):  # an earlier state was put back
+            self._live = self._begin()
+        for server_round, losses in self._rounds(self._live.num_learned):
+            points = self._live.agents.ask(server_round, list(losses))
+            self._live.tell(losses, points)
+        return self._live.agents
+
+    def _rounds(self, first: int) -> list[tuple[int, dict[str, float]]]:
+        """Return rounds and their losses by client, from a row of `answers` on."""
+        rows = [(int(r), self.clients[int(c)], float(loss)) for r, c, loss in self.answers[first:]]
+        return [(r, {c: loss for _, c, loss in group}) for r, group in groupby(rows, key=lambda row: row[0])]
+
+
+class _Levels:
+    """The levels of rounds, see the head of this file."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[list[Array], list[float]]] = {}  # client -> points, loss over the level
+
+    def rewards(self, losses: Mapping[str, float], points: Mapping[str, Array]) -> dict[str, float]:
+        """Return the rewards of a round, and take it into account; NaN: no answer."""
+        there = {client: loss for client, loss in losses.items() if not math.isnan(loss)}
+        found = dict.fromkeys(losses, math.nan)
+        if not there:
+            return found
+        known = {c: self._expected(c, points[c][None])[0] for c in there if c in self._known}
+        level = float(np.median([there[c] - known[c] for c in known] or list(there.values())))
+        for client, loss in there.items():
+            over = min(max(loss - level, -LARGEST), LARGEST)
+            found[client] = -over
+            earlier, values = self._known.setdefault(client, ([], []))
+            earlier.append(points[client])
+            values.append(over)
+        return found
+
+    def best(self) -> dict[str, Array]:
+        """Return the point that each client has tried with the least expected loss."""
+        found = {}
+        for client, (points, _) in self._known.items():
+            found[client] = points[int(np.argmin(self._expected(client, np.array(points))))]
+        return found
+
+    def _expected(self, client: str, at: Array) -> Array:
+        points, values = self._known[client]
+        return expected(np.array(points), np.array(values), at)
+
+
+def expected(points: Array, values: Array, at: Array) -> Array:
+    """Return the posterior mean `(m,)` of a process with a squared exponential kernel about the mean value.
+
+    Parameters
+    ----------
+    points, values : `(n, D)` and `(n,)`, observations
+    at : `(m, D)`
+    """
+
+    def kernel(x: Array, y: Array) -> Array:
+        scale = 2.0 * LENGTHSCALE**2 * points.shape[1]
+        return np.asarray(np.exp(-((x[:, None] - y[None]) ** 2).sum(axis=2) / scale))
+
+    mean = values.mean()
+    weights = np.linalg.solve(kernel(points, points) + NOISE * np.eye(len(values)), values - mean)
+    return np.asarray(mean + kernel(at, points) @ weights)
+
+
+@dataclass
+class _Live:
+    """What follows from the answers, and is made anew after a resume.
+
+    Attributes
+    ----------
+    num_learned : answers that it knows
+    """
+
+    agents: PersonalAgents
+    levels: _Levels
+    num_learned: int = 0
+
+    def tell(self, losses: Mapping[str, float], points: Mapping[str, Array]) -> None:
+        self.agents.tell(self.levels.rewards(losses, points))
+        self.num_learned += len(losses)
+
+
+def algorithm_of(algorithm: str | Algorithm[Any]) -> Algorithm[Any]:
+    """Return an algorithm by name or as it is, without secure sums; ConfigError if there is none."""
+    if isinstance(algorithm, str):
+        found = find(algorithm).load()
+        short = "num_initial" in found.__dataclass_fields__ and not found.barrier
+        options = {"num_initial": NUM_INITIAL} if short else {}
+        algorithm = found.from_options(options)
+    if not isinstance(algorithm, Algorithm):
+        raise ConfigError(f"algorithm: expected a name or an algorithm, got {kind_of(algorithm)}")
+    if "secure_sums" in algorithm.__dataclass_fields__:
+        return replace(algorithm, secure_sums=0)  # type: ignore[call-arg]  # an option of this algorithm
+    return algorithm

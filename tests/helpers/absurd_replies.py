@@ -1,0 +1,43 @@
+"""Clients whose replies are well-formed, finite and absurd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from toy_federation import toy_grid
+
+from fbo_flower.simulation.grids import Fault
+
+
+def changed(**metrics: Any) -> Callable[[RecordDict], Any]:
+    def change(content: RecordDict) -> None:
+        for name, record in list(content.metric_records.items()):
+            known = {key: value for key, value in metrics.items() if key in record or key == "extra"}
+            content[name] = MetricRecord({**record, **known})
+
+    return change
+
+
+def with_array(value: Any) -> Callable[[RecordDict], Any]:
+    def change(content: RecordDict) -> None:
+        if "arrays" in content:
+            content["arrays"] = ArrayRecord({"w": Array(value)})
+
+    return change
+
+
+ABSURD = {
+    "a loss of 1e308": changed(**{"val-loss": 1e308, "accuracy": 1e308}),
+    "a loss of -1e308": changed(**{"val-loss": -1e308, "accuracy": -1e308}),
+    "1e18 rows": changed(**{"num-examples": 10**18}),
+    "another metric": changed(extra=1.0),
+    "arrays of 1e308": with_array(np.full(3, 1e308)),
+    "arrays of float16": with_array(np.zeros(3, dtype=np.float16)),
+}
+
+
+def lying(lie: str) -> Any:
+    return toy_grid(5, {4: Fault("malformed", change=lambda content: ABSURD[lie](content) or content)})

@@ -1,0 +1,131 @@
+"""What is true of every problem that `PROBLEMS` holds when this is imported: tests to import with `*`."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, dataclass
+
+import numpy as np
+import pytest
+from amounts import examples
+from real_data import needs_data
+
+from fbo_flower.errors import ConfigError, ObjectiveError
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.simulation.problems import PROBLEMS, Problem, make_problem
+
+FIVE_SITES = ("breast-cancer-5sites", "madelon-5sites", "fri-5sites", "semeion-5sites", "gravier-5sites")
+
+
+CALIFORNIA = ("california-mlp", "california-trees")
+
+
+NEED_DATA = ("landmine-svm", "parkinsons-lr", *CALIFORNIA, "heart-4sites", *FIVE_SITES[1:])
+
+
+OPTIONS = {name: {"split": "srs"} for name in FIVE_SITES}  # each site has both classes, at once
+
+
+ALL = [pytest.param(name, marks=needs_data if name in NEED_DATA else ()) for name in PROBLEMS]
+
+
+@dataclass(frozen=True)
+class Context:
+    partition: int
+    rng: np.random.Generator
+
+
+def context(partition: int, seed: int = 0) -> Context:
+    return Context(partition, generator(seed, "evaluation", partition))
+
+
+def five_agents(name: str) -> Problem:
+    return make_problem(name, min(5, PROBLEMS[name].max_agents or 5), 1, OPTIONS.get(name))
+
+
+def some_config(problem: Problem, seed: int = 0) -> dict[str, object]:
+    return dict(problem.space.decode(generator(seed, "config").random(problem.space.dimension)))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_problem_evaluates_to_the_same_finite_number_again_and_after_pickling(name: str) -> None:
+    problem = five_agents(name)
+    for partition in range(min(examples(5, 2), problem.num_agents)):
+        config = some_config(problem, partition)
+        value = problem(config, context(partition))
+        assert type(value) is float
+        assert np.isfinite(value)
+        assert problem(config, context(partition)) == value
+        copy = pickle.loads(pickle.dumps(problem))
+        assert copy == problem
+        assert hash(copy) == hash(problem)
+        assert copy(config, context(partition)) == value
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> dict[str, float]:
+    """The value of a configuration of every problem whose data are there, evaluated in a new process."""
+    names = [name for name in PROBLEMS if name not in NEED_DATA or os.environ.get("FBO_FLOWER_DATA")]
+    problems = {name: five_agents(name) for name in names}
+    program = (
+        "import pickle, sys; from fbo_flower.numerics.seeding import generator;"
+        "c = lambda: type('C', (), {'partition': 3, 'rng': generator(0, 'evaluation', 3)});"
+        "given = pickle.load(sys.stdin.buffer);"
+        "print(repr({name: problem(config, c()) for name, (problem, config) in given.items()}))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        input=pickle.dumps({name: (problem, some_config(problem)) for name, problem in problems.items()}),
+        capture_output=True,
+        check=True,
+    )
+    return dict(ast.literal_eval(run.stdout.decode()))
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.xdist_group("elsewhere")  # one process starts the new one
+def test_a_problem_gives_the_same_value_in_a_new_process(name: str, elsewhere: dict[str, float]) -> None:
+    problem = five_agents(name)
+    assert elsewhere[name] == problem(some_config(problem), context(3))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_problem_says_its_name_metric_space_and_number_of_agents(name: str) -> None:
+    problem = make_problem(name, None, 0, {})
+    assert problem.name == name
+    assert problem.metric
+    assert problem.space.dimension >= 1
+    natural = {"digits-svm": 20, "landmine-svm": 29, "parkinsons-lr": 42, "gp-samples": 50}
+    natural["california-trees"] = 32
+    natural |= dict.fromkeys(("f1", "rosenbrock", "breast-cancer-mlp", "california-mlp", "heart-4sites"), 4)
+    natural |= dict.fromkeys(FIVE_SITES, 5)
+    assert problem.num_agents == natural.get(name, 10)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_problem_cannot_be_changed_and_travels_as_a_few_bytes(name: str) -> None:
+    problem = make_problem(name, 3, 0, {})
+    with pytest.raises(FrozenInstanceError):
+        problem.seed = 1  # type: ignore[misc]
+    assert len(pickle.dumps(problem)) < 400
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("partition", [-1, 3])
+def test_a_partition_that_does_not_take_part_is_refused(name: str, partition: int) -> None:
+    problem = make_problem(name, 3, 0, {})
+    with pytest.raises(ConfigError, match=r"partition: expected 0 <= partition < 3"):
+        problem(some_config(problem), context(partition))
+    with pytest.raises(ConfigError, match="partition"):
+        problem.optimum(partition)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_parameter_that_is_missing_is_an_error_of_the_objective(name: str) -> None:
+    problem = make_problem(name, 3, 0, OPTIONS.get(name))
+    with pytest.raises(ObjectiveError, match="expected a number in the configuration, got None"):
+        problem({}, context(0))

@@ -1,0 +1,53 @@
+"""Settings, hooks and fixtures of all tests: those of the package and those of the studies."""
+
+import logging
+import os
+from collections.abc import Iterator
+
+# several processes run tests: with a thread per core each, BLAS spends most of its time waiting. Before numpy
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # read once, when flwr is imported
+os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+
+import amounts
+import pytest
+from flower_runtime import _ray_stack, flwr_run, ray_cluster  # fixtures for all tests
+from hypothesis import settings
+
+# the machine may be busy with other work, and a failure must repeat
+settings.register_profile("fbo-flower", deadline=None, derandomize=True)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=40)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Repeat less if the slow tests are left out; here, before any test is imported."""
+    amounts.THOROUGH = "not slow" not in config.option.markexpr
+    settings.load_profile("fbo-flower" if amounts.THOROUGH else "quick")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give all tests that share one SuperLink, or one Ray, to one process of pytest-xdist."""
+    for item in items:
+        for fixture in ("flwr_run", "ray_cluster"):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(fixture))
+
+
+@pytest.fixture(autouse=True)
+def flowers_log_level() -> Iterator[None]:
+    """Restore the level of Flower's logger, which commands and experiments raise for their process."""
+    logger = logging.getLogger("flwr")
+    before = logger.level
+    yield
+    logger.setLevel(before)
+
+
+__all__ = [
+    "_ray_stack",
+    "flowers_log_level",
+    "flwr_run",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "ray_cluster",
+]
