@@ -32,6 +32,7 @@ from fbo_flower.strategies.unequal_agents import all_spent, end_line, longest_pa
 
 MAX_REGISTRATION_SECONDS = 30.0  # for nodes that connect during the study
 _LONGEST_WAIT = 1.0  # seconds between two looks for agents that can work
+_FEWEST_FAILED = 3  # evaluations: if all of them failed, a study goes on no longer than this round
 Driven = TypeVar("Driven")
 
 
@@ -153,7 +154,8 @@ class RoundLoop:
         log(level, "[round %d/%s] %s", server_round, num_rounds or "?", progress)
         self.on_round(progress)
         self.notifier.round_ended()
-        if len(self.run.recorder.rounds) == 1 and not self.run.algorithm.roles:
+        enough = self.run.recorder.totals.evaluations >= _FEWEST_FAILED
+        if enough and not self.run.algorithm.roles:
             check_evaluations(self.settings.label, self.run.recorder)
         return progress
 

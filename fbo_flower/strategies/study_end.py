@@ -80,7 +80,7 @@ def tally_text(counts: Counter[str]) -> str:
 
 
 def check_evaluations(label: str, recorder: Recorder) -> None:
-    """Raise ObjectiveError if every evaluation failed; asked after the first round and at the end."""
+    """Raise ObjectiveError if every evaluation so far failed; asked after rounds and at the end."""
     totals = recorder.totals
     if totals.evaluations and totals.failed == totals.evaluations:
         why = f"the first with: {totals.reason}" if totals.reason else "the reasons are in the agents' logs"

@@ -19,6 +19,7 @@ from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.simulation import InProcessGrid, problem_app
 from fbo_flower.strategies import STRATEGIES
+from fbo_flower.strategies.send_and_receive import ReplyProgress
 from studies.benchmarks.scenes import Hills
 
 NUM_STEPS = 4  # rounds that are recorded
@@ -60,13 +61,13 @@ class Recorder(InProcessGrid):
         super().__init__(*arguments, **options)
         self.steps: dict[int, list[bytes]] = {node: [] for node in list(self.contexts)[:4]}
 
-    def _answer(self, waiting: Sequence[tuple[str, Message]]) -> None:
+    def _answer(self, waiting: Sequence[tuple[str, Message]], progress: ReplyProgress) -> None:
         for _, message in waiting:
             node = message.metadata.dst_node_id
             if message.metadata.message_type.startswith("train") and node in self.steps:
                 kept = pickle.dumps((message, self.contexts[node]))
                 self.steps[node] = [*self.steps[node], kept][-NUM_STEPS:]
-        super()._answer(waiting)
+        super()._answer(waiting, progress)
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def test_a_late_joiner_starts_from_what_the_others_know():
 
 def test_an_agent_whose_objective_fails_at_first_makes_the_design_longer():
     def objective(config, context):
-        if context.trial < 7:
+        if context.agent == "0" and context.trial < 7:
             raise RuntimeError("no luck")
         return hill(config, context)
 
@@ -99,7 +99,7 @@ def test_an_agent_whose_objective_fails_at_first_makes_the_design_longer():
         .study
     )
     assert study.trials["pulls"].sum() == 40
-    assert study.rounds["failed_trials"].sum() == 14
+    assert study.rounds["failed_trials"].sum() == 7
     assert all(best["value"] > 0.9 for best in study.best.values())
 
 
