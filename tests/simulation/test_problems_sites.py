@@ -75,7 +75,7 @@ def test_roles_do_not_change_the_bags_but_the_seed_does() -> None:
 
 
 def test_a_problem_without_sites_has_no_roles() -> None:
-    assert make_problem("ackley", 3, 0).role(2) == ""
+    assert make_problem("himmelblau", 3, 0).role(2) == ""
 
 
 def test_as_a_problem_each_site_sees_the_cross_validated_accuracy_of_its_own_inbag() -> None:
