@@ -42,7 +42,6 @@ class RunState:
     totals : sums of the numbers of the finished rounds
     best, mean : best and mean of the agents' best values so far; None if no agent disclosed one
     disclosed : whether an agent has disclosed values
-    recorded : whether the journal has the numbers of its rounds, which earlier versions did not write
     open_round : number of the open round; 0: none is open
     simulated : whether durations are those of a simulated clock
     ended : whether the server wrote that the study has ended
@@ -63,7 +62,6 @@ class RunState:
     best: float | None = None
     mean: float | None = None
     disclosed: bool = False
-    recorded: bool = True
     open_round: int = 0
     simulated: bool = False
     ended: bool = False
@@ -129,7 +127,6 @@ class RunState:
             late = [agent for agent, since in self.waiting.items() if event.round - since >= _LATE_ROUNDS]
             self.silent = Counter({agent: event.round - self.waiting[agent] for agent in late})
         if not isinstance(progress, dict):
-            self.recorded = False
             return
         self.best, self.mean = progress.get("best"), progress.get("mean")
         self.disclosed = bool(progress.get("disclosed"))
@@ -192,7 +189,6 @@ def state_of_study(study: Study, algorithm: str) -> RunState:
         best=best if np.isfinite(best) else None,
         mean=mean if np.isfinite(mean) else None,
         disclosed=bool(len(trials)) or bool(np.isfinite(best)),
-        recorded=True,
         ended=run.get("status", "finished") == "finished",
     )
 

@@ -42,10 +42,6 @@ def state_lines(state: RunState, status: str, now: datetime, goes_on: bool = Tru
 
 
 def _results(state: RunState) -> Iterator[str]:
-    if not state.recorded:
-        said = "not recorded by the version that writes this journal; see fbo-flower report"
-        yield _line("best", said)
-        return
     totals = state.totals
     if state.best is not None:
         mean = "" if state.mean is None else f", mean over agents {state.mean:.6g}"

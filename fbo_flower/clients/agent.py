@@ -341,7 +341,7 @@ class TuningAgent(NumPyClient):
         spend(memory, budget, delta, f"{study} {request.key}", algorithm, task, self._space)
         if self._minimize and memory.study(study) is None:
             memory.put_note(minimize_note(study), {"minimize": True})
-        if memory.study(study) is None or memory.algorithm(study) is None:  # earlier versions pinned nothing
+        if memory.study(study) is None:
             pin, space = pinned(algorithm, request.envelope), self._space.to_json()
             memory.begin(study, entropy, agent_state_to_bytes(agent_state), pin, space)
         replay = EvaluationReplay(memory, study, work.key)

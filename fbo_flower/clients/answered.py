@@ -7,14 +7,13 @@ report about the same observations. A task that is sent again unchanged gets the
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
-from fbo_flower.algorithms import Algorithm, make_algorithm
+from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.records import AgentState, Phase, Task
 from fbo_flower.clients.memory import Memory
-from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.errors import WireError
 from fbo_flower.storage.agent_journal import task_key
 from fbo_flower.wire import Envelope
 
@@ -92,19 +91,9 @@ def pinned(algorithm: Algorithm[Any], envelope: Envelope) -> str:
 
 
 def check_pinned(memory: Memory, algorithm: Algorithm[Any], envelope: Envelope) -> None:
-    """Raise WireError if a task has another algorithm or other options than the study's first task.
-
-    An option that a newer version has added, at its default, is not a difference.
-    """
+    """Raise WireError if a task has another algorithm or other options than the study's first task."""
     text = memory.algorithm(envelope.study)
-    if not text or text == pinned(algorithm, envelope):
-        return
-    name, _, options = text.partition(" ")
-    try:
-        same = make_algorithm(name, json.loads(options)) == algorithm
-    except (ConfigError, ValueError):  # an option of an older version that is gone
-        same = False
-    if not same:
+    if text and text != pinned(algorithm, envelope):
         raise WireError(
             f"options: expected those of the study's first task, {text}, got {pinned(algorithm, envelope)}; "
             "start a new study for other options",

@@ -82,8 +82,7 @@ class CurveBook:
             return book
         steps, lengths = (np.asarray(arrays[n], dtype=np.int64).tolist() for n in (_STEPS, _LENGTHS))
         values = np.asarray(arrays[_VALUES], dtype=np.float64)
-        # earlier versions stored no finals: then nothing is predicted, and no step stops a trial
-        finals = np.asarray(arrays.get(_FINALS, np.full(len(values), np.nan)), dtype=np.float64)
+        finals = np.asarray(arrays[_FINALS], dtype=np.float64)
         book.by_step, book.finals = (_by_step(steps, lengths, column) for column in (values, finals))
         counts = np.asarray(arrays[_COUNTS], dtype=np.int64).tolist()
         book.num_curves, book.num_trials, book.num_by_others = counts

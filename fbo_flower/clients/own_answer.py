@@ -170,8 +170,6 @@ def read_answers(path: Path) -> list[StoredAnswer]:
 
 def _read(agent: str, stored: StoredStudy) -> StoredAnswer:
     try:
-        if not stored.algorithm or not stored.space:
-            raise JournalError("an earlier version began it, which stored no search space")
         algorithm = algorithm_of(stored.algorithm)
         state = agent_state_from_bytes(stored.memory, SearchSpace.from_json(stored.space))
         answer = own_answer(agent, stored.study, algorithm, state)

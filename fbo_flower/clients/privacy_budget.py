@@ -47,7 +47,7 @@ def spend(
     """
     if not budget or not algorithm.uses_observations(task, space):
         return
-    account, earlier, last = _read(memory)
+    account, last = _read(memory)
     if last == key:
         return
     core = algorithm.inner
@@ -56,23 +56,20 @@ def spend(
         raise _refusal(budget, f"a report of {algorithm.name} without noise of the agent's own")
     try:
         account = account.add(noise)
-        total = earlier + account.epsilon(delta)
+        total = account.epsilon(delta)
     except ConfigError as error:  # a noise multiplier or a number of entries that no account can hold
         raise _refusal(budget, str(error)) from error
     if not total <= budget:
         raise _refusal(budget, f"{total:.4g} in all studies at delta = {delta:g}")
-    memory.put_note(_NOTE, {"account": json.dumps(account.to_json()), "earlier": earlier, "last": key})
+    memory.put_note(_NOTE, {"account": json.dumps(account.to_json()), "last": key})
 
 
-def _read(memory: Memory) -> tuple[Account, float, str]:
-    """Return the account, the epsilon that older versions added up, and the key of the last task."""
+def _read(memory: Memory) -> tuple[Account, str]:
+    """Return the account and the key of the last task."""
     note = memory.note(_NOTE)
     try:
-        if "counts" in note:  # an older version kept [messages, epsilon, last task] of every study
-            studies = json.loads(str(note["counts"]))
-            return Account(), float(sum(spent for _, spent, _ in studies.values())), ""
         account = Account.from_json(json.loads(str(note["account"]))) if note else Account()
-        return account, float(str(note.get("earlier", 0.0))), str(note.get("last", ""))
+        return account, str(note.get("last", ""))
     except (KeyError, ValueError, TypeError, ConfigError) as error:
         raise JournalError(
             f"privacy account: expected one that this version wrote, got {error}; restore the journal from a "

@@ -251,9 +251,7 @@ def _num_with_value(run: Mapping[str, object], rounds: Table, curves: Array, num
     if not len(rounds):
         return 0
     number = run.get("num_with_value")
-    if isinstance(number, int) or "num_with_value" in run:
-        return number if isinstance(number, int) else None
-    return num_agents if np.isfinite(rounds["mean_incumbent"]).any() else None  # an earlier version's study
+    return number if isinstance(number, int) else None
 
 
 def _reasons(rounds: Table) -> dict[str, int]:

@@ -52,7 +52,6 @@ KIND = JournalKind(
     _TABLES,
     "restore a copy that was made after the agent's last answer, or remove the file: then the agent counts "
     "as a new one, and its counts for max_trials and max_epsilon start again at 0",
-    {1: ledger.add_ledger},
 )
 
 
@@ -155,7 +154,7 @@ class AgentJournal:
             self._store.put_meta(f"space.{study}", space)
 
     def algorithm(self, study: str) -> str | None:
-        """Return the algorithm and options of a study as text; None if an older version began it."""
+        """Return the algorithm and options of a study as text; None if the study is unknown."""
         return self._store.meta(f"algorithm.{study}")
 
     def num_studies(self) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fbo_flower.storage.read_ledger import opened, read_meta, read_rows
+from fbo_flower.storage.checksums import verified_rows
+from fbo_flower.storage.read_ledger import opened, read_meta
 
 EVALUATION_COLUMNS = (  # all columns, because a row has one checksum
     "id", "study", "task", "trial", "point", "value", "count", "span", "square", "failure", "measures",
@@ -22,8 +23,8 @@ class StoredStudy:
     ----------
     study : id of the study
     memory : the agent's state after its last finished task
-    algorithm : the algorithm with its options as text; "" if an earlier version began the study
-    space : the search space as JSON; "" if an earlier version began the study
+    algorithm : the algorithm with its options as text
+    space : the search space as JSON
     failure : why the first failed evaluation failed; "" if none failed
     num_failed : number of evaluations that failed
     minimize : whether the values are losses with their sign changed
@@ -53,9 +54,9 @@ def read_studies(path: Path) -> tuple[str, list[StoredStudy]]:
     """
     with opened(path, "the studies") as (connection, _):
         meta = read_meta(connection)
-        found = list(read_rows(connection, "studies", ("study", "entropy", "memory"), "ORDER BY rowid"))
+        found = list(verified_rows(connection, "studies", ("study", "entropy", "memory"), "ORDER BY rowid"))
         failed: dict[str, list[tuple[int, str]]] = {}
-        for row in read_rows(connection, "evaluations", EVALUATION_COLUMNS, "ORDER BY id"):
+        for row in verified_rows(connection, "evaluations", EVALUATION_COLUMNS, "ORDER BY id"):
             study, count, span, failure = (row[EVALUATION_COLUMNS.index(name)] for name in _USED)
             if failure:
                 failed.setdefault(str(study), []).append((int(span) - int(count), str(failure)))
@@ -63,8 +64,8 @@ def read_studies(path: Path) -> tuple[str, list[StoredStudy]]:
         StoredStudy(
             str(study),
             bytes(memory),
-            meta.get(f"algorithm.{study}", ""),
-            meta.get(f"space.{study}", ""),
+            meta[f"algorithm.{study}"],
+            meta[f"space.{study}"],
             failed[study][0][1] if study in failed else "",
             sum(number for number, _ in failed.get(study, [])),
             f"note.{minimize_note(str(study))}" in meta,

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 CRC = "crc"
 ROWS = "rows"  # key of the numbers of rows in `meta`
 META = "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT"
-_CHUNK = 10_000  # rows that are upgraded at a time
 
 
 class Damaged(Exception):  # noqa: N818  # never leaves this package: it becomes a JournalError
@@ -84,7 +83,7 @@ def read_layout(connection: sqlite3.Connection) -> Layout:
 
 
 def has_checksums(connection: sqlite3.Connection, table: str = "meta") -> bool:
-    """Return whether the rows of a table have checksums; those of earlier versions have none."""
+    """Return whether the rows of a table have checksums."""
     return any(column[1] == CRC for column in connection.execute(f'PRAGMA table_info("{table}")'))
 
 
@@ -119,7 +118,7 @@ def verified_rows(
     columns: Sequence[str],
     where: str = "",
     arguments: Sequence[object] = (),
-) -> Iterator[tuple[object, ...]]:
+) -> Iterator[tuple[Any, ...]]:
     """Yield rows of a table without their checksums; Damaged if a checksum does not fit."""
     found = connection.execute(f"SELECT {', '.join(columns)}, {CRC} FROM {table} {where}", arguments)
     for *values, stored in found:
@@ -166,26 +165,11 @@ def check_tables(connection: sqlite3.Connection, layout: Layout) -> None:
 
 
 def add_checksums(connection: sqlite3.Connection) -> None:
-    """Add checksums to every table that has none, and record the numbers of rows."""
+    """Add checksums to the tables of a new journal, and record their numbers of rows."""
     layout = read_layout(connection)
-    for table, (columns, _, _) in layout.items():
-        if has_checksums(connection, table):
-            continue
+    for table in layout:
         connection.execute(f"ALTER TABLE {table} ADD COLUMN {CRC} INTEGER NOT NULL DEFAULT 0")
-        last = -(2**63)
-        while rows := connection.execute(
-            f"SELECT rowid, {', '.join(columns)} FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT {_CHUNK}",
-            (last,),
-        ).fetchall():
-            connection.executemany(
-                f"UPDATE {table} SET {CRC} = ? WHERE rowid = ?",
-                [(checksum(table, values), rowid) for rowid, *values in rows],
-            )
-            last = rows[-1][0]
-    counts = {t: connection.execute(f"SELECT COUNT(*) FROM {t}").fetchone()[0] for t in layout}
-    if not connection.execute("SELECT 1 FROM meta WHERE key = ?", (ROWS,)).fetchone():
-        counts["meta"] += 1
-    put_counts(connection, counts)
+    put_counts(connection, dict.fromkeys(layout, 0) | {"meta": 1})
 
 
 def put_counts(connection: sqlite3.Connection, counts: Mapping[str, int]) -> None:

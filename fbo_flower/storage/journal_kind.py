@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from fbo_flower.errors import JournalError, WireError
 from fbo_flower.storage.checksums import Damaged, NotAJournal
 
 if TYPE_CHECKING:
-    import sqlite3
+    pass
 
 _DISK = {8: "readonly", 10: "I/O error", 13: "full", 14: "cannot open"}  # SQLite's codes for a disk's faults
 _NOT_A_DATABASE = 26
@@ -28,15 +28,12 @@ class JournalKind:
     version : of the tables
     tables : SQL statements that create the tables, without the checksums, which `Store` adds
     advice : what to do about a damaged file
-    upgrades : earlier version -> function that upgrades a file to the next version. Checksums need none:
-        tables without them get them after all upgrades
     """
 
     application: str
     version: int
     tables: str
     advice: str
-    upgrades: Mapping[int, Callable[[sqlite3.Connection], None]] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -64,7 +61,7 @@ def journal_errors(path: Path, kind: JournalKind) -> Iterator[None]:
 
 @contextlib.contextmanager
 def decoding(path: Path, kind: JournalKind, what: str) -> Iterator[None]:
-    """Turn errors in the content of a row into a JournalError; only files of earlier versions have them."""
+    """Turn errors in the content of a row into a JournalError."""
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:

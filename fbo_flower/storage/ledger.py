@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from fbo_flower.algorithms.disclosure import ENVELOPE
 from fbo_flower.algorithms.records import AnyArray
-from fbo_flower.storage.serialization import loads
 
 if TYPE_CHECKING:
-    import sqlite3
+    pass
 
 TABLE = """
 CREATE TABLE sent (
@@ -28,7 +27,6 @@ CREATE TABLE sent (
 """
 COLUMNS = ("study", "round", "phase", "algorithm", "name", "shape", "dtype", "bytes", "source", "again")
 _NAMED = ("num-failed", "disclosed.failures", "disclosed.incumbent", "disclosed.expected")
-BEFORE = "sent before ledgers were kept"
 _CHOSEN_BY = "; chosen by: "  # separates the two texts of the column `source`
 
 
@@ -133,25 +131,6 @@ def as_row(entry: LedgerEntry) -> tuple[object, ...]:
     e = entry
     numbers = e.shape, e.dtype, e.num_bytes
     return e.study, e.round, e.phase, e.algorithm, e.name, *numbers, e.source, int(e.again)
-
-
-def from_reports(connection: sqlite3.Connection) -> list[LedgerEntry]:
-    """Return ledger rows computed from the stored reports of a version 1 journal."""
-    rows: list[LedgerEntry] = []
-    for (data,) in connection.execute("SELECT report FROM tasks ORDER BY rowid"):
-        arrays, config = loads(bytes(data))
-        names = [name for name in str(config.pop("names", "")).split(",") if name]
-        rows += entries({name: arrays[str(i)] for i, name in enumerate(names)}, config, "", BEFORE)
-    return rows
-
-
-def add_ledger(connection: sqlite3.Connection) -> None:
-    """Upgrade a journal from version 1 to 2: create the ledger and fill it from the stored reports."""
-    connection.execute(TABLE)
-    connection.executemany(
-        f"INSERT INTO sent ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})",
-        map(as_row, from_reports(connection)),
-    )
 
 
 def _kind(value: object) -> str:

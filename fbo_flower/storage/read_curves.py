@@ -9,7 +9,8 @@ from pathlib import Path
 
 from fbo_flower.errors import JournalError
 from fbo_flower.storage.answers import EVALUATION_COLUMNS, minimize_note
-from fbo_flower.storage.read_ledger import opened, read_meta, read_rows
+from fbo_flower.storage.checksums import verified_rows
+from fbo_flower.storage.read_ledger import opened, read_meta
 
 STOPPED_AT = "stopped at step"  # entry of `Evaluation.measures` of a trial that was stopped early
 
@@ -54,7 +55,7 @@ def read_curves(path: Path) -> Iterator[StoredCurve]:
     """
     with opened(path, "the curves") as (connection, _):
         meta = read_meta(connection)
-        for row in read_rows(connection, "evaluations", EVALUATION_COLUMNS, "ORDER BY id"):
+        for row in verified_rows(connection, "evaluations", EVALUATION_COLUMNS, "ORDER BY id"):
             named = dict(zip(EVALUATION_COLUMNS, row, strict=True))
             data = named["artifact"]
             if not isinstance(data, bytes) or not data.startswith(b'{"steps"'):  # none, or a site's model

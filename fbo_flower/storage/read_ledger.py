@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fbo_flower.errors import JournalError
 from fbo_flower.storage.agent_journal import KIND
-from fbo_flower.storage.checksums import check_pages, check_tables, has_checksums, layout_of, verified_rows
+from fbo_flower.storage.checksums import check_pages, check_tables, layout_of, verified_rows
 from fbo_flower.storage.journal_kind import decoding, journal_errors
-from fbo_flower.storage.ledger import COLUMNS, Ledger, LedgerEntry, from_reports
+from fbo_flower.storage.ledger import COLUMNS, Ledger, LedgerEntry
 from fbo_flower.storage.store import identify
 
 if TYPE_CHECKING:
@@ -61,41 +61,29 @@ def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 def _checked_version(path: Path, connection: sqlite3.Connection) -> int:
     application, version = identify(connection)
-    if application != KIND.application or version > KIND.version:
+    if (application, version) != (KIND.application, KIND.version):
         raise JournalError(
             f"journal: expected an agent's of version {KIND.version}, got {path} of {application} version "
             f"{version}; pass the path of an agent's journal"
         )
     check_pages(connection)
-    if version == KIND.version:
-        check_tables(connection, layout_of(KIND.tables))
+    check_tables(connection, layout_of(KIND.tables))
     return version
 
 
 def read_meta(connection: sqlite3.Connection) -> dict[str, str]:
     """Return the texts in a journal, by key."""
-    return {str(key): str(value) for key, value in read_rows(connection, "meta", ("key", "value"))}
+    return {str(key): str(value) for key, value in verified_rows(connection, "meta", ("key", "value"))}
 
 
 def _read(connection: sqlite3.Connection, version: int) -> Ledger:
     meta = read_meta(connection)
     said = dict(json.loads(meta.get("note.roll-call", "{}")))
     names = tuple(str(name) for name in said.get("names", ()))
-    if version == 1:
-        return Ledger(meta["agent"], from_reports(connection), names)
     disclosure = str(said.get("disclosure", ""))
     rows = []
-    for row in read_rows(connection, "sent", ("id", *COLUMNS), "ORDER BY id"):
+    for row in verified_rows(connection, "sent", ("id", *COLUMNS), "ORDER BY id"):
         entry = LedgerEntry(*row[1:-1], *(bool(value) for value in row[-1:]))
         assert entry.num_numbers >= 0  # raises ValueError if the shape is damaged
         rows.append(entry)
     return Ledger(meta["agent"], rows, names, disclosure)
-
-
-def read_rows(
-    connection: sqlite3.Connection, table: str, columns: tuple[str, ...], order: str = ""
-) -> Iterator[tuple[Any, ...]]:
-    """Yield rows of a table; those of earlier versions have no checksums."""
-    if has_checksums(connection, table):
-        return verified_rows(connection, table, columns, order)
-    return connection.execute(f"SELECT {', '.join(columns)} FROM {table} {order}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from fbo_flower.errors import JournalError
-from fbo_flower.storage.checksums import check_pages, check_tables, has_checksums, layout_of, verified_rows
+from fbo_flower.storage.checksums import check_pages, check_tables, layout_of, verified_rows
 from fbo_flower.storage.journal_kind import decoding, journal_errors
 from fbo_flower.storage.serialization import loads
 from fbo_flower.storage.store import identify
@@ -52,14 +52,14 @@ class StudyJournalReader:
         import json
 
         with self._opened() as (connection, _):
-            for _, text in _rows(connection, "meta", ("key", "value"), "WHERE key = 'settings'", ()):
+            for _, text in verified_rows(connection, "meta", ("key", "value"), "WHERE key = 'settings'", ()):
                 return dict(json.loads(str(text)))
         return {}
 
     def new_events(self) -> Iterator[Event]:
         """Yield the events that were committed since the last call."""
         with self._opened() as (connection, _):
-            for number, kind, server_round, phase, agent, data in _rows(
+            for number, kind, server_round, phase, agent, data in verified_rows(
                 connection, "events", _COLUMNS, "WHERE id > ? ORDER BY id", (self._last,)
             ):
                 arrays, values = loads(cast(bytes, data))
@@ -77,18 +77,9 @@ class StudyJournalReader:
             with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
                 connection.execute("BEGIN")  # one state of the file, also if the server commits meanwhile
                 application, version = identify(connection)
-                if application != KIND.application or version > KIND.version:
+                if (application, version) != (KIND.application, KIND.version):
                     raise JournalError(
                         f"journal: expected a {KIND.application} of version {KIND.version}, got {self.path} "
                         f"of {application} version {version}; pass the path of a server's journal"
                     )
                 yield connection, version
-
-
-def _rows(
-    connection: sqlite3.Connection, table: str, columns: tuple[str, ...], where: str, values: tuple[int, ...]
-) -> Iterator[tuple[Any, ...]]:
-    """Yield rows of a table; those of earlier versions have no checksums."""
-    if has_checksums(connection, table):
-        return verified_rows(connection, table, columns, where, values)
-    return connection.execute(f"SELECT {', '.join(columns)} FROM {table} {where}", values)

@@ -37,7 +37,7 @@ from fbo_flower.storage.checksums import (
     stored_counts,
     verified_rows,
 )
-from fbo_flower.storage.journal_kind import JournalKind, decoding, journal_errors
+from fbo_flower.storage.journal_kind import JournalKind, journal_errors
 from fbo_flower.storage.lock_file import lock, sync_directory
 from fbo_flower.storage.private import create_private_file, make_private_directory, warn_if_others_can_read
 
@@ -198,7 +198,7 @@ class Store:
         warn_if_others_can_read(self.path)
         self.connection = _connect(self.path, self._wait_seconds)
         found, version = identify(self.connection)
-        if found != self.kind.application or version > self.kind.version:
+        if (found, version) != (self.kind.application, self.kind.version):
             raise JournalError(
                 f"journal: expected {self.kind.application} version {self.kind.version} in {self.path}, "
                 f"got {found} version {version}; pass the path of another file, or use the version of "
@@ -208,8 +208,6 @@ class Store:
         if new:
             check_pages(self.connection)
         _configure(self.connection)
-        if version < self.kind.version:
-            self._upgrade(version)
         self._layout = layout_of(self.kind.tables)
         if new:
             check_tables(self.connection, self._layout)
@@ -230,14 +228,6 @@ class Store:
         self.connection.close()
         os.replace(new, path)
         sync_directory(path.parent)
-
-    def _upgrade(self, version: int) -> None:
-        with self.transaction():
-            for number in range(version, self.kind.version):
-                if number in self.kind.upgrades:
-                    with decoding(self.path, self.kind, f"what version {number} wrote"):
-                        self.kind.upgrades[number](self.connection)
-            self._finish({"version": str(self.kind.version)})
 
     def _finish(self, texts: Mapping[str, str]) -> None:
         """Add the checksums that are missing, then write texts about the journal."""

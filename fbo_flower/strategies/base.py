@@ -385,20 +385,10 @@ class TuningStrategy(Strategy):
         if self._seed is None:
             self._seed = fresh_entropy() if recorded is None else int(str(recorded["seed"]))
         if journal is not None:
-            defaults = self.algorithm.inner.option_defaults()
-            journal.begin(
-                fixed_settings(
-                    self._settings,
-                    self.algorithm,
-                    defaults,
-                    self._seed,
-                    warm_start,
-                    recorded or {},
-                    self._mode,
-                    self._max_staleness,
-                ),
-                {"num_rounds": num_rounds},
+            fixed = fixed_settings(
+                self._settings, self.algorithm, self._seed, warm_start, self._mode, self._max_staleness
             )
+            journal.begin(fixed, {"num_rounds": num_rounds})
         study_start = StudyStart(
             self.algorithm, self._settings, warm_start, self._stop, self._mode == ASYNC, self._max_staleness
         )

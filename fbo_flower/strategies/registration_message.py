@@ -131,6 +131,6 @@ def _space(text: str) -> SearchSpace:
 
 
 def _disclosure(config: Mapping[str, Any]) -> str:
-    """Return what the agent discloses and who chose it; "" if it is an earlier version, or says nonsense."""
+    """Return what the agent discloses and who chose it; "" if it says nonsense."""
     said = config.get("disclose"), config.get("disclose_by")
     return f"{said[0]}, {said[1]}" if said[0] in DISCLOSURES and said[1] in CHOOSERS else ""

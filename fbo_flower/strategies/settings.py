@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,32 +63,21 @@ class StrategySettings:
 def fixed_settings(
     settings: StrategySettings,
     algorithm: Algorithm[Any],
-    default_options: Mapping[str, object],
     seed: int,
     warm_start: WarmStart | None,
-    recorded: Mapping[str, object],
     mode: str = SYNC,
     max_staleness: int | None = None,
 ) -> dict[str, object]:
     """Return the settings that must not change when a study is resumed.
 
-    An option that is newer than the journal is left out while it has its default value, so that journals
-    from before the option can be resumed.
-
     Parameters
     ----------
-    default_options : of the algorithm
-    recorded : the settings in the journal; empty for a new study
     mode : "sync" or "async"
     max_staleness : see `TuningStrategy.start`
     """
-    options = algorithm.options()
-    recorded_options = recorded.get("options", options)
-    newer = [name for name in options if isinstance(recorded_options, dict) and name not in recorded_options]
-    left_out = {name for name in newer if options[name] == default_options[name]}
     return {
         "algorithm": algorithm.name,
-        "options": {name: value for name, value in options.items() if name not in left_out},
+        "options": algorithm.options(),
         "seed": str(seed),
         "fraction": settings.fraction,
         "label": settings.label,

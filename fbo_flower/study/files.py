@@ -15,13 +15,10 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.storage.files import atomic_file
 from fbo_flower.study.directory import MARK, holds_study, remove_derived
 from fbo_flower.study.schema import (
-    READABLE,
     RECOMMENDATIONS,
-    SCHEMA,
     as_json,
     check_schema,
     expect,
-    upgraded_rounds,
 )
 from fbo_flower.study.table import Table
 
@@ -75,7 +72,7 @@ def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
         the file or the entry of `study.json`.
     """
     settings = _read_json(directory / "study.json")
-    check_schema(settings, READABLE)
+    check_schema(settings)
     layouts = expect(settings.pop("tables", None), dict, "tables")
     tables = {}
     for name in _FILES:
@@ -84,7 +81,6 @@ def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
             columns = expect(layout.get("columns"), dict, f"tables.{name}.columns")
             rows = expect(layout.get("rows"), int, f"tables.{name}.rows")
             tables[name] = _read_table(directory / f"{name}.csv", columns, rows)
-    settings["schema"], tables["rounds"] = SCHEMA, upgraded_rounds(tables["rounds"])
     tables["recommendations"] = _read_best(directory / "best.json")
     return settings, tables
 

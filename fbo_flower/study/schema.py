@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from fbo_flower.study.csv_cells import printable_json
 from fbo_flower.study.table import Kind, Table
 
 SCHEMA = 2  # version 2 added floats_down, floats_up and reasons to the rounds
-READABLE = (1, SCHEMA)  # versions that can be loaded
 
 TRIALS: dict[str, Kind] = {
     "algorithm": "text",
@@ -140,23 +139,13 @@ def checked_settings(settings: Any) -> dict[str, Any]:
     return dict(settings)
 
 
-def check_schema(settings: Any, readable: Sequence[int] = (SCHEMA,)) -> None:
-    """Raise ConfigError if the schema version of the settings is not `readable`."""
+def check_schema(settings: Any) -> None:
+    """Raise ConfigError if the settings have another schema version."""
     schema = expect(settings, dict, "settings").get("schema")
-    if type(schema) is not int or schema not in readable:
-        expected = " or ".join(map(str, readable))
+    if type(schema) is not int or schema != SCHEMA:
         raise ConfigError(
-            f"study: expected schema {expected}, got {schema!r}; was it saved by another version?"
+            f"study: expected schema {SCHEMA}, got {schema!r}; was it saved by another version?"
         )
-
-
-def upgraded_rounds(rounds: Table) -> Table:
-    """Return the rounds of a schema 1 study with the columns of schema 2 added, filled with "unknown"."""
-    later = {name for name in ("floats_down", "floats_up", "reasons") if name not in rounds.columns}
-    if not later or rounds.columns != tuple(name for name in ROUNDS if name not in later):
-        return rounds  # current, or neither version: `check_columns` reports what is wrong
-    unknown: dict[str, Any] = {"real": np.full(len(rounds), np.nan), "text": [""] * len(rounds)}
-    return Table({n: unknown[kind] if n in later else rounds[n] for n, kind in ROUNDS.items()}, ROUNDS)
 
 
 def expect(value: Any, type_: type, name: str) -> Any:

@@ -32,7 +32,6 @@ from fbo_flower.study.csv_cells import (
     encode_column,
     header_of,
     read_columns,
-    unguard,
     write_rows,
 )
 from fbo_flower.study.pandas_module import require_pandas
@@ -211,7 +210,7 @@ class Table:
         if layout is None:
             layout = dict.fromkeys(header or [], "text")
         expected = header_of(layout)
-        if header != expected and header != [unguard(name) for name in expected]:  # of earlier versions
+        if header != expected:
             raise ConfigError(f"expected the header {expected}, got {header}")
         kinds: dict[str, Any] = {
             name: kind if isinstance(kind, str) else "config" for name, kind in layout.items()

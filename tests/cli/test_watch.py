@@ -101,12 +101,6 @@ def test_values_that_were_not_disclosed_are_not_made_up() -> None:
     assert "no evaluation has succeeded yet" in failing
 
 
-def test_a_journal_of_an_earlier_version_says_what_it_lacks() -> None:
-    text = shown(*begin("ab"), Event("open", 1), Event("round", 1, values={"seconds": 1.0}))
-    assert "1 of ? done" in text
-    assert "not recorded by the version" in text
-
-
 def test_a_simulated_clock_promises_no_end() -> None:
     text = shown(*begin("ab"), Event("open", 1, values={"time": 0.0, "num_rounds": 9}), *close(1))
     assert "of a simulated clock" in text

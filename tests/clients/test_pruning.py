@@ -191,19 +191,6 @@ def test_the_book_is_the_same_after_a_round_trip_through_the_agents_state() -> N
     assert CurveBook(Pruning()).arrays() == {}
 
 
-def test_a_book_of_an_earlier_version_has_no_finals_and_predicts_nothing() -> None:
-    book = CurveBook(Pruning())
-    for trial in range(6):
-        book.add(completed(trial, trial, 2.0 * trial))
-    arrays = {name: array for name, array in book.arrays().items() if name != "curves.finals"}
-    earlier = CurveBook.read(arrays, Pruning())
-    earlier.add(stopped_early(6, 1.0))
-    assert not earlier.predicted
-    assert not earlier.rule().medians
-    always = CurveBook.read(arrays, Pruning(margin=None))
-    assert always.rule().medians == {0: 2.5, 1: 5.0}
-
-
 # -- what objectives may report --------------------------------------------------------------------
 
 

@@ -12,10 +12,9 @@ from flwr.app import Message
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.clients import client_app
-from fbo_flower.clients.trial_times import Watch, disclosed_times, times_of
+from fbo_flower.clients.trial_times import disclosed_times
 from fbo_flower.simulation import Checkpoint, simulate
 from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
 from fbo_flower.strategies import FTS, HCT
 from fbo_flower.study import Study
 
@@ -133,19 +132,6 @@ def test_a_resumed_study_keeps_the_times_of_before(tmp_path: Path) -> None:
         later = study.times.where(agent=agent)
         np.testing.assert_array_equal(later["started"][:number], earlier["started"])
         assert len(later) == number + 2
-
-
-def test_a_journal_of_an_earlier_version_has_no_times(tmp_path: Path) -> None:
-    point = np.array([0.5])
-    with AgentJournal(tmp_path / "agent.db", "a") as journal:
-        journal.append("study", "task", Evaluation(0, point, 1.0))
-        journal.append("study", "task", Evaluation(1, point, 1.0, measures=Watch.start().measures()))
-    with AgentJournal(tmp_path / "agent.db", "a") as journal:
-        earlier, later = journal.evaluations("study", "task")
-    assert times_of(earlier) == {}
-    assert list(times_of(later)) == [1]
-    assert disclosed_times(times_of(later), [0, 1]) is None, "none is sent if one is unknown"
-    assert disclosed_times(times_of(later), [1]) is not None
 
 
 @pytest.mark.parametrize("started", [-1.0, 1e12, float("nan")])

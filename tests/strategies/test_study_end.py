@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from fbo_flower.simulation.problems import make_problem
 from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.strategies import FTS, STRATEGIES, RandomSearch
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "n": Int(1, 9)})
 CUBE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 SMALL = {"num_candidates": 32, "num_path_features": 16}
@@ -197,26 +195,6 @@ def test_a_device_logs_its_own_answer_without_a_callback(log_lines):
     own = [line for line in log_lines if "has ended: best value 0." in line]
     assert [line.split(":")[0] for line in own] == ["agent 0", "agent 1"]
     assert "after 5 evaluations" in own[0]
-
-
-def test_a_study_that_an_earlier_version_began_is_named_and_the_others_are_shown(tmp_path, capsys):
-    path = tmp_path / "agent-0.db"
-    connection = sqlite3.connect(path)
-    connection.executescript((GOLDEN / "agent_0_v2.sql").read_text())
-    connection.close()
-    assert command(["best", str(path)]) == 0
-    out = capsys.readouterr().out
-    assert "cannot be read: an earlier version began it" in out
-    RandomSearch(num_agents=1, seed=3).start(
-        InProcessGrid(client_app(hill, SPACE, seed=3), 1, node_configs=journals(tmp_path, 1)), num_rounds=3
-    )
-    assert command(["best", str(path), "--json"]) == 0
-    earlier, own = json.loads(capsys.readouterr().out)
-    assert earlier["config"] is None
-    assert (own["evaluations"], own["unreadable"]) == (5, "")
-    assert command(["best", str(path), "--study", own["study"]]) == 0
-    assert "n: " in capsys.readouterr().out
-    assert command(["best", str(path), "--study", "another"]) == 2
 
 
 def test_best_names_the_first_failure_and_refuses_what_is_no_journal(tmp_path, capsys):

@@ -465,7 +465,7 @@ def test_a_missing_file_is_named(study: Study, tmp_path: Path, name: str) -> Non
         ("study.json", "{", "expected JSON"),
         ("study.json", "[]", "settings: expected a dict, got list"),
         ("study.json", "[" * 100_000, "expected JSON"),
-        ("study.json", '{"schema": 7}', "expected schema 1 or 2, got 7"),
+        ("study.json", '{"schema": 7}', "expected schema 2, got 7"),
         ("study.json", '{"schema": 2, "runs": []}', "tables: expected a dict"),
         (
             "study.json",
@@ -486,49 +486,6 @@ def test_a_malformed_study_is_refused_by_name(
     with pytest.raises(ConfigError, match=message) as caught:
         Study.load(tmp_path)
     assert str(tmp_path / name) in str(caught.value)
-
-
-def of_schema_1(study: Study, directory: Path) -> None:
-    """Save a study as it was saved before floats were counted."""
-    study.save(directory)
-    settings = json.loads((directory / "study.json").read_text())
-    settings["schema"] = 1
-    layout = settings["tables"]["rounds"]["columns"]
-    later = ("floats_down", "floats_up", "reasons")
-    place = [list(layout).index(name) for name in later]
-    settings["tables"]["rounds"]["columns"] = {n: k for n, k in layout.items() if n not in later}
-    (directory / "study.json").write_text(json.dumps(settings))
-    lines = (directory / "rounds.csv").read_text().splitlines()
-    kept = [[cell for i, cell in enumerate(line.split(",")) if i not in place] for line in lines]
-    (directory / "rounds.csv").write_text("".join(",".join(line) + "\n" for line in kept))
-
-
-def test_a_study_from_before_floats_were_counted_is_read_as_not_having_counted_them(
-    study: Study, tmp_path: Path
-) -> None:
-    of_schema_1(study, tmp_path)
-    assert "floats" not in (tmp_path / "rounds.csv").read_text()
-    old = Study.load(tmp_path)
-    assert np.isnan(old.rounds["floats_down"]).all()
-    assert np.isnan(old.rounds["floats_up"]).all()
-    assert old.rounds["reasons"].tolist() == [""] * len(study.rounds)
-    assert old.rounds["bytes_up"].tolist() == study.rounds["bytes_up"].tolist()
-    assert old.trials == study.trials
-    assert old.settings == study.settings  # of the schema of today, also when saved again
-    assert Study.merge([old, study.relabel("ts", "new")]).algorithms == ["ts", "new"]
-
-
-def test_rounds_of_schema_1_with_other_columns_are_refused(study: Study, tmp_path: Path) -> None:
-    study.save(tmp_path)
-    settings = json.loads((tmp_path / "study.json").read_text())
-    del settings["tables"]["rounds"]["columns"]["bytes_up"]
-    (tmp_path / "study.json").write_text(json.dumps({**settings, "schema": 1}))
-    header, *lines = (tmp_path / "rounds.csv").read_text().splitlines()
-    place = header.split(",").index("bytes_up")
-    kept = [[c for i, c in enumerate(line.split(",")) if i != place] for line in (header, *lines)]
-    (tmp_path / "rounds.csv").write_text("".join(",".join(line) + "\n" for line in kept))
-    with pytest.raises(ConfigError, match="rounds: expected the columns"):
-        Study.load(tmp_path)
 
 
 def test_a_truncated_table_is_noticed(study: Study, tmp_path: Path) -> None:

@@ -97,11 +97,11 @@ class CellStatistics:
         """Return the statistics in the agent's state."""
         if "cells.depth" not in agent_state.arrays:
             return CellStatistics(_NONE, _NONE, _NONE, np.empty(0), _NONE)
-        names = ("depth", "index", "count")
-        depth, index, count = (np.asarray(agent_state.arrays[f"cells.{n}"], dtype=np.int64) for n in names)
+        names = ("depth", "index", "count", "failed")
+        depth, index, count, failed = (
+            np.asarray(agent_state.arrays[f"cells.{n}"], dtype=np.int64) for n in names
+        )
         total = np.asarray(agent_state.arrays["cells.total"], dtype=np.float64)
-        none = np.zeros(len(depth))  # a journal of an earlier version does not count failed pulls
-        failed = np.asarray(agent_state.arrays.get("cells.failed", none), dtype=np.int64)
         return CellStatistics(depth, index, count, total, failed)
 
     def of(self, depth: int, index: IntArray) -> tuple[IntArray, Array]:

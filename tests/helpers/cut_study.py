@@ -1,13 +1,7 @@
-"""The study behind the golden journals; `python tests/helpers/golden_study.py` wrote them, once.
-
-The journals are kept as SQL: it says the same on every version of SQLite. A golden file is never written
-again: later versions have to read it as it is.
-"""
+"""A study that was cut off in its second round, and its journals."""
 
 from __future__ import annotations
 
-import sqlite3
-import tempfile
 from pathlib import Path
 
 from fbo_flower.clients import client_app
@@ -17,9 +11,6 @@ from fbo_flower.storage import StudyJournal
 from fbo_flower.strategies import FTS
 from fbo_flower.study import Study
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-NAMES = ("study", "agent_0", "agent_1")
-SETS = (1, 2, 3)  # by the version of the agents' journals; that of the study is 1, 1, 2
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 LAST_WRITE = 11  # of the server: it dies with one of two replies of round 2 in its journal
 
@@ -79,23 +70,3 @@ def write(directory: Path) -> None:
         pass
     finally:
         StudyJournal.write = original
-
-
-def restore(directory: Path, number: int) -> None:
-    """Make journals of the golden files of one set."""
-    for name in NAMES:
-        connection = sqlite3.connect(directory / f"{name}.db")
-        connection.executescript((GOLDEN / f"{name}_v{number}.sql").read_text())
-        connection.close()
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as temporary:
-        write(Path(temporary))
-        for name in NAMES:
-            target = GOLDEN / f"{name}_v{SETS[-1]}.sql"
-            if target.exists():
-                raise SystemExit(f"{target} is there already, and golden files are not written again")
-            connection = sqlite3.connect(Path(temporary) / f"{name}.db")
-            target.write_text("\n".join(connection.iterdump()) + "\n")
-            connection.close()
