@@ -1,8 +1,8 @@
 """Each algorithm as a Flower strategy: `FTS(...).start(grid, num_rounds=25)` in a ServerApp.
 
 Each class is made from the record of its algorithm. `STRATEGIES["fts"]` returns the strategy of an algorithm
-by its name, also for algorithms that another package adds. Type checkers and editors read `__init__.pyi`,
-which `.ci/strategy_stubs.py` writes.
+by its name, also for algorithms that another package adds. Type checkers and editors know the options of
+`TuningStrategy(algorithms.FTS(advice="portfolio"))`, because an algorithm is a dataclass.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from fbo_flower.clients import client_app
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation import InProcessGrid
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.strategies import CoKG as Strategy
+from fbo_flower.strategies import TuningStrategy
 from studies.attacks.reconstruction import outside, value_of_one_round, values_at, values_of_a_run
 from studies.attacks.records import AttackResult, rms
 
@@ -73,7 +73,7 @@ class CuriousView:
         return values_at(self.means[0], self.covariances[0], rows, self.noise_variance)
 
 
-class _Watching(Strategy):
+class _Watching(TuningStrategy):
     """A Co-KG server that records all reports."""
 
     algorithm_class = CoKG

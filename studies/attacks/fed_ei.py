@@ -34,7 +34,7 @@ from fbo_flower.numerics.surrogates.transforms import transform
 from fbo_flower.numerics.surrogates.trend import unpack
 from fbo_flower.simulation import Fault
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.strategies import FedEI
+from fbo_flower.strategies import FedEI, TuningStrategy
 from studies.attacks.posterior import observed_points
 from studies.attacks.records import AttackResult, TappedGrid, rms
 
@@ -184,7 +184,7 @@ class _Curious(algorithms.FedEI):
         return super().aggregate_sum(state, agents, sums)
 
 
-class _CuriousServer(FedEI):
+class _CuriousServer(TuningStrategy):
     algorithm_class = _Curious
 
 

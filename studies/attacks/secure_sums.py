@@ -18,7 +18,7 @@ from fbo_flower.algorithms.fts.dp_options import DPFTSState
 from fbo_flower.algorithms.records import Array
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.strategies import DPFTS, FedPNE
+from fbo_flower.strategies import DPFTS, FedPNE, TuningStrategy
 from studies.attacks import equivocation
 from studies.attacks.records import AttackResult, TappedGrid, rms
 
@@ -44,7 +44,7 @@ class _Curious(algorithms.DPFTS):
         return super().aggregate_sum(state, agents, sums)
 
 
-class _CuriousServer(DPFTS):
+class _CuriousServer(TuningStrategy):
     algorithm_class = _Curious
 
 

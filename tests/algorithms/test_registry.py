@@ -106,10 +106,7 @@ def test_styles_are_distinct() -> None:
     assert len(set(styles.values())) == len(styles)
 
 
-def test_editors_know_every_strategy_with_its_options() -> None:
-    script = Path(__file__).parents[2] / ".ci" / "strategy_stubs.py"
-    done = subprocess.run([sys.executable, str(script), "--check"], check=False)
-    assert done.returncode == 0, "run `python .ci/strategy_stubs.py`"
+def test_star_imports_know_every_strategy() -> None:
     assert {record.class_name for record in BUILT_IN.values()} <= set(fbo_flower.strategies.__all__)
 
 

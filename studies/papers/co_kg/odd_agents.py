@@ -18,7 +18,7 @@ from fbo_flower.clients import Evaluator, ObjectiveEvaluator, TaskContext, Tunin
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import Fault, InProcessGrid, problem_app
 from fbo_flower.simulation.problems import F1
-from fbo_flower.strategies import CoKG
+from fbo_flower.strategies import CoKG, TuningStrategy
 from studies.jobs import Arrays
 from studies.papers.co_kg.runs import MESH, NUM_AGENTS, NUM_INITIAL, differences
 
@@ -76,7 +76,7 @@ def odd_agents(seed: int, num_rounds: int, num_draws: int) -> Arrays:
     return found
 
 
-def _app(kind: str, problem: F1, strategy: CoKG, seed: int) -> ClientApp:
+def _app(kind: str, problem: F1, strategy: TuningStrategy, seed: int) -> ClientApp:
     if kind not in {"started badly", "noisy"}:
         return problem_app(problem, strategy.algorithm, seed)
     loud = replace(problem, noise_variance=NOISY**2)

@@ -17,7 +17,7 @@ from fbo_flower.algorithms.records import Phase, Report, Task
 from fbo_flower.numerics.surrogates.pivots import choose_pivots
 from fbo_flower.simulation import InProcessGrid, problem_app
 from fbo_flower.simulation.problems import make_problem
-from fbo_flower.strategies import CoKG
+from fbo_flower.strategies import TuningStrategy
 from fbo_flower.study import Study
 from studies.attacks.reconstruction import value_of_one_round, values_of_a_run
 from studies.jobs import Arrays
@@ -28,8 +28,10 @@ LENGTHSCALE = 0.2
 SKIPPED = 2  # rounds without a design of the server: the warm-up and the agents' own choice
 
 
-class Watching(CoKG):
+class Watching(TuningStrategy):
     """A Co-KG server that records all reports."""
+
+    algorithm_class = algorithms.CoKG
 
     def _tell(self, phase: Phase, server_round: int) -> None:
         super()._tell(phase, server_round)
@@ -128,7 +130,7 @@ class TimedCoKG(algorithms.CoKG):
         return told
 
 
-class Timed(CoKG):
+class Timed(TuningStrategy):
     """The Flower strategy of `TimedCoKG`."""
 
     algorithm_class = TimedCoKG
