@@ -15,7 +15,7 @@ OUTSIDE = sys.stdlib_module_names | {"__future__"}
 
 # room -> what it may import: rooms, then libraries. A folder is a room with all that is in it.
 ROOMS: dict[str, tuple[str, str]] = {
-    "__init__": ("space", ""),
+    "__init__": ("", ""),  # its names are imported when they are used
     "errors": ("", ""),
     "space": ("errors", "numpy ConfigSpace optuna"),
     "numerics": ("errors", "numpy scipy threadpoolctl"),

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from fbo_flower.clients import client_app
+from fbo_flower import client_app
 from fts_baseline.dataset import load
 from fts_baseline.model import SPACE, accuracy
 

@@ -9,7 +9,7 @@ import logging
 
 import numpy as np
 
-from fbo_flower.simulation import simulate
+from fbo_flower import simulate
 from fts_baseline.dataset import load
 from fts_baseline.model import SPACE, accuracy
 

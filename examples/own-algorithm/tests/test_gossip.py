@@ -3,8 +3,7 @@
 from own_algorithm.gossip import Gossip
 from own_algorithm.record import RECORD
 
-from fbo_flower import Float, SearchSpace
-from fbo_flower.simulation import simulate
+from fbo_flower import Float, SearchSpace, simulate
 
 
 def test_the_record_describes_what_is_sent():

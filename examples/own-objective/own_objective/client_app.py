@@ -4,8 +4,7 @@ from sklearn.datasets import load_wine
 from sklearn.model_selection import cross_val_score
 from sklearn.tree import DecisionTreeClassifier
 
-from fbo_flower import Float, Int, SearchSpace
-from fbo_flower.clients import client_app
+from fbo_flower import Float, Int, SearchSpace, client_app
 
 
 def objective(config: dict, context) -> float:

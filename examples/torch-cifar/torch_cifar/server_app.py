@@ -5,8 +5,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from fbo_flower import Float, Int, Ordinal, SearchSpace
-from fbo_flower.federated import tune_federation
+from fbo_flower import Float, Int, Ordinal, SearchSpace, tune_federation
 from torch_cifar.task import new_model
 
 app = ServerApp()

@@ -4,8 +4,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvgM
 
-from fbo_flower import Float, Int, Ordinal, SearchSpace
-from fbo_flower.federated import tune_federation
+from fbo_flower import Float, Int, Ordinal, SearchSpace, tune_federation
 from tune_federation.task import new_model
 
 app = ServerApp()
