@@ -79,14 +79,20 @@ class ObjectiveError(FBOError, RuntimeError):
 class WrongTypeError(ObjectiveError):
     """An objective returned something that is no number, which it would do again; nothing else is evaluated.
 
-    Servers know it by the beginning of its text, which is all that arrives of an agent's exception.
+    Servers know it by the beginning of its text, which is all that arrives of an agent's exception. The text
+    that leaves an agent names the type only, unless its operator discloses trials.
+
+    Parameters
+    ----------
+    kind : what came back, such as "a dict"
+    shown : the beginning of what came back
     """
 
     BEGINNING = "objective: expected one finite number, got "
 
-    def __init__(self, got: str) -> None:
-        super().__init__(f"{self.BEGINNING}{got}; return a float")
-        self.got = got
+    def __init__(self, kind: str, shown: str = "") -> None:
+        super().__init__(f"{self.BEGINNING}{kind}{f', {shown}' if shown else ''}; return a float")
+        self.kind, self.shown = kind, shown
 
     @classmethod
     def text_in(cls, reason: str) -> str:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from logging import DEBUG
+from logging import DEBUG, WARNING
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ from fbo_flower.clients.shared_algorithms import algorithm_of
 from fbo_flower.clients.subset import check_subset
 from fbo_flower.clients.task_context import Evaluator, TaskContext
 from fbo_flower.clients.workers_evaluator import evaluator_of
-from fbo_flower.errors import WireError
+from fbo_flower.errors import WireError, WrongTypeError
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.held import HeldSpace, held_space
@@ -287,6 +287,11 @@ class TuningAgent(NumPyClient):
                 return (yield from self._run_new_task(memory, request))
             except BudgetSpentError:
                 return wire.decline(message)
+            except WrongTypeError as error:
+                log(WARNING, "agent %s: %s", self._agent, error)
+                if self._operator.disclose == "trials":
+                    raise
+                raise WrongTypeError(error.kind) from None  # the server learns no value
 
     @property
     def can_wait(self) -> bool:

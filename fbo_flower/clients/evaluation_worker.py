@@ -70,7 +70,7 @@ def _evaluated(objective: Objective, config: dict[str, Any], context: Any, repea
             else:
                 answer["values"] = [evaluate(objective, config, context)]
     except WrongTypeError as error:
-        answer = {"wrong_type": error.got}
+        answer = {"wrong_type": [error.kind, error.shown]}
     except ObjectiveError as error:
         cause = error.__cause__
         answer = {"failure": str(error), "error": None if cause is None else asdict(ErrorTexts.of(cause))}

@@ -177,7 +177,7 @@ def evaluate(objective: Objective, config: dict[str, Any], context: ObjectiveCon
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise WrongTypeError(f"{_shown(repr, value)[:80]} ({type(value).__name__})")
+        raise WrongTypeError(_type_of(value), _shown(repr, value)[:80])
     try:
         number = float(value)
     except OverflowError:  # an int or a fraction beyond the largest float
@@ -185,6 +185,11 @@ def evaluate(objective: Objective, config: dict[str, Any], context: ObjectiveCon
     if not math.isfinite(number):
         raise ObjectiveError(f"expected a finite number, got {number}")
     return number
+
+
+def _type_of(value: object) -> str:
+    """Return the type of a value, in words that tell nothing else of it."""
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def _shown(write: Callable[[object], str], value: object) -> str:
@@ -261,7 +266,9 @@ def evaluate_repeatedly(
     try:
         values = np.asarray(returned, dtype=np.float64)
     except (TypeError, ValueError):
-        raise WrongTypeError(f"{_shown(repr, returned)[:80]} in place of {repeats}") from None
+        raise WrongTypeError(
+            f"{_type_of(returned)} in place of {repeats}", _shown(repr, returned)[:80]
+        ) from None
     if values.shape != (repeats,):
         raise WrongTypeError(f"an array of shape {values.shape} in place of ({repeats},)")
     if not np.isfinite(values).all():

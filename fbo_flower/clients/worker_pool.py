@@ -137,7 +137,7 @@ class Worker:
             self.kill()
             return self._failed(f"the worker process {self.ending} while it evaluated the trial")
         if "wrong_type" in answer:
-            raise WrongTypeError(str(answer["wrong_type"]))
+            raise WrongTypeError(*map(str, answer["wrong_type"]))
         values, error = tuple(map(float, answer.get("values", ()))), answer.get("error")
         texts = None if error is None else ErrorTexts(**error)
         started, seconds = float(answer["started"]), float(answer["seconds"])

@@ -1,5 +1,6 @@
 """An objective that returns no number, or that always fails, is evaluated as seldom as possible."""
 
+import logging
 import math
 from pathlib import Path
 
@@ -7,8 +8,11 @@ import numpy as np
 import pytest
 
 from fbo_flower import Float, SearchSpace
+from fbo_flower.clients import client_app
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.simulation import simulate
+from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.strategies import RandomSearch
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 WRONG = {
@@ -53,7 +57,7 @@ def test_a_value_of_the_wrong_type_is_seen_once_per_agent(value, minimize, calls
 @pytest.mark.parametrize("algorithm", ["random", "fts", "fed-ei", "hct", "co-kg", "pf-pne"])
 def test_whatever_the_algorithm(algorithm, calls):
     objective = recorded(calls, None)
-    with pytest.raises(ObjectiveError, match=r"got None \(NoneType\)"):
+    with pytest.raises(ObjectiveError, match="got None"):
         tune(objective, algorithm=algorithm, engine="inline")
     assert count(calls) == 3
 
@@ -61,7 +65,7 @@ def test_whatever_the_algorithm(algorithm, calls):
 @pytest.mark.parametrize("engine", ["ray", "flower"])
 def test_on_other_engines(engine, calls):
     objective = recorded(calls, "0.9")
-    with pytest.raises(ObjectiveError, match=r"got '0.9' \(str\)"):
+    with pytest.raises(ObjectiveError, match=r"got a str, '0\.9'"):
         tune(objective, algorithm="random", engine=engine)
     assert count(calls) == 3
 
@@ -97,3 +101,14 @@ def test_if_all_evaluations_of_the_first_round_fail_there_is_no_second(value, mo
     with pytest.raises(ObjectiveError, match="all of 9 evaluations failed"):
         tune(objective, algorithm="random", engine="inline", mode=mode)
     assert count(calls) == 9, "an initial design of three"
+
+
+def test_the_value_stays_at_an_agent_that_discloses_nothing(caplog):
+    logging.getLogger("flwr").propagate = True
+    app = client_app(lambda config, context: {"accuracy": 0.875}, SPACE, seed=0)
+    with pytest.raises(ObjectiveError, match="got a dict; return a float") as caught:
+        RandomSearch(num_agents=2, seed=0).start(InProcessGrid(app, 2), num_rounds=3)
+    assert "0.875" not in str(caught.value)
+    told = [r.getMessage() for r in caplog.records if "0.875" in r.getMessage()]
+    assert told
+    assert all(line.startswith("agent ") for line in told), "in the agents' own logs alone"
