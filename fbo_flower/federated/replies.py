@@ -156,7 +156,9 @@ def _check_arrays(sent: ArrayRecord, received: ArrayRecord) -> None:
             raise WireError(
                 f"array {printable(name)}: expected {tuple(known.shape)}, got {values.shape}", "shape"
             )
-        if values.dtype.kind == "f" and not (np.abs(values) <= LARGEST).all():
-            raise WireError(
-                f"array {printable(name)}: expected finite numbers of at most {LARGEST:g}", "not-finite"
-            )
+        if values.dtype.kind == "f":
+            largest = min(LARGEST, float(np.finfo(values.dtype).max))  # half precision ends at 65504
+            if not (np.abs(values) <= largest).all():
+                raise WireError(
+                    f"array {printable(name)}: expected finite numbers of at most {largest:g}", "not-finite"
+                )

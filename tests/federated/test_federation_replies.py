@@ -102,6 +102,16 @@ def test_an_absurd_reply_costs_a_trial_of_the_tuner_nothing_else(lie: str) -> No
     assert -1.0 < tuned.best_value <= 1.0
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_an_infinite_half_precision_reply_among_finite_ones_is_left_out() -> None:
+    sent, replies = exchange(lambda content: None)
+    for reply, value in zip(replies, (1.0, np.inf, 60_000.0), strict=True):
+        reply.content["arrays"] = ArrayRecord({"w": Array(np.full(2, value, dtype=np.float16))})
+    checked = check_replies(sent, replies)
+    assert [reply.metadata.src_node_id - FIRST_NODE for reply in checked.used] == [0, 2]
+    assert "finite" in checked.refused[0]
+
+
 def test_evaluations_need_no_arrays() -> None:
     sent, replies = exchange(lambda content: content.pop("arrays"), kind="evaluate")
     assert len(check_replies(sent, replies).used) == 3
