@@ -1,4 +1,4 @@
-"""Links between the pages lead somewhere: the file exists, and so does the heading."""
+"""What pages link or name exists: files, headings, modules, commands."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import typer
+
+from fbo_flower.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/README.md")],
 )
+# the changelog names what there was
+NAMING = [*(p for p in PAGES if p.name != "CHANGELOG.md"), *(ROOT / "studies").rglob("*.md")]
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`]*`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_FILE = re.compile(r"(?<![\w/.-])(?:fbo_flower|studies|tests|benchmarks)/[\w./-]*\w\.(?:py|csv|md)\b")
+_MODULE = re.compile(r"\bpython -m (studies[\w.]*\w)")
+_COMMAND = re.compile(r"(?:^    |`|\.\.\. )fbo-flower ([a-z]+)\b", re.MULTILINE)
+COMMANDS = typer.main.get_command(app).commands.keys()  # type: ignore[attr-defined]
 _WIDTH = 100
 WRAPPED = (
     *("README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "docs/README.md", "docs/start.md"),
@@ -54,6 +63,17 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
         assert target.is_relative_to(ROOT), f"{link}: outside of the repository"
         if anchor:
             assert anchor in anchors(target), f"{link}: no such heading"
+
+
+@pytest.mark.parametrize("page", NAMING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_files_and_commands_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name in _FILE.findall(text):
+        assert (ROOT / name).is_file() or "/test_x." in name, f"{name}: no such file"
+    for name in _MODULE.findall(text):
+        path = ROOT / name.replace(".", "/")
+        assert path.is_dir() or path.with_suffix(".py").is_file(), f"{name}: no such module"
+    assert set(_COMMAND.findall(text)) <= COMMANDS
 
 
 def test_every_page_is_listed() -> None:
