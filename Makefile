@@ -26,13 +26,14 @@ install: $(VENV)/.installed-dev  ## make .venv with everything that development 
 test: $(VENV)/.installed-dev  ## test every behaviour, in JOBS processes (3; some tests wait)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
-test-all: $(VENV)/.installed-dev  ## the same with the slow tests: more examples, seeds and variants
+test-all: $(VENV)/.installed-dev  ## the same and studies/, with the slow tests: more examples, seeds and variants
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not deployment and not kill' studies/tests
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not deployment and not kill'
 
 golden: $(VENV)/.installed-dev  ## compute the golden trials anew: half a minute; the commit says why they changed
 	@PYTHONPATH=. $(BIN)/python tests/helpers/golden_trials.py $(ONLY)
 
-studies: $(VENV)/.installed-dev  ## test studies/: papers, attacks, comparators, benchmarks; all but the longest
+studies: $(VENV)/.installed-dev  ## test studies/: papers, attacks, comparators, benchmarks
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup studies/tests
 
 kill: $(VENV)/.installed-dev  ## kill server and agents at every write of their journals; minutes

@@ -5,12 +5,8 @@ from __future__ import annotations
 import golden_trials
 import pytest
 
-SEEDS = [
-    pytest.param(seed, marks=pytest.mark.slow if i else ()) for i, seed in enumerate(golden_trials.SEEDS)
-]
 
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", golden_trials.BY_SEED)
 @pytest.mark.parametrize("name", [name for name in golden_trials.STUDIES if name not in golden_trials.PEERS])
 def test_the_trials_of_a_study_are_the_stored_ones(name, seed):
     golden_trials.check(name, seed)

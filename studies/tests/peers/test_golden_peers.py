@@ -4,6 +4,7 @@ import golden_trials
 import pytest
 
 
+@pytest.mark.parametrize("seed", golden_trials.BY_SEED)
 @pytest.mark.parametrize("name", golden_trials.PEERS)
-def test_the_trials_of_a_peer_are_the_stored_ones(name: str) -> None:
-    golden_trials.check(name, golden_trials.SEEDS[0])
+def test_the_trials_of_a_peer_are_the_stored_ones(name: str, seed: int) -> None:
+    golden_trials.check(name, seed)
