@@ -486,7 +486,8 @@ def test_a_report_is_masked_once_whoever_asks_for_it_again(secured, agent):
 
 def pulled(agent_state):
     """Return the state of an agent that has pulled the first cells of depths 0 and 1."""
-    cells = {"depth": np.arange(2), "index": np.zeros(2, dtype=np.int64), "count": np.ones(2, dtype=np.int64)}
+    cells = {n: np.zeros(2, dtype=np.int64) for n in ("index", "failed")}
+    cells |= {"depth": np.arange(2), "count": np.ones(2, dtype=np.int64)}
     return agent_state.write(**{f"cells.{n}": a for n, a in cells.items()}, **{"cells.total": np.ones(2)})
 
 

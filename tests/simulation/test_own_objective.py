@@ -50,7 +50,7 @@ def tune(objective: Any = gain, **changes: Any) -> Study:
 def test_the_first_example_of_the_readme_tunes_five_hospitals(tmp_path: Path) -> None:
     block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert block is not None
-    assert len(re.findall(r"^\s*\S", block[1], re.MULTILINE)) == 10
+    assert len(re.findall(r"^\s*\S", block[1], re.MULTILINE)) <= 10
     (tmp_path / "first.py").write_text(block[1] + "assert len(study.best) == 5\n")
     done = subprocess.run(
         [sys.executable, "first.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
