@@ -27,8 +27,9 @@ test: $(VENV)/.installed-dev  ## test every behaviour, in JOBS processes (3; som
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 test-all: $(VENV)/.installed-dev  ## the same and studies/, with the slow tests: more examples, seeds and variants
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not deployment and not kill' studies/tests
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not deployment and not kill'
+	@status=0; for tests in studies/tests tests; do \
+	  $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not deployment and not kill' $$tests || status=1; \
+	done; exit $$status
 
 golden: $(VENV)/.installed-dev  ## compute the golden trials anew: half a minute; the commit says why they changed
 	@PYTHONPATH=. $(BIN)/python tests/helpers/golden_trials.py $(ONLY)
