@@ -27,7 +27,7 @@ test: $(VENV)/.installed-dev  ## test every behaviour, in JOBS processes (3; som
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 test-all: $(VENV)/.installed-dev  ## the same and studies/, with the slow tests: more examples, seeds and variants
-	@status=0; for tests in studies/tests tests; do \
+	@status=0; for tests in studies/tests "tests fbo_flower"; do \
 	  $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not deployment and not kill' $$tests || status=1; \
 	done; exit $$status
 
