@@ -8,8 +8,9 @@ Names are imported when they are first used, so `import fbo_flower` takes millis
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from fbo_flower.lazy import lazily
 
 if TYPE_CHECKING:
     from fbo_flower import algorithms, strategies
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Categorical": "space", "Float": "space", "Int": "space", "Ordinal": "space", "SearchSpace": "space",
     "Study": "study", "client_app": "clients", "simulate": "simulation", "tune_federation": "federated",
+    "algorithms": "", "strategies": "",
 }  # fmt: skip
 __all__ = [
     "Categorical",
@@ -40,15 +42,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # type checkers read the imports above and report misspelt names
-
-    def __getattr__(name):
-        """Import what is named on first use."""
-        if name in ("algorithms", "strategies"):
-            return import_module(f"fbo_flower.{name}")
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(import_module(f"fbo_flower.{_HOMES[name]}"), name)
-        return found
-
-    def __dir__():
-        return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazily(__name__, _HOMES)

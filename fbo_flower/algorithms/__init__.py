@@ -60,7 +60,7 @@ def make_algorithm(name: str, options: Mapping[str, object]) -> Algorithm[Any]:
 
 def with_secure_sums(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     """Return the algorithm, wrapped in `SecureAggregation` if its option `secure_sums` is not 0."""
-    if not algorithm.secure_sums:
+    if not algorithm.secure_sums or algorithm.sums_securely:
         return algorithm
     from fbo_flower.algorithms.secure_aggregation import SecureAggregation  # needs cryptography
 

@@ -1,4 +1,4 @@
-"""The algorithm that `simulate` uses for your own objective if you name none, and options that we recommend.
+"""The algorithm that `simulate` uses if you name none, and options that we recommend.
 
 `docs/results/fed-ei.md` gives the reason: with the same first points, `fed-ei` is ahead of the best optimiser
 that an agent could run alone on most problems. `docs/papers/fed_ei.md` says what agents disclose.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 RECOMMENDED: Final = "fed-ei"
-RECOMMENDED_OPTIONS: Final[dict[str, object]] = {}
 # for `fts`, whose defaults follow the paper; `docs/papers/fts.md` says what each option changes
 FTS_OPTIONS: Final[dict[str, object]] = {
     "advice": "portfolio",

@@ -7,14 +7,15 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from fbo_flower.errors import ConfigError, did_you_mean
+from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.settings import Agents, Async, Clock, Start, Sync
 from fbo_flower.storage.files import atomic_file
 
 if TYPE_CHECKING:
@@ -23,28 +24,11 @@ if TYPE_CHECKING:
 PLAN = "simulate.json"
 RUNS, LATEST = Path("runs"), "latest"
 JOURNALS = "journals"
-
-
-_PLAN_KINDS: dict[str, tuple[type, ...]] = {
-    "problem": (str,), "problem_options": (dict,), "agents": (int, NoneType), "seed": (int,),
-    "contestants": (list,), "rounds": (int, NoneType), "engine": (str,), "prior_rounds": (int,),
-    "prior_algorithm": (str,), "fraction": (int, float), "site_options": (dict,),
-    "warm_start": (str, NoneType), "mode": (str,), "durations": (str, NoneType),
-    "max_staleness": (int, NoneType), "exchange_seconds": (int, float), "quorum": (int, float),
-    "optuna": (str, NoneType),
-    "num_parallel": (int,), "trial_timeout": (int, float),
-}  # fmt: skip
-_CONTESTANT_KINDS: dict[str, tuple[type, ...]] = {"label": (str,), "algorithm": (str,), "options": (dict,)}
-
-
-def _of_kinds(values: Any, kinds: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
-    """Return an object from a JSON file; TypeError if a value has another type than expected."""
-    if type(values) is not dict:
-        raise TypeError(f"a {type(values).__name__} in place of an object")
-    for name, value in values.items():
-        if type(value) not in kinds.get(name, ()):
-            raise TypeError(f"{name}: {value!r:.80}")
-    return values
+_DAMAGED = AttributeError, ConfigError, ValueError, TypeError, KeyError, OSError, RecursionError
+_NAMES = {
+    dict: {"dict", "Mapping"}, list: {"Sequence"}, int: {"int", "float"}, NoneType: {"None"},
+    str: {"str", "Directory"},
+}  # fmt: skip  # type of a JSON value -> names of the types of fields that it fits
 
 
 @dataclass(frozen=True)
@@ -80,64 +64,48 @@ class SimulationPlan:
 
     problem: str
     problem_options: dict[str, Any]
-    agents: int | None
+    num_agents: int | None
     seed: int
     contestants: tuple[Contestant, ...]
-    rounds: int | None
+    num_rounds: int | None
     engine: str
-    prior_rounds: int
-    prior_algorithm: str
-    fraction: float
-    site_options: dict[str, Any]
-    warm_start: str | None = None
-    mode: str = "sync"
-    durations: str | None = None
-    exchange_seconds: float = 0.0
-    quorum: float = 1.0
-    max_staleness: int | None = None
+    agents: Agents = field(default_factory=Agents)
+    rounds: Sync | Async = field(default_factory=Sync)
+    start: Start = field(default_factory=Start)
     optuna: str | None = None
-    num_parallel: int = 1
-    trial_timeout: float = 0.0
 
     def check(self) -> tuple[Problem, dict[str, int | None]]:
         """Return the problem and each contestant's number of rounds; ConfigError if a setting is wrong."""
-        from fbo_flower.algorithms import make_algorithm
         from fbo_flower.algorithms.options import check_number
         from fbo_flower.simulation.agents import check_parallel
         from fbo_flower.simulation.clock import SimulatedClock
-        from fbo_flower.simulation.engines import ENGINES
+        from fbo_flower.simulation.engines import engine_name
         from fbo_flower.simulation.problems import make_problem
-        from fbo_flower.strategies.async_loop import check_staleness
 
         _check_labels(self.contestants)
-        if self.rounds is not None:
-            check_number("rounds", self.rounds, 1, integer=True)
-        check_number("prior_rounds", self.prior_rounds, 0, integer=True)
-        check_number("fraction", self.fraction, 1e-9, 1.0)
-        check_number("quorum", self.quorum, 1e-9, 1.0)
-        if self.engine not in ENGINES:
-            raise ConfigError(
-                f"engine: expected one of {', '.join(ENGINES)}, got {self.engine!r}"
-                f"{did_you_mean(self.engine, ENGINES)}"
-            )
-        SimulatedClock(self.durations, self.seed, self.exchange_seconds, self.engine)  # checks its arguments
-        check_staleness(self.max_staleness, self.mode)
-        make_algorithm(self.prior_algorithm, {})
-        problem = make_problem(self.problem, self.agents, self.seed, self.problem_options)
+        if self.num_rounds is not None:
+            check_number("rounds", self.num_rounds, 1, integer=True)
+        engine_name(self.engine)
+        SimulatedClock(self.rounds.clock, self.seed, self.engine)  # checks its arguments
+        problem = make_problem(self.problem, self.num_agents, self.seed, self.problem_options)
         problem.check_data()
-        timed = self.durations is not None
-        check_parallel(self.num_parallel, self.trial_timeout, problem, self.engine, timed)
-        if self.warm_start is not None and not any(self.warm(c) for c in self.contestants):
+        parallel = self.agents.num_parallel, self.agents.trial_timeout
+        check_parallel(*parallel, problem, self.engine, self.rounds.clock is not None)
+        if self.start.warm_start is not None and not any(self.warm(c) for c in self.contestants):
             names = ", ".join(dict.fromkeys(c.algorithm for c in self.contestants))
-            raise ConfigError(f"--warm-start: expected messages of {names} in {self.warm_start}, found none")
+            raise ConfigError(
+                f"--warm-start: expected messages of {names} in {self.start.warm_start}, found none"
+            )
         return problem, {c.label: self._num_rounds(c, problem) for c in self.contestants}
 
     def warm(self, contestant: Contestant) -> str | None:
         """Return the directory with messages of the contestant's algorithm, from which it starts; or None."""
         from fbo_flower.storage.warm_start import WarmStart
 
-        known = self.warm_start is not None and WarmStart.holds(self.warm_start, contestant.algorithm)
-        return self.warm_start if known else None
+        directory = self.start.warm_start
+        if directory is None or not WarmStart.holds(Path(directory), contestant.algorithm):
+            return None
+        return str(directory)
 
     def directory(self) -> Path:
         """Return the default directory of the results, which no earlier run has."""
@@ -146,21 +114,32 @@ class SimulationPlan:
     def save(self, directory: Path) -> None:
         """Write the plan into `directory`, where `load` finds it."""
         with atomic_file(directory / PLAN, text=True) as stream:
-            stream.write(json.dumps(asdict(self), indent=2) + "\n")
+            kind = {"mode": "async" if isinstance(self.rounds, Async) else "sync"}
+            values = {**asdict(self), "rounds": {**kind, **asdict(self.rounds)}}
+            stream.write(json.dumps(values, indent=2) + "\n")
 
     @staticmethod
     def load(directory: Path) -> SimulationPlan:
         """Return the plan that `save` wrote; ConfigError if there is none."""
         path = directory / PLAN
         try:
-            values = _of_kinds(json.loads(path.read_text(encoding="utf-8")), _PLAN_KINDS)
-            contestants = [_of_kinds(c, _CONTESTANT_KINDS) for c in values.pop("contestants")]
-            return SimulationPlan(contestants=tuple(Contestant(**c) for c in contestants), **values)
+            values = json.loads(path.read_text(encoding="utf-8"))
+            rounds = values.pop("rounds")
+            mode, clock = rounds.pop("mode"), rounds.pop("clock")
+            rounds["clock"] = None if clock is None else read(Clock, clock)
+            values |= {
+                "contestants": tuple(read(Contestant, c) for c in values["contestants"]),
+                "agents": read(Agents, values["agents"]),
+                "rounds": read({"sync": Sync, "async": Async}[mode], rounds),
+                "start": read(Start, values["start"]),
+            }
+            plan: SimulationPlan = read(SimulationPlan, values)
+            return plan
         except FileNotFoundError as error:
             raise ConfigError(
                 f"--resume: expected the directory of a run with --journal, got {directory}"
             ) from error
-        except (ValueError, TypeError, KeyError, OSError, RecursionError) as error:
+        except _DAMAGED as error:
             raise ConfigError(
                 f"--resume: expected the settings of a run in {path}, got {type(error).__name__}: {error}; "
                 "restore a copy of the file, or start a new study with another --out"
@@ -175,9 +154,39 @@ class SimulationPlan:
 
         algorithm = make_algorithm(contestant.algorithm, contestant.options)
         algorithm.check(problem.space)
-        check_mode(self.mode, algorithm.barrier, algorithm.name, self.fraction, self.quorum)
-        check_roles(problem, algorithm, self.site_options)
-        return self.rounds or (None if algorithm.finishes else DEFAULT_ROUNDS)
+        mode = "async" if isinstance(self.rounds, Async) else "sync"
+        check_mode(mode, algorithm.barrier, algorithm.name, 1.0, 1.0)
+        check_roles(problem, algorithm, self.agents.site_options)
+        return self.num_rounds or (None if algorithm.finishes else DEFAULT_ROUNDS)
+
+
+def rounds_of(
+    mode: str, fraction: float, quorum: float, max_staleness: int | None, clock: Clock | None
+) -> Sync | Async:
+    """Return the rounds of `--mode`; ConfigError if an option of the other mode is given."""
+    if mode == "sync" and max_staleness is None:
+        return Sync(fraction, quorum, clock)
+    if mode == "async" and fraction == quorum == 1.0:
+        return Async(max_staleness, clock)
+    if mode == "sync":
+        raise ConfigError("max_staleness: expected None in a synchronous study; set --mode async")
+    if mode == "async":
+        raise ConfigError(
+            f"mode: expected no fraction and no quorum in an asynchronous study, got {fraction:g} and "
+            f"{quorum:g}; no agent waits for another one there"
+        )
+    raise ConfigError(f"mode: expected one of sync, async, got {mode!r}")
+
+
+def read(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    """Return an object from the values of a JSON file; TypeError if one has another type than its field."""
+    for known in fields(kind):
+        if known.name in values:
+            allowed = {part.partition("[")[0] for part in str(known.type).split(" | ")}
+            value = values[known.name]
+            if allowed.isdisjoint(_NAMES.get(type(value), {type(value).__name__})):
+                raise TypeError(f"{known.name}: {value!r:.80}")
+    return kind(**values)
 
 
 def parse_options(pairs: Iterable[str], source: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from textwrap import fill
@@ -19,6 +19,7 @@ from typing import Any
 import typer
 from typer.utils import get_params_from_function
 
+from fbo_flower.cli.settings import texts_of
 from fbo_flower.clients.operator import Operator
 from fbo_flower.clients.parallel import Parallel
 from fbo_flower.clients.site_options import SiteOptions
@@ -188,7 +189,7 @@ def _options_of(options: type[Any]) -> Iterator[str]:
 
 def _rows(options: type[Any], without: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield a row per field of a dataclass of options; its docstring says what each means."""
-    meanings = _meanings(options)
+    meanings = texts_of(options)
     for field in fields(options):
         if field.name not in without:
             yield f"| `{field.name}` | {_default(field.default)} | {_cell(meanings[field.name])} |"
@@ -198,20 +199,6 @@ def _default(value: object) -> str:
     if value in {"", frozenset()}:
         return ""
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
-
-
-def _meanings(options: type[Any]) -> Mapping[str, str]:
-    """Return field -> meaning, from the section Parameters of a NumPy-style docstring."""
-    section = (inspect.getdoc(options) or "").partition("Parameters\n----------\n")[2].partition("\n\n")[0]
-    found: dict[str, str] = {}
-    names: list[str] = []
-    for line in section.splitlines():
-        if not line.startswith(" "):
-            head, _, line = line.partition(" : ")  # noqa: PLW2901  # the rest of the line is the meaning
-            names = [name.strip() for name in head.split(",")]
-        for name in names:
-            found[name] = f"{found.get(name, '')} {line.strip()}".strip()
-    return found
 
 
 def _cell(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ import typer
 from fbo_flower.cli.plan import JOURNALS, SimulationPlan, point_latest_at, slug
 from fbo_flower.cli.print_results import print_selections, print_table
 from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.settings import Start
+from fbo_flower.study.keep import Keep
+from fbo_flower.trackers.callback import Callback, StudyInfo
 
 if TYPE_CHECKING:
     from fbo_flower.simulation.problems import Problem
@@ -62,10 +66,11 @@ def _run_into(
     debug: bool,
 ) -> None:
     """Run the algorithms of a plan, and write their studies into a directory."""
+    from fbo_flower.algorithms import make_algorithm
     from fbo_flower.cli.progress import Display
     from fbo_flower.simulation.ray_grid import ray_running
     from fbo_flower.simulation.runner import prior_study, simulate
-    from fbo_flower.simulation.settings import Checkpoint, PriorKnowledge
+    from fbo_flower.trackers import OptunaTracker
 
     journals = directory / JOURNALS if journal else None
     if journals is not None and not resume:
@@ -81,37 +86,31 @@ def _run_into(
         try:
             if plan.engine == "ray":
                 stack.enter_context(ray_running(address))
-            observations = None
-            if plan.prior_rounds:
-                display.announce(f"prior {plan.prior_algorithm}", plan.prior_rounds)
-                earlier = Checkpoint(journals / "prior" if journals is not None else None, resume=resume)
-                settings = plan.prior_algorithm, plan.prior_rounds, plan.seed, plan.engine
+            observations, start, agents = None, plan.start, plan.agents
+            if start.prior_rounds:
+                display.announce(f"prior {start.prior_algorithm}", start.prior_rounds)
+                earlier = Keep(journals=None if journals is None else journals / "prior", resume=resume)
+                settings = start.prior_algorithm, start.prior_rounds, plan.seed, plan.engine
                 observations = prior_study(problem, *settings, earlier)
+            sites = {"models": str(directory / "models"), **(agents.site_options or {})}
             for number, contestant in enumerate(plan.contestants, 1):
                 display.announce(contestant.label, num_rounds[contestant.label])
                 own = None if journals is None else journals / f"{number}-{slug(contestant.label)}"
                 simulate(
                     problem,
-                    contestant.algorithm,
+                    agents=replace(agents, site_options=sites),
+                    algorithm=make_algorithm(contestant.algorithm, contestant.options),
                     num_rounds=num_rounds[contestant.label],
                     seed=plan.seed,
                     engine=plan.engine,
-                    options=contestant.options,
-                    label=contestant.label,
-                    fraction=plan.fraction,
-                    quorum=plan.quorum,
-                    mode=plan.mode,
-                    max_staleness=plan.max_staleness,
-                    num_parallel=plan.num_parallel,
-                    trial_timeout=plan.trial_timeout,
-                    durations=plan.durations,
-                    exchange_seconds=plan.exchange_seconds,
-                    site_options={"models": str(directory / "models"), **plan.site_options},
-                    prior=PriorKnowledge(observations=observations, warm_start=plan.warm(contestant)),
-                    checkpoint=Checkpoint(own, resume=resume, messages=directory),
-                    on_round=display.advance,
-                    on_study=record.add,
-                    optuna=plan.optuna,
+                    rounds=plan.rounds,
+                    start=Start(observations=observations, warm_start=plan.warm(contestant)),
+                    keep=Keep(journals=own, resume=resume, messages=directory, label=contestant.label),
+                    callbacks=[
+                        record,
+                        display.advance,
+                        *([] if plan.optuna is None else [OptunaTracker(plan.optuna)]),
+                    ],
                 )
         except KeyboardInterrupt as error:
             raise Interrupted(record.close()) from error
@@ -132,11 +131,11 @@ def _run_into(
         typer.echo(f"Results: {directory}")
         if plan.optuna is not None:
             typer.echo(f"Look at the trials: optuna-dashboard {plan.optuna}")
-        if plan.durations is not None:
+        if plan.rounds.clock is not None:
             typer.echo(f"Values against time: fbo-flower report {directory} --x time")
 
 
-class _Record:
+class _Record(Callback):
     """The studies of the algorithms that have ended, saved after each of them so that none is lost."""
 
     def __init__(self, directory: Path, journal: bool, is_default: bool) -> None:
@@ -151,8 +150,8 @@ class _Record:
 
         return Study.merge(self.studies, name=self.directory.name)
 
-    def add(self, study: Study) -> None:
-        self.studies.append(study)
+    def on_finish(self, study: StudyInfo, result: Study) -> None:
+        self.studies.append(result)
         self.study.save(self.directory)
         if self.is_default:
             point_latest_at(self.directory)

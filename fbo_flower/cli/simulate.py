@@ -8,9 +8,12 @@ from typing import Annotated
 
 import typer
 
-from fbo_flower.cli.plan import Contestant, SimulationPlan, parse_options
+from fbo_flower.cli.plan import Contestant, SimulationPlan, parse_options, rounds_of
 from fbo_flower.cli.run_plan import run_plan
+from fbo_flower.cli.settings import option
 from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.settings import Agents, Async, Clock, Start, Sync
+from fbo_flower.study.keep import Keep
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Flower's own log.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")]
@@ -66,29 +69,23 @@ def run_simulate(
             help="Address of a Ray cluster, for --engine ray; auto: this machine's; default: start one."
         ),
     ] = None,
-    option: Annotated[
+    option_: Annotated[
         list[str] | None,
-        typer.Option(help="key=value, an option of --algorithm; the value is JSON or text; repeatable."),
+        typer.Option(
+            "--option", help="key=value, an option of --algorithm; the value is JSON or text; repeatable."
+        ),
     ] = None,
     problem_option: Annotated[
         list[str] | None, typer.Option(help="key=value, an option of --problem; repeatable.")
     ] = None,
-    prior_rounds: Annotated[
-        int, typer.Option(help="Number of rounds in which each agent tunes alone before the study.")
-    ] = 0,
-    prior_algorithm: Annotated[str, typer.Option(help="Algorithm of these rounds.")] = "ts",
+    prior_rounds: Annotated[int, option(Start, "prior_rounds")] = Start.prior_rounds,
+    prior_algorithm: Annotated[str, option(Start, "prior_algorithm")] = Start.prior_algorithm,
     site_option: Annotated[
         list[str] | None,
-        typer.Option(
-            help="key=value, an operator's setting of every site, for algorithms with roles; repeatable."
-        ),
+        typer.Option(help="key=value, a setting of every site, for algorithms with roles; repeatable."),
     ] = None,
-    fraction: Annotated[
-        float, typer.Option(help="Share of the agents that get a task in each round, 0 to 1.")
-    ] = 1.0,
-    quorum: Annotated[
-        float, typer.Option(help="Share of the answers after which a synchronous round closes, 0 to 1.")
-    ] = 1.0,
+    fraction: Annotated[float, option(Sync, "fraction")] = Sync.fraction,
+    quorum: Annotated[float, option(Sync, "quorum")] = Sync.quorum,
     mode: Annotated[
         str,
         typer.Option(
@@ -96,44 +93,12 @@ def run_simulate(
             "soon as it has answered."
         ),
     ] = "sync",
-    max_staleness: Annotated[
-        int | None,
-        typer.Option(
-            help="With --mode async, how many rounds may end between a task and its answer; what an older "
-            "answer holds for other agents is dropped. Default: any number."
-        ),
-    ] = None,
-    durations: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEC",
-            help="How long evaluations take on a simulated clock, which costs no time: constant:SECONDS, "
-            "lognormal:MEDIAN,SIGMA, heavy:SHORTEST,EXPONENT, or table:FILE with a CSV file of agents and "
-            "seconds, such as the times.csv of a study. Default: real time.",
-        ),
-    ] = None,
-    exchange_seconds: Annotated[
-        float,
-        typer.Option(help="How long a task and its reply are on their way, on the clock of --durations."),
-    ] = 0.0,
-    num_parallel: Annotated[
-        int,
-        typer.Option(
-            help="How many evaluations an agent makes at the same time, each in a process of its own, with "
-            "--engine inline. It takes effect where an agent has several trials in a round, for instance "
-            "with --option trials-per-round=4."
-        ),
-    ] = 1,
-    trial_timeout: Annotated[
-        float,
-        typer.Option(
-            help="Seconds that one evaluation may take, with --engine inline; then its process is killed and "
-            "the trial fails. 0: any number."
-        ),
-    ] = 0.0,
-    label: Annotated[
-        str | None, typer.Option(help="Label of --algorithm in tables and pictures; default: its name.")
-    ] = None,
+    max_staleness: Annotated[int | None, option(Async, "max_staleness")] = None,
+    durations: Annotated[str | None, option(Clock, "durations", metavar="SPEC")] = None,
+    exchange_seconds: Annotated[float, option(Clock, "exchange_seconds")] = Clock.exchange_seconds,
+    num_parallel: Annotated[int, option(Agents, "num_parallel")] = Agents.num_parallel,
+    trial_timeout: Annotated[float, option(Agents, "trial_timeout")] = Agents.trial_timeout,
+    label: Annotated[str | None, option(Keep, "label")] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -141,17 +106,8 @@ def run_simulate(
             "points at it."
         ),
     ] = None,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace the study in --out, with all that was made from it."),
-    ] = False,
-    warm_start: Annotated[
-        Path | None,
-        typer.Option(
-            help="Directory of an earlier study. Algorithms whose messages it holds start from them; "
-            "messages contain no observations.",
-        ),
-    ] = None,
+    overwrite: Annotated[bool, option(Keep, "overwrite", "--overwrite")] = False,
+    warm_start: Annotated[Path | None, option(Start, "warm_start")] = None,
     journal: Annotated[
         bool,
         typer.Option(
@@ -184,18 +140,25 @@ def run_simulate(
     After Ctrl-C these files hold the finished rounds.
     """
     if resume is None:
+        sites = parse_options(site_option or [], "--site-option")
+        clock = _clock(durations, exchange_seconds)
+        warm = None if warm_start is None else str(warm_start.resolve())
         plan = SimulationPlan(
-            problem, parse_options(problem_option or [], "--problem-option"), agents, seed,
-            (
-                Contestant(label or algorithm, algorithm, parse_options(option or [], "--option")),
+            problem=problem,
+            problem_options=parse_options(problem_option or [], "--problem-option"),
+            num_agents=agents,
+            seed=seed,
+            contestants=(
+                Contestant(label or algorithm, algorithm, parse_options(option_ or [], "--option")),
                 *map(Contestant.parse, compare or []),
             ),
-            rounds, engine, prior_rounds, prior_algorithm, fraction,
-            parse_options(site_option or [], "--site-option"),
-            None if warm_start is None else str(warm_start.resolve()), mode,
-            _absolute_table(durations), exchange_seconds, quorum, max_staleness, _absolute_storage(optuna),
-            num_parallel, trial_timeout,
-        )  # fmt: skip
+            num_rounds=rounds,
+            engine=engine,
+            agents=Agents(None, None, None, None, None, num_parallel, trial_timeout, sites),
+            rounds=rounds_of(mode, fraction, quorum, max_staleness, clock),
+            start=Start((), prior_rounds, prior_algorithm, None, warm),
+            optuna=_absolute_storage(optuna),
+        )
     else:
         given = _given(context) - {"resume", "engine", "address", "quiet", "debug"}
         if given:
@@ -208,11 +171,15 @@ def run_simulate(
     run_plan(plan, resume or out, address, journal, resume is not None, overwrite, quiet, debug)
 
 
-def _absolute_table(durations: str | None) -> str | None:
-    """Return durations with the absolute path of a table, so that the run can be resumed from elsewhere."""
-    if durations is None or not durations.startswith("table:"):
-        return durations
-    return f"table:{Path(durations.removeprefix('table:')).resolve()}"
+def _clock(durations: str | None, exchange_seconds: float) -> Clock | None:
+    """Return the simulated clock; a table has its absolute path, so that the run can be resumed elsewhere."""
+    if durations is None:
+        if exchange_seconds:
+            raise ConfigError("exchange_seconds: expected durations as well, got none")
+        return None
+    if durations.startswith("table:"):
+        durations = f"table:{Path(durations.removeprefix('table:')).resolve()}"
+    return Clock(durations, exchange_seconds)
 
 
 def _absolute_storage(optuna: str | None) -> str | None:

@@ -12,15 +12,22 @@ from fbo_flower.federated.legacy import LegacyClients
 from fbo_flower.federated.population import Population
 from fbo_flower.federated.replies import Bounds, client_metrics
 from fbo_flower.federated.result import TunedFederation
+from fbo_flower.federated.settings import Clients, Judge, Run, Search
 from fbo_flower.federated.trial_run import is_number
 from fbo_flower.federated.tune import tune_federation
 from fbo_flower.federated.tuner import TunerProgress
+from fbo_flower.study.keep import Keep
 
 __all__ = [
     "Bounds",
+    "Clients",
     "Guard",
+    "Judge",
+    "Keep",
     "LegacyClients",
     "Population",
+    "Run",
+    "Search",
     "TunedFederation",
     "TunerProgress",
     "check_bounds",

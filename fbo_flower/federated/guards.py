@@ -51,10 +51,10 @@ class Guard:
     judge_by: str = "mean"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", check_bounds("metric_bounds", self.bounds))
+        object.__setattr__(self, "bounds", check_bounds("bounds", self.bounds))
         if self.max_weight is not None:
             check_number("max_weight", self.max_weight, 1.0)
-        check_choice("judge_by", self.judge_by, JUDGES)
+        check_choice("by", self.judge_by, JUDGES)
 
     @property
     def bounds_by_name(self) -> Mapping[str, Bounds]:

@@ -6,9 +6,10 @@ gets no grid; use the main function of a ServerApp instead:
 
     @app.main()
     def main(grid, context):
-        tuned = tune_federation(LegacyClients(grid), build_strategy, space, ...)
-        strategy = build_strategy(tuned.best_config)
-        strategy.start(LegacyClients(grid), arrays, 10, train_config=ConfigRecord(tuned.best_config))
+        tuned = tune_federation(LegacyClients(grid), build, space, ...)
+        run = build(tuned.best_config)
+        config = ConfigRecord(tuned.best_config)
+        run.strategy.start(LegacyClients(grid), run.initial_arrays, 10, train_config=config)
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from fbo_flower.space.space import SearchSpace
 
 @dataclass(frozen=True)
 class Population:
-    """The settings of FedPop-G, for `tune_federation(schedule=...)`.
+    """The settings of FedPop-G, for `Search(schedule=...)`.
 
     Parameters
     ----------

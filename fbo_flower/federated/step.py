@@ -18,12 +18,11 @@ from fbo_flower.federated.guards import Guard, weighted_median
 from fbo_flower.federated.noise import median_variance, sampling_variance
 from fbo_flower.federated.records import TrialRound
 from fbo_flower.federated.replies import Checked, client_metrics
+from fbo_flower.federated.settings import ALL
 from fbo_flower.federated.trial_run import TrialRun, is_number
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.strategies.connected_nodes import is_simulated, wait_for_nodes
 from fbo_flower.strategies.send_and_receive import send_and_receive
-
-SHARE, ALL = "share", "all"
 
 
 @dataclass(frozen=True)

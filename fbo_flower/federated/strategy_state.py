@@ -4,7 +4,7 @@ instance.
 Flower's strategies keep state in attributes and offer no way to save it. `state_of` reads the attributes that
 are numbers, texts, NumPy arrays, ArrayRecords, and lists and dicts of them; it also reads the attributes of a
 strategy within a strategy (a wrapper). `restore` writes them into a strategy that was built anew with the
-same configuration. Everything else, such as functions, stays as the user's `build_strategy` makes it.
+same configuration. Everything else, such as functions, stays as the user's `build` makes it.
 
 A strategy whose state is of another kind offers `state_dict()` and `load_state_dict(state)`, with a dict of
 arrays, numbers, texts, and lists and dicts of them.

@@ -9,18 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
 
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated.checkpoints import Content
+from fbo_flower.federated.settings import Run
 from fbo_flower.federated.strategy_state import from_record, in_common, restore, state_of, to_record
 from fbo_flower.federated.trial_grid import TrialGrid
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
-
-EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 @dataclass(frozen=True)
@@ -29,19 +27,21 @@ class TrialSetup:
 
     Parameters
     ----------
-    build_strategy : returns the strategy for a configuration
-    initial_arrays : the model before the first round, or a function of the configuration that returns it
-    train_config, evaluate_config : entries that every message of that kind gets
-    evaluate_fn : evaluates the model on the server, as in Flower's `Strategy.start`; None: clients only
+    build : returns the run of a configuration
     seed : of the draws of strategies
     """
 
-    build_strategy: Callable[[Config], Strategy]
-    initial_arrays: ArrayRecord | Callable[[Config], ArrayRecord]
-    train_config: Mapping[str, object]
-    evaluate_config: Mapping[str, object]
-    evaluate_fn: EvaluateFn | None
+    build: Callable[[Config], Run]
     seed: int
+
+    def run_of(self, config: Config) -> Run:
+        """Return the run of a configuration; ConfigError if `build` returns something else."""
+        found = self.build(dict(config))
+        if not isinstance(found, Run):
+            raise ConfigError(
+                f"build: expected a function that returns Run(strategy, initial_arrays), got {kind_of(found)}"
+            )
+        return found
 
 
 class TrialRun:
@@ -65,25 +65,17 @@ class TrialRun:
         parent: Config | None = None,
     ) -> None:
         self._setup, self.number, self.config = setup, number, config
-        strategy = setup.build_strategy(dict(config))
-        if not isinstance(strategy, Strategy):
-            raise ConfigError(
-                "build_strategy: expected a function that returns a flwr.serverapp.strategy.Strategy, "
-                f"got {kind_of(strategy)}"
-            )
-        self.strategy = strategy
+        self._run = setup.run_of(config)
+        strategy = self.strategy = self._run.strategy
         if content is None:
-            initial = setup.initial_arrays
-            self.arrays = initial(dict(config)) if callable(initial) else initial
-            if not isinstance(self.arrays, ArrayRecord):
-                raise ConfigError(f"initial_arrays: expected an ArrayRecord, got {kind_of(self.arrays)}")
+            self.arrays = self._run.initial_arrays
             return
         arrays, form = content
         self.arrays = to_record({name: arrays[f"model/{name}"] for name in form["model"]})
         own = {n.removeprefix("state/"): a for n, a in arrays.items() if n.startswith("state/")}
         state = form["state"]
         if parent is not None:
-            state = in_common(setup.build_strategy(dict(parent)), strategy, state)
+            state = in_common(setup.run_of(parent).strategy, strategy, state)
         restore(strategy, own, state)
 
     @property
@@ -102,7 +94,7 @@ class TrialRun:
 
     def train_messages(self, server_round: int, grid: Grid, nodes: Sequence[int]) -> list[Message]:
         """Return the training messages of a round to nodes of this trial's share."""
-        config = to_config({**self._setup.train_config, **self.config})
+        config = to_config({**self._run.train_config, **self.config})
         with self._drawing("train", server_round):
             share = TrialGrid(grid, nodes)
             return list(self.strategy.configure_train(server_round, self.arrays, config, share))
@@ -116,7 +108,7 @@ class TrialRun:
 
     def evaluate_messages(self, server_round: int, grid: Grid, nodes: Sequence[int]) -> list[Message]:
         """Return the evaluation messages of a round."""
-        config = to_config(self._setup.evaluate_config)
+        config = to_config(self._run.evaluate_config)
         with self._drawing("evaluate", server_round):
             share = TrialGrid(grid, nodes)
             return list(self.strategy.configure_evaluate(server_round, self.arrays, config, share))
@@ -125,8 +117,8 @@ class TrialRun:
         """Return the aggregated metrics of checked replies, and those of `evaluate_fn`."""
         record = self.strategy.aggregate_evaluate(server_round, replies) if replies else None
         found = numbers_of(record)
-        if self._setup.evaluate_fn is not None:
-            found |= numbers_of(self._setup.evaluate_fn(server_round, self.arrays))
+        if self._run.evaluate_fn is not None:
+            found |= numbers_of(self._run.evaluate_fn(server_round, self.arrays))
         return found
 
     def diverged(self) -> bool:

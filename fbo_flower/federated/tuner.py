@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from logging import INFO, WARNING
 
@@ -36,7 +36,7 @@ MAX_FAILED = 5  # trials that fail before the first one succeeds
 
 @dataclass(frozen=True)
 class TunerProgress:
-    """What `on_round` is told after every round.
+    """What callbacks are told after every round.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Tuner:
     ----------
     setup, step, schedule, proposals, limits : its parts
     journal, checkpoints : where it writes
-    on_round : called after every round
+    callbacks : called after every round
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class Tuner:
         limits: Limits,
         journal: TunerJournal,
         checkpoints: Checkpoints,
-        on_round: Callable[[TunerProgress], None] | None,
+        callbacks: Sequence[Callable[[TunerProgress], None]],
     ) -> None:
         self._setup, self._step, self._schedule, self._proposals = setup, step, schedule, proposals
         self._limits, self._journal, self._checkpoints = limits, journal, checkpoints
-        self._on_round = on_round
+        self._callbacks = callbacks
         self.trials: dict[int, Trial] = {}
         self._runs: dict[int, TrialRun] = {}
         self._shares = Shares(limits.num_parallel, setup.seed)
@@ -256,8 +256,8 @@ class Tuner:
             if not self.trials[number].runs:
                 del self._runs[number]  # promoted trials go on from their checkpoint
         self._collect()
-        if self._on_round is not None:
-            self._on_round(TunerProgress(tuple(self.trials.values()), self.spent))
+        for callback in self._callbacks:
+            callback(TunerProgress(tuple(self.trials.values()), self.spent))
 
     def _collect(self) -> None:
         """Remove the checkpoints that no trial needs: those of earlier rounds and of failed trials."""

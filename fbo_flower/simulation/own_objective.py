@@ -94,22 +94,6 @@ class OwnObjective(Problem):
         return points_of(self.initial, self.search_space)
 
 
-def agent_data(agents: AgentData | None, num_agents: int | None) -> AgentData | None:
-    """Return the agents' data: `agents`, or the numbers below `num_agents` if it is None.
-
-    Raises
-    ------
-    ConfigError
-        If both are given, or `num_agents` is not a positive integer.
-    """
-    if num_agents is None:
-        return agents
-    if agents is not None:
-        raise ConfigError("num_agents: expected None beside agents, which has one item per agent")
-    check_number("num_agents", num_agents, 1, integer=True)
-    return range(num_agents)
-
-
 def own_objective(
     objective: object, space: object, agents: object, seed: int, minimize: object, initial: object
 ) -> OwnObjective:
@@ -139,7 +123,7 @@ def _named(agents: object) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     else:
         raise ConfigError(
             "agents: expected the agents' data, a dict from names to data or a list with one item per agent, "
-            f"got {kind_of(agents)}; for agents without data pass their number as num_agents"
+            f"got {kind_of(agents)}; for agents without data pass their number"
         )
     if not names:
         raise ConfigError("agents: expected the data of at least one agent, got none")

@@ -1,98 +1,205 @@
-"""The groups of settings that `simulate` takes: what is kept on disk, what agents know, how Ray runs."""
+"""The groups of settings that `simulate` takes: agents, rounds, what is known before, what is kept, Ray."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.options import check_number
-from fbo_flower.clients.agent import Prior
-from fbo_flower.errors import ConfigError
-from fbo_flower.study.study import Study
+from fbo_flower.errors import ConfigError, kind_of
+from fbo_flower.study.keep import Directory, Keep
 
-Directory = str | os.PathLike[str]
+if TYPE_CHECKING:
+    from fbo_flower.clients.agent import Prior
+    from fbo_flower.clients.pruning import Pruning
+    from fbo_flower.simulation.durations import Durations
+    from fbo_flower.simulation.unequal_agents import FixedPerAgent, PerAgent
+    from fbo_flower.space.space import Config
+    from fbo_flower.study.study import Study
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """Directories in which a run keeps what it, or a later study, can continue from.
+class Agents:
+    """The agents of a simulation: their data, and what their operators allow.
 
     Parameters
     ----------
-    journals : directory for the journals of the study and of every agent; a run that dies can be resumed
-        from them. They cost some milliseconds per agent and round. None: no journals
-    resume : continue the study in `journals` where it stopped, without repeating its evaluations
-    messages : directory in whose folder `messages` the server saves the agents' messages, so that a later
-        study can start from them with `PriorKnowledge(warm_start=...)`. None: the directory `out` of the
-        study, if it has one
-
-    Raises
-    ------
-    ConfigError
-        If `resume` is set without `journals`.
-
-    Examples
-    --------
-    >>> Checkpoint(resume=True)
-    Traceback (most recent call last):
-        ...
-    fbo_flower.errors.ConfigError: checkpoint: resume=True needs journals, the directory of the run to resume
+    data : the agents' data: a dict from each agent's name to its data, a list with one item per agent, or the
+        number of agents, whose data are then the numbers from 0. None: the number that a bundled problem has
+    max_trials : the agents' budgets of evaluations: one for all, a dict from agents to budgets (others have
+        no limit), or a list with one per agent. The study ends when all are used up
+    participation : share of the rounds in which agents get tasks, given like `max_trials`
+    fixed : parameters that agents do not tune: a dict from agents to theirs, name -> value, or a list with
+        those of each agent
+    pruning : when `context.should_stop()` is true in an objective, see `clients.Pruning`; with the rule
+        "federated" all agents share medians of their learning curves. A text: `Pruning` with this rule; None:
+        `Pruning()`
+    num_parallel : evaluations of an agent at the same time, each in a process of its own, with the engine
+        "inline" and without a simulated clock. It takes effect where an agent has several trials in a round
+    trial_timeout : seconds that one evaluation may take, with the engine "inline" and without a simulated
+        clock; then its process is killed and the trial fails. 0: any number
+    site_options : settings of every site, for an algorithm with roles; on devices the operator sets them in
+        `node_config`, see `clients.site_options`
     """
 
-    journals: Directory | None = None
-    resume: bool = False
-    messages: Directory | None = None
+    data: Mapping[Any, Any] | Sequence[Any] | int | None = None
+    max_trials: PerAgent | None = None
+    participation: PerAgent | None = None
+    fixed: FixedPerAgent | None = None
+    pruning: Pruning | str | None = None
+    num_parallel: int = 1
+    trial_timeout: float = 0.0
+    site_options: Mapping[str, object] | None = None
 
     def __post_init__(self) -> None:
-        if self.resume and self.journals is None:
-            raise ConfigError("checkpoint: resume=True needs journals, the directory of the run to resume")
+        options = self.site_options
+        if options is not None and not (
+            isinstance(options, Mapping) and all(isinstance(key, str) for key in options)
+        ):
+            raise ConfigError(
+                'site_options: expected a dict with texts as keys such as {"query_budget": 100}, got '
+                f"{kind_of(options)}"
+            )
+
+    @staticmethod
+    def of(agents: Any) -> Agents:
+        """Return the argument `agents` of `simulate` as an object."""
+        return agents if isinstance(agents, Agents) else Agents(agents)
 
 
 @dataclass(frozen=True)
-class PriorKnowledge:
+class Clock:
+    """A simulated clock, which costs no time; the study's times are then simulated seconds.
+
+    Parameters
+    ----------
+    durations : how long evaluations take: seconds, or agent -> seconds (or a list of them, one per trial), or
+        a function `(agent, trial, rng) -> seconds`, ready ones of which are in `simulation.durations`. Or a
+        text: constant:SECONDS, lognormal:MEDIAN,SIGMA, heavy:SHORTEST,EXPONENT, or table:FILE with a CSV file
+        of agents and seconds, such as the times.csv of a study
+    exchange_seconds : how long a task and its reply are on their way together
+    """
+
+    durations: Durations | str
+    exchange_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number("exchange_seconds", self.exchange_seconds, 0.0)
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Synchronous rounds: a round ends when its agents have answered.
+
+    Parameters
+    ----------
+    fraction : share of the agents that get a task in a round, 0 to 1
+    quorum : share of the answers after which a round closes, 0 to 1; in simulation on a `clock`
+    clock : a simulated clock; None: real time
+    """
+
+    fraction: float = 1.0
+    quorum: float = 1.0
+    clock: Clock | None = None
+
+    def __post_init__(self) -> None:
+        check_number("fraction", self.fraction, 1e-9, 1.0)
+        check_number("quorum", self.quorum, 1e-9, 1.0)
+        _check_kind("clock", self.clock, Clock)
+
+
+@dataclass(frozen=True)
+class Async:
+    """Rounds without a barrier: each agent gets its next task as soon as it has answered.
+
+    A round is as many answers as there are agents.
+
+    Parameters
+    ----------
+    max_staleness : how many rounds may end between a task and its answer; what an older answer holds for
+        other agents is dropped. None: any number
+    clock : a simulated clock; None: real time
+    """
+
+    max_staleness: int | None = None
+    clock: Clock | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_staleness is not None:
+            check_number("max_staleness", self.max_staleness, 0, integer=True)
+        _check_kind("clock", self.clock, Clock)
+
+
+@dataclass(frozen=True)
+class Start:
     """What the agents and the server know before the study begins.
 
     Parameters
     ----------
-    rounds : number of rounds in which every agent tunes for itself before the study. If the algorithm's
+    initial : known good configurations of your own objective. Every agent evaluates them as its first trials,
+        before the initial design, whose size stays the same
+    prior_rounds : number of rounds in which each agent tunes alone before the study. If the algorithm's
         option `targets` is a list of agents, those agents start without observations
-    algorithm : name of the algorithm that tunes in these rounds
-    observations : the agents' observations, in place of `rounds`: an earlier study, whose trials they are, or
-        agent -> `(points (n, D), values (n,))`
-    warm_start : directory of an earlier study with the same algorithm; this study starts from the messages
-        that the earlier study's server saved
+    prior_algorithm : name of the algorithm that tunes in these rounds
+    observations : the agents' observations, in place of `prior_rounds`: an earlier study, whose trials they
+        are, or agent -> `(points (n, D), values (n,))`
+    warm_start : directory of an earlier study with the same algorithm. This study starts from the messages
+        that its server saved, which contain no observations
 
     Raises
     ------
     ConfigError
-        If `rounds` is negative, if both `rounds` and `observations` are given, or if the algorithm is
-        unknown.
+        If `prior_rounds` is negative, if both `prior_rounds` and `observations` are given, or if the
+        algorithm is unknown.
 
     Examples
     --------
-    >>> PriorKnowledge(rounds=-1)
+    >>> Start(prior_rounds=-1)
     Traceback (most recent call last):
         ...
-    fbo_flower.errors.ConfigError: prior rounds: expected an integer >= 0, got -1
+    fbo_flower.errors.ConfigError: prior_rounds: expected an integer >= 0, got -1
     """
 
-    rounds: int = 0
-    algorithm: str = "ts"
+    initial: Sequence[Config] = ()
+    prior_rounds: int = 0
+    prior_algorithm: str = "ts"
     observations: Study | Prior | None = None
     warm_start: Directory | None = None
 
     def __post_init__(self) -> None:
-        check_number("prior rounds", self.rounds, 0, integer=True)
-        if self.rounds and self.observations is not None:
-            raise ConfigError("prior: expected either rounds or observations, got both")
-        if self.rounds:
-            make_algorithm(self.algorithm, {})
+        check_number("prior_rounds", self.prior_rounds, 0, integer=True)
+        if self.prior_rounds and self.observations is not None:
+            raise ConfigError("start: expected either prior_rounds or observations, got both")
+        if self.prior_rounds or self.prior_algorithm != "ts":
+            from fbo_flower.algorithms import make_algorithm
+
+            make_algorithm(self.prior_algorithm, {})
 
     @property
     def gives_observations(self) -> bool:
         """Whether agents begin with observations of their own."""
-        return self.rounds > 0 or self.observations is not None
+        return self.prior_rounds > 0 or self.observations is not None
+
+
+def _check_kind(name: str, value: object, *kinds: type) -> None:
+    """Raise ConfigError unless a value is None or of one of the kinds."""
+    if value is not None and not isinstance(value, kinds):
+        names = " or ".join(f"{kind.__name__}(...)" for kind in kinds)
+        raise ConfigError(f"{name}: expected {names}, got {kind_of(value)}")
+
+
+def check_groups(rounds: object, start: object, keep: object) -> None:
+    """Raise ConfigError if an argument of `simulate` is not an object of its group."""
+    if rounds is None:
+        raise ConfigError("rounds: expected Sync(...) or Async(...), got None")
+    if isinstance(rounds, int):
+        raise ConfigError(
+            f"rounds: expected Sync(...) or Async(...), got {rounds}; pass the number of rounds as num_rounds"
+        )
+    _check_kind("rounds", rounds, Sync, Async)
+    _check_kind("start", start, Start)
+    _check_kind("keep", keep, Keep)
 
 
 @dataclass(frozen=True)

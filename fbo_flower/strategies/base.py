@@ -63,6 +63,10 @@ from fbo_flower.study.study import Study
 from fbo_flower.trackers.callback import Callback
 
 
+def _as_it_is(study: Study) -> Study:
+    return study
+
+
 def _no_exchanges() -> Iterator[Exchange]:
     yield from ()
 
@@ -89,8 +93,8 @@ class TuningStrategy(Strategy):
     label : name of this run in tables and figures; None: the algorithm's name
     minimize : whether the agents' objective is a loss with its sign changed; logs and the study then show
         the loss. Not needed if the agents say so themselves, as those of `client_app(..., minimize=True)`
-    on_round : function that is called after every round
-    callbacks : are told of disclosed trials, rounds and the end, see `fbo_flower.trackers`
+    callbacks : are told of disclosed trials, rounds and the end, see `fbo_flower.trackers`; an error of
+        theirs is logged, and the run goes on. A function is called with the `RoundProgress` of every round
     pool_curves : whether agents that consent (`disclose_curves`) send medians of their learning curves, and
         all agents with the rule "federated" get the pooled ones, see `clients.Pruning`
     options : options of the algorithm, by name
@@ -117,12 +121,12 @@ class TuningStrategy(Strategy):
         action: str | None = None,
         label: str | None = None,
         minimize: bool = False,
-        on_round: Callable[[RoundProgress], None] | None = None,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[Callback | Callable[[RoundProgress], None]] = (),
         pool_curves: bool = False,
         **options: object,
     ) -> None:
         self.algorithm = with_secure_sums(self._made(algorithm, options))
+        check_callbacks(callbacks)
         self._settings = StrategySettings(
             num_agents=num_agents,
             seed=seed,
@@ -134,10 +138,10 @@ class TuningStrategy(Strategy):
             message_suffix=f".{action}" if action else "",
             label=label or self.algorithm.name,
             minimize=minimize,
-            on_round=on_round,
-            callbacks=check_callbacks(callbacks),
+            callbacks=tuple(callbacks),
             pool_curves=pool_curves,
         )
+        self.complete: Callable[[Study], Study] = _as_it_is  # a simulation adds regret and simulated times
         self._seed = seed
         self._mode = SYNC
         self._max_staleness: int | None = None
@@ -167,7 +171,7 @@ class TuningStrategy(Strategy):
                 f"{cls.__name__}: expected {name}, got {kind_of(algorithm)} {given}".rstrip()
                 + "; pass TuningStrategy(algorithms.FTS(advice='portfolio'), num_agents=5)"
             )
-        register(type(algorithm))
+        register(type(algorithm.inner))
         return algorithm
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -330,7 +334,7 @@ class TuningStrategy(Strategy):
     def _study_so_far(self, status: str, num_rounds: int | None) -> Study:
         run, seconds = self._current(), time.perf_counter() - self._started
         settings = study_settings(self._settings, run, num_rounds, status, seconds)
-        return run.recorder.study(settings, self._results(run))
+        return self.complete(run.recorder.study(settings, self._results(run)))
 
     def _arrays(self) -> ArrayRecord:
         """Return the messages from which another study can start, as Flower's arrays."""
@@ -346,8 +350,9 @@ class TuningStrategy(Strategy):
             self._result.evaluate_metrics_serverapp[server_round] = found
 
     def _round_ended(self, progress: RoundProgress) -> None:
-        if self._settings.on_round is not None:
-            self._settings.on_round(progress)
+        for callback in self._settings.callbacks:
+            if not isinstance(callback, Callback):
+                callback(progress)
         self._call_evaluate_fn(progress.server_round)
 
     def export_messages(self) -> WarmStart | None:

@@ -15,23 +15,20 @@ from fbo_flower.study.study import Study
 from fbo_flower.study.trial import Trial
 from fbo_flower.trackers.callback import Callback, RoundInfo, StudyInfo
 
-METHODS = ("on_trial", "on_round", "on_finish")
 _DISCLOSES_TRIALS = "trials"
 _MAX_ERROR = 500  # characters
 
 
-def check_callbacks(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:
-    """Return the callbacks; ConfigError if one does not have the methods of a `Callback`."""
+def check_callbacks(callbacks: Sequence[object]) -> None:
+    """Raise ConfigError unless each callback is a `Callback` or a function."""
     if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
         raise ConfigError(f"callbacks: expected a list of callbacks, got {kind_of(callbacks)}")
     for callback in callbacks:
-        missing = [name for name in METHODS if not callable(getattr(callback, name, None))]
-        if missing or isinstance(callback, type):
+        if isinstance(callback, type) or not (isinstance(callback, Callback) or callable(callback)):
             raise ConfigError(
-                f"callbacks: expected objects with the methods {', '.join(METHODS)}, got "
-                f"{kind_of(callback)}; inherit from fbo_flower.trackers.Callback"
+                f"callbacks: expected functions, or objects of a class that inherits from "
+                f"fbo_flower.trackers.Callback, got {kind_of(callback)}"
             )
-    return tuple(callbacks)
 
 
 @dataclass
@@ -40,12 +37,12 @@ class Notifier:
 
     Parameters
     ----------
-    callbacks : whom to tell
+    callbacks : whom to tell; functions are called by the strategy
     run : the study; what its recorder holds is what callbacks learn
     num_rounds : as requested; None: until the algorithm is finished
     """
 
-    callbacks: Sequence[Callback]
+    callbacks: Sequence[object]
     run: StudyRun
     num_rounds: int | None
     _num_trials: int = 0  # rows of the recorder that were told
@@ -54,6 +51,7 @@ class Notifier:
 
     def __post_init__(self) -> None:
         run = self.run
+        self._told = [callback for callback in self.callbacks if isinstance(callback, Callback)]
         self.info = StudyInfo(
             run.study,
             run.recorder.label,
@@ -67,7 +65,7 @@ class Notifier:
 
     def sent(self, agents: Iterable[str]) -> None:
         """Tell that tasks were sent to agents that disclose their trials: these trials are running."""
-        if not self.callbacks:
+        if not self._told:
             return
         registry, tasks = self.run.registry, {sent.agent: sent.task for sent in self.run.sent}
         for agent in agents:
@@ -78,7 +76,7 @@ class Notifier:
 
     def round_ended(self) -> None:
         """Tell the trials and rounds that are new since the last call."""
-        if not self.callbacks:
+        if not self._told:
             return
         trials = self._new_trials()
         for row in self.run.recorder.rounds[self._num_rounds :]:
@@ -104,7 +102,7 @@ class Notifier:
         return trials
 
     def _call(self, method: str, event: Any) -> None:
-        for callback in self.callbacks:
+        for callback in self._told:
             try:
                 getattr(callback, method)(self.info, event)
             except Exception as error:  # of any library behind a callback

@@ -43,8 +43,7 @@ class StrategySettings:
     message_suffix: str
     label: str
     minimize: bool
-    on_round: Callable[[RoundProgress], None] | None
-    callbacks: Sequence[Callback] = ()
+    callbacks: Sequence[Callback | Callable[[RoundProgress], None]] = ()
     pool_curves: bool = False
 
     def __post_init__(self) -> None:

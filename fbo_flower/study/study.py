@@ -287,7 +287,7 @@ class Study:
     ) -> Study:
         """Return the finished trials of Optuna studies, so that agents can begin with them.
 
-        Pass the result as `simulate(prior=PriorKnowledge(observations=...))`, or its `observations(space)` as
+        Pass the result as `simulate(start=Start(observations=...))`, or its `observations(space)` as
         `client_app(prior=...)` on a device.
 
         Parameters

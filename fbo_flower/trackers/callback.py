@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.study.trial import Trial
@@ -59,7 +59,7 @@ class RoundInfo:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-class Callback(Protocol):
+class Callback:
     """Is told what happens in a study. Inherit from it and define the methods that you need.
 
     The methods are called in the server's process, between rounds, one after the other. The study waits for

@@ -27,8 +27,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation import Duration, log_normal, simulate, slower
+from fbo_flower.simulation import Async, Clock, Duration, Sync, log_normal, simulate, slower
 from fbo_flower.study import Study
 from studies.papers.ei.curves import score
 from studies.papers.ei.problems import ShiftedFunction
@@ -142,9 +143,11 @@ def main() -> None:
                 kept[key] = optuna_curves(problem, duration, seed, PEERS[label])
             else:
                 s = RUNS[label]
+                clock = Clock(duration, s.exchange_seconds)
                 study = simulate(
-                    problem, s.algorithm, None, s.num_rounds, seed, "inline", s.options, mode=s.mode,
-                    quorum=s.quorum, durations=duration, exchange_seconds=s.exchange_seconds,
+                    problem, algorithm=make_algorithm(s.algorithm, s.options), num_rounds=s.num_rounds,
+                    seed=seed, engine="inline",
+                    rounds=Async(clock=clock) if s.mode == "async" else Sync(1.0, s.quorum, clock),
                 )  # fmt: skip
                 kept[key] = study_curves(study, problem)
             np.savez(arguments.file, **kept)

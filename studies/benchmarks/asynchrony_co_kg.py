@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.simulation import log_normal, simulate, slower
+from fbo_flower.algorithms import CoKG
+from fbo_flower.simulation import Async, Clock, Sync, log_normal, simulate, slower
 from fbo_flower.study import Study
 
 AGENTS, BUDGET = 8, 50
@@ -58,8 +59,9 @@ def main() -> None:
     for label, (mode, rounds, quorum, options) in RUNS.items():
         studies = [
             simulate(
-                "f1", "co-kg", AGENTS, rounds, seed, "inline", {"num_points": 225, **options}, mode=mode,
-                quorum=quorum, durations=duration,
+                "f1", agents=AGENTS, algorithm=CoKG(num_points=225, **options), num_rounds=rounds, seed=seed,
+                engine="inline",
+                rounds=Async(None, Clock(duration)) if mode == "async" else Sync(1, quorum, Clock(duration)),
             )
             for seed in range(number)
         ]  # fmt: skip

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import save_figure
 from fbo_flower.simulation import simulate
@@ -52,7 +53,9 @@ def curves(label: str, algorithm: str, trials_per_round: int, seed: int) -> Arra
     problem = PROBLEMS[label](seed)
     options = {**OPTIONS.get(algorithm, {}), "trials_per_round": trials_per_round}
     rounds = 1 + LATER // trials_per_round
-    study = simulate(problem, algorithm, None, rounds, seed, "inline", options=options)
+    study = simulate(
+        problem, algorithm=make_algorithm(algorithm, options), num_rounds=rounds, seed=seed, engine="inline"
+    )
     sent = [float(np.sum(study.rounds[name])) / problem.num_agents for name in ("bytes_down", "bytes_up")]
     return {"best": best_so_far(study, problem, BUDGET), "bytes": np.array(sent)}
 

@@ -34,12 +34,12 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvgM, Strategy
 
 from fbo_flower import Float, Int, Ordinal, SearchSpace
-from fbo_flower.federated import Population, TunerProgress, tune_federation
+from fbo_flower.federated import Clients, Judge, Population, Run, Search, TunerProgress, tune_federation
 from fbo_flower.federated.proposals import Proposals
 from fbo_flower.federated.recommend import ranking
 from fbo_flower.federated.records import Trial
 from fbo_flower.federated.schedules import ASHA
-from fbo_flower.federated.step import SHARE, Failure, Step
+from fbo_flower.federated.step import Failure, Step
 from fbo_flower.federated.trial_run import TrialRun, TrialSetup
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation import InProcessGrid
@@ -164,9 +164,9 @@ def whole_run(
 ) -> Iterator[tuple[float, TrialRun]]:
     """Run a configuration with all clients; yield accuracy by the clients' judgement, round by round."""
     grid = InProcessGrid(app(on, seed, stream), num_clients_of(on, seed))
-    setup = TrialSetup(make, first_model(on, seed, stream), {}, {}, None, seed)
+    setup = TrialSetup(lambda config: Run(make(config), first_model(on, seed, stream)), seed)
     run, nodes = TrialRun(setup, stream, dict(config), None), grid.get_node_ids()
-    step = Step(grid, "accuracy", 1.0, 60.0, SHARE, threading.Event())
+    step = Step(grid, "accuracy", 1.0, 60.0, "share", threading.Event())
     for server_round in range(1, ROUNDS + 1):
         with single_thread():
             result = step.run({stream: run}, {stream: server_round}, {stream: nodes}, nodes)[stream]
@@ -216,7 +216,12 @@ def quality(on: str, seed: int, config: Mapping[str, Any], make: Callable[..., S
 
 
 def tuned(
-    on: str, seed: int, make: Callable[..., Strategy] = build, space: SearchSpace = SPACE, **settings: Any
+    on: str,
+    seed: int,
+    make: Callable[..., Strategy] = build,
+    space: SearchSpace = SPACE,
+    evaluate_on: str = "share",
+    **settings: Any,
 ) -> Found:
     """Return the incumbents of `tune_federation`, and the model of the last one."""
     budget = budget_of(on, seed)
@@ -227,11 +232,19 @@ def tuned(
             trace.append((progress.spent, progress.trials))
 
     grid = InProcessGrid(app(on, seed, 1), num_clients_of(on, seed))
+    model = first_model(on, seed, 1)
     result = tune_federation(
-        grid, make, space, "accuracy", ROUNDS, initial_arrays=first_model(on, seed, 1), budget=budget,
-        num_clients=num_clients_of(on, seed), seed=seed, on_round=note, eta=ETA, num_initial=NUM_INITIAL,
-        **settings,
-    )  # fmt: skip
+        grid,
+        lambda config: Run(make(config), model),
+        space,
+        rounds=ROUNDS,
+        budget=budget,
+        search=Search(eta=ETA, num_initial=NUM_INITIAL, **settings),
+        judge=Judge(evaluate_on=evaluate_on),
+        clients=Clients(num_clients_of(on, seed)),
+        seed=seed,
+        callbacks=[note],
+    )
     kind = "random" if isinstance(settings.get("schedule"), Population) else settings.get("proposals", "ei")
     proposals = Proposals(space, kind, NUM_INITIAL, seed)
     rungs = ASHA(ROUNDS, ETA, 1).rungs_of(0)

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from fbo_flower import Float, Int, SearchSpace
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.numerics.surrogates.transforms import standardise
@@ -71,8 +72,8 @@ def regret(objective: Any, space: SearchSpace, algorithm: str, num_rounds: int, 
     """Return the mean regret at the end over 6 seeds and 3 agents; the largest value is 0."""
     finals = []
     for seed in range(6):
-        settings = {"num_rounds": num_rounds, "seed": seed, "engine": "inline", "options": options}
-        study = simulate(objective=objective, space=space, agents=CENTRES, algorithm=algorithm, **settings)
+        made = make_algorithm(algorithm, options)
+        study = simulate(objective, space, CENTRES, made, num_rounds, seed=seed, engine="inline")
         finals += [best_so_far(study, agent)[-1] for agent in ("0", "1", "2")]
     return -float(np.mean(finals))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Keep, simulate
 from fbo_flower.strategies import RoundProgress
 
 AGENTS = 200
@@ -39,7 +39,7 @@ def main() -> None:
     problem: dict[str, Any] = {"problem": "garland", "num_agents": AGENTS}
     if algorithm == "pf-pne":
         space = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
-        problem = {"objective": hill, "space": space, "num_agents": AGENTS}
+        problem = {"objective": hill, "space": space, "agents": AGENTS}
 
     def on_round(progress: RoundProgress) -> None:
         nonlocal begun, evaluations
@@ -53,8 +53,8 @@ def main() -> None:
     print("round seconds MB evaluations", flush=True)
     with tempfile.TemporaryDirectory() as out:
         simulate(
-            algorithm=algorithm, num_rounds=num_rounds, seed=0, engine="inline", out=out,
-            on_round=on_round, **problem,
+            algorithm=algorithm, num_rounds=num_rounds, engine="inline", keep=Keep(out=out),
+            callbacks=[on_round], **problem,
         )  # fmt: skip
         print(hashlib.sha256(Path(out, "trials.csv").read_bytes()).hexdigest()[:16])
 

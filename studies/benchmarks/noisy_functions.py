@@ -31,6 +31,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fbo_flower import Float, SearchSpace
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
@@ -123,7 +124,13 @@ class Noisy(Problem):
 def ours(problem: Noisy, options: dict[str, object]) -> dict[str, Any]:
     """Run Co-KG; return the regret of its recommendation and the noise that it estimated."""
     rounds = NUM_TRIALS - NUM_INITIAL + 1
-    study = simulate(problem, "co-kg", None, rounds, problem.seed, "inline", options=options)
+    study = simulate(
+        problem,
+        algorithm=make_algorithm("co-kg", options),
+        num_rounds=rounds,
+        seed=problem.seed,
+        engine="inline",
+    )
     found = study.settings["runs"][0]["found"]
     told = study.recommendations
     assert told is not None

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation import simulate
@@ -69,7 +70,9 @@ def shared(problem: Problem, variant: str, seed: int) -> dict[str, Array]:
         budget: dict[str, Any] = {name: evaluations}
         if algorithm == "dp-vote":
             budget["num_votes"] = max(1, evaluations // 5)
-        study = simulate(problem, algorithm, None, None, seed, "inline", options={**options, **budget})
+        study = simulate(
+            problem, algorithm=make_algorithm(algorithm, {**options, **budget}), seed=seed, engine="inline"
+        )
         found = study.settings["runs"][0]["found"]  # type: ignore[index]
         values.append(value_of(study, problem, found["shared"]) if "shared" in found else np.nan)
         traffic = sizes(study)

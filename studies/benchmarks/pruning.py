@@ -24,11 +24,13 @@ from unittest.mock import patch
 
 import numpy as np
 
+from fbo_flower.algorithms import FedEI
 from fbo_flower.algorithms.records import Array, History
 from fbo_flower.clients import Pruning
 from fbo_flower.clients.curve_book import CurveBook
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Agents, simulate
 from fbo_flower.study import Study, Table
+from fbo_flower.trackers import Callback, StudyInfo
 from studies.benchmarks.pruning_problems import NUM_AGENTS, NUM_STEPS, PROBLEMS, TEST, VALIDATE
 
 NUM_LATE, NUM_TRIALS, MOST_ROUNDS = 2, 12, 24
@@ -148,6 +150,16 @@ def final_values(problem: str, seed: int, trials: Table, num_rounds: int) -> tup
     return float(tuned), float(final)
 
 
+class _Ended(Callback):
+    """Keeps the study, also of a run that was stopped."""
+
+    def __init__(self, made: list[Study]) -> None:
+        self.made = made
+
+    def on_finish(self, study: StudyInfo, result: Study) -> None:
+        self.made.append(result)
+
+
 def run(problem: str, rule: str, seed: int, late: bool, most: float) -> dict[str, float]:
     """Return the numbers of one study.
 
@@ -162,11 +174,15 @@ def run(problem: str, rule: str, seed: int, late: bool, most: float) -> dict[str
     before, made = time.process_time(), list[Study]()
     with oracle(known, objective), suppress(SpentError):
         simulate(
-                objective=objective, space=PROBLEMS[problem].space, agents=list(range(NUM_AGENTS)), seed=seed,
-                num_rounds=NUM_TRIALS if np.isinf(most) else MOST_ROUNDS, engine="inline", pruning=pruning,
-                participation=shares if late else None, options={"num_initial": 1, "num_candidates": 128},
-                on_round=objective.end_round, on_study=made.append,
-            )  # fmt: skip
+            objective,
+            PROBLEMS[problem].space,
+            Agents(NUM_AGENTS, pruning=pruning, participation=shares if late else None),
+            FedEI(num_initial=1, num_candidates=128),
+            NUM_TRIALS if np.isinf(most) else MOST_ROUNDS,
+            seed=seed,
+            engine="inline",
+            callbacks=[_Ended(made), objective.end_round],
+        )
     trials = made[0].trials
     within = sum(spent <= most for spent in objective.spent) if np.isfinite(most) else NUM_TRIALS
     within = min(within, len(objective.spent))

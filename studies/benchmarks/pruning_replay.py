@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import Pruning
 from fbo_flower.numerics.curve_forecast import forecast, limit_of
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Agents, simulate
 from studies.benchmarks.pruning_problems import NUM_AGENTS, NUM_STEPS, PROBLEMS, VALIDATE
 
 FIRST_SEED, NUM_TRIALS, LEAST = 100, 14, 5
@@ -36,9 +37,14 @@ def recorded(problem: str, seed: int) -> Iterator[Array]:
         return curves[agent][-1][-1]
 
     simulate(
-        objective=objective, space=made.space, agents=list(range(NUM_AGENTS)), seed=seed, engine="inline",
-        num_rounds=NUM_TRIALS, pruning=Pruning("off"), options={"num_initial": 1, "num_candidates": 128},
-    )  # fmt: skip
+        objective,
+        space=made.space,
+        agents=Agents(list(range(NUM_AGENTS)), pruning=Pruning("off")),
+        algorithm=make_algorithm("fed-ei", {"num_initial": 1, "num_candidates": 128}),
+        num_rounds=NUM_TRIALS,
+        seed=seed,
+        engine="inline",
+    )
     yield from map(np.array, curves)
 
 

@@ -15,6 +15,9 @@ import time
 from itertools import pairwise
 from typing import Any
 
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.simulation import Start
+
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -22,7 +25,7 @@ os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's default of 15 would l
 
 import logging  # noqa: E402  # Flower and NumPy read the environment when they are imported
 
-from fbo_flower.simulation import InProcessGrid, PriorKnowledge, engines, simulate  # noqa: E402
+from fbo_flower.simulation import InProcessGrid, engines, simulate  # noqa: E402
 from fbo_flower.simulation.ray_grid import RayGrid  # noqa: E402
 from studies.benchmarks.scenes import Hills, MemoryWatch, cpu_seconds, idle_app, idle_rounds  # noqa: E402
 
@@ -84,10 +87,15 @@ def study(
         busy.append(KEPT[-1].busy_seconds if KEPT else 0.0)
         used.append(cpu_seconds())
 
-    known = PriorKnowledge(observations=problem.prior(prior))
+    known = Start(observations=problem.prior(prior))
     found = simulate(
-        problem, what, num_rounds=rounds, engine=engine, options=options, prior=known, on_round=note,
-    )  # fmt: skip
+        problem,
+        algorithm=make_algorithm(what, options),
+        num_rounds=rounds,
+        engine=engine,
+        start=known,
+        callbacks=[note],
+    )
     row = {name: found.rounds[name].tolist() for name in ("seconds", "bytes_down", "bytes_up", "replies")}
     begun = [0.0, *busy[:-1]]
     row["busy"] = [b - a for a, b in zip(begun, busy, strict=True)]  # the first includes the registration

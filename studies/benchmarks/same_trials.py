@@ -16,7 +16,8 @@ import logging
 import tempfile
 from pathlib import Path
 
-from fbo_flower.simulation import simulate
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.simulation import Keep, simulate
 
 Run = tuple[
     str, str, int | None, int | None, dict[str, object]
@@ -72,7 +73,15 @@ def digest(run: Run) -> str:
     """Return the SHA-256 of a run's `trials.csv`."""
     problem, algorithm, num_agents, num_rounds, options = run
     with tempfile.TemporaryDirectory() as directory:
-        simulate(problem, algorithm, num_agents, num_rounds, 3, "inline", options, out=directory)
+        simulate(
+            problem,
+            agents=num_agents,
+            algorithm=make_algorithm(algorithm, options),
+            num_rounds=num_rounds,
+            seed=3,
+            engine="inline",
+            keep=Keep(out=directory),
+        )
         return hashlib.sha256((Path(directory) / "trials.csv").read_bytes()).hexdigest()
 
 

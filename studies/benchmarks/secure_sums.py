@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
 
-from fbo_flower.algorithms import secure_member
+from fbo_flower.algorithms import make_algorithm, secure_member
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.secure_member import SUM, Member
 from fbo_flower.secure import fixed_point, keys, members, rounds, shamir
@@ -152,7 +152,13 @@ def main() -> None:
     for algorithm, problem, agents, num_rounds, options in STUDIES:
         plain, secure = (
             row(
-                simulate(problem, algorithm, agents, num_rounds, engine="inline", options={**options, **more})
+                simulate(
+                    problem,
+                    agents=agents,
+                    algorithm=make_algorithm(algorithm, {**options, **more}),
+                    num_rounds=num_rounds,
+                    engine="inline",
+                )
             )
             for more in ({}, {"secure_sums": LEAST})
         )

@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Agents, simulate
 from fbo_flower.simulation.own_objective import own_objective
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import atomic_file
@@ -53,9 +54,13 @@ def best_values(seed: int) -> dict[str, list[float]]:
     for algorithm, options in ALGORITHMS.items():
         for q in AT_ONCE:
             study = simulate(
-                problem, algorithm, None, NUM_ROUNDS, seed, "inline",
-                options={**options, "trials_per_round": PER_ROUND}, num_parallel=q,
-            )  # fmt: skip
+                problem,
+                agents=Agents(num_parallel=q),
+                algorithm=make_algorithm(algorithm, {**options, "trials_per_round": PER_ROUND}),
+                num_rounds=NUM_ROUNDS,
+                seed=seed,
+                engine="inline",
+            )
             found[f"{algorithm} {q}"] = best_so_far(study, problem, BUDGET).mean(axis=0).tolist()
     return found
 
@@ -68,11 +73,12 @@ def seconds() -> dict[str, float]:
     for algorithm, options in ALGORITHMS.items():
         for q in AT_ONCE:
             given: dict[str, Any] = {
-                "options": {**options, "trials_per_round": PER_ROUND}, "num_parallel": q, "engine": "inline",
+                "algorithm": make_algorithm(algorithm, {**options, "trials_per_round": PER_ROUND}),
+                "agents": Agents(num_parallel=q), "engine": "inline",
             }  # fmt: skip
-            simulate(problem, algorithm, num_rounds=2, **given)  # starts the workers
+            simulate(problem, num_rounds=2, **given)  # starts the workers
             before = time.perf_counter()
-            simulate(problem, algorithm, num_rounds=NUM_ROUNDS, **given)
+            simulate(problem, num_rounds=NUM_ROUNDS, **given)
             found[f"{algorithm} {q}"] = time.perf_counter() - before
     return found
 

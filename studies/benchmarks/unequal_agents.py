@@ -21,9 +21,10 @@ from functools import cache
 
 import numpy as np
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Agents, simulate
 from studies.papers.ei.problems import ShiftedFunction
 
 NUM_AGENTS, AT = 8, (5, 10, 20)
@@ -48,7 +49,14 @@ def best_so_far(problem: ShiftedFunction, algorithm: str, seed: int, fixed: Fixe
     """Return the best values after `AT` evaluations, `(agents, len(AT))`."""
     options = {"num_initial": NUM_INITIAL, **OPTIONS.get(algorithm, {})}
     rounds = max(AT) - NUM_INITIAL + 1
-    study = simulate(problem, algorithm, None, rounds, seed, "inline", options, fixed=fixed)
+    study = simulate(
+        problem,
+        agents=Agents(fixed=fixed),
+        algorithm=make_algorithm(algorithm, options),
+        num_rounds=rounds,
+        seed=seed,
+        engine="inline",
+    )
     rows = []
     for agent in range(NUM_AGENTS):
         values = study.trials.where(agent=str(agent))["value"]

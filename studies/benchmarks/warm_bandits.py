@@ -10,7 +10,8 @@ import tempfile
 
 import numpy as np
 
-from fbo_flower.simulation import PriorKnowledge, simulate
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.simulation import Keep, Start, simulate
 from fbo_flower.study import Study
 
 BUDGET, NUM_AGENTS, NUM_SEEDS = 2000, 10, 10
@@ -28,10 +29,32 @@ def pair(problem: str, algorithm: str, seed: int) -> tuple[tuple[float, float, f
     """Return the figures of a cold study and of one that starts from another federation's survivors."""
     options = {"budget": BUDGET}
     with tempfile.TemporaryDirectory() as earlier:
-        simulate(problem, algorithm, NUM_AGENTS, None, 100 + seed, "inline", options, out=earlier)
-        prior = PriorKnowledge(warm_start=earlier)
-        warm = simulate(problem, algorithm, NUM_AGENTS, None, seed, "inline", options, prior=prior)
-    return figures(simulate(problem, algorithm, NUM_AGENTS, None, seed, "inline", options)), figures(warm)
+        simulate(
+            problem,
+            agents=NUM_AGENTS,
+            algorithm=make_algorithm(algorithm, options),
+            seed=100 + seed,
+            engine="inline",
+            keep=Keep(out=earlier),
+        )
+        prior = Start(warm_start=earlier)
+        warm = simulate(
+            problem,
+            agents=NUM_AGENTS,
+            algorithm=make_algorithm(algorithm, options),
+            seed=seed,
+            engine="inline",
+            start=prior,
+        )
+    return figures(
+        simulate(
+            problem,
+            agents=NUM_AGENTS,
+            algorithm=make_algorithm(algorithm, options),
+            seed=seed,
+            engine="inline",
+        )
+    ), figures(warm)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.problems import PREFIX, Problem, make_problem
@@ -63,7 +64,13 @@ def run_peer(problem: str, num_agents: int, sampler: str, seed: int, budget: int
     if sampler == "gpsampler":
         num_agents, budget = min(num_agents, GP_AGENTS), min(budget, GP_BUDGET)
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    starts = simulate(made, "ei", None, 1, seed, "inline", options={"num_initial": NUM_INITIAL}).trials
+    starts = simulate(
+        made,
+        algorithm=make_algorithm("ei", {"num_initial": NUM_INITIAL}),
+        num_rounds=1,
+        seed=seed,
+        engine="inline",
+    ).trials
     begin = time.process_time()
     values = np.array(
         [
@@ -108,7 +115,9 @@ def measured(
     """
     logging.getLogger("flwr").setLevel(logging.WARNING)
     begin = time.process_time()
-    study = simulate(problem, algorithm, None, rounds, seed, "inline", options=options)
+    study = simulate(
+        problem, algorithm=make_algorithm(algorithm, options), num_rounds=rounds, seed=seed, engine="inline"
+    )
     seconds = time.process_time() - begin
     names = [str(agent) for agent in range(problem.num_agents)]
     optimum = np.array([problem.optimum(int(name)) for name in names], dtype=np.float64)  # None: NaN
@@ -161,7 +170,7 @@ def run_rfms(table: str, seed: int, budget: int) -> Arrays:
     algorithm, options = RFMS
     begin = time.process_time()
     chosen = {**options, "num_trials": budget, "num_initial": min(20, budget // 2)}
-    study = simulate(problem, algorithm, None, None, seed, "inline", options=chosen)
+    study = simulate(problem, algorithm=make_algorithm(algorithm, chosen), seed=seed, engine="inline")
     seconds = time.process_time() - begin
     shipped = [row["config"] for row in study.models if row["shipped"]]
     values = [

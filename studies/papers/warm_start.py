@@ -18,8 +18,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation import Checkpoint, PriorKnowledge, simulate
+from fbo_flower.simulation import Keep, Start, simulate
 from fbo_flower.simulation.problems import Config
 from fbo_flower.storage import atomic_file
 from fbo_flower.study import incumbents
@@ -96,11 +97,11 @@ def run_group(group: int, num_earlier: int, num_iterations: int) -> Arrays:
     others = [field for field in range(NUM_FIELDS) if field not in held_out][:num_earlier]
     found: Arrays = {}
     with tempfile.TemporaryDirectory() as earlier:
-        kept = Checkpoint(messages=earlier)
-        _simulate("fts", {}, others, 40_000 + group, num_iterations + 1, checkpoint=kept)
+        kept = Keep(messages=earlier)
+        _simulate("fts", {}, others, 40_000 + group, num_iterations + 1, keep=kept)
         for variant, (algorithm, options, is_warm) in VARIANTS.items():
-            prior = PriorKnowledge(warm_start=earlier if is_warm else None)
-            study = _simulate(algorithm, options, held_out, 50_000 + group, num_iterations + 1, prior=prior)
+            start = Start(warm_start=earlier if is_warm else None)
+            study = _simulate(algorithm, options, held_out, 50_000 + group, num_iterations + 1, start=start)
             _, best = incumbents(study.trials)
             found[variant] = np.asarray(best[:, NUM_INITIAL - 1 :], dtype=np.float64)
     return found
@@ -111,7 +112,8 @@ def _simulate(
 ) -> Any:
     problem = SomeFields(len(fields), seed, scale="linear", fields=",".join(map(str, fields)))
     full = {"num_initial": NUM_INITIAL, **options}
-    return simulate(problem, algorithm, None, num_rounds, seed, "inline", options=full, **settings)
+    made = make_algorithm(algorithm, full)
+    return simulate(problem, algorithm=made, num_rounds=num_rounds, seed=seed, engine="inline", **settings)
 
 
 def report(directory: Path, num_groups: int, num_earlier: int, num_iterations: int) -> list[Path]:

@@ -324,7 +324,13 @@ def test_sums_that_never_come_end_the_study_instead_of_asking_for_ever():
 @pytest.mark.ray
 def test_engine_ray_comes_to_the_same(ray_cluster):
     found = [
-        simulate("himmelblau", "fed-pne", 4, engine=e, options={"budget": 40, "secure_sums": 3}, seed=2)
+        simulate(
+            "himmelblau",
+            agents=4,
+            algorithm=make_algorithm("fed-pne", {"budget": 40, "secure_sums": 3}),
+            seed=2,
+            engine=e,
+        )
         for e in ("inline", "ray")
     ]
     assert found[0].trials == found[1].trials

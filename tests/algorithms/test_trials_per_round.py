@@ -93,7 +93,14 @@ def test_an_agent_alone_makes_the_same_trials_in_fewer_exchanges(algorithm):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_three_trials_per_round_are_three_in_every_table(name):
-    study = simulate("gp-samples", name, 3, 4, 1, "inline", {"trials_per_round": 3, **SMALL[name]})
+    study = simulate(
+        "gp-samples",
+        agents=3,
+        algorithm=make_algorithm(name, {"trials_per_round": 3, **SMALL[name]}),
+        num_rounds=4,
+        seed=1,
+        engine="inline",
+    )
     for agent in "012":
         mine = study.trials.where(agent=agent)
         assert mine["trial"].tolist() == list(range(12))
@@ -126,7 +133,15 @@ def test_a_message_is_made_from_all_trials_of_its_exchange():
 def test_secure_sums_give_the_same_study_as_sums_in_the_clear():
     options = {"num_features": 20, "num_candidates": 64, "trials_per_round": 3}
     clear, secure = (
-        simulate("himmelblau", "fed-ei", 4, 3, 1, "inline", {**options, "secure_sums": k}) for k in (0, 3)
+        simulate(
+            "himmelblau",
+            agents=4,
+            algorithm=make_algorithm("fed-ei", {**options, "secure_sums": k}),
+            num_rounds=3,
+            seed=1,
+            engine="inline",
+        )
+        for k in (0, 3)
     )
     np.testing.assert_allclose(clear.trials["value"], secure.trials["value"], rtol=1e-4)
 

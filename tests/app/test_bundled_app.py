@@ -16,10 +16,11 @@ from flower_runtime import ROOT, FlwrRun
 from flwr.app import Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.app import client_app, server_app
 from fbo_flower.app.config import AppConfig, data_home
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.study import Study
 
@@ -127,7 +128,15 @@ def test_the_app_runs_what_simulate_runs(tmp_path: Path) -> None:
     options = {"advice": "portfolio", "num_features": 20}
     run_in_process(3, out=str(tmp_path), num_rounds=4, seed=5, options=json.dumps(options), label="mine")
     study = Study.load(tmp_path)
-    expected = simulate("digits-svm", "fts", 3, 4, 5, "inline", options, label="mine")
+    expected = simulate(
+        "digits-svm",
+        agents=3,
+        algorithm=make_algorithm("fts", options),
+        num_rounds=4,
+        seed=5,
+        engine="inline",
+        keep=Keep(label="mine"),
+    )
     assert study.trials == expected.trials
     assert study.run("mine")["problem"] == "digits-svm"
     assert (tmp_path / "report.png").exists()
@@ -140,7 +149,7 @@ def test_a_run_that_is_over_is_resumed_for_more_rounds(tmp_path: Path) -> None:
         config = run_config(**changes, num_rounds=num_rounds, out=str(tmp_path / "out"))
         grid = grid or InProcessGrid(client_app.app, 3, run_config=config)
         server_app.app(grid, Context(1, 0, {}, RecordDict(), config))
-    expected = simulate("gp-samples", "fts", 3, 4, 5, "inline")
+    expected = simulate("gp-samples", agents=3, algorithm="fts", num_rounds=4, seed=5, engine="inline")
     assert Study.load(tmp_path / "out").trials == expected.trials
     with pytest.raises(
         ConfigError,
@@ -244,7 +253,15 @@ def test_flwr_run_gives_the_trials_of_simulate_bit_for_bit(flwr_run: FlwrRun, tm
     run = flwr_run(ROOT, 3, f"num-agents=3 num-rounds=4 seed=5 out='{tmp_path}/runtime'")
     assert run.status == "finished:completed", run.log
     assert run.log.count(f"{tmp_path}/runtime") == 2  # at the start and at the end
-    simulate("digits-svm", "fts", 3, 4, 5, "inline", out=tmp_path / "inline")
+    simulate(
+        "digits-svm",
+        agents=3,
+        algorithm="fts",
+        num_rounds=4,
+        seed=5,
+        engine="inline",
+        keep=Keep(out=tmp_path / "inline"),
+    )
     for name in ("trials.csv", "best.json"):
         assert (tmp_path / "runtime" / name).read_bytes() == (tmp_path / "inline" / name).read_bytes()
 

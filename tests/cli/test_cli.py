@@ -19,14 +19,14 @@ from rich.console import Console
 from waiting import LIMIT, wait_until
 
 from fbo_flower import __version__
-from fbo_flower.algorithms import ALGORITHMS
+from fbo_flower.algorithms import ALGORITHMS, make_algorithm
 from fbo_flower.cli.main import run
 from fbo_flower.cli.plan import Contestant, default_directory
 from fbo_flower.cli.print_results import print_table
 from fbo_flower.cli.progress import Display
 from fbo_flower.errors import NumericalError
 from fbo_flower.reports.summary import summarise
-from fbo_flower.simulation import PROBLEMS, runner, simulate
+from fbo_flower.simulation import PROBLEMS, Agents, Async, Clock, runner, simulate
 from fbo_flower.simulation.problems import DigitsSVM
 from fbo_flower.strategies import RoundProgress
 from fbo_flower.strategies.send_and_receive import REPORT_SECONDS, ReplyProgress
@@ -75,7 +75,7 @@ def test_simulate_writes_a_study_and_prints_a_table_with_every_algorithm(
 
 def test_simulate_runs_what_the_function_runs() -> None:
     assert run([*SMALL, "--out", "x", "-q"]) == 0
-    expected = simulate("digits-svm", "fts", 3, 3, 5, "inline")
+    expected = simulate("digits-svm", agents=3, algorithm="fts", num_rounds=3, seed=5, engine="inline")
     assert Study.load("x").trials == expected.trials
 
 
@@ -86,7 +86,13 @@ def test_simulate_runs_without_a_barrier_on_a_clock_and_resumes_there() -> None:
     assert run([*SMALL, *clocked, "--out", "x", "-q", "--journal"]) == 0
     table = {"0": [1.0, 2.0], "1": 2.5, "2": 7.0}
     expected = simulate(
-        "digits-svm", "fts", 3, 3, 5, "inline", mode="async", durations=table, exchange_seconds=0.5
+        "digits-svm",
+        agents=3,
+        algorithm="fts",
+        num_rounds=3,
+        seed=5,
+        engine="inline",
+        rounds=Async(clock=Clock(table, exchange_seconds=0.5)),
     )
     study = Study.load("x")
     assert study.trials == expected.trials
@@ -103,7 +109,13 @@ def test_simulate_makes_several_evaluations_at_once_and_resumes() -> None:
     at_once = ["--num-parallel", "2", "--trial-timeout", "300", "--journal"]
     assert run([*command, "--algorithm", "ei", *given, *at_once, "--out", "x", "-q"]) == 0
     study = Study.load("x")
-    expected = simulate("double-sine", "ei", 2, 2, 0, "inline", options, num_parallel=2)
+    expected = simulate(
+        "double-sine",
+        agents=Agents(2, num_parallel=2),
+        algorithm=make_algorithm("ei", options),
+        num_rounds=2,
+        engine="inline",
+    )
     assert study.trials == expected.trials
     assert run(["simulate", "--resume", "x", "-q"]) == 0
     assert Study.load("x").trials == expected.trials
@@ -230,10 +242,10 @@ def test_a_bug_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 def test_a_failure_of_the_second_algorithm_keeps_the_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fails_on_ts(problem: Any, algorithm: str, **settings: Any) -> Study:
-        if algorithm == "ts":
+    def fails_on_ts(problem: Any, **settings: Any) -> Study:
+        if settings["algorithm"].name == "ts":
             raise NumericalError("matrix: expected a positive definite one")
-        return simulate(problem, algorithm, **settings)
+        return simulate(problem, **settings)
 
     monkeypatch.setattr(runner, "simulate", fails_on_ts)
     assert run([*SMALL, "--compare", "ts", "--out", "x", "-q"]) == 1
@@ -241,7 +253,10 @@ def test_a_failure_of_the_second_algorithm_keeps_the_first(
         "error: matrix: expected a positive definite one; x holds the results so far: fts 3 rounds\n"
     )
     assert files(Path("x")) == FILES
-    assert Study.load("x").trials == simulate("digits-svm", "fts", 3, 3, 5, "inline").trials
+    assert (
+        Study.load("x").trials
+        == simulate("digits-svm", agents=3, algorithm="fts", num_rounds=3, seed=5, engine="inline").trials
+    )
 
 
 def test_an_interruption_keeps_complete_files_of_what_was_done(
@@ -264,7 +279,7 @@ def test_an_interruption_keeps_complete_files_of_what_was_done(
         "fts": "finished",
         "ts": "interrupted",
     }
-    whole = simulate("digits-svm", "ts", 3, 3, 5, "inline").trials
+    whole = simulate("digits-svm", agents=3, algorithm="ts", num_rounds=3, seed=5, engine="inline").trials
     assert study.only("ts").trials == whole.take(whole["round"] <= 2)
     assert run(["report", "x"]) == 0
     assert "ts (interrupted)" in capsys.readouterr().out

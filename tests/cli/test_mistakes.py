@@ -19,7 +19,7 @@ from fbo_flower.cli.main import run
 from fbo_flower.cli.scaffold import new_app
 from fbo_flower.clients import add_tuning, client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import Checkpoint, PriorKnowledge, RayEngine, simulate
+from fbo_flower.simulation import Keep, RayEngine, Start, simulate
 from fbo_flower.strategies import FTS
 from fbo_flower.study import Study
 
@@ -46,7 +46,7 @@ COMMANDS = [
     (SIMULATE + "--fraction 50", "fraction: expected a number between 1e-09 and 1, got 50"),
     (SIMULATE + "--quorum 2", "quorum: expected a number between 1e-09 and 1, got 2"),
     (SIMULATE + "--round 3", "--round"),
-    (SIMULATE + "--mode later", "mode: expected 'sync' or 'async', got 'later'"),
+    (SIMULATE + "--mode later", "mode: expected one of sync, async, got 'later'"),
     (SIMULATE + "--mode async --algorithm dp-fts", "mode: expected 'sync' for dp-fts, because"),
     (SIMULATE + "--mode async --quorum .5", "mode: expected no fraction and no quorum in an asynchronous"),
     (SIMULATE + "--durations lognormol:1,1", "got 'lognormol:1,1'; did you mean lognormal?"),
@@ -117,7 +117,7 @@ def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: Study) -> N
 
 @pytest.fixture(scope="module")
 def own() -> Study:
-    return simulate("double-sine", "random", 2, 1, engine="inline")
+    return simulate("double-sine", agents=2, algorithm="random", num_rounds=1, engine="inline")
 
 
 @pytest.mark.parametrize(("typed", "line"), COMMANDS)
@@ -143,29 +143,34 @@ def evaluated(config: dict[str, Any], data: Any) -> float:
 
 CALLS = [
     # what was typed -> what the error says
-    (lambda: simulate(evaluated, SPACE, {"a": 0}), "pass your own function by name: simulate(objective=f"),
     (
-        lambda: simulate(objective=evaluated, space={"x": Float(0, 1)}, num_agents=2),
+        lambda: simulate(evaluated, {"a": 0}, SPACE),
+        "space: expected a SearchSpace",
+    ),
+    (
+        lambda: simulate(evaluated, space={"x": Float(0, 1)}, agents=2),
         "wrap it: SearchSpace({...})",
     ),
-    (lambda: simulate(objective=lambda config: 1.0, space=SPACE, num_agents=2), "exactly these two"),
-    (lambda: simulate(objective=None, space=SPACE, num_agents=2), "got None"),
-    (lambda: simulate(objective=SPACE, space=evaluated, num_agents=2), "swap them"),
-    (lambda: simulate(objective=evaluated, space=SPACE), "pass their number as num_agents"),
-    (lambda: simulate(objective=evaluated, num_agents=2), "space: expected a SearchSpace, got None"),
-    (lambda: simulate(objective=evaluated, space=SPACE, agents="ab"), "agents: expected the agents' data"),
+    (lambda: simulate(lambda config: 1.0, space=SPACE, agents=2), "exactly these two"),
+    (lambda: simulate("digits-svm", space=SPACE, agents=2, algorithm="fts"), "which has its own"),
+    (lambda: simulate(SPACE, space=evaluated, agents=2), "swap them"),
+    (lambda: simulate(evaluated, space=SPACE), "pass their number"),
+    (lambda: simulate(evaluated, agents=2), "space: expected a SearchSpace, got None"),
+    (lambda: simulate(evaluated, space=SPACE, agents="ab"), "agents: expected the agents' data"),
     (
-        lambda: simulate("digits-svm", options=["advice"]),
-        'options: expected a dict such as {"num_initial": 5}',
+        lambda: simulate("digits-svm", agents="20", algorithm="fts"),
+        "agents: expected the number of the problem's agents",
     ),
-    (lambda: simulate("digits-svm", "fts", "20"), "num_agents: expected the number of agents"),
-    (lambda: simulate("digits-svm", "fts", 3, 2, prior=3), "prior: expected PriorKnowledge(...), got 3"),
     (
-        lambda: simulate("digits-svm", minimize=True),
-        "expected them with objective and space",
+        lambda: simulate("digits-svm", agents=3, algorithm="fts", num_rounds=2, start=3),
+        "start: expected Start(...), got 3",
     ),
-    (lambda: Checkpoint(resume=True), "resume=True needs journals"),
-    (lambda: PriorKnowledge(rounds=-1), "prior rounds: expected an integer >= 0, got -1"),
+    (
+        lambda: simulate("digits-svm", algorithm="fts", minimize=True),
+        "expected none with a bundled problem",
+    ),
+    (lambda: Keep(resume=True), "resume=True needs journals"),
+    (lambda: Start(prior_rounds=-1), "prior_rounds: expected an integer >= 0, got -1"),
     (lambda: RayEngine(num_workers=0), "num_workers: expected an integer >= 1, got 0"),
     (lambda: client_app(evaluated, {"x": Float(0, 1)}), "space: expected a SearchSpace, got a dict; wrap it"),
     (lambda: client_app(SPACE, evaluated), "objective, space: expected the objective first"),

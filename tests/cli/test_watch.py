@@ -18,7 +18,7 @@ from fbo_flower.cli.watch_source import WatchedRun
 from fbo_flower.cli.watch_state import RunState
 from fbo_flower.cli.watch_text import state_lines
 from fbo_flower.errors import ConfigError, JournalError
-from fbo_flower.simulation import Checkpoint, simulate
+from fbo_flower.simulation import Keep, simulate
 from fbo_flower.storage import Event, StudyJournal
 from fbo_flower.storage.read_study_journal import StudyJournalReader
 from fbo_flower.strategies import RoundProgress
@@ -182,7 +182,13 @@ def test_a_running_simulation_is_watched_and_ends_as_its_study(
         seen.append(capsys.readouterr().out)
 
     study = simulate(
-        "gp-samples", "random", 3, 4, 0, "inline", checkpoint=Checkpoint(tmp_path), on_round=on_round
+        "gp-samples",
+        agents=3,
+        algorithm="random",
+        num_rounds=4,
+        engine="inline",
+        keep=Keep(journals=tmp_path),
+        callbacks=[on_round],
     )
     for number, text in enumerate(seen, 1):
         assert f"random: running (process {os.getpid()}), last write " in text

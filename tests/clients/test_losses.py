@@ -109,7 +109,9 @@ def test_a_resumed_study_shows_losses(tmp_path: Path) -> None:
 
     grid = InProcessGrid(app, 2)
     with pytest.raises(KeyboardInterrupt):
-        FTS(seed=1, num_agents=2, on_round=interrupt).start(grid, num_rounds=4, journal=tmp_path / "study.db")
+        FTS(seed=1, num_agents=2, callbacks=[interrupt]).start(
+            grid, num_rounds=4, journal=tmp_path / "study.db"
+        )
     study = (
         FTS(seed=1, num_agents=2).start(grid, num_rounds=4, journal=tmp_path / "study.db", resume=True).study
     )

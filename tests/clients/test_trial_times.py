@@ -11,12 +11,14 @@ import pytest
 from flwr.app import Message
 
 from fbo_flower import Float, SearchSpace
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import client_app
 from fbo_flower.clients.trial_times import disclosed_times
-from fbo_flower.simulation import Checkpoint, simulate
+from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import FTS, HCT
 from fbo_flower.study import Study
+from fbo_flower.trackers import Callback, StudyInfo
 
 SPACE = SearchSpace({"x": Float(0, 1)})
 
@@ -94,7 +96,7 @@ def test_the_rows_of_a_bandit_have_times() -> None:
 
 def test_sites_that_train_have_times() -> None:
     options = {"method": "rand_mo", "num_trials": 3, "num_initial": 2}
-    study = simulate("breast-cancer-5sites", "rfms", None, None, 0, "inline", options)
+    study = simulate("breast-cancer-5sites", algorithm=make_algorithm("rfms", options), engine="inline")
     trained = study.times.where(agent=study.trials["agent"][0])
     assert (trained["ended"] > trained["started"]).all()
     assert len(study.times) == len(study.trials)
@@ -103,28 +105,27 @@ def test_sites_that_train_have_times() -> None:
 def test_a_resumed_study_keeps_the_times_of_before(tmp_path: Path) -> None:
     studies: list[Study] = []
 
+    class Told(Callback):
+        def on_finish(self, study: StudyInfo, result: Study) -> None:
+            studies.append(result)
+
     def interrupt(progress: Any) -> None:
         if progress.server_round == 2:
             raise KeyboardInterrupt
 
-    def run(**changes: Any) -> Study:
-        checkpoint = Checkpoint(tmp_path, resume="on_round" not in changes)
-        arguments: dict[str, Any] = {
-            "objective": lambda config, data: config["x"],
-            "space": SPACE,
-            "num_agents": 2,
-        }
+    def run(*functions: Any) -> Study:
         return simulate(
-            **arguments,
+            lambda config, data: config["x"],
+            SPACE,
+            agents=2,
             num_rounds=4,
             engine="inline",
-            checkpoint=checkpoint,
-            on_study=studies.append,
-            **changes,
+            keep=Keep(journals=tmp_path, resume=not functions),
+            callbacks=[Told(), *functions],
         )
 
     with pytest.raises(KeyboardInterrupt):
-        run(on_round=interrupt)
+        run(interrupt)
     study = run()
     number = len(studies[0].times) // 2  # of each agent
     for agent in ("0", "1"):

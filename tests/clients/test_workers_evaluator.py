@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from contract import same
 from flwr.app import Context, RecordDict
+from grouped import grouped
 
 from fbo_flower import wire
-from fbo_flower.algorithms import ExpectedImprovement, ThompsonSampling
+from fbo_flower.algorithms import ExpectedImprovement, ThompsonSampling, make_algorithm
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Outcome, Phase, Query, Task
 from fbo_flower.clients.agent import TuningAgent
@@ -26,7 +27,7 @@ from fbo_flower.clients.parallel import Parallel
 from fbo_flower.clients.task_context import TaskContext
 from fbo_flower.clients.workers_evaluator import evaluator_of
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Agents, simulate
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import agent_journal
 from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
@@ -236,7 +237,7 @@ def bowl(config: dict[str, Any], centre: float) -> float:
 def run(**given: Any) -> Any:
     options = {"num_initial": 3, "trials_per_round": 4, "num_candidates": 64}
     given = {"algorithm": "ei", "num_rounds": 3, "engine": "inline", "options": options, **given}
-    return simulate(objective=bowl, space=SPACE, agents={"north": 0.2, "south": 0.4}, **given)
+    return simulate(bowl, SPACE, **grouped(agents={"north": 0.2, "south": 0.4}, **given))
 
 
 def test_simulated_agents_evaluate_several_trials_at_once() -> None:
@@ -281,9 +282,14 @@ def slow_left(config: dict[str, Any], centre: float) -> float:
 
 def test_a_simulated_evaluation_that_takes_too_long_costs_its_own_trial() -> None:
     study = simulate(
-        objective=slow_left, space=SPACE, agents={"north": 0.2}, algorithm="random", num_rounds=1, seed=1,
-        engine="inline", options={"num_initial": 4}, num_parallel=4, trial_timeout=10.0,
-    )  # fmt: skip
+        slow_left,
+        space=SPACE,
+        agents=Agents({"north": 0.2}, num_parallel=4, trial_timeout=10.0),
+        algorithm=make_algorithm("random", {"num_initial": 4}),
+        num_rounds=1,
+        seed=1,
+        engine="inline",
+    )
     left = np.array([config["x"] < 0.5 for config in study.trials["config"]])
     assert 0 < left.sum() < 4
     assert (np.isnan(study.trials["value"]) == left).all()
@@ -293,6 +299,13 @@ def test_a_simulated_evaluation_that_takes_too_long_costs_its_own_trial() -> Non
 def test_pulls_of_a_bandit_are_evaluated_at_once() -> None:
     options = {"budget": 24, "max_evaluations_per_round": 12}
     one, two = (
-        simulate("garland", "pf-pne", 2, None, 3, "inline", options=options, num_parallel=q) for q in (1, 2)
+        simulate(
+            "garland",
+            agents=Agents(2, num_parallel=q),
+            algorithm=make_algorithm("pf-pne", options),
+            seed=3,
+            engine="inline",
+        )
+        for q in (1, 2)
     )
     assert repr(list(one.trials)) == repr(list(two.trials))

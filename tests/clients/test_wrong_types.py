@@ -42,7 +42,7 @@ def count(calls: Path, agent: str = "") -> int:
 
 
 def tune(objective, **options):
-    return simulate(objective=objective, space=SPACE, num_agents=3, num_rounds=9, **options)
+    return simulate(objective, SPACE, 3, num_rounds=9, **options)
 
 
 @pytest.mark.parametrize("value", WRONG.values(), ids=WRONG)

@@ -13,7 +13,7 @@ from deployment import Deployment, nodes
 from flower_runtime import ROOT
 from waiting import LIMIT
 
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Keep, simulate
 from fbo_flower.study import Study
 
 pytestmark = pytest.mark.e2e
@@ -28,7 +28,15 @@ def check_run(deployment: Deployment, algorithm: str, tmp_path: Path) -> None:
     config |= {"seed": 5, "out": str(tmp_path / "deployed")}
     run = deployment.run(ROOT, " ".join(f"{key}={json.dumps(value)}" for key, value in config.items()))
     assert run.status == "finished:completed", run.log + deployment.log("superlink")
-    expected = simulate(problem, algorithm, 3, num_rounds, 5, "inline", out=tmp_path / "inline")
+    expected = simulate(
+        problem,
+        agents=3,
+        algorithm=algorithm,
+        num_rounds=num_rounds,
+        seed=5,
+        engine="inline",
+        keep=Keep(out=tmp_path / "inline"),
+    )
     study = Study.load(tmp_path / "deployed")
     assert study.trials == expected.trials
     assert study.recommendations == expected.recommendations

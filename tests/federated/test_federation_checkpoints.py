@@ -10,6 +10,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvgM, FedYogi, Strategy
 from toy_federation import fedavg, toy_grid, toy_model
 
 from fbo_flower.errors import JournalError
+from fbo_flower.federated import Run
 from fbo_flower.federated.checkpoints import Checkpoints, digest_of
 from fbo_flower.federated.strategy_state import restore, state_of
 from fbo_flower.federated.trial_run import TrialRun, TrialSetup
@@ -19,7 +20,7 @@ ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([True, False])}
 
 
 def setup(build: Any) -> TrialSetup:
-    return TrialSetup(build, toy_model(), {}, {}, None, 0)
+    return TrialSetup(lambda config: Run(build(config), toy_model()), 0)
 
 
 def advance(run: TrialRun, first: int, last: int) -> None:

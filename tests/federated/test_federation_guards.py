@@ -12,14 +12,15 @@ from flwr.clientapp import ClientApp
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from toy_federation import SPACE, fedavg, toy_app, toy_model
+from toy_federation import SPACE, fedavg, toy_app, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated import TunedFederation, tune_federation
+from fbo_flower.federated import TunedFederation
 from fbo_flower.federated.guards import Guard, weighted_median
 from fbo_flower.federated.noise import median_variance, sampling_variance
 from fbo_flower.federated.replies import check_replies
-from fbo_flower.federated.step import SHARE, Step
+from fbo_flower.federated.settings import SHARE
+from fbo_flower.federated.step import Step
 from fbo_flower.simulation.grids import FIRST_NODE, InProcessGrid, identify
 
 LIAR = 2
@@ -43,9 +44,9 @@ def lying_app(attack: Attack) -> ClientApp:
 
 def tune(attack: Attack, **guards: Any) -> TunedFederation:
     """Tune a learning rate, whose best value is 1, by twelve random configurations."""
-    return tune_federation(
+    return tune_flat(
         InProcessGrid(lying_app(attack), 5), fedavg, SPACE, rounds=2, num_trials=12, schedule="none",
-        proposals="random", initial_arrays=toy_model(), num_clients=5, **guards,
+        proposals="random", initial_arrays=toy_model(), number=5, **guards,
     )  # fmt: skip
 
 
@@ -70,11 +71,11 @@ def praise(value: float, rows: int = 10) -> Attack:
 @pytest.mark.parametrize(
     ("attack", "guards"),
     [
-        (praise(1e9), {"metric_bounds": (-1.0, 1.0)}),
-        (praise(1e9), {"judge_by": "median"}),
-        (praise(1.0, rows=10**11), {"max_weight": 2.0, "judge_by": "median"}),
-        (praise(1e9, rows=10**11), {"max_weight": 1.0, "judge_by": "median"}),
-        (praise(1e9, rows=10**11), {"max_weight": 1.0, "metric_bounds": (-1.0, 1.0)}),
+        (praise(1e9), {"bounds": (-1.0, 1.0)}),
+        (praise(1e9), {"by": "median"}),
+        (praise(1.0, rows=10**11), {"max_weight": 2.0, "by": "median"}),
+        (praise(1e9, rows=10**11), {"max_weight": 1.0, "by": "median"}),
+        (praise(1e9, rows=10**11), {"max_weight": 1.0, "bounds": (-1.0, 1.0)}),
     ],
     ids=["huge, bounds", "huge, median", "many rows", "both, median", "both, bounds"],
 )
@@ -97,7 +98,7 @@ def test_a_model_from_many_rows_is_weighted_as_one_from_few() -> None:
 
 def test_honest_clients_are_judged_as_before() -> None:
     plain = tune(honestly)
-    guarded = tune(honestly, metric_bounds=(-10.0, 1.0), max_weight=3.0)
+    guarded = tune(honestly, bounds=(-10.0, 1.0), max_weight=3.0)
     assert guarded.curves == plain.curves
     assert guarded.best_config == plain.best_config
 
@@ -159,19 +160,19 @@ def test_values_out_of_bounds_are_left_out_and_named() -> None:
 
 
 def test_a_median_needs_the_clients_own_values() -> None:
-    with pytest.raises(ConfigError, match='judge_by="mean"'):
-        tune(honestly, judge_by="median", metric="loss", evaluate_fn=lambda r, a: MetricRecord({"loss": 1.0}))
+    with pytest.raises(ConfigError, match='by="mean"'):
+        tune(honestly, by="median", metric="loss", evaluate_fn=lambda r, a: MetricRecord({"loss": 1.0}))
 
 
 @pytest.mark.parametrize(
     ("guards", "words"),
     [
-        ({"metric_bounds": (1.0, 0.0)}, "metric_bounds"),
-        ({"metric_bounds": (0.0,)}, "metric_bounds"),
-        ({"metric_bounds": "ab"}, "metric_bounds"),
-        ({"metric_bounds": (float("nan"), 1.0)}, "metric_bounds"),
+        ({"bounds": (1.0, 0.0)}, "bounds"),
+        ({"bounds": (0.0,)}, "bounds"),
+        ({"bounds": "ab"}, "bounds"),
+        ({"bounds": (float("nan"), 1.0)}, "bounds"),
         ({"max_weight": 0.5}, "max_weight"),
-        ({"judge_by": "mode"}, "judge_by"),
+        ({"by": "mode"}, "by"),
     ],
 )
 def test_mistakes_are_named(guards: dict[str, Any], words: str) -> None:

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from forks import import_noted, note_modules
-from toy_federation import SPACE, fedadam, fedavg, toy_app, toy_model
+from toy_federation import SPACE, fedadam, fedavg, toy_app, toy_model, tune_flat
 
-from fbo_flower.federated import Population, TunedFederation, tune_federation
+from fbo_flower.federated import Population, TunedFederation
 from fbo_flower.federated import checkpoints as checkpoints_module
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.storage.store import Store
@@ -60,11 +60,11 @@ def lines(path: Path) -> list[str]:
 
 def tune(case: str, directory: Path, seen: Any) -> TunedFederation:
     arguments: dict[str, Any] = {
-        "rounds": 4, "initial_arrays": toy_model(), "num_clients": NUM_CLIENTS, "journal": directory / "j.db",
+        "rounds": 4, "initial_arrays": toy_model(), "number": NUM_CLIENTS, "journals": directory,
         "resume": True, **CASES[case],
     }  # fmt: skip
     grid = InProcessGrid(toy_app(seen), NUM_CLIENTS)
-    return tune_federation(grid, arguments.pop("build"), arguments.pop("space", SPACE), **arguments)
+    return tune_flat(grid, arguments.pop("build"), arguments.pop("space", SPACE), **arguments)
 
 
 @contextmanager

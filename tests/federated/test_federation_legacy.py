@@ -8,14 +8,13 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
-from toy_federation import SPACE, fedavg, toy_app, toy_model
+from toy_federation import SPACE, fedavg, toy_app, toy_model, tune_flat
 
-from fbo_flower.federated import tune_federation
 from fbo_flower.federated.legacy import LegacyClients
 from fbo_flower.simulation.grids import InProcessGrid
 
 ARGUMENTS: dict[str, Any] = {
-    "rounds": 4, "eta": 2, "num_trials": 5, "num_parallel": 2, "num_clients": 4,
+    "rounds": 4, "eta": 2, "num_trials": 5, "num_parallel": 2, "number": 4,
     "initial_arrays": toy_model(),
 }  # fmt: skip
 
@@ -44,8 +43,8 @@ def legacy_app(broken: int | None = None) -> ClientApp:
 
 
 def test_legacy_clients_give_the_trials_of_the_message_api() -> None:
-    legacy = tune_federation(LegacyClients(InProcessGrid(legacy_app(), 4)), fedavg, SPACE, **ARGUMENTS)
-    modern = tune_federation(InProcessGrid(toy_app(), 4), fedavg, SPACE, **ARGUMENTS)
+    legacy = tune_flat(LegacyClients(InProcessGrid(legacy_app(), 4)), fedavg, SPACE, **ARGUMENTS)
+    modern = tune_flat(InProcessGrid(toy_app(), 4), fedavg, SPACE, **ARGUMENTS)
     assert legacy.trials == modern.trials
     assert legacy.curves == modern.curves
     np.testing.assert_array_equal(legacy.best_arrays["w"].numpy(), modern.best_arrays["w"].numpy())
@@ -53,19 +52,19 @@ def test_legacy_clients_give_the_trials_of_the_message_api() -> None:
 
 def test_the_loss_of_a_legacy_client_is_a_metric() -> None:
     grid = LegacyClients(InProcessGrid(legacy_app(), 4))
-    result = tune_federation(grid, fedavg, SPACE, "loss", minimize=True, **ARGUMENTS)
+    result = tune_flat(grid, fedavg, SPACE, "loss", minimize=True, **ARGUMENTS)
     assert result.best_value < 0.05
 
 
 def test_a_legacy_client_that_sends_other_arrays_costs_its_own_update() -> None:
     grid = LegacyClients(InProcessGrid(legacy_app(broken=1), 4))
-    result = tune_federation(grid, fedavg, SPACE, **{**ARGUMENTS, "num_parallel": 1})
+    result = tune_flat(grid, fedavg, SPACE, **{**ARGUMENTS, "num_parallel": 1})
     assert set(result.curves["trained"].tolist()) == {3}
 
 
 def test_the_tuned_configuration_trains_the_same_clients() -> None:
     grid = LegacyClients(InProcessGrid(legacy_app(), 4))
-    tuned = tune_federation(grid, fedavg, SPACE, **ARGUMENTS)
+    tuned = tune_flat(grid, fedavg, SPACE, **ARGUMENTS)
     arrays = ARGUMENTS["initial_arrays"]
     config = ConfigRecord(tuned.best_config)
     result = fedavg(tuned.best_config).start(grid, arrays, num_rounds=2, train_config=config)

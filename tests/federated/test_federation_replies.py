@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from absurd_replies import ABSURD, lying
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from toy_federation import fedavg, toy_model
+from toy_federation import fedavg, toy_model, tune_flat
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated import tune_federation
 from fbo_flower.federated.replies import check_replies
 from fbo_flower.federated.trial_grid import PATIENCE, TrialGrid, least_clients
 from fbo_flower.simulation.grids import FIRST_NODE, identify
@@ -94,9 +93,9 @@ CLIENTS = SearchSpace({"learning-rate": Float(0.01, 1.0)})
 
 @pytest.mark.parametrize("lie", ABSURD)
 def test_an_absurd_reply_costs_a_trial_of_the_tuner_nothing_else(lie: str) -> None:
-    tuned = tune_federation(
+    tuned = tune_flat(
         lying(lie), fedavg, CLIENTS, rounds=2, num_trials=4, schedule="none", initial_arrays=toy_model(),
-        num_clients=5,
+        number=5,
     )  # fmt: skip
     assert set(tuned.trials["state"].tolist()) == {"finished"}
     assert -1.0 < tuned.best_value <= 1.0

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_federation import SPACE, fedadam, fedavg, toy_app, toy_model
+from toy_federation import SPACE, fedadam, fedavg, toy_app, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError, JournalError
-from fbo_flower.federated import TunedFederation, tune_federation
+from fbo_flower.federated import TunedFederation
 from fbo_flower.federated import checkpoints as checkpoints_module
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.storage.store import Store
@@ -55,10 +55,10 @@ def dying(number: int, committed: bool) -> Iterator[list[str]]:
 def tune(directory: Path, seen: list[Any] | None = None, **changes: Any) -> TunedFederation:
     arguments: dict[str, Any] = {
         "rounds": 4, "eta": 2, "num_trials": 4, "num_initial": 2, "num_parallel": 2, "finalists": 2,
-        "initial_arrays": toy_model(), "num_clients": 4, "journal": directory / "j.db", "resume": True,
+        "initial_arrays": toy_model(), "number": 4, "journals": directory, "resume": True,
     }  # fmt: skip
     grid = InProcessGrid(toy_app(seen), 4)
-    return tune_federation(grid, changes.pop("build", fedadam), SPACE, **{**arguments, **changes})
+    return tune_flat(grid, changes.pop("build", fedadam), SPACE, **{**arguments, **changes})
 
 
 def tables(result: TunedFederation) -> Any:
@@ -129,7 +129,7 @@ def test_a_resumed_run_has_no_smaller_limits(lowered: dict[str, Any], tmp_path: 
 
 def test_only_the_checkpoints_that_may_be_needed_are_kept(tmp_path: Path) -> None:
     result = tune(tmp_path)
-    assert len(list((tmp_path / "j.db.checkpoints").iterdir())) == len(result.trials)
+    assert len(list((tmp_path / "federation.db.checkpoints").iterdir())) == len(result.trials)
 
 
 @pytest.mark.parametrize("changes", [{"rounds": 8}, {"seed": 1}, {"metric": "loss"}, {"num_parallel": 1}])
@@ -148,7 +148,7 @@ def test_a_journal_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     tune(tmp_path, num_trials=2)
-    for path in (tmp_path / "j.db.checkpoints").iterdir():
+    for path in (tmp_path / "federation.db.checkpoints").iterdir():
         path.unlink()
     with pytest.raises(JournalError, match="checkpoint"):
         tune(tmp_path, num_trials=6)
@@ -157,7 +157,7 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
 def test_a_round_without_any_client_is_repeated_and_its_trial_goes_on(tmp_path: Path) -> None:
     # every half-round of this grid is a "round": the first one is lost for all clients
     grid = InProcessGrid(toy_app(), 3, faults={i: Fault("silent", rounds=[0]) for i in range(3)})
-    arguments: dict[str, Any] = {"initial_arrays": toy_model(), "num_clients": 3, "rounds": 2}
+    arguments: dict[str, Any] = {"initial_arrays": toy_model(), "number": 3, "rounds": 2}
     answered = 0
 
     class Once(InProcessGrid):
@@ -166,7 +166,7 @@ def test_a_round_without_any_client_is_repeated_and_its_trial_goes_on(tmp_path: 
             answered += 1
             return grid.push_messages(messages) if answered == 1 else super().push_messages(messages)
 
-    result = tune_federation(
+    result = tune_flat(
         Once(toy_app(), 3), fedavg, SPACE, num_trials=1, schedule="none", timeout=0.05, **arguments
     )
     assert result.trials["state"].tolist() == ["finished"]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from flwr.app import MetricRecord
 from flwr.serverapp.strategy import FedAvg, FedProx
-from toy_federation import BUILDERS, SPACE, fedadam, fedavg, toy_app, toy_grid, toy_model
+from toy_federation import BUILDERS, SPACE, fedadam, fedavg, toy_app, toy_grid, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError, ObjectiveError
-from fbo_flower.federated import LegacyClients, TunedFederation, tune_federation
+from fbo_flower.federated import LegacyClients, TunedFederation
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 
 
@@ -22,9 +22,9 @@ def tune(grid: Any = None, build: Any = fedavg, **changes: Any) -> TunedFederati
         "rounds": 4,
         "num_trials": 6,
         "initial_arrays": toy_model(),
-        "num_clients": 4,
+        "number": 4,
     }
-    return tune_federation(
+    return tune_flat(
         toy_grid(4) if grid is None else grid, build, changes.pop("space", SPACE), **{**arguments, **changes}
     )
 
@@ -105,7 +105,7 @@ def test_a_loss_is_minimised_and_shown_as_it_is() -> None:
 def test_side_by_side_every_client_trains_one_trial_per_round_and_meets_all(places: int) -> None:
     seen: list[tuple[int, str, dict[str, Any]]] = []
     result = tune(
-        InProcessGrid(toy_app(seen), 8), num_clients=8, num_parallel=places, schedule="none",
+        InProcessGrid(toy_app(seen), 8), number=8, num_parallel=places, schedule="none",
         rounds=4, num_trials=places,
     )  # fmt: skip
     trained = [(node, config) for node, kind, config in seen if kind == "train"]
@@ -201,7 +201,7 @@ def test_progress_is_logged_and_told(caplog: pytest.LogCaptureFixture) -> None:
     ids=["raising", "down", "malformed"],
 )
 def test_a_client_that_fails_costs_its_update_and_not_the_trial(fault: Fault) -> None:
-    result = tune(toy_grid(4, {1: fault}), num_clients=3, schedule="none", num_trials=2)
+    result = tune(toy_grid(4, {1: fault}), number=3, schedule="none", num_trials=2)
     assert result.trials["state"].tolist() == ["finished", "finished"]
     assert set(result.curves["trained"].tolist()) == {3}
 
@@ -248,10 +248,10 @@ def test_if_every_trial_fails_the_error_says_why() -> None:
         ({"proposals": "tpe"}, "proposals"),
         ({"evaluate_on": "some"}, "evaluate_on"),
         ({"space": {"x": (0, 1)}}, "space: expected a SearchSpace"),
-        ({"build": fedavg({})}, "build_strategy"),
-        ({"build": lambda config: None}, "build_strategy.*got None"),
+        ({"build": fedavg({})}, "build: expected a function"),
+        ({"build": lambda config: None}, "strategy: expected .*got None"),
         ({"initial_arrays": lambda config: [1]}, "initial_arrays"),
-        ({"num_clients": 9, "wait_seconds": 0.1}, "expected 9, only 4"),
+        ({"number": 9, "wait_seconds": 0.1}, "expected 9, only 4"),
         ({"build": lambda config: FedAvg(min_available_nodes=3), "num_parallel": 2}, "num_parallel"),
         ({"resume": True}, "journal"),
         ({"train_config": {"x": object()}}, "config"),
@@ -273,4 +273,4 @@ class InMemoryGrid(InProcessGrid):
 def test_a_simulation_with_too_few_nodes_says_so_at_once() -> None:
     for grid in (InMemoryGrid(toy_app(), 2), LegacyClients(InMemoryGrid(toy_app(), 2))):
         with pytest.raises(ConfigError, match="expected 10, the simulation has 2 nodes; add"):
-            tune_federation(grid, fedavg, SPACE, rounds=2, initial_arrays=toy_model(), num_clients=10)
+            tune_flat(grid, fedavg, SPACE, rounds=2, initial_arrays=toy_model(), number=10)

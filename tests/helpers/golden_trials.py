@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grouped import grouped
 from scipy import linalg, special
 
 from fbo_flower import Categorical, Float, SearchSpace
@@ -73,14 +74,14 @@ class Golden:
 
     def trials(self, seed: int) -> list[list[Any]]:
         """Return agent, trial, value and configuration of every trial, in order of agents and trials."""
-        given: dict[str, Any] = {"seed": seed, "engine": "inline", "options": self.options, **self.more}
+        given: dict[str, Any] = {"algorithm": self.algorithm, "options": self.options, **self.more}
+        given |= {"num_rounds": self.rounds, "seed": seed, "engine": "inline"}
         if self.problem:
-            study = simulate(self.problem, self.algorithm, None, self.rounds, **given)
+            study = simulate(self.problem, **grouped(**given))
         else:
             centres = [0.2 + 0.6 * i / self.agents for i in range(self.agents)]
-            given |= {"objective": self.objective, "space": self.space, "agents": centres}
-            given |= {"minimize": self.objective is loss}
-            study = simulate(None, self.algorithm, None, self.rounds, **given)
+            given |= {"agents": centres, "minimize": self.objective is loss}
+            study = simulate(self.objective, self.space, **grouped(**given))
         rows = [
             [row["agent"], row["trial"], row["value"], list(row["config"].values())] for row in study.trials
         ]

@@ -8,6 +8,7 @@ the points, and a learning rate of 1 is the best.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedAvg, Strategy
 
 from fbo_flower import Float, SearchSpace
+from fbo_flower.federated import Clients, Judge, Keep, Run, Search, TunedFederation, tune_federation
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 
 SPACE = SearchSpace({"learning-rate": Float(0.01, 1.0)})
@@ -73,3 +75,28 @@ def fedadam(config: Mapping[str, Any]) -> Strategy:
 
 
 BUILDERS: dict[str, Callable[[Mapping[str, Any]], Strategy]] = {"fedavg": fedavg, "fedadam": fedadam}
+
+
+def tune_flat(grid: Any, build: Any, space: Any, metric: str = "accuracy", **flat: Any) -> TunedFederation:
+    """Call `tune_federation` with the fields of its groups given flat.
+
+    `build` returns a strategy; the other fields of a `Run` are given here, and may be functions of the
+    configuration. `on_round` is a function for the callbacks.
+    """
+    given = {name: flat.pop(name) for name in RUN & flat.keys()}
+
+    def built(config: Any) -> Run:
+        initial = given["initial_arrays"]
+        more = {**given, "initial_arrays": initial(config) if callable(initial) else initial}
+        return Run(build(config), **more)
+
+    for name, kind in {"search": Search, "judge": Judge, "clients": Clients, "keep": Keep}.items():
+        known = {field.name for field in fields(kind)}
+        if own := {key: flat.pop(key) for key in known & flat.keys()}:
+            flat[name] = kind(**own)
+    if "on_round" in flat:
+        flat["callbacks"] = [flat.pop("on_round")]
+    return tune_federation(grid, built if callable(build) else build, space, metric, **flat)
+
+
+RUN = {"initial_arrays", "train_config", "evaluate_config", "evaluate_fn"}

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.cli import main as cli
 from fbo_flower.clients import client_app
 from fbo_flower.numerics.privacy_account import Account
 from fbo_flower.reports.privacy_page import PAGE, privacy_page
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import DPFTS
@@ -22,7 +23,12 @@ SMALL = {"num_features": 10, "num_candidates": 16, "num_path_features": 8}
 
 def run(algorithm: str, **options: object) -> Study:
     return simulate(
-        "gp-samples", algorithm, 3, 4, 0, "inline", options=options, label=options.pop("label", None)
+        "gp-samples",
+        agents=3,
+        algorithm=make_algorithm(algorithm, options),
+        num_rounds=4,
+        engine="inline",
+        keep=Keep(label=options.pop("label", None)),
     )
 
 
@@ -91,7 +97,12 @@ def test_a_study_without_counts_or_of_an_unknown_algorithm_is_described_without_
 
 
 def test_secure_sums_are_said_in_place_of_what_they_hide() -> None:
-    study = simulate("garland", "fed-pne", 3, None, 0, "inline", options={"budget": 12, "secure_sums": 2})
+    study = simulate(
+        "garland",
+        agents=3,
+        algorithm=make_algorithm("fed-pne", {"budget": 12, "secure_sums": 2}),
+        engine="inline",
+    )
     text = privacy_page(study)
     assert "Secure sums of at least 2 agents: " in text
     assert "| `secure.words`: " in text

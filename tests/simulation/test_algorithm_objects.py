@@ -10,9 +10,10 @@ import pytest
 
 from fbo_flower.algorithms import FTS, PFPNE, CoKG, Query, find, make_algorithm, registry
 from fbo_flower.algorithms.independent import Independent
+from fbo_flower.algorithms.pne.racing import RacingPNE
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import Checkpoint, simulate
+from fbo_flower.simulation import Keep, Start, simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import STRATEGIES, TuningStrategy
@@ -57,14 +58,13 @@ def halton():
 
 def run(algorithm, engine="inline", **given):
     return simulate(
-        objective=lambda config, centre: -((config["x"] - centre) ** 2) - config["y"],
-        space=SPACE, agents=[0.2, 0.4, 0.6], algorithm=algorithm, num_rounds=4, seed=3,
-        engine=engine, **given,
+        lambda config, centre: -((config["x"] - centre) ** 2) - config["y"],
+        SPACE, [0.2, 0.4, 0.6], algorithm, 4, seed=3, engine=engine, **given,
     )  # fmt: skip
 
 
 def test_an_object_gives_the_trials_of_its_name():
-    named = run("fts", options={"advice": "portfolio", **SMALL})
+    named = run(make_algorithm("fts", {"advice": "portfolio", **SMALL}))
     assert run(FTS(advice="portfolio", **SMALL)).trials == named.trials
 
 
@@ -81,8 +81,8 @@ def test_a_class_of_a_notebook_is_journalled_and_resumed(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(halton(), checkpoint=Checkpoint(tmp_path), on_round=interrupt)
-    study = run(halton(), checkpoint=Checkpoint(tmp_path, resume=True))  # a new class of the same name
+        run(halton(), keep=Keep(journals=tmp_path), callbacks=[interrupt])
+    study = run(halton(), keep=Keep(journals=tmp_path, resume=True))  # a new class of the same name
     assert study.trials == run(halton()).trials
 
 
@@ -101,9 +101,14 @@ def test_a_strategy_takes_an_object_and_a_device_lists_classes_of_its_own():
 
 def test_known_configurations_do_not_shorten_the_initial_design_of_an_object():
     study = simulate(
-        objective=lambda config, centre: config["x"], space=SPACE, agents=[0], algorithm=FTS(**SMALL),
-        num_rounds=1, engine="inline", initial=[{"x": 0.5, "y": 0.5}],
-    )  # fmt: skip
+        lambda config, centre: config["x"],
+        space=SPACE,
+        agents=[0],
+        algorithm=FTS(**SMALL),
+        num_rounds=1,
+        engine="inline",
+        start=Start(initial=[{"x": 0.5, "y": 0.5}]),
+    )
     assert len(study.trials) == 4
     assert study.trials["config"][0] == {"x": 0.5, "y": 0.5}
 
@@ -111,7 +116,7 @@ def test_known_configurations_do_not_shorten_the_initial_design_of_an_object():
 def test_the_form_of_a_family_keeps_its_name():
     racing = make_algorithm("pf-pne", {"variant": "racing", "budget": 30})
     study = run(racing)
-    assert study.trials == run("pf-pne", options={"variant": "racing", "budget": 30}).trials
+    assert study.trials == run(RacingPNE(budget=30)).trials
 
 
 @pytest.mark.parametrize("kind", [FTS, CoKG, PFPNE])
@@ -133,8 +138,6 @@ def test_what_is_no_algorithm_is_refused():
         run(Taken())
     with pytest.raises(ConfigError, match="algorithm: expected a name such as 'fts', or an object"):
         run(FTS)
-    with pytest.raises(ConfigError, match="options: expected none"):
-        run(FTS(), options={"advice": "single"})
     with pytest.raises(ConfigError, match="TuningStrategy: expected an algorithm, got"):
         TuningStrategy(3)
     with pytest.raises(ConfigError, match="FTS: expected options of fts, got"):

@@ -7,9 +7,10 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fbo_flower import Float, SearchSpace
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import client_app
 from fbo_flower.clients.app import TuningApp
-from fbo_flower.simulation import grids, simulate
+from fbo_flower.simulation import grids, make_problem, simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import FTS
 
@@ -25,9 +26,11 @@ def hill(config, context):
 def trials(algorithm: str, options: dict[str, object], batch: int, monkeypatch) -> list[tuple]:
     monkeypatch.setattr(grids, "BATCH", batch)
     found = simulate(
-        "gp-samples", algorithm, num_agents=23, num_rounds=7, engine="inline",
-        options=options | {"num_candidates": 64}, problem_options={"dimension": 2},
-    )  # fmt: skip
+        make_problem("gp-samples", 23, 0, {"dimension": 2}),
+        algorithm=make_algorithm(algorithm, options | {"num_candidates": 64}),
+        num_rounds=7,
+        engine="inline",
+    )
     return [tuple(found.trials[c].tolist()) for c in ("agent", "trial", "value")]
 
 

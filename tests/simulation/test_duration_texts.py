@@ -8,7 +8,7 @@ import pytest
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Async, Clock, simulate
 from fbo_flower.simulation.duration_texts import parse_durations
 from fbo_flower.simulation.durations import constant, heavy_tailed, log_normal
 
@@ -39,7 +39,15 @@ def test_a_table_has_the_seconds_of_each_agent_in_order(tmp_path: Path):
 
 def test_the_times_of_a_study_are_a_table(tmp_path: Path):
     def study(durations):
-        return simulate("double-sine", "random", 3, 4, 2, "inline", durations=durations, mode="async")
+        return simulate(
+            "double-sine",
+            agents=3,
+            algorithm="random",
+            num_rounds=4,
+            seed=2,
+            engine="inline",
+            rounds=Async(clock=Clock(durations)),
+        )
 
     first = study("lognormal:5,1")
     first.save(tmp_path)

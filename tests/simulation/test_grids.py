@@ -58,9 +58,13 @@ def test_a_long_round_says_how_many_agents_have_answered_while_others_still_eval
 
     with caplog.at_level(logging.INFO, "flwr"):
         simulate(
-            objective=objective, space=SearchSpace({"x": Float(0.0, 1.0)}), num_agents=3,
-            algorithm="pf-pne", num_rounds=1, engine="inline",
-        )  # fmt: skip
+            objective,
+            space=SearchSpace({"x": Float(0.0, 1.0)}),
+            agents=3,
+            algorithm="pf-pne",
+            num_rounds=1,
+            engine="inline",
+        )
     registered = len(said[0])
     assert [lines[registered:] for lines in said] == [
         [],

@@ -20,7 +20,7 @@ from fbo_flower.simulation import simulate
 def f(config, data):
     return 1 / (config["x"] > 0.5)  # some evaluations fail: a warning with a traceback
 
-simulate(objective=f, space=SearchSpace({"x": Float(0, 1)}), num_agents=2, num_rounds=2, engine="inline")
+simulate(f, SearchSpace({"x": Float(0, 1)}), agents=2, num_rounds=2, engine="inline")
 """
 
 

@@ -8,6 +8,7 @@ import tracemalloc
 
 import pytest
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.simulation import simulate
 from fbo_flower.strategies import RoundProgress
 
@@ -35,7 +36,14 @@ def test_a_round_adds_hardly_more_than_its_observations(
 
     tracemalloc.start()
     try:
-        simulate("garland", algorithm, NUM_AGENTS, LAST, 0, "inline", options, on_round=on_round)
+        simulate(
+            "garland",
+            agents=NUM_AGENTS,
+            algorithm=make_algorithm(algorithm, options),
+            num_rounds=LAST,
+            engine="inline",
+            callbacks=[on_round],
+        )
     finally:
         tracemalloc.stop()
     assert held[LAST] - held[FIRST] < most * NUM_AGENTS * (LAST - FIRST)

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grouped import grouped
 
 from fbo_flower import Categorical, Float, SearchSpace
-from fbo_flower.algorithms.recommended import RECOMMENDED, RECOMMENDED_OPTIONS
+from fbo_flower.algorithms.recommended import RECOMMENDED
 from fbo_flower.cli.main import run
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError
 from fbo_flower.reports.summary import summarise
-from fbo_flower.simulation import Checkpoint, PriorKnowledge, own_objective, simulate
+from fbo_flower.simulation import Keep, Start, own_objective, simulate
 from fbo_flower.simulation.own_objective import OwnObjective
 from fbo_flower.study import Study
 
@@ -44,7 +45,7 @@ def loss(config: dict[str, Any], centre: float) -> float:
 
 def tune(objective: Any = gain, **changes: Any) -> Study:
     settings = {"space": SPACE, "agents": CENTRES, "num_rounds": 4, "engine": "inline"}
-    return simulate(objective=objective, **{**settings, **changes})
+    return simulate(**grouped(**{"objective": objective, **settings, **changes}))
 
 
 def test_the_first_example_of_the_readme_tunes_five_hospitals(tmp_path: Path) -> None:
@@ -69,11 +70,10 @@ def test_every_agent_has_its_name_and_evaluates_its_own_data() -> None:
     (settings,) = study.settings["runs"]
     assert settings["problem"] == "gain"
     assert settings["algorithm"] == RECOMMENDED
-    assert settings["options"].items() >= RECOMMENDED_OPTIONS.items()
 
 
 def test_a_list_numbers_the_agents_and_a_number_stands_for_its_data() -> None:
-    listed, numbered = tune(agents=[0, 1]), tune(agents=None, num_agents=2)
+    listed, numbered = tune(agents=[0, 1]), tune(agents=2)
     assert list(listed.best) == ["0", "1"]
     assert listed.trials == numbered.trials
 
@@ -148,18 +148,18 @@ def test_known_configurations_come_first_and_the_initial_design_follows(algorith
 
 def test_known_configurations_are_resumed_like_other_trials(tmp_path: Path) -> None:
     whole = tune(initial=KNOWN, num_rounds=5)
-    tune(initial=KNOWN, num_rounds=2, checkpoint=Checkpoint(tmp_path))
-    resumed = tune(initial=KNOWN, num_rounds=5, checkpoint=Checkpoint(tmp_path, resume=True))
+    tune(initial=KNOWN, num_rounds=2, keep=Keep(journals=tmp_path))
+    resumed = tune(initial=KNOWN, num_rounds=5, keep=Keep(journals=tmp_path, resume=True))
     assert resumed.trials == whole.trials
 
 
 def test_an_earlier_study_of_a_loss_is_known_with_the_right_sign() -> None:
     earlier = tune(loss, minimize=True, algorithm="ts", num_rounds=3, seed=9)
     negated = tune(lambda config, centre: -loss(config, centre), algorithm="ts", num_rounds=3, seed=9)
-    one = tune(loss, minimize=True, prior=PriorKnowledge(observations=earlier))
-    two = tune(lambda config, centre: -loss(config, centre), prior=PriorKnowledge(observations=negated))
+    one = tune(loss, minimize=True, start=Start(observations=earlier))
+    two = tune(lambda config, centre: -loss(config, centre), start=Start(observations=negated))
     assert one.trials["config"].tolist() == two.trials["config"].tolist()
-    three = tune(loss, minimize=True, initial=KNOWN, prior=PriorKnowledge(rounds=2))
+    three = tune(loss, minimize=True, initial=KNOWN, start=Start(prior_rounds=2))
     assert three.trials["config"].tolist()[:2] == KNOWN
 
 
@@ -208,30 +208,26 @@ def test_ray_gives_the_same_trials_and_names_what_cannot_be_pickled() -> None:
             {"agents": CENTRES.values()},
             "agents: expected the agents' data, a dict from names to data or a list",
         ),
-        ({"agents": 2}, "got 2; for agents without data pass their number as num_agents"),
-        ({"agents": None, "num_agents": 0}, "num_agents: expected an integer >= 1, got 0"),
-        ({"num_agents": 3}, "num_agents: expected None beside agents"),
+        ({"agents": "abc"}, "for agents without data pass their number"),
+        ({"agents": 0}, "agents: expected an integer >= 1, got 0"),
         ({"minimize": "yes"}, "minimize: expected True or False, got the text 'yes'"),
         ({"initial": KNOWN[0]}, "initial: expected a list of configurations"),
         ({"initial": [3]}, "initial[0]: expected a dict, got 3"),
         ({"initial": [{"x": 0.5}]}, "initial[0]: kind: expected a value because it is active, got none"),
         ({"initial": [{**KNOWN[0], "z": 0.1}]}, "initial[0]: z: expected no value because it is inactive"),
         ({"initial": KNOWN, "algorithm": "pf-pne"}, "initial: expected an algorithm with an initial design"),
-        (
-            {"problem": "digits-svm"},
-            "problem: expected either a problem or an objective with its space, got both",
-        ),
-        ({"options": ["num_initial"]}, 'options: expected a dict such as {"num_initial": 5}, got a list'),
+        ({"objective": "digits-svm"}, "space, minimize, initial: expected none with a bundled problem"),
         ({"options": {"tilted": 1}}, "options: fed-ei has no option 'tilted'; did you mean tilt?"),
         (
             {"algorithm": gain},
             "algorithm: expected a name such as 'fts', or an object such as algorithms.FTS(), got a function",
         ),
         ({"engine": "rey"}, "did you mean ray?"),
-        ({"prior": "ts"}, "prior: expected PriorKnowledge(...), got the text 'ts'"),
-        ({"checkpoint": "here"}, "checkpoint: expected Checkpoint(...), got the text 'here'"),
+        ({"start": "ts"}, "start: expected Start(...), got the text 'ts'"),
+        ({"keep": "here"}, "keep: expected Keep(...), got the text 'here'"),
         ({"out": 5}, "out: expected the path of a directory, got 5"),
-        ({"on_round": 5}, "on_round: expected a function of one argument, got 5"),
+        ({"callbacks": [5]}, "callbacks: expected functions, or objects of a class"),
+        ({"rounds": 5}, "got 5; pass the number of rounds as num_rounds"),
         ({"seed": -1}, "seed: expected an integer >= 0, got -1"),
         ({"num_rounds": "3"}, "num_rounds: expected an integer >= 1, got '3'"),
     ],
@@ -244,18 +240,12 @@ def test_a_wrong_argument_is_one_line_with_the_remedy(changes: dict[str, Any], w
 
 
 def test_arguments_in_the_wrong_place_are_named() -> None:
-    with pytest.raises(
-        ConfigError, match=r"problem: .* pass your own function by name: simulate\(objective=f"
-    ):
-        simulate(gain, SPACE, CENTRES)  # type: ignore[arg-type]
-    with pytest.raises(
-        ConfigError, match=r"num_agents: expected the number of agents, got a dict; .* pass agents=data"
-    ):
-        simulate("digits-svm", "ts", CENTRES, engine="inline")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="expected them with objective and space"):
-        simulate("digits-svm", agents=CENTRES)
-    with pytest.raises(ConfigError, match="expected them with objective and space"):
-        simulate("digits-svm", minimize=True)
+    with pytest.raises(ConfigError, match="space: expected a SearchSpace"):
+        simulate(gain, CENTRES, SPACE)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"agents: expected the number of the problem's agents, got a dict"):
+        simulate("digits-svm", agents=CENTRES, algorithm="ts", engine="inline")
+    with pytest.raises(ConfigError, match="space, minimize, initial: expected none with a bundled problem"):
+        simulate("digits-svm", algorithm="fts", minimize=True)
 
 
 def test_a_study_is_not_overwritten_unless_asked_for(tmp_path: Path) -> None:
@@ -273,5 +263,5 @@ def test_a_study_is_not_overwritten_unless_asked_for(tmp_path: Path) -> None:
 
 def test_a_run_that_fails_before_its_first_round_leaves_no_directory(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="warm_start"):
-        tune(out=tmp_path / "deep" / "er", prior=PriorKnowledge(warm_start=tmp_path / "nowhere"))
+        tune(out=tmp_path / "deep" / "er", start=Start(warm_start=tmp_path / "nowhere"))
     assert list(tmp_path.iterdir()) == []

@@ -95,7 +95,7 @@ def test_rows_cannot_be_written_to() -> None:
 
 
 def test_algorithms_without_roles_run_on_sites() -> None:
-    study = simulate(BreastCancerSites(5, 0, split="srs"), "random", None, 2, 0, "inline")
+    study = simulate(BreastCancerSites(5, 0, split="srs"), algorithm="random", num_rounds=2, engine="inline")
     assert (np.asarray(study.trials["value"], dtype=float) > 0.5).all()
 
 

@@ -8,11 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from grouped import grouped
 from waiting import LIMIT
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import Checkpoint, PriorKnowledge, RayEngine, simulate
-from fbo_flower.simulation.problems import Problem, make_problem
+from fbo_flower.simulation import Keep, RayEngine, Start, make_problem, simulate
+from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.runner import observations
 from fbo_flower.space import Categorical, Float, SearchSpace
 from fbo_flower.storage.files import writable_directory
@@ -51,9 +53,8 @@ class Bowl(Problem):
 
 def run(algorithm="ts", num_rounds=4, problem=None, options=None, **settings):
     options = (FTS if algorithm == "fts" else SMALL if algorithm == "ts" else {}) | (options or {})
-    return simulate(
-        problem or Bowl(), algorithm, None, num_rounds, engine="inline", options=options, **settings
-    )
+    given = {"algorithm": algorithm, "num_rounds": num_rounds, "options": options, **settings}
+    return simulate(problem or Bowl(), engine="inline", **grouped(**given))
 
 
 def same_rows(one, two):
@@ -121,13 +122,10 @@ def test_saved_study_loads_equal(tmp_path):
 
 def test_named_problem_with_options():
     study = simulate(
-        "gp-samples",
-        "ts",
-        2,
-        3,
+        make_problem("gp-samples", 2, 0, {"dimension": 2, "lengthscale": 0.2}),
+        algorithm=make_algorithm("ts", SMALL),
+        num_rounds=3,
         engine="inline",
-        options=SMALL,
-        problem_options={"dimension": 2, "lengthscale": 0.2},
     )
     assert set(study.trials["agent"].tolist()) == {"0", "1"}
     assert (study.trials["regret"] >= 0).all()
@@ -149,16 +147,16 @@ def test_progress_is_reported():
 
 
 def test_prior_rounds_give_every_agent_observations_that_are_not_trials():
-    study = run("fts", 2, prior=PriorKnowledge(6, "random"))
+    study = run("fts", 2, start=Start(prior_rounds=6, prior_algorithm="random"))
     assert study.settings["runs"][0]["prior_trials"] == {"0": 8, "1": 8, "2": 8}
     assert len(study.trials) == 3 * 4
     assert study.trials.where(agent="0")["trial"].tolist() == [0, 1, 2, 3]
     assert not same_rows(study, run("fts", 2))
-    assert same_rows(study, run("fts", 2, prior=PriorKnowledge(6, "random")))
+    assert same_rows(study, run("fts", 2, start=Start(prior_rounds=6, prior_algorithm="random")))
 
 
 def test_targets_start_from_nothing_and_the_others_only_answer():
-    study = run("fts", 4, options={"targets": ["1"]}, prior=PriorKnowledge(6, "random"))
+    study = run("fts", 4, options={"targets": ["1"]}, start=Start(prior_rounds=6, prior_algorithm="random"))
     (settings,) = study.settings["runs"]
     assert settings["prior_trials"] == {"0": 8, "2": 8}
     assert settings["target_agents"] == ["1"]
@@ -174,7 +172,7 @@ def test_prior_study_is_what_the_agents_hold():
         assert [Bowl().space.decode(p) for p in points] == rows["config"].tolist()
         np.testing.assert_array_equal(values, rows["value"])
     assert set(observations(before, Bowl(), without=("1",))) == {"0", "2"}
-    one, two = (run("fts", 3, prior=PriorKnowledge(observations=known)) for known in (before, held))
+    one, two = (run("fts", 3, start=Start(observations=known)) for known in (before, held))
     assert same_rows(one, two)
 
 
@@ -198,11 +196,10 @@ def test_failed_trials_are_no_observations():
     [
         ({"engine": "cloud"}, "engine: expected one of ray, inline, flower"),
         ({"algorithm": "sgd"}, "random, ts, fts"),
-        ({"problem": "mnist"}, "problem: expected one of"),
+        ({"objective": "mnist"}, "problem: expected one of"),
         ({"options": {"nope": 1}}, "no option 'nope'"),
-        ({"problem_options": {"nope": 1}}, "nope"),
         ({"num_rounds": 0}, "num_rounds"),
-        ({"num_agents": 0}, "at least 1 agent"),
+        ({"agents": 0}, "at least 1 agent"),
         ({"seed": -1}, "seed"),
         ({"fraction": 0}, "fraction"),
         ({"algorithm": "fts", "options": {"targets": ["77"]}}, "'77'"),
@@ -210,19 +207,24 @@ def test_failed_trials_are_no_observations():
 )
 def test_unknown_names_and_settings_are_config_errors(settings, match):
     given = {
-        "problem": "gp-samples", "algorithm": "random", "num_agents": 2, "num_rounds": 1, "engine": "inline"
+        "objective": "gp-samples", "algorithm": "random", "agents": 2, "num_rounds": 1, "engine": "inline"
     } | settings  # fmt: skip
     with pytest.raises(ConfigError, match=match):
-        simulate(**given)
+        simulate(**grouped(**given))
+
+
+def test_a_problem_by_name_has_no_option_that_it_does_not_know():
+    with pytest.raises(ConfigError, match="nope"):
+        make_problem("gp-samples", 2, 0, {"nope": 1})
 
 
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        (lambda: PriorKnowledge(rounds=-1), "prior rounds: expected an integer >= 0"),
-        (lambda: PriorKnowledge(rounds=1, algorithm="sgd"), "random, ts, fts"),
-        (lambda: PriorKnowledge(rounds=1, observations={}), "either rounds or observations"),
-        (lambda: Checkpoint(resume=True), "needs journals"),
+        (lambda: Start(prior_rounds=-1), "prior_rounds: expected an integer >= 0"),
+        (lambda: Start(prior_rounds=1, prior_algorithm="sgd"), "random, ts, fts"),
+        (lambda: Start(prior_rounds=1, observations={}), "either prior_rounds or observations"),
+        (lambda: Keep(resume=True), "needs journals"),
         (lambda: RayEngine(num_workers=0), "num_workers"),
         (lambda: RayEngine(timeout=0.0), "timeout"),
     ],
@@ -265,10 +267,11 @@ def test_an_interrupted_run_leaves_its_files(tmp_path, error):
 
 CODE = """
 import hashlib, sys
-from fbo_flower.simulation import simulate
-study = simulate("gp-samples", "fts", 2, 4, seed=3, engine="inline",
-    options={"num_initial": 150, "num_features": 200, "schedule": 0.3, "num_candidates": 2048},
-    problem_options={"dimension": 2, "lengthscale": 0.2})
+from fbo_flower.algorithms import FTS
+from fbo_flower.simulation import make_problem, simulate
+problem = make_problem("gp-samples", 2, 3, {"dimension": 2, "lengthscale": 0.2})
+algorithm = FTS(num_initial=150, num_features=200, schedule=0.3, num_candidates=2048)
+study = simulate(problem, algorithm=algorithm, num_rounds=4, seed=3, engine="inline")
 print(hashlib.sha256(repr(study.trials["config"].tolist()).encode()).hexdigest(), len(study.trials))
 """
 
@@ -292,11 +295,10 @@ def digest(study):
 @pytest.mark.ray
 def test_engines_are_equal_bit_for_bit(ray_cluster):
     settings = {
-        "problem": make_problem("gp-samples", 3, 0, {"dimension": 2, "lengthscale": 0.2}),
-        "algorithm": "fts",
+        "objective": make_problem("gp-samples", 3, 0, {"dimension": 2, "lengthscale": 0.2}),
+        "algorithm": make_algorithm("fts", FTS),
         "num_rounds": 3,
         "seed": 4,
-        "options": FTS,
     }
     inline = simulate(**settings, engine="inline")
     assert len(inline.trials) == 3 * 5

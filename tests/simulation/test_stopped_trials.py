@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grouped import grouped
 
 from fbo_flower.algorithms.disclosure import meaning
 from fbo_flower.clients import Pruning
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import simulate
-from fbo_flower.simulation.settings import Checkpoint
+from fbo_flower.simulation import Agents, Keep, simulate
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.study import Study
 from fbo_flower.study.schema import with_stopped
@@ -36,13 +36,8 @@ def plain(config: Any, centre: float) -> float:
 
 def run(objective: Any = curved, rule: str = "median", **given: Any) -> Study:
     given = {"num_rounds": 12, "engine": "inline", "algorithm": "random", **given}
-    return simulate(
-        objective=objective,
-        space=SPACE,
-        agents=[0.2, 0.3, 0.4, 0.5],
-        pruning=Pruning(rule, min_trials=given.pop("min_trials", 5), margin=given.pop("margin", 2.5)),
-        **given,
-    )
+    pruning = Pruning(rule, min_trials=given.pop("min_trials", 5), margin=given.pop("margin", 2.5))
+    return simulate(objective, SPACE, **grouped(agents=[0.2, 0.3, 0.4, 0.5], pruning=pruning, **given))
 
 
 def test_tables_and_frames_name_the_trials_that_stopped_early(tmp_path: Path) -> None:
@@ -95,8 +90,8 @@ def test_an_agent_that_is_behind_the_others_stops_by_their_medians() -> None:
 
 def test_a_resumed_study_is_the_same(tmp_path: Path) -> None:
     whole = run(rule="federated")
-    run(rule="federated", num_rounds=5, checkpoint=Checkpoint(tmp_path / "journals"))
-    resumed = run(rule="federated", checkpoint=Checkpoint(tmp_path / "journals", resume=True))
+    run(rule="federated", num_rounds=5, keep=Keep(journals=tmp_path / "journals"))
+    resumed = run(rule="federated", keep=Keep(journals=tmp_path / "journals", resume=True))
     assert resumed.trials == whole.trials
     np.testing.assert_array_equal(resumed.rounds["bytes_down"], whole.rounds["bytes_down"])
 
@@ -118,7 +113,7 @@ def test_the_ray_engine_stops_the_same_trials() -> None:
 def test_the_name_of_a_rule_stands_for_pruning_with_its_defaults() -> None:
     common: dict[str, Any] = {"num_rounds": 8, "engine": "inline", "algorithm": "random", "space": SPACE}
     never, named, made = (
-        simulate(objective=curved, agents=[0.2, 0.3], pruning=pruning, **common)
+        simulate(curved, agents=Agents([0.2, 0.3], pruning=pruning), **common)
         for pruning in ("off", "median", Pruning())
     )
     assert "stopped_at" not in never.trials.columns
@@ -128,6 +123,6 @@ def test_the_name_of_a_rule_stands_for_pruning_with_its_defaults() -> None:
 
 def test_pruning_must_be_a_pruning() -> None:
     with pytest.raises(ConfigError, match="pruning: expected Pruning"):
-        simulate(objective=plain, space=SPACE, agents=[0.2], pruning=0.5)  # type: ignore[arg-type]
+        simulate(plain, space=SPACE, agents=Agents([0.2], pruning=0.5))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="pruning: expected one of off, median, federated, got 'hyperband'"):
-        simulate(objective=plain, space=SPACE, agents=[0.2], pruning="hyperband")
+        simulate(plain, space=SPACE, agents=Agents([0.2], pruning="hyperband"))

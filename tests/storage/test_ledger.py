@@ -18,7 +18,7 @@ from fbo_flower.cli import main as cli
 from fbo_flower.cli.ledger import describe
 from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.errors import JournalError
-from fbo_flower.simulation import Checkpoint, simulate
+from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage.ledger import Ledger, LedgerEntry, entries
@@ -162,14 +162,28 @@ def test_files_that_are_no_agents_journals_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database, but long enough to be looked at " * 50)
     with pytest.raises(JournalError, match="text"):
         read_ledger(tmp_path / "text.db")
-    simulate("gp-samples", "random", 2, 1, 0, "inline", checkpoint=Checkpoint(tmp_path / "run"))
+    simulate(
+        "gp-samples",
+        agents=2,
+        algorithm="random",
+        num_rounds=1,
+        engine="inline",
+        keep=Keep(journals=tmp_path / "run"),
+    )
     with pytest.raises(JournalError, match="study journal"):
         read_ledger(tmp_path / "run" / "study.db")
 
 
 def test_the_command_says_in_words_what_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = Checkpoint(tmp_path)
-    simulate("gp-samples", "pf-pne", 2, 3, 0, "inline", options={"budget": 20}, checkpoint=kept)
+    kept = Keep(journals=tmp_path)
+    simulate(
+        "gp-samples",
+        agents=2,
+        algorithm=make_algorithm("pf-pne", {"budget": 20}),
+        num_rounds=3,
+        engine="inline",
+        keep=kept,
+    )
     assert cli.run(["ledger", str(tmp_path), "--rounds"]) == 0
     text = capsys.readouterr().out
     assert text.count("Agent ") == 2

@@ -6,15 +6,16 @@ import json
 
 import numpy as np
 import pytest
+from grouped import grouped
 
 from fbo_flower import strategies
-from fbo_flower.algorithms import FTS, make_algorithm
+from fbo_flower.algorithms import FTS, PFPNE, FedPNE, make_algorithm
 from fbo_flower.algorithms.fts.options import FTSState
 from fbo_flower.algorithms.records import Federation
 from fbo_flower.cli import main as cli
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, JournalError
-from fbo_flower.simulation import Checkpoint, PriorKnowledge, simulate
+from fbo_flower.simulation import Keep, Start, simulate
 from fbo_flower.simulation.grids import FIRST_NODE, Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage.warm_start import FOLDER, WarmStart
@@ -26,8 +27,8 @@ SMALL = {"num_features": 12, "num_candidates": 32, "num_path_features": 16}
 
 def run(algorithm="fts", seed=0, num_rounds=4, agents=3, warm_start=None, **settings):
     settings["options"] = {**SMALL, **settings.get("options", {})}
-    prior = PriorKnowledge(warm_start=warm_start)
-    return simulate("gp-samples", algorithm, agents, num_rounds, seed, "inline", prior=prior, **settings)
+    given = {"algorithm": algorithm, "agents": agents, "num_rounds": num_rounds, "warm_start": warm_start}
+    return simulate("gp-samples", seed=seed, engine="inline", **grouped(**given, **settings))
 
 
 def test_messages_are_kept_with_the_study_and_hold_no_observation(tmp_path):
@@ -100,12 +101,12 @@ def test_posteriors_of_an_earlier_study_are_members_from_the_first_model_on(name
 
 def test_survivors_of_an_earlier_stage_1_save_its_pulls(tmp_path):
     options = {"budget": 150, "gap": 0.1}
-    common = {"problem": "garland", "algorithm": "pf-pne", "num_agents": 4, "engine": "inline"}
-    first = simulate(**common, seed=0, options=options, out=tmp_path)
+    common = {"algorithm": PFPNE(**options), "agents": 4, "engine": "inline"}
+    first = simulate("garland", **common, keep=Keep(out=tmp_path))
     kept = WarmStart.load(tmp_path, "pf-pne")
     assert set(kept.arrays) == {"shared.depth", "shared.index", "shared.mean", "shared.radius", "arity"}
-    warm = simulate(**common, seed=1, options=options, prior=PriorKnowledge(warm_start=tmp_path))
-    cold = simulate(**common, seed=1, options=options)
+    warm = simulate("garland", **common, seed=1, start=Start(warm_start=tmp_path))
+    cold = simulate("garland", **common, seed=1)
     assert len(first.rounds) == len(cold.rounds) > len(warm.rounds), "stage 1 is over before it begins"
     assert warm.trials["pulls"].sum() == cold.trials["pulls"].sum() == 600
     assert not warm.rounds["floats_up"].any()
@@ -131,11 +132,11 @@ def test_survivors_of_an_earlier_stage_1_save_its_pulls(tmp_path):
 
 
 def test_fed_pne_goes_on_below_the_deepest_survivors(tmp_path):
-    common = {"problem": "garland", "algorithm": "fed-pne", "num_agents": 4, "engine": "inline"}
-    simulate(**common, seed=0, options={"budget": 60}, out=tmp_path)
+    common = {"agents": 4, "engine": "inline"}
+    simulate("garland", algorithm=FedPNE(budget=60), keep=Keep(out=tmp_path), **common)
     shared = WarmStart.load(tmp_path, "fed-pne").arrays
-    prior = PriorKnowledge(warm_start=tmp_path)
-    simulate(**common, seed=0, options={"budget": 900}, out=tmp_path / "next", prior=prior)
+    start, keep = Start(warm_start=tmp_path), Keep(out=tmp_path / "next")
+    simulate("garland", algorithm=FedPNE(budget=900), keep=keep, start=start, **common)
     after = WarmStart.load(tmp_path / "next", "fed-pne").arrays
     assert after["shared.depth"].max() > shared["shared.depth"].max()
     rows = len(shared["shared.index"])
@@ -167,7 +168,14 @@ def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(tmp_p
     with pytest.raises(ConfigError, match=r"frequencies: expected .*\(9, 1\)"):
         run(options={"num_features": 9}, warm_start=tmp_path)
     with pytest.raises(ConfigError, match="search space"):
-        simulate("f1", "fts", 2, 2, 0, "inline", options=SMALL, prior=PriorKnowledge(warm_start=tmp_path))
+        simulate(
+            "f1",
+            agents=2,
+            algorithm=make_algorithm("fts", SMALL),
+            num_rounds=2,
+            engine="inline",
+            start=Start(warm_start=tmp_path),
+        )
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="none"):
         run(warm_start=tmp_path / "empty")
@@ -175,9 +183,9 @@ def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(tmp_p
     with pytest.raises(ConfigError, match=r"text\.npz"):
         run(warm_start=tmp_path / "text.npz")
     of_another = WarmStart("ts", WarmStart.load(tmp_path, "fts").space, {"weights": np.zeros(2)})
-    prior = PriorKnowledge(warm_start=of_another.save(tmp_path / "ts", "ts"))
+    prior = Start(warm_start=of_another.save(tmp_path / "ts", "ts"))
     with pytest.raises(ConfigError, match="keeps messages"):
-        simulate("gp-samples", "ts", 3, 2, 0, "inline", prior=prior)
+        simulate("gp-samples", agents=3, algorithm="ts", num_rounds=2, engine="inline", start=prior)
     arrays = {**WarmStart.load(tmp_path, "fts").arrays, "weights": np.full((2, 12), np.nan)}
     state = FTSState(SearchSpace({"x": Float(0.0, 1.0)}))
     with pytest.raises(ConfigError, match="weights"):
@@ -195,12 +203,12 @@ def test_a_file_without_pickles_is_all_that_is_read(tmp_path):
 def test_a_resumed_study_must_start_from_the_same_messages(tmp_path):
     run(out=tmp_path / "one")
     run(seed=5, out=tmp_path / "two")
-    begin, resume = (Checkpoint(tmp_path / "journals", resume=resume) for resume in (False, True))
-    whole = run(seed=1, warm_start=tmp_path / "one", checkpoint=begin)
-    again = run(seed=1, warm_start=tmp_path / "one", checkpoint=resume)
+    begin, resume = (Keep(journals=tmp_path / "journals", resume=resume) for resume in (False, True))
+    whole = run(seed=1, warm_start=tmp_path / "one", keep=begin)
+    again = run(seed=1, warm_start=tmp_path / "one", keep=resume)
     assert again.trials["value"].tolist() == whole.trials["value"].tolist()
     with pytest.raises(JournalError, match="warm_start"):
-        run(seed=1, warm_start=tmp_path / "two", checkpoint=resume)
+        run(seed=1, warm_start=tmp_path / "two", keep=resume)
 
 
 def test_the_command_keeps_messages_and_starts_from_them(tmp_path):
@@ -223,5 +231,5 @@ def test_the_command_keeps_messages_and_starts_from_them(tmp_path):
     assert cli.run([*common, *small, *warm, "--journal", "--out", str(tmp_path / "b")]) == 0
     assert Study.load(tmp_path / "b").algorithms == ["fts", "random"]
     plan = json.loads((tmp_path / "b" / "simulate.json").read_text())
-    assert plan["warm_start"] == str((tmp_path / "a").resolve())
+    assert plan["start"]["warm_start"] == str((tmp_path / "a").resolve())
     assert cli.run([*common, "--algorithm", "random", *warm[:2], "--out", str(tmp_path / "c")]) == 2

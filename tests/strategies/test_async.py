@@ -6,10 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
+from grouped import grouped
 
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.pne.racing import RacingPNE
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Async, Clock, Sync, simulate
 from fbo_flower.simulation.clocked_grid import ClockedGrid
 from fbo_flower.simulation.durations import constant, log_normal, slower
 from fbo_flower.simulation.grids import Fault, InProcessGrid
@@ -44,9 +47,9 @@ def columns(study):
 
 
 def run(durations, num_rounds=ROUNDS, mode="async", algorithm="random", engine="inline", **options):
-    return simulate(
-        "double-sine", algorithm, NUM_AGENTS, num_rounds, 2, engine, options, mode=mode, durations=durations
-    )
+    given = {"agents": NUM_AGENTS, "algorithm": algorithm, "num_rounds": num_rounds, "options": options}
+    given |= {"mode": mode, "durations": durations}
+    return simulate("double-sine", seed=2, engine=engine, **grouped(**given))
 
 
 def spans(study, agent):
@@ -176,11 +179,18 @@ def test_an_algorithm_with_a_barrier_says_why_it_cannot(algorithm, options, reas
 @pytest.mark.parametrize("num_agents", [2, 5])
 def test_racing_waits_in_its_first_stage_only_and_makes_the_same_trials(num_agents):
     """Stage 1 compares means over agents, so its batches need all of them; later pulls are an agent's own."""
-    options = {"variant": "racing", "budget": 120, "max_evaluations_per_round": 10}
+    options = {"budget": 120, "max_evaluations_per_round": 10}
     durations = {str(i): 1.0 + i for i in range(num_agents)}
     sync, free = (
-        simulate("garland", "pf-pne", num_agents, None, 2, "inline", options, mode=mode, durations=durations)
-        for mode in ("sync", "async")
+        simulate(
+            "garland",
+            agents=num_agents,
+            algorithm=RacingPNE(**options),
+            seed=2,
+            engine="inline",
+            rounds=rounds(clock=Clock(durations)),
+        )
+        for rounds in (Sync, Async)
     )
     for agent in durations:
         one, two = (study.trials.where(agent=agent) for study in (sync, free))
@@ -193,10 +203,15 @@ def test_racing_waits_in_its_first_stage_only_and_makes_the_same_trials(num_agen
 
 
 def test_modes_and_shares_that_do_not_fit_are_refused():
+    strategy = RandomSearch(num_agents=4, seed=1)
     with pytest.raises(ConfigError, match="'sync' or 'async'"):
-        run(None, mode="later")
+        strategy.start(None, num_rounds=3, mode="later")
     with pytest.raises(ConfigError, match="no fraction and no quorum"):
-        simulate("double-sine", "ts", 4, 3, 0, "inline", mode="async", fraction=0.5)
+        RandomSearch(num_agents=4, seed=1, fraction=0.5).start(None, num_rounds=3, mode="async")
+    with pytest.raises(ConfigError, match="expected the mode 'async'"):
+        strategy.start(None, num_rounds=3, max_staleness=1)
+    with pytest.raises(ConfigError, match="max_staleness: expected an integer >= 0"):
+        Async(max_staleness=-1)
 
 
 def test_a_quorum_closes_a_round_in_simulated_time():
@@ -226,10 +241,14 @@ def test_a_silent_agent_is_given_up_in_simulated_time():
 
 def test_an_exchange_takes_its_time_on_the_clock():
     def at(mode, algorithm="ts", **options):
-        return simulate(
-            "double-sine", algorithm, 2, 4, 2, "inline", {"num_initial": 1, **options},
-            mode=mode, durations={"0": 1.0, "1": 4.0}, exchange_seconds=3.0,
-        )  # fmt: skip
+        given = {
+            "agents": 2,
+            "algorithm": algorithm,
+            "num_rounds": 4,
+            "options": {"num_initial": 1, **options},
+        }
+        given |= {"mode": mode, "durations": {"0": 1.0, "1": 4.0}, "exchange_seconds": 3.0}
+        return simulate("double-sine", seed=2, engine="inline", **grouped(**given))
 
     sync = at("sync")
     assert sync.rounds["seconds"].tolist() == [7.0] * 4
@@ -242,8 +261,6 @@ def test_an_exchange_takes_its_time_on_the_clock():
 def test_a_clock_is_refused_where_time_is_real(monkeypatch):
     with pytest.raises(ConfigError, match="'flower', which has a real clock"):
         run(1.0, engine="flower")
-    with pytest.raises(ConfigError, match="expected durations as well"):
-        simulate("double-sine", "ts", 2, 2, 0, "inline", exchange_seconds=3.0)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -253,9 +270,14 @@ def test_what_an_old_answer_holds_for_others_is_dropped_and_its_trials_stay(algo
 
     def at(limit):
         return simulate(
-            "double-sine", algorithm, NUM_AGENTS, 9 + 3 * first, 2, "inline", options,
-            mode="async", durations={"0": 1.0, "1": 1.0, "2": 1.0, "3": 5.5}, max_staleness=limit,
-        )  # fmt: skip
+            "double-sine",
+            agents=NUM_AGENTS,
+            algorithm=make_algorithm(algorithm, options),
+            num_rounds=9 + 3 * first,
+            seed=2,
+            engine="inline",
+            rounds=Async(max_staleness=limit, clock=Clock({"0": 1.0, "1": 1.0, "2": 1.0, "3": 5.5})),
+        )
 
     study = at(1)
     assert study.run(algorithm)["max_staleness"] == 1
@@ -271,20 +293,18 @@ def test_what_an_old_answer_holds_for_others_is_dropped_and_its_trials_stay(algo
 
 def test_the_age_of_an_answer_is_counted_in_windows_and_in_answers():
     study = simulate(
-        "double-sine", "random", 2, 5, 2, "inline", {"num_initial": 1},
-        mode="async", durations={"0": 1.0, "1": 4.5},
-    )  # fmt: skip
+        "double-sine",
+        agents=2,
+        algorithm=make_algorithm("random", {"num_initial": 1}),
+        num_rounds=5,
+        seed=2,
+        engine="inline",
+        rounds=Async(clock=Clock({"0": 1.0, "1": 4.5})),
+    )
     mine = study.replies.where(agent="1")
     # windows of two answers: 0 answers at 1, 2, 3, 4 and 1 at 4.5, in the third window
     assert (mine["round"][0], mine["windows_old"][0], mine["answers_old"][0]) == (3, 2, 4)
     assert set(study.replies.where(agent="0")["answers_old"].tolist()) == {0, 1}
-
-
-def test_an_age_is_refused_where_no_answer_is_old():
-    with pytest.raises(ConfigError, match="expected the mode 'async'"):
-        simulate("double-sine", "ts", 2, 2, 0, "inline", max_staleness=1)
-    with pytest.raises(ConfigError, match="max_staleness: expected an integer >= 0"):
-        simulate("double-sine", "ts", 2, 2, 0, "inline", mode="async", max_staleness=-1)
 
 
 def test_a_silent_agent_makes_no_window_longer_than_its_share():
@@ -339,7 +359,7 @@ def test_deadlines_begin_anew_at_the_resume(tmp_path, monkeypatch, started):
                 raise KeyboardInterrupt
 
         strategy = RandomSearch(
-            num_agents=NUM_AGENTS, seed=1, num_initial=1, round_timeout=60.0, on_round=on_round
+            num_agents=NUM_AGENTS, seed=1, num_initial=1, round_timeout=60.0, callbacks=[on_round]
         )
         with monkeypatch.context() as patch:
             patch.setattr(strategy._stop, "wait", grid.wait)

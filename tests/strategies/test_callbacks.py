@@ -168,7 +168,7 @@ def test_an_interrupted_study_is_told_its_end() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tune([diary], on_round=stop)
+        tune([diary, stop])
     (result,) = diary.of("finish")
     assert result.settings["runs"][0]["status"] == "interrupted"
     assert len(told(diary)) == len(result.trials) > 0
@@ -176,12 +176,14 @@ def test_an_interrupted_study_is_told_its_end() -> None:
 
 def test_simulate_tells_the_same() -> None:
     diary = Diary()
-    study = simulate("gp-samples", "random", 3, 2, engine="inline", callbacks=[diary])
+    study = simulate(
+        "gp-samples", agents=3, algorithm="random", num_rounds=2, engine="inline", callbacks=[diary]
+    )
     assert sorted(told(diary), key=by_place) == sorted(rows(study), key=by_place)
 
 
 def test_something_else_than_a_callback_is_refused_before_the_run() -> None:
-    with pytest.raises(ConfigError, match="on_trial, on_round, on_finish"):
+    with pytest.raises(ConfigError, match=r"inherits from fbo_flower\.trackers\.Callback"):
         FTS(callbacks=[object()])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="expected a list of callbacks"):
         FTS(callbacks=Diary())  # type: ignore[arg-type]

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.cli.main import run
 from fbo_flower.errors import JournalError
-from fbo_flower.simulation import Checkpoint, simulate
+from fbo_flower.simulation import Async, Clock, Keep, simulate
 from fbo_flower.storage import StudyJournal
 from fbo_flower.strategies import RoundProgress
 from fbo_flower.strategies.journal_study import study_of_journal
@@ -33,8 +34,15 @@ def same_tables(found: Study, saved: Study) -> None:
 
 @pytest.mark.parametrize("algorithm", OPTIONS)
 def test_the_study_of_a_journal_is_the_saved_one(algorithm: str, tmp_path: Path) -> None:
-    options, checkpoint = OPTIONS[algorithm], Checkpoint(tmp_path)
-    saved = simulate("gp-samples", algorithm, 3, 4, 0, "inline", options=options, checkpoint=checkpoint)
+    options, checkpoint = OPTIONS[algorithm], Keep(journals=tmp_path)
+    saved = simulate(
+        "gp-samples",
+        agents=3,
+        algorithm=make_algorithm(algorithm, options),
+        num_rounds=4,
+        engine="inline",
+        keep=checkpoint,
+    )
     found = study_of_journal(tmp_path / "study.db")
     same_tables(found, saved)
     assert found.times == saved.times
@@ -47,9 +55,14 @@ def test_the_study_of_a_journal_is_the_saved_one(algorithm: str, tmp_path: Path)
 
 def test_an_asynchronous_run_is_read_as_well(tmp_path: Path) -> None:
     saved = simulate(
-        "gp-samples", "fed-ei", 3, 3, 0, "inline", mode="async", durations="lognormal:10,1",
-        options={"secure_sums": 0}, checkpoint=Checkpoint(tmp_path),
-    )  # fmt: skip
+        "gp-samples",
+        agents=3,
+        algorithm=make_algorithm("fed-ei", {"secure_sums": 0}),
+        num_rounds=3,
+        engine="inline",
+        rounds=Async(clock=Clock("lognormal:10,1")),
+        keep=Keep(journals=tmp_path),
+    )
     found = study_of_journal(tmp_path / "study.db")
     same_tables(found, saved)
     assert found.replies == saved.replies
@@ -66,11 +79,19 @@ def test_a_running_study_can_be_read_and_reported(tmp_path: Path, capsys: pytest
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        simulate("gp-samples", "ts", 2, 4, 0, "inline", checkpoint=Checkpoint(tmp_path), on_round=on_round)
+        simulate(
+            "gp-samples",
+            agents=2,
+            algorithm="ts",
+            num_rounds=4,
+            engine="inline",
+            keep=Keep(journals=tmp_path),
+            callbacks=[on_round],
+        )
     assert seen == [(1, "interrupted"), (2, "interrupted")]
     assert (tmp_path / "report.html").is_file()
-    resumed = Checkpoint(tmp_path, resume=True)
-    saved = simulate("gp-samples", "ts", 2, 4, 0, "inline", checkpoint=resumed)
+    resumed = Keep(journals=tmp_path, resume=True)
+    saved = simulate("gp-samples", agents=2, algorithm="ts", num_rounds=4, engine="inline", keep=resumed)
     same_tables(study_of_journal(tmp_path / "study.db"), saved)
 
 

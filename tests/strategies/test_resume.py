@@ -335,6 +335,6 @@ def test_an_agent_that_fails_for_want_of_memory_is_asked_again_who_it_is() -> No
             federation.grid.contexts[1002].state.clear()
 
     federation.num_rounds = 5
-    study = federation.start(on_round=forget)
+    study = federation.start(callbacks=[forget])
     assert study.rounds["failures"].tolist() == [0, 0, 1, 0, 0]
     assert study.trials["round"][study.trials["agent"] == "1~2"].tolist() == [4, 4, 4, 5]

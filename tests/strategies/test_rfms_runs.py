@@ -10,12 +10,13 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord
 from waiting import LATE
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.site_app import site_agent, site_app
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.models import pack, unpack
 from fbo_flower.reports.selection import selection_cells, selections
-from fbo_flower.simulation import PriorKnowledge, make_problem, simulate
+from fbo_flower.simulation import Agents, Keep, Start, make_problem, simulate
 from fbo_flower.simulation.agents import problem_app
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import RFMS
@@ -339,13 +340,22 @@ def test_roles_are_checked_at_registration():
 
 def test_rfms_needs_sites_and_says_so():
     with pytest.raises(ConfigError, match="the agents of digits-svm have none"):
-        simulate("digits-svm", "rfms", engine="inline")
+        simulate("digits-svm", algorithm="rfms", engine="inline")
     with pytest.raises(ConfigError, match="allow_models_with_data"):
-        simulate("breast-cancer-5sites", "rfms", engine="inline", problem_options={"learner": "svm"})
-    with pytest.raises(ConfigError, match="prior"):
-        simulate("breast-cancer-5sites", "rfms", engine="inline", prior=PriorKnowledge(rounds=2))
+        simulate(
+            make_problem("breast-cancer-5sites", None, 0, {"learner": "svm"}),
+            algorithm="rfms",
+            engine="inline",
+        )
+    with pytest.raises(ConfigError, match="start: expected no observations"):
+        simulate("breast-cancer-5sites", algorithm="rfms", engine="inline", start=Start(prior_rounds=2))
     with pytest.raises(ConfigError, match="query_budget=200"):
-        simulate("breast-cancer-5sites", "rfms", engine="inline", site_options={"budget": 3})
+        simulate(
+            "breast-cancer-5sites",
+            agents=Agents(site_options={"budget": 3}),
+            algorithm="rfms",
+            engine="inline",
+        )
 
 
 def test_an_app_of_ones_own_takes_its_role_from_the_operator():
@@ -399,7 +409,13 @@ def test_on_finish_is_called_once_at_every_site_with_its_own_best_configuration(
 @pytest.mark.ray
 def test_flowers_engine_gives_the_same_models(tmp_path):
     studies = [
-        simulate("breast-cancer-5sites", "rfms", None, None, 3, engine, options=SMALL, out=tmp_path / engine)
+        simulate(
+            "breast-cancer-5sites",
+            algorithm=make_algorithm("rfms", SMALL),
+            seed=3,
+            engine=engine,
+            keep=Keep(out=tmp_path / engine),
+        )
         for engine in ("inline", "flower")
     ]
     assert studies[0].models == studies[1].models
@@ -416,7 +432,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(at, undisturbed, tmp_path):
         if progress.server_round == at:
             raise KeyboardInterrupt
 
-    first = RFMS(num_agents=5, seed=3, on_round=interrupt, **SMALL)
+    first = RFMS(num_agents=5, seed=3, callbacks=[interrupt], **SMALL)
     grid = InProcessGrid(problem_app(made, first.algorithm, 3), 5)
     with pytest.raises(KeyboardInterrupt):
         first.start(grid, num_rounds=None, journal=tmp_path / "study.db")

@@ -187,7 +187,7 @@ def test_label_names_the_run():
 
 def test_progress_is_told_after_every_round():
     told = []
-    study = RandomSearch(num_agents=3, seed=1, on_round=told.append).start(grid(), num_rounds=4).study
+    study = RandomSearch(num_agents=3, seed=1, callbacks=[told.append]).start(grid(), num_rounds=4).study
     assert [(p.server_round, p.num_rounds, p.replies) for p in told] == [(i, 4, 3) for i in range(1, 5)]
     assert [p.best for p in told] == study.rounds["best"].tolist()
 
@@ -295,7 +295,7 @@ def test_stop_from_another_thread_keeps_what_was_done_and_is_heard_once():
             second_round.set()
             assert told_to_stop.wait(LIMIT)
 
-    strategy = RandomSearch(num_agents=3, seed=1, on_round=pause)
+    strategy = RandomSearch(num_agents=3, seed=1, callbacks=[pause])
 
     def work():
         try:
@@ -320,7 +320,7 @@ def test_failure_of_a_callback_keeps_what_was_done():
         if progress.server_round == 2:
             raise RuntimeError("disk full")
 
-    strategy = ThompsonSampling(num_agents=3, seed=1, on_round=broken, **SMALL)
+    strategy = ThompsonSampling(num_agents=3, seed=1, callbacks=[broken], **SMALL)
     with pytest.raises(RuntimeError, match="disk full"):
         strategy.start(grid(), num_rounds=5)
     assert strategy.study.settings["runs"][0]["status"] == "failed"

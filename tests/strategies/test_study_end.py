@@ -16,7 +16,7 @@ from fbo_flower.cli.main import run as command
 from fbo_flower.clients import TuningAgent, add_tuning, client_app
 from fbo_flower.clients.app import agent_app
 from fbo_flower.errors import ObjectiveError
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.space import Float, Int, SearchSpace
@@ -310,7 +310,7 @@ def test_simulate_raises_and_keeps_the_study_if_every_evaluation_failed(tmp_path
     problem = make_problem("himmelblau", 2, 0, {})
     monkeypatch.setattr(type(problem), "__call__", without_torch_method)
     with pytest.raises(ObjectiveError, match="the first with: ModuleNotFoundError"):
-        simulate(problem, "random", num_rounds=2, engine="inline", out=tmp_path)
+        simulate(problem, algorithm="random", num_rounds=2, engine="inline", keep=Keep(out=tmp_path))
     assert (tmp_path / "rounds.csv").exists()
 
 
@@ -319,6 +319,6 @@ def without_torch_method(self, config, context):
 
 
 def test_a_simulated_agent_says_that_the_simulation_chose_to_disclose(tmp_path):
-    study = simulate("himmelblau", "random", num_agents=2, num_rounds=2, engine="inline")
+    study = simulate("himmelblau", agents=2, algorithm="random", num_rounds=2, engine="inline")
     assert study.settings["runs"][0]["disclosures"] == {"trials, simulation": 2}
     assert np.isfinite(study.trials["value"]).all()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 import pytest
+from grouped import grouped
 
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.durations import log_normal
 from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.simulation.settings import Checkpoint
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import STRATEGIES, RandomSearch
 from fbo_flower.strategies.unequal_agents import takes_part
@@ -32,12 +32,11 @@ def flat(config, data):
 
 
 def run(algorithm="random", mode="sync", num_rounds=12, max_trials=None, options=None, **more):
-    return simulate(
-        objective=flat, space=SPACE, num_agents=4, algorithm=algorithm, num_rounds=num_rounds, seed=1,
-        engine="inline", mode=mode, max_trials=max_trials,
-        durations=log_normal() if mode == "async" else None,
-        options=OPTIONS.get(algorithm, {}) if options is None else options, **more,
-    )  # fmt: skip
+    options = OPTIONS.get(algorithm, {}) if options is None else options
+    durations = log_normal() if mode == "async" else None
+    given = {"agents": 4, "algorithm": algorithm, "num_rounds": num_rounds, "options": options, **more}
+    given |= {"mode": mode, "durations": durations, "max_trials": max_trials}
+    return simulate(flat, SPACE, seed=1, engine="inline", **grouped(**given))
 
 
 def done(study):
@@ -106,9 +105,9 @@ def test_shares_of_rounds_are_even_and_seeded():
 def test_a_resumed_study_remembers_who_has_nothing_left(mode, tmp_path):
     whole = run("ts", mode, 9, BUDGETS, participation={"2": 0.5})
     journals = tmp_path / "journals"
-    run("ts", mode, 5, BUDGETS, participation={"2": 0.5}, checkpoint=Checkpoint(journals))
-    checkpoint = Checkpoint(journals, resume=True)
-    study = run("ts", mode, 9, BUDGETS, participation={"2": 0.5}, checkpoint=checkpoint)
+    run("ts", mode, 5, BUDGETS, participation={"2": 0.5}, keep=Keep(journals=journals))
+    keep = Keep(journals=journals, resume=True)
+    study = run("ts", mode, 9, BUDGETS, participation={"2": 0.5}, keep=keep)
     for column in ("agent", "round", "trial", "value"):
         assert study.trials[column].tolist() == whole.trials[column].tolist()
     assert study.rounds["replies"].tolist() == whole.rounds["replies"].tolist()

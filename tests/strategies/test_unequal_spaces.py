@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from grouped import grouped
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Agents, simulate
 from fbo_flower.simulation.durations import log_normal
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
@@ -37,10 +38,8 @@ def hill(config, data):
 
 
 def run(algorithm, fixed, num_rounds=6, **more):
-    return simulate(
-        objective=hill, space=SPACE, num_agents=3, algorithm=algorithm, num_rounds=num_rounds, seed=2,
-        engine="inline", options=SURROGATES[algorithm], fixed=fixed, **more,
-    )  # fmt: skip
+    given = {"agents": 3, "algorithm": algorithm, "num_rounds": num_rounds, "options": SURROGATES[algorithm]}
+    return simulate(hill, SPACE, seed=2, engine="inline", **grouped(**given, fixed=fixed, **more))
 
 
 @pytest.mark.parametrize("algorithm", SURROGATES)
@@ -77,9 +76,13 @@ def test_the_server_and_the_agent_refuse_with_a_sentence():
         PFPNE(num_agents=1, seed=1, budget=20, wait_seconds=0.5).start(InProcessGrid(app, 1), num_rounds=2)
     with pytest.raises(ConfigError, match="tune all parameters, because in pf-pne"):
         simulate(
-            objective=hill, space=SPACE, num_agents=3, algorithm="pf-pne", num_rounds=2, engine="inline",
-            fixed=FIXED,
-        )  # fmt: skip
+            hill,
+            space=SPACE,
+            agents=Agents(3, fixed=FIXED),
+            algorithm="pf-pne",
+            num_rounds=2,
+            engine="inline",
+        )
 
 
 def test_an_operator_fixes_parameters_in_node_config():
@@ -130,10 +133,14 @@ def test_agents_with_fixed_parameters_gain_from_similar_others_and_do_them_no_ha
         best = {}
         for algorithm in ("fed-ei", "ei"):
             study = simulate(
-                objective=bowl, space=CUBE, agents=[0.0, 0.02, 0.04, 0.06], algorithm=algorithm,
-                num_rounds=3, seed=seed, engine="inline", fixed=fixed,
-                options={"secure_sums": 0} if algorithm == "fed-ei" else {},
-            )  # fmt: skip
+                bowl,
+                space=CUBE,
+                agents=Agents([0.0, 0.02, 0.04, 0.06], fixed=fixed),
+                algorithm=make_algorithm(algorithm, {"secure_sums": 0} if algorithm == "fed-ei" else {}),
+                num_rounds=3,
+                seed=seed,
+                engine="inline",
+            )
             best[algorithm] = [study.best[a]["value"] for a in "0123"]
         gain = [one - two for one, two in zip(best["fed-ei"], best["ei"], strict=True)]
         gains["some"] += gain[:2]

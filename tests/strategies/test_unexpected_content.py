@@ -140,6 +140,6 @@ def test_the_last_answer_of_a_lockbox_is_no_exception(monkeypatch):
         return original(content, *others)
 
     monkeypatch.setattr(replies, "from_records", spoilt)
-    study = simulate("breast-cancer-5sites", "rfms", num_agents=5, num_rounds=2, engine="inline")
+    study = simulate("breast-cancer-5sites", agents=5, algorithm="rfms", num_rounds=2, engine="inline")
     assert changed
     assert study.rounds["refused"].sum() == len(changed)

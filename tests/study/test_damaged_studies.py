@@ -13,7 +13,7 @@ from damage import IN_BYTES, IN_ITS_PLACE
 
 from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import Keep, simulate
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.study import Study
 
@@ -26,7 +26,7 @@ BYTES = [
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("study")
-    simulate("gp-samples", "fts", num_agents=2, num_rounds=3, engine="inline", out=directory)
+    simulate("gp-samples", agents=2, algorithm="fts", num_rounds=3, engine="inline", keep=Keep(out=directory))
     return directory
 
 

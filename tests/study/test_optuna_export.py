@@ -13,7 +13,7 @@ from tracked import SPACE, tune
 from fbo_flower import Float, Int, SearchSpace
 from fbo_flower.cli.main import run
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import PriorKnowledge, simulate
+from fbo_flower.simulation import Start, simulate
 from fbo_flower.study import Study
 
 optuna = pytest.importorskip("optuna", reason="needs fbo-flower[optuna]")
@@ -97,11 +97,11 @@ def test_a_study_comes_back_as_it_was(study: Study, tmp_path: Path, file: str, o
 def test_a_loss_is_minimised_in_optuna_and_back(tmp_path: Path) -> None:
     space = SearchSpace({"x": Float(0, 1)})
     study = simulate(
-        objective=lambda config, centre: (config["x"] - centre) ** 2,
+        lambda config, centre: (config["x"] - centre) ** 2,
         space=space,
         agents={"north": 0.2, "south": 0.3},
-        minimize=True,
         num_rounds=3,
+        minimize=True,
         engine="inline",
     )
     (name, _) = study.to_optuna(tmp_path / "study.db")
@@ -146,13 +146,13 @@ def test_an_agent_begins_with_what_it_found_with_optuna(tmp_path: Path) -> None:
     assert [space.decode(point)["n"] for point in points] == [trial.params["n"] for trial in inside]
 
     study = simulate(
-        objective=lambda config, _: config["x"],
+        lambda config, _: config["x"],
         space=space,
         agents={"0": 1, "1": 2},
-        minimize=True,
         num_rounds=2,
+        minimize=True,
         engine="inline",
-        prior=PriorKnowledge(observations=before),
+        start=Start(observations=before),
     )
     assert study.settings["runs"][0]["prior_trials"] == {"0": len(inside)}
 
@@ -225,7 +225,7 @@ def test_a_trial_that_was_stopped_early_is_pruned_in_optuna_and_back(tmp_path: P
 
     space = SearchSpace({"x": Float(0.0, 1.0)})
     study = simulate(
-        None, "random", objective=curved, space=space, agents=[1.0, 2.0], num_rounds=12, engine="inline"
+        curved, space=space, agents=[1.0, 2.0], algorithm="random", num_rounds=12, engine="inline"
     )
     stopped = np.isfinite(study.trials["stopped_at"])
     assert stopped.any()

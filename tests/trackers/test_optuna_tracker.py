@@ -213,10 +213,24 @@ def test_nothing_is_written_of_agents_that_disclose_nothing(tmp_path: Path) -> N
 
 
 def test_simulate_takes_a_storage(tmp_path: Path) -> None:
-    study = simulate("gp-samples", "random", 2, 2, engine="inline", optuna=tmp_path / "study.db")
+    study = simulate(
+        "gp-samples",
+        agents=2,
+        algorithm="random",
+        num_rounds=2,
+        engine="inline",
+        callbacks=[OptunaTracker(tmp_path / "study.db")],
+    )
     assert Study.from_optuna(tmp_path / "study.db").trials["value"].tolist() == study.trials["value"].tolist()
     with pytest.raises(ConfigError, match="a file that ends in"):
-        simulate("gp-samples", "random", 2, 2, engine="inline", optuna="study.txt")
+        simulate(
+            "gp-samples",
+            agents=2,
+            algorithm="random",
+            num_rounds=2,
+            engine="inline",
+            callbacks=[OptunaTracker("study.txt")],
+        )
 
 
 def test_a_tracker_takes_several_studies_in_turn(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import logging
 import numpy as np
 
 from fbo_flower import simulate
+from fbo_flower.algorithms import make_algorithm
 from fts_baseline.dataset import load
 from fts_baseline.model import SPACE, accuracy
 
@@ -53,12 +54,11 @@ def main() -> None:
     for seed in range(given.seeds):
         for name, (algorithm, options) in ALGORITHMS.items():
             study = simulate(
-                objective=lambda config, agent: accuracy(config, data[agent]),
+                lambda config, agent: accuracy(config, data[agent]),
                 space=SPACE,
-                num_agents=given.agents,
+                agents=given.agents,
+                algorithm=make_algorithm(algorithm, options),
                 num_rounds=given.rounds,
-                algorithm=algorithm,
-                options=options,
                 seed=seed,
                 engine="inline",
             )

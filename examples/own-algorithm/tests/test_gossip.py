@@ -15,7 +15,7 @@ def test_the_record_describes_what_is_sent():
 def test_it_finds_better_points_than_random_search():
     regret = {}
     for name in ("gossip", "random"):
-        study = simulate("himmelblau", name, 5, 40, seed=0, engine="inline")
+        study = simulate("himmelblau", agents=5, algorithm=name, num_rounds=40, engine="inline")
         last = study.regret["evaluations"] == study.regret["evaluations"].max()
         regret[name] = study.regret["simple"][last].mean()
     assert regret["gossip"] < 0.8 * regret["random"]

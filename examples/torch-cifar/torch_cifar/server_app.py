@@ -6,6 +6,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from fbo_flower import Float, Int, Ordinal, SearchSpace, tune_federation
+from fbo_flower.federated import Clients, Judge, Keep, Run, Search
 from torch_cifar.task import new_model
 
 app = ServerApp()
@@ -30,19 +31,16 @@ def main(grid: Grid, context: Context) -> None:
     if settings["budget"]:
         tuned = tune_federation(
             grid,
-            build_strategy,
+            lambda config: Run(build_strategy(config), arrays),
             space,
             metric="accuracy",
             rounds=settings["rounds"],
-            initial_arrays=arrays,
             budget=settings["budget"],
-            num_parallel=settings["num-parallel"],
-            evaluate_on="all",
-            num_clients=settings["num-clients"] or None,
+            search=Search(num_parallel=settings["num-parallel"]),
+            judge=Judge(evaluate_on="all"),
+            clients=Clients(settings["num-clients"] or None),
             seed=settings["seed"],
-            journal=settings["journal"] or None,
-            resume=bool(settings["journal"]),
-            out=settings["out"] or None,
+            keep=Keep(settings["out"] or None, settings["journals"] or None, bool(settings["journals"])),
         )
         print(f"tuned: {tuned}")
         train("after", grid, arrays, tuned.best_config, settings["rounds"])

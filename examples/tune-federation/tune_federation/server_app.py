@@ -5,6 +5,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvgM
 
 from fbo_flower import Float, Int, Ordinal, SearchSpace, tune_federation
+from fbo_flower.federated import Clients, Judge, Keep, Run, Search
 from tune_federation.task import new_model
 
 app = ServerApp()
@@ -16,35 +17,33 @@ space = SearchSpace({
 })  # fmt: skip
 
 
-def build_strategy(config):
-    return FedAvgM(server_learning_rate=config["server-learning-rate"], min_available_nodes=2)
+def build(config):
+    strategy = FedAvgM(server_learning_rate=config["server-learning-rate"], min_available_nodes=2)
+    return Run(strategy, ArrayRecord(new_model()))
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     settings = context.run_config
     config = {name: settings[name] for name in space.names}
-    arrays = ArrayRecord(new_model())
     if settings["budget"]:
         tuned = tune_federation(
             grid,
-            build_strategy,
+            build,
             space,
             metric="accuracy",
             rounds=settings["rounds"],
-            initial_arrays=arrays,
             budget=settings["budget"],
-            num_parallel=settings["num-parallel"],
-            evaluate_on="all",
-            num_clients=settings["num-clients"] or None,
+            search=Search(num_parallel=settings["num-parallel"]),
+            judge=Judge(evaluate_on="all"),
+            clients=Clients(settings["num-clients"] or None),
             seed=settings["seed"],
-            journal=settings["journal"] or None,
-            resume=bool(settings["journal"]),
-            out=settings["out"] or None,
+            keep=Keep(settings["out"] or None, settings["journals"] or None, bool(settings["journals"])),
         )
         print(f"tuned: {tuned}")
         config = tuned.best_config
-    strategy = build_strategy(config)
-    result = strategy.start(grid, arrays, num_rounds=settings["rounds"], train_config=ConfigRecord(config))
+    run = build(config)
+    rounds, config = settings["rounds"], ConfigRecord(config)
+    result = run.strategy.start(grid, run.initial_arrays, num_rounds=rounds, train_config=config)
     for server_round, metrics in result.evaluate_metrics_clientapp.items():
         print(f"round {server_round}: accuracy {metrics['accuracy']:.4f}")

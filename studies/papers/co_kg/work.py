@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.problems import Problem, make_problem
@@ -238,9 +239,13 @@ def run_one(
     rounds = num_rounds + 1
     if framework == RANDOM:
         options: Options = {"num_initial": NUM_INITIAL}
-        study = simulate(problem, RANDOM, None, rounds, seed, "inline", options=options)
+        study = simulate(
+            problem, algorithm=make_algorithm(RANDOM, options), num_rounds=rounds, seed=seed, engine="inline"
+        )
     else:
         options = {"mesh": MESH, "num_initial": NUM_INITIAL, **shared, **FRAMEWORKS[framework]}
-        study = simulate(problem, "co-kg", None, rounds, seed, "inline", options=options)
+        study = simulate(
+            problem, algorithm=make_algorithm("co-kg", options), num_rounds=rounds, seed=seed, engine="inline"
+        )
     recommended, best = differences(study, problem, rounds)
     return {f"{label}/recommended": recommended, f"{label}/best": best}

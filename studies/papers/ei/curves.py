@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.problems import Config, Problem
@@ -25,7 +26,13 @@ def score(problem: Problem, config: Config, partition: int) -> float | None:
 def run_study(problem: Problem, algorithm: str, options: Mapping[str, Any], seed: int, budget: int) -> Study:
     """Run a study in which every agent makes at least `budget` evaluations."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    return simulate(problem, algorithm, None, budget - NUM_INITIAL + 1, seed, "inline", options=options)
+    return simulate(
+        problem,
+        algorithm=make_algorithm(algorithm, options),
+        num_rounds=budget - NUM_INITIAL + 1,
+        seed=seed,
+        engine="inline",
+    )
 
 
 def best_so_far(study: Study, problem: Problem, budget: int) -> Array:

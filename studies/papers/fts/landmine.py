@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation import PriorKnowledge, simulate
+from fbo_flower.simulation import Start, make_problem, simulate
 from fbo_flower.storage import atomic_file
 from fbo_flower.study import Study, incumbents
 from studies.jobs import Arrays, Job, load_job, open_directory, run_jobs
@@ -266,15 +267,12 @@ def _simulate(
 ) -> Study:
     logging.getLogger("flwr").setLevel(logging.WARNING)
     return simulate(
-        "landmine-svm",
-        algorithm,
-        num_fields,
-        num_rounds,
-        seed,
-        "inline",
-        options={"num_initial": NUM_INITIAL, **options},
-        problem_options={"scale": scale},
-        prior=PriorKnowledge(observations=prior),
+        make_problem("landmine-svm", num_fields, seed, {"scale": scale}),
+        algorithm=make_algorithm(algorithm, {"num_initial": NUM_INITIAL, **options}),
+        num_rounds=num_rounds,
+        seed=seed,
+        engine="inline",
+        start=Start(observations=prior),
     )
 
 

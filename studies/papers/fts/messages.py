@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation import PriorKnowledge, simulate
+from fbo_flower.simulation import Start, make_problem, simulate
 from fbo_flower.study import incumbents
 from studies.jobs import Arrays, Job, load_job, open_directory, run_jobs
 from studies.papers.fts import messages_report
@@ -216,18 +217,15 @@ def _study(
     agents = {str(agent) for agent in range(num_fields)} - {str(target)}
     begin = time.process_time()
     study = simulate(
-        "landmine-svm",
-        variant.algorithm,
-        num_fields,
-        num_iterations + 1,
-        start,
-        "inline",
-        options={"num_initial": NUM_INITIAL, **variant.options, **options},
-        problem_options={"scale": SCALE},
-        prior=PriorKnowledge(
-            observations={agent: seen for agent, seen in (held or {}).items() if agent in agents}
+        make_problem("landmine-svm", num_fields, start, {"scale": SCALE}),
+        algorithm=make_algorithm(
+            variant.algorithm, {"num_initial": NUM_INITIAL, **variant.options, **options}
         ),
-        on_round=lambda progress: taken.append(time.process_time() - begin),
+        num_rounds=num_iterations + 1,
+        seed=start,
+        engine="inline",
+        start=Start(observations={agent: seen for agent, seen in (held or {}).items() if agent in agents}),
+        callbacks=[lambda progress: taken.append(time.process_time() - begin)],
     )
     names, best = incumbents(study.trials)
     curves = np.asarray(best[:, NUM_INITIAL - 1 :], dtype=np.float64)

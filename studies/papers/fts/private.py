@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import new_figure, save_figure
 from fbo_flower.reports.styles import algorithm_style
-from fbo_flower.simulation import simulate
+from fbo_flower.simulation import make_problem, simulate
 from fbo_flower.storage import atomic_file
 from fbo_flower.study import incumbents
 from studies.jobs import Arrays, Job, load_job, open_directory, run_jobs
@@ -94,9 +95,12 @@ def run_variant(variant: str, seed: int, num_iterations: int, num_fields: int) -
     logging.getLogger("flwr").setLevel(logging.WARNING)
     algorithm, options = VARIANTS[variant]
     study = simulate(
-        "landmine-svm", algorithm, num_fields, num_iterations + 1, 30_000 + seed, "inline",
-        options={"num_initial": NUM_INITIAL, **options}, problem_options={"scale": "linear"},
-    )  # fmt: skip
+        make_problem("landmine-svm", num_fields, 30_000 + seed, {"scale": "linear"}),
+        algorithm=make_algorithm(algorithm, {"num_initial": NUM_INITIAL, **options}),
+        num_rounds=num_iterations + 1,
+        seed=30_000 + seed,
+        engine="inline",
+    )
     _, best = incumbents(study.trials)
     spent = study.settings["runs"][0].get("privacy", {}).get("epsilon")
     traffic = [float(np.sum(study.rounds[name])) / num_fields for name in ("bytes_down", "bytes_up")]

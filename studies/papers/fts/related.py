@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.fts.advice import AdviceSelector
 from fbo_flower.algorithms.fts.fts import FTS
 from fbo_flower.algorithms.fts.options import FTSState
@@ -23,7 +24,7 @@ from fbo_flower.algorithms.records import AgentState, Federation, History, Phase
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation import PriorKnowledge, observations, prior_study, simulate
+from fbo_flower.simulation import Start, observations, prior_study, simulate
 from fbo_flower.simulation.problems import Problem, make_problem
 from fbo_flower.study import Study, incumbents
 from studies.jobs import Arrays, Job, open_directory, run_jobs
@@ -181,5 +182,12 @@ def _simulate(
     held: Mapping[str, tuple[Array, Array]] | None,
 ) -> Study:
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    rounds, prior = num_iterations + 1, PriorKnowledge(observations=held)
-    return simulate(problem, algorithm, None, rounds, seed, "inline", options=options, prior=prior)
+    rounds, prior = num_iterations + 1, Start(observations=held)
+    return simulate(
+        problem,
+        algorithm=make_algorithm(algorithm, options),
+        num_rounds=rounds,
+        seed=seed,
+        engine="inline",
+        start=prior,
+    )

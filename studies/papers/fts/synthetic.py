@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.reports.pictures import new_figure, save_figure
-from fbo_flower.simulation import PriorKnowledge, simulate
+from fbo_flower.simulation import Start, simulate
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.storage import atomic_file
 from fbo_flower.study import Study
@@ -226,5 +227,12 @@ def _simulate(
     alone = algorithm == "ts" and prior is not None  # the target tunes alone
     problem_options = {"difference": difference, "function_seed": function}
     problem = make_problem("gp-samples", 1 if alone else NUM_AGENTS, seed, problem_options)
-    known = PriorKnowledge(observations=None if alone else prior)
-    return simulate(problem, algorithm, None, num_rounds, seed, "inline", options=options, prior=known)
+    known = Start(observations=None if alone else prior)
+    return simulate(
+        problem,
+        algorithm=make_algorithm(algorithm, options),
+        num_rounds=num_rounds,
+        seed=seed,
+        engine="inline",
+        start=known,
+    )

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fbo_flower.algorithms import CoKG
+from fbo_flower.algorithms import CoKG, make_algorithm
 from fbo_flower.simulation import make_problem, simulate
 from studies.jobs import load_job, open_directory
 from studies.papers.co_kg import experiment as cokg
@@ -72,13 +72,17 @@ def test_random_search_has_as_many_evaluations():
 
 def evaluations(algorithm: str) -> int:
     options = {"num_initial": 5} | ({} if algorithm == "random" else {"mesh": 4, "num_draws": 8})
-    return len(simulate("f1", algorithm, 2, 3, 0, "inline", options=options).trials)
+    return len(
+        simulate(
+            "f1", agents=2, algorithm=make_algorithm(algorithm, options), num_rounds=3, engine="inline"
+        ).trials
+    )
 
 
 def test_a_difference_is_that_of_the_value_without_noise_to_the_optimum():
     options = {"mesh": 6, "num_draws": 8}
     problem = make_problem("f1", 2, 0, {"noise_variance": 1.0})
-    study = simulate(problem, "co-kg", None, 4, 0, "inline", options=options)
+    study = simulate(problem, algorithm=make_algorithm("co-kg", options), num_rounds=4, engine="inline")
     recommended, best = differences(study, problem, 4)
     told = study.settings["runs"][0]["found"]["recommended"]
     assert np.isnan(recommended[0])

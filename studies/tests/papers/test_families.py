@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from real_data import needs_data
 
-from fbo_flower.algorithms import ALGORITHMS
+from fbo_flower.algorithms import ALGORITHMS, make_algorithm
 from fbo_flower.simulation import make_problem, simulate
 from studies.jobs import open_directory
 from studies.papers import EXPERIMENTS, families, families_report, families_runs, optuna_peers
@@ -75,7 +75,7 @@ def test_what_the_server_learns_is_said_of_every_algorithm():
 
 def test_noiseless_values_repeat_a_row_for_each_of_its_pulls():
     problem = make_problem("himmelblau", 2, 0, {})
-    study = simulate(problem, "hct", None, None, 0, "inline", options={"budget": 30})
+    study = simulate(problem, algorithm=make_algorithm("hct", {"budget": 30}), engine="inline")
     optimum = problem.optimum(1)
     values = families_runs.noiseless(study, "1", optimum, 30)
     rows = sorted(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.numerics.bandits import ucb
 from fbo_flower.simulation import make_problem, simulate
 from studies.papers.pne import reference as pne_reference
@@ -37,7 +38,7 @@ def test_fed1_ucb_has_the_regrets_of_the_plain_driver(name, budget, noise_stddev
     options = {
         "budget": budget, "noise_stddev": noise_stddev, "arms_seed": 4, "max_evaluations_per_round": limit,
     }  # fmt: skip
-    study = simulate(problem, "fed1-ucb", None, None, 4, "inline", options=options)
+    study = simulate(problem, algorithm=make_algorithm("fed1-ucb", options), seed=4, engine="inline")
     expected = pne_reference.fed1_ucb(Shifted(problem), budget, 4, noise_stddev)
     np.testing.assert_allclose(cumulative(study, 3), expected.final, atol=1e-6, rtol=1e-12)
     np.testing.assert_allclose(simple_regrets(study, problem), expected.simple, atol=1e-9)
@@ -51,7 +52,7 @@ def test_fed1_ucb_has_the_regrets_of_the_plain_driver(name, budget, noise_stddev
 def test_fn_ucb_has_the_regrets_of_the_plain_driver(name, options):
     problem = make_problem(name, 3, 4, {"noise": 0.0})
     given = {"budget": 60, "arms_seed": 4, **options}
-    study = simulate(problem, "fn-ucb", None, None, 4, "inline", options=given)
+    study = simulate(problem, algorithm=make_algorithm("fn-ucb", given), seed=4, engine="inline")
     expected = pne_reference.fn_ucb(Shifted(problem), 60, 4, ucb.NeuralOptions(**options))
     np.testing.assert_allclose(cumulative(study, 3), expected.final, atol=1e-6, rtol=0)
     np.testing.assert_allclose(simple_regrets(study, problem), expected.simple, atol=1e-9)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.simulation import make_problem, simulate
 from studies.papers.pne import budgets, gp_reference
 from studies.papers.pne.client import Shifted
@@ -14,7 +15,7 @@ from studies.papers.pne.functions import CLASSICS
 def test_regrets_without_noise_are_those_of_the_plain_driver(name, agents, budget, limit):
     problem = make_problem(name, agents, 3, {"noise": 0.0})
     options = {"variant": "gp", "budget": budget, "max_evaluations_per_round": limit}
-    study = simulate(problem, "pf-pne", None, None, 3, "inline", options=options)
+    study = simulate(problem, algorithm=make_algorithm("pf-pne", options), seed=3, engine="inline")
     expected = gp_reference.gp_pne(Shifted(problem), budget, 3)
     found = [study.regret.where(agent=str(m))["cumulative"][-1] for m in range(agents)]
     np.testing.assert_allclose(found, expected.final, atol=1e-6)

@@ -23,7 +23,7 @@ from studies.problems.xarmed import Ackley
 
 @pytest.mark.parametrize("name", [n for n, p in PROBLEMS.items() if issubclass(p, XArmed)])
 def test_regret_of_the_functions_is_known(name):
-    study = simulate(name, "ts", 2, 3, 0, "inline")
+    study = simulate(name, agents=2, algorithm="ts", num_rounds=3, engine="inline")
     regret = study.trials["regret"]
     assert len(regret) >= 6
     assert (regret >= 0).all()

@@ -10,6 +10,7 @@ from contract import FINITE, MIXED, SQUARE, AlgorithmContract, Run
 from scipy.optimize import brentq
 from scipy.stats import kstest, norm
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import AgentState, History, Payload, Phase, Task
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.discrete_noise import uniform_from
@@ -151,7 +152,14 @@ def test_every_agent_evaluates_the_whole_list_once_and_votes_once():
 def test_secure_sums_without_noise_elect_the_same_winner():
     options = {"num_configs": 6, "noise_multiplier": 0.0}
     clear, secure = (
-        simulate("himmelblau", "dp-vote", 4, None, 1, "inline", {**options, "secure_sums": k}) for k in (0, 3)
+        simulate(
+            "himmelblau",
+            agents=4,
+            algorithm=make_algorithm("dp-vote", {**options, "secure_sums": k}),
+            seed=1,
+            engine="inline",
+        )
+        for k in (0, 3)
     )
     one, two = (study.settings["runs"][0]["found"] for study in (clear, secure))
     assert one["shared"] == two["shared"]
@@ -159,14 +167,26 @@ def test_secure_sums_without_noise_elect_the_same_winner():
 
 
 def test_the_study_says_what_privacy_was_spent():
-    study = simulate("himmelblau", "dp-vote", 4, None, 1, "inline", {"num_configs": 6})
+    study = simulate(
+        "himmelblau",
+        agents=4,
+        algorithm=make_algorithm("dp-vote", {"num_configs": 6}),
+        seed=1,
+        engine="inline",
+    )
     privacy = study.settings["runs"][0]["privacy"]
     assert privacy["epsilon"] == DPVote().epsilon(1)
     assert (privacy["noise"], privacy["messages"], privacy["sums_made"]) == ("distributed", 1, 1)
 
 
 def test_too_few_agents_for_a_sum_end_without_a_winner():
-    study = simulate("himmelblau", "dp-vote", 2, None, 1, "inline", {"num_configs": 5})
+    study = simulate(
+        "himmelblau",
+        agents=2,
+        algorithm=make_algorithm("dp-vote", {"num_configs": 5}),
+        seed=1,
+        engine="inline",
+    )
     assert "found" not in study.settings["runs"][0]
 
 

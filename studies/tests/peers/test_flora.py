@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from contract import MIXED, SQUARE, AlgorithmContract, Run
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients.disclosed import consented
 from fbo_flower.errors import ConfigError
@@ -91,14 +92,27 @@ def test_without_consent_no_surface_leaves_and_without_any_the_study_ends():
 def test_secure_sums_give_the_same_configuration_as_surfaces_in_the_clear(combine):
     options = {"budget": 5, "num_features": 20, "num_candidates": 64, "combine": combine}
     clear, secure = (
-        simulate("himmelblau", "flora", 4, None, 1, "inline", {**options, "secure_sums": k}) for k in (0, 3)
+        simulate(
+            "himmelblau",
+            agents=4,
+            algorithm=make_algorithm("flora", {**options, "secure_sums": k}),
+            seed=1,
+            engine="inline",
+        )
+        for k in (0, 3)
     )
     np.testing.assert_allclose(clear.trials["value"], secure.trials["value"], rtol=1e-4)
     assert len(secure.trials["value"]) == 4 * 5
 
 
 def test_too_few_agents_for_a_sum_end_without_a_shared_configuration():
-    study = simulate("himmelblau", "flora", 2, None, 1, "inline", {"budget": 4, "num_candidates": 64})
+    study = simulate(
+        "himmelblau",
+        agents=2,
+        algorithm=make_algorithm("flora", {"budget": 4, "num_candidates": 64}),
+        seed=1,
+        engine="inline",
+    )
     assert "found" not in study.settings["runs"][0]
     assert len(study.trials["value"]) == 2 * 3
 

@@ -60,7 +60,7 @@ def test_a_table_is_near_the_objective_and_knows_how_near(table):
 
 def test_a_study_on_a_table_has_regret_and_says_what_it_ran_on(table):
     _, path = table
-    study = simulate(f"table:{path}", "ts", 2, 4, 0, "inline")
+    study = simulate(f"table:{path}", agents=2, algorithm="ts", num_rounds=4, engine="inline")
     (run,) = study.settings["runs"]
     assert run["problem"] == f"table:{path}"
     assert len(study.regret) == 2 * 6

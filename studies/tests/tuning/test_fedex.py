@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord
 from flwr.clientapp import ClientApp
-from toy_federation import SPACE, fedavg, toy_app, toy_grid, toy_model
+from toy_federation import SPACE, fedavg, toy_app, toy_grid, toy_model, tune_flat
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated import tune_federation
 from fbo_flower.simulation import FIRST_NODE, Fault, InProcessGrid
 from studies.tuning import FedEx
 from studies.tuning.exponentiated_gradient import Distribution
@@ -125,8 +124,8 @@ def test_trials_of_the_tuner_may_be_runs_of_fedex_and_are_resumed_with_their_dis
         built.append(FedEx(fedavg({}), SPACE, center=config, num_configs=9, radius=0.3))
         return built[-1]
 
-    result = tune_federation(
-        toy_grid(4), build, SPACE, rounds=8, eta=2, initial_arrays=toy_model(), num_clients=4, num_trials=5
+    result = tune_flat(
+        toy_grid(4), build, SPACE, rounds=8, eta=2, initial_arrays=toy_model(), number=4, num_trials=5
     )
     assert "finished" in result.trials["state"].tolist()
     assert max(len(strategy.losses) for strategy in built) == 8

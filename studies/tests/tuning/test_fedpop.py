@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAdam, FedAvgM
-from toy_federation import SPACE, fedavg, toy_app, toy_grid, toy_model
+from toy_federation import SPACE, fedavg, toy_app, toy_grid, toy_model, tune_flat
 
 from fbo_flower import Categorical, Float, Int, Ordinal, SearchSpace
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated import Population, TunedFederation, cooled, exploit, perturbed, tune_federation
+from fbo_flower.federated import Population, TunedFederation, cooled, exploit, perturbed
 from fbo_flower.federated.strategy_state import in_common, restore, state_of
 from fbo_flower.simulation import FIRST_NODE, Fault, InProcessGrid
 from studies.tuning import FedPop
@@ -163,10 +163,10 @@ def build(config: Any) -> FedAvgM:
 
 def tune(seen: list[Any] | None = None, make: Any = build, **changes: Any) -> TunedFederation:
     arguments: dict[str, Any] = {
-        "rounds": 6, "schedule": Population(size=4, every=2), "initial_arrays": toy_model(), "num_clients": 4,
+        "rounds": 6, "schedule": Population(size=4, every=2), "initial_arrays": toy_model(), "number": 4,
     }  # fmt: skip
     grid = InProcessGrid(toy_app(seen), 4)
-    return tune_federation(grid, make, SERVER, **{**arguments, **changes})
+    return tune_flat(grid, make, SERVER, **{**arguments, **changes})
 
 
 def test_copies_go_on_from_the_model_of_their_parent() -> None:
@@ -244,7 +244,7 @@ def test_a_member_that_fails_is_replaced() -> None:
 
 def test_a_population_is_resumed_with_the_same_settings_only(tmp_path: Path) -> None:
     whole = tune()
-    journal: dict[str, Any] = {"journal": tmp_path / "j.db", "resume": True}
+    journal: dict[str, Any] = {"journals": tmp_path, "resume": True}
     part = tune(budget=40, **journal)
     assert part.client_rounds < whole.client_rounds
     assert tune(**journal).trials == whole.trials

@@ -10,12 +10,11 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
-from toy_federation import SPACE, fedavg, toy_app, toy_grid, toy_model
+from toy_federation import SPACE, fedavg, toy_app, toy_grid, toy_model, tune_flat
 
 from fbo_flower import Float, Int, SearchSpace
 from fbo_flower.algorithms import find, make_algorithm
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated import tune_federation
 from fbo_flower.simulation import FIRST_NODE, Fault, InProcessGrid
 from studies.tuning import Personal
 from studies.tuning.personal import _Levels, expected
@@ -230,9 +229,9 @@ def test_trials_of_the_tuner_may_be_runs_with_personal_values() -> None:
             "eta": 2,
             "num_trials": 4,
             "num_initial": 4,
-            "num_clients": 4,
+            "number": 4,
         }
-        return tune_federation(
+        return tune_flat(
             InProcessGrid(toy_app(seen), 4),
             lambda config: Personal(FedAvg(), own, seed=1),
             SearchSpace({"shared": Int(1, 5)}),

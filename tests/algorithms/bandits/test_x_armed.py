@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.cli.main import run as command
 from fbo_flower.clients import client_app
 from fbo_flower.clients.evaluation_cache import EvaluationCache
@@ -29,7 +30,12 @@ LINE = SearchSpace({"x": Float(0.0, 1.0)})
 def test_a_deterministic_objective_is_evaluated_once_per_point_and_gives_the_same_run(bandit):
     problem, name = make_problem("himmelblau", 2, 1, {"noise": 0.0}), bandit.split()[0]
     every, once = (
-        simulate(problem, name, None, None, 1, "inline", options={**BANDITS[bandit], "deterministic": reuse})
+        simulate(
+            problem,
+            algorithm=make_algorithm(name, {**BANDITS[bandit], "deterministic": reuse}),
+            seed=1,
+            engine="inline",
+        )
         for reuse in (False, True)
     )
     for column in ("agent", "round", "trial", "pulls", "config"):
@@ -143,7 +149,7 @@ def test_the_command_line_explains_the_options(name, options, capsys):
 def test_every_bandit_tunes_digits(bandit):
     problem = make_problem("digits-svm", 3, 0, {})
     options = {**BANDITS[bandit], "budget": 20, "deterministic": True}
-    study = simulate(problem, bandit.split()[0], None, None, 0, "inline", options=options)
+    study = simulate(problem, algorithm=make_algorithm(bandit.split()[0], options), engine="inline")
     assert study.trials["pulls"].sum() == 60
     assert set(study.best) == {"0", "1", "2"}
     for agent, best in study.best.items():

@@ -11,7 +11,7 @@ import pytest
 from contract import SQUARE, Run, same
 from threadpoolctl import threadpool_limits
 
-from fbo_flower.algorithms import CoKG
+from fbo_flower.algorithms import CoKG, make_algorithm
 from fbo_flower.algorithms.co_kg.central import central_barycenter, central_product, frame
 from fbo_flower.algorithms.co_kg.state import SharedPrior, pack_lower, unpack_lower
 from fbo_flower.algorithms.records import Phase
@@ -293,7 +293,13 @@ def test_runs_are_the_same_whatever_the_number_of_threads(central):
 
 
 def test_a_study_says_what_was_recommended_and_whether_agents_agree():
-    study = simulate("f1", "co-kg", 4, 6, 0, "inline", options={"central": "product", "num_draws": 16})
+    study = simulate(
+        "f1",
+        agents=4,
+        algorithm=make_algorithm("co-kg", {"central": "product", "num_draws": 16}),
+        num_rounds=6,
+        engine="inline",
+    )
     found = study.settings["runs"][0]["found"]
     assert [row["round"] for row in found["recommended"]] == [2, 3, 4, 5, 6]
     assert [row["round"] for row in found["agreement"]] == [2, 4]
@@ -303,7 +309,13 @@ def test_a_study_says_what_was_recommended_and_whether_agents_agree():
 
 
 def test_the_paper_returns_the_best_of_the_agents_maximisers():
-    study = simulate("f1", "co-kg", 3, 6, 0, "inline", options={"num_draws": 16, "num_points": 49})
+    study = simulate(
+        "f1",
+        agents=3,
+        algorithm=make_algorithm("co-kg", {"num_draws": 16, "num_points": 49}),
+        num_rounds=6,
+        engine="inline",
+    )
     found = study.settings["runs"][0]["found"]
     best = max(study.best.values(), key=lambda row: row["value"])
     last = found["recommended"][-1]
@@ -328,11 +340,18 @@ def test_agents_with_other_objectives_are_told_apart():
 def test_refined_points_find_an_optimum_between_the_points_of_the_mesh():
     options = {"mesh": 6, "num_draws": 16, "num_starts": 1}
     problem = {"noise_variance": 1e-4}
-    coarse = simulate("f1", "co-kg", 3, 16, 0, "inline", options=options, problem_options=problem)
+    coarse = simulate(
+        make_problem("f1", 3, 0, problem),
+        algorithm=make_algorithm("co-kg", options),
+        num_rounds=16,
+        engine="inline",
+    )
     fine = simulate(
-        "f1", "co-kg", 3, 16, 0, "inline", problem_options=problem,
-        options={**options, "num_refined": 25, "refine_every": 3},
-    )  # fmt: skip
+        make_problem("f1", 3, 0, problem),
+        algorithm=make_algorithm("co-kg", {**options, "num_refined": 25, "refine_every": 3}),
+        num_rounds=16,
+        engine="inline",
+    )
     f1 = make_problem("f1", 3, 0, {})
     configs = [s.settings["runs"][0]["found"]["recommended"][-1]["config"] for s in (coarse, fine)]
     regret = [f1.optimum(0) - f1.true_value(config, 0) for config in configs]

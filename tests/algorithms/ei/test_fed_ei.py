@@ -9,7 +9,7 @@ import pytest
 from contract import MIXED, SQUARE, AlgorithmContract, Run, hills, same
 from scipy.stats import ttest_rel
 
-from fbo_flower.algorithms import ExpectedImprovement, FedEI
+from fbo_flower.algorithms import ExpectedImprovement, FedEI, make_algorithm
 from fbo_flower.algorithms.ei.trend import (
     before,
     federation_weight_of,
@@ -246,14 +246,29 @@ def test_sums_that_are_older_than_the_history_are_subtracted_as_they_were():
 def test_secure_sums_give_the_same_study_as_sums_in_the_clear():
     options = {"num_features": 20, "num_candidates": 64}
     clear, secure = (
-        simulate("himmelblau", "fed-ei", 4, 5, 1, "inline", {**options, "secure_sums": k}) for k in (0, 3)
+        simulate(
+            "himmelblau",
+            agents=4,
+            algorithm=make_algorithm("fed-ei", {**options, "secure_sums": k}),
+            num_rounds=5,
+            seed=1,
+            engine="inline",
+        )
+        for k in (0, 3)
     )
     assert secure.settings is not None
     np.testing.assert_allclose(clear.trials["value"], secure.trials["value"], rtol=1e-4)
 
 
 def test_two_agents_cannot_sum_and_tune_with_each_others_points_alone():
-    study = simulate("himmelblau", "fed-ei", 2, 9, 1, "inline", {"num_features": 20, "num_candidates": 64})
+    study = simulate(
+        "himmelblau",
+        agents=2,
+        algorithm=make_algorithm("fed-ei", {"num_features": 20, "num_candidates": 64}),
+        num_rounds=9,
+        seed=1,
+        engine="inline",
+    )
     assert len(study.trials["value"]) == 2 * 11
 
 

@@ -43,15 +43,14 @@ def exact(config: Any, data: int) -> float:
 def run(objective: Any = noisy, algorithm: str = "ei", seed: int = 0, **given: Any) -> Study:
     options = {"secure_sums": 0} if algorithm == "fed-ei" else {}
     agents = {name: 100 * seed + place for place, name in enumerate("abcdef")}
-    given = {"num_rounds": 18, "options": options, **given}
     return simulate(
-        objective=objective,
-        agents=agents,
-        space=SQUARE,
-        algorithm=algorithm,
+        objective,
+        SQUARE,
+        agents,
+        make_algorithm(algorithm, options),
         seed=seed,
         engine="inline",
-        **given,
+        **{"num_rounds": 18, **given},
     )
 
 

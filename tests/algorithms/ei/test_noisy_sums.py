@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from contract import SQUARE, AlgorithmContract, Run
 
-from fbo_flower.algorithms import FedEI
+from fbo_flower.algorithms import FedEI, make_algorithm
 from fbo_flower.algorithms.ei import noisy_sums
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.secure_aggregation import SecureAggregation
@@ -105,7 +105,14 @@ def test_the_accounts_of_agents_and_server_follow_from_the_multiplier():
 
 
 def test_a_study_with_secure_noisy_sums_ends_and_reports_its_epsilon():
-    study = simulate("himmelblau", "fed-ei", 4, 5, 1, "inline", {**SMALL, "noise_multiplier": 2.0})
+    study = simulate(
+        "himmelblau",
+        agents=4,
+        algorithm=make_algorithm("fed-ei", {**SMALL, "noise_multiplier": 2.0}),
+        num_rounds=5,
+        seed=1,
+        engine="inline",
+    )
     assert study.settings is not None
     privacy = study.settings["runs"][-1]["privacy"]
     assert privacy["noise"] == "in sums of all agents"

@@ -10,7 +10,7 @@ from amounts import slow
 from contract import MIXED, SQUARE, AlgorithmContract, Run, same, step
 from scipy import stats
 
-from fbo_flower.algorithms import DPFTS, ThompsonSampling
+from fbo_flower.algorithms import DPFTS, ThompsonSampling, make_algorithm
 from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.discrete_noise import uniform_from
@@ -238,7 +238,11 @@ def test_local_noise_is_twice_the_clip_and_hides_that_nothing_succeeded() -> Non
 def test_a_run_stops_before_the_budget_is_exceeded() -> None:
     options = {"noise_multiplier": 2.0, "sampling_rate": 0.5, "schedule": 0.5, "max_epsilon": 2.0}
     study = simulate(
-        "gp-samples", "dp-fts", 4, 60, 0, "inline", options={**SMALL, **options, "num_candidates": 16}
+        "gp-samples",
+        agents=4,
+        algorithm=make_algorithm("dp-fts", {**SMALL, **options, "num_candidates": 16}),
+        num_rounds=60,
+        engine="inline",
     )
     (run,) = study.settings["runs"]
     spent = run["privacy"]

@@ -5,11 +5,11 @@ import pytest
 from contract import AlgorithmContract
 
 from fbo_flower import strategies
-from fbo_flower.algorithms import HCT, PFPNE, FedPNE, LocalPNE
+from fbo_flower.algorithms import HCT, PFPNE, FedPNE, LocalPNE, make_algorithm
 from fbo_flower.algorithms.records import Federation, Phase, Report
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import make_problem, simulate
+from fbo_flower.simulation import Keep, make_problem, simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 
@@ -21,16 +21,37 @@ def cumulative(study, num_agents):
 def test_no_gap_is_fed_pne_and_a_large_one_is_local_pne_bit_for_bit():
     for options, other in (({"gap": 0.0}, "fed-pne"), ({"gap": 2.0}, "local-pne")):
         one = simulate(
-            "himmelblau", "pf-pne", 3, None, 5, "inline", options={"budget": 600, **options}, label="a"
+            "himmelblau",
+            agents=3,
+            algorithm=make_algorithm("pf-pne", {"budget": 600, **options}),
+            seed=5,
+            engine="inline",
+            keep=Keep(label="a"),
         )
-        two = simulate("himmelblau", other, 3, None, 5, "inline", options={"budget": 600}, label="a")
+        two = simulate(
+            "himmelblau",
+            agents=3,
+            algorithm=make_algorithm(other, {"budget": 600}),
+            seed=5,
+            engine="inline",
+            keep=Keep(label="a"),
+        )
         assert one.trials == two.trials
-    apart = simulate("himmelblau", "pf-pne", 3, None, 5, "inline", options={"budget": 600}, label="a")
+    apart = simulate(
+        "himmelblau",
+        agents=3,
+        algorithm=make_algorithm("pf-pne", {"budget": 600}),
+        seed=5,
+        engine="inline",
+        keep=Keep(label="a"),
+    )
     assert apart.trials != two.trials
 
 
 def test_stage_two_sends_nothing_back_but_the_number_of_trials():
-    study = simulate("garland", "pf-pne", 3, None, 0, "inline", options={"budget": 3000})
+    study = simulate(
+        "garland", agents=3, algorithm=make_algorithm("pf-pne", {"budget": 3000}), engine="inline"
+    )
     app_rounds = study.rounds["bytes_up"]
     problem = make_problem("garland", 3, 0, {})
     quiet = client_app(problem, problem.space, seed=0)

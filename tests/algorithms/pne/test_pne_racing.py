@@ -7,7 +7,7 @@ import pytest
 from contract import SQUARE, AlgorithmContract, Run, same
 
 from fbo_flower import strategies
-from fbo_flower.algorithms import PFPNE
+from fbo_flower.algorithms import PFPNE, make_algorithm
 from fbo_flower.algorithms.pne.racing import RacingPNE, _packed
 from fbo_flower.algorithms.pne.racing_agent import session, unpacked
 from fbo_flower.algorithms.records import AgentState, History, Phase, Task
@@ -94,7 +94,10 @@ def test_given_smoothness_is_used():
     for options in ({}, {"nu": 5.0, "rho": 0.9}):
         problem = make_problem("garland", 2, 2, {"noise": 0.0})
         one = simulate(
-            problem, "pf-pne", None, None, 2, "inline", options={**RACING, "budget": 500, **options}
+            problem,
+            algorithm=make_algorithm("pf-pne", {**RACING, "budget": 500, **options}),
+            seed=2,
+            engine="inline",
         )
         values.append(cumulative(one, 2))
     assert values[1].min() > values[0].max()

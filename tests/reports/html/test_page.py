@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.cli.main import run
 from fbo_flower.reports.html.page import html_page
 from fbo_flower.reports.html.style import SCRIPT
@@ -186,7 +187,9 @@ def test_a_study_of_one_trial_or_none_has_a_page(minimize: bool) -> None:
 
 def test_the_page_of_a_run_with_privacy_says_what_it_cost() -> None:
     options = {"num_features": 10, "num_candidates": 16, "noise_multiplier": 2.0, "sampling_rate": 1.0}
-    study = simulate("gp-samples", "dp-fts", 3, 4, 0, "inline", options=options)
+    study = simulate(
+        "gp-samples", agents=3, algorithm=make_algorithm("dp-fts", options), num_rounds=4, engine="inline"
+    )
     page = html_page(study)
     Checker(page)
     assert "epsilon" in page
