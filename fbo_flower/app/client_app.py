@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from flwr.app import Context
 
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.app.config import AppConfig
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.app import agent_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.agents import problem_agent
-from fbo_flower.simulation.problems import make_problem
 
 
 def agent(context: Context) -> TuningAgent:
@@ -26,8 +24,7 @@ def agent(context: Context) -> TuningAgent:
     if missing:
         raise ConfigError(f"node_config: expected {' and '.join(missing)} to choose this node's data")
     num_agents = int(context.node_config["num-partitions"])
-    problem = make_problem(config.problem, num_agents, config.seed, config.problem_options)
-    algorithm = make_algorithm(config.algorithm, config.options)
+    problem, algorithm = config.problem_of(num_agents), config.made()
     models = {"models": str(config.out / "models")} if algorithm.roles and config.out is not None else {}
     return problem_agent(problem, algorithm, context, config.seed, site_options=models)
 

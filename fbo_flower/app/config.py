@@ -14,8 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError
+from fbo_flower.simulation.problems import Problem, make_problem
+from fbo_flower.strategies import TuningStrategy
+from fbo_flower.trackers import OptunaTracker
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,33 @@ class AppConfig:
             journal=journal,
             resume=resume,
         )
+
+    def made(self) -> Algorithm[Any]:
+        """Return the algorithm with its options."""
+        return make_algorithm(self.algorithm, self.options)
+
+    def problem_of(self, num_agents: int | None) -> Problem:
+        """Return the problem for a number of agents; None: its own number."""
+        return make_problem(self.problem, num_agents, self.seed, self.problem_options)
+
+    def strategy(self) -> TuningStrategy:
+        """Return the strategy."""
+        return TuningStrategy(
+            self.made().inner,
+            num_agents=self.num_agents,
+            seed=self.seed,
+            fraction=self.fraction,
+            wait_seconds=self.wait_seconds,
+            round_timeout=self.round_timeout,
+            quorum=self.quorum,
+            label=self.label,
+            callbacks=[] if self.optuna is None else [OptunaTracker(self.optuna)],
+        )
+
+    def how_to_start(self) -> dict[str, Any]:
+        """Return the arguments of the strategy's `start` that Flower's own does not have."""
+        names = "journal", "resume", "mode", "max_staleness"
+        return {name: getattr(self, name) for name in names}
 
     def directory(self, run_id: int) -> Path:
         """Return the directory of the results: `out`, or a directory for this run under `data_home()`."""

@@ -93,11 +93,11 @@ def test_it_tunes_and_its_report_explains_its_messages(installed: Path, tmp_path
 def test_it_is_a_strategy_by_name_with_its_options(installed: Path) -> None:
     code = (
         "import inspect\n"
-        "from fbo_flower.simulation import simulate\n"
+        "from fbo_flower import algorithms, simulate\n"
         "from fbo_flower.strategies import STRATEGIES\n"
         "from fbo_flower.reports.styles import algorithm_style\n"
-        "print(len(simulate('himmelblau', algorithm='gossip', num_agents=3, num_rounds=4, seed=0,\n"
-        "                   engine='inline', options={'epsilon': 0.5}).trials))\n"
+        "gossip = algorithms.make_algorithm('gossip', {'epsilon': 0.5})\n"
+        "print(len(simulate('himmelblau', agents=3, algorithm=gossip, num_rounds=4, engine='inline').trials))\n"
         "print([*inspect.signature(STRATEGIES['gossip']).parameters][-3:])\n"
         "print(algorithm_style('gossip'))"
     )

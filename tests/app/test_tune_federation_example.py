@@ -56,7 +56,7 @@ def test_the_client_app_does_not_know_of_tuning() -> None:
 
 
 def test_a_killed_app_goes_on_with_its_journal(run: Run, tmp_path: Path) -> None:
-    changes = {"rounds": 3, "journal": str(tmp_path / "j.db"), "out": str(tmp_path / "out")}
+    changes = {"rounds": 3, "journals": str(tmp_path / "journals"), "out": str(tmp_path / "out")}
     run(4, budget=60, **changes)
     first = TunedFederation.load(tmp_path / "out")
     run(4, budget=120, **changes)

@@ -40,7 +40,12 @@ def main(grid: Grid, context: Context) -> None:
             judge=Judge(evaluate_on="all"),
             clients=Clients(settings["num-clients"] or None),
             seed=settings["seed"],
-            keep=Keep(settings["out"] or None, settings["journals"] or None, bool(settings["journals"])),
+            keep=Keep(
+                out=settings["out"] or None,
+                journals=settings["journals"] or None,
+                resume=bool(settings["journals"]),
+                overwrite=True,
+            ),
         )
         print(f"tuned: {tuned}")
         train("after", grid, arrays, tuned.best_config, settings["rounds"])
