@@ -97,7 +97,8 @@ def test_it_is_a_strategy_by_name_with_its_options(installed: Path) -> None:
         "from fbo_flower.strategies import STRATEGIES\n"
         "from fbo_flower.reports.styles import algorithm_style\n"
         "gossip = algorithms.make_algorithm('gossip', {'epsilon': 0.5})\n"
-        "print(len(simulate('himmelblau', agents=3, algorithm=gossip, num_rounds=4, engine='inline').trials))\n"
+        "study = simulate('himmelblau', None, 3, gossip, 4, engine='inline')\n"
+        "print(len(study.trials))\n"
         "print([*inspect.signature(STRATEGIES['gossip']).parameters][-3:])\n"
         "print(algorithm_style('gossip'))"
     )
