@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
+from fbo_flower.algorithms.messages import Content, schema_of, summands_of
 from fbo_flower.algorithms.options import Configurable
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -54,6 +55,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
     Attributes
     ----------
     name : the algorithm's name as users type it
+    task_content, report_content : what its tasks and its reports may hold, see `messages`
     phases : the half-rounds in which it sends tasks to agents
     finishes : whether it ends by itself, once its budget is spent
     max_final_exchanges : largest number of exchanges in the phase FINISH, which ends early without tasks
@@ -76,6 +78,8 @@ class Algorithm(Configurable, ABC, Generic[State]):
     needs_all_parameters : why no agent may hold some parameters at values of its own, as a clause; "": it may
     """
 
+    task_content: ClassVar[type[Content]] = Content
+    report_content: ClassVar[type[Content]] = Content
     phases: ClassVar[tuple[Phase, ...]] = (Phase.TRAIN,)
     finishes: ClassVar[bool] = False
     max_final_exchanges: ClassVar[int] = 1
@@ -205,9 +209,16 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
         """Return the arrays of the task's report that are only summed; none if `secure_sums` is 0.
 
-        If `summarise` leaves such an array out, it counts as zeros.
+        If `summarise` leaves such an array out, it counts as zeros. By default they are the summable arrays
+        of `report_content`, for tasks that ask for a sum.
         """
-        return {}
+        if not self.secure_sums or not self.asks_for_sum(task):
+            return {}
+        return summands_of(self.report_content, self, space)
+
+    def asks_for_sum(self, task: Task) -> bool:
+        """Return whether a task asks for the summable arrays of `report_content`."""
+        return False
 
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
         """Return the name of the piece of work whose report is summed; an agent masks each name once.
@@ -392,11 +403,11 @@ class Algorithm(Configurable, ABC, Generic[State]):
 
     def task_schema(self, space: SearchSpace) -> Schema:
         """Return the arrays and values that a task may hold."""
-        return Schema()
+        return schema_of(self.task_content, self, space)
 
     def report_schema(self, space: SearchSpace) -> Schema:
-        """Return the arrays and values that a report may hold."""
-        return Schema()
+        """Return the arrays and values that a report may hold; those that a secure sum carries are not."""
+        return schema_of(self.report_content, self, space)
 
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError if a report that fits the schema does not answer the task."""

@@ -22,10 +22,11 @@ from fbo_flower.algorithms import (
     ThompsonSampling,
     make_algorithm,
 )
-from fbo_flower.algorithms.fts.schedules import own_probability
-from fbo_flower.algorithms.fts.steps import STEPS, advice_of, pack
+from fbo_flower.algorithms.fts.fts import Advice
+from fbo_flower.algorithms.messages import STEPS, rows_of
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
+from fbo_flower.algorithms.schedules import own_probability
 from fbo_flower.clients import client_app
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.errors import ConfigError, WireError
@@ -196,12 +197,11 @@ def test_advised_steps_maximise_their_own_message_and_the_others_are_thompson_sa
     compared = {True: 0, False: 0}
     for exchange in (e for e in run.exchanges if e.server_round == 3):
         agent, task = run.agents[exchange.agent], exchange.task
-        # the same steps, one task each, with what `advice_of` finds in the task of all
+        # the same steps, one task each, with what `of_step` finds in the task of all
         again = Run.begin(algorithm, num_agents=4).steps(2).agents[exchange.agent]
         for trial in range(task.trial, task.end):
-            arrays = advice_of(task, trial, 4)
+            arrays = Advice.of_step(task, trial, 4).arrays
             compared["weights" in arrays] += 1
-            arrays = {name: array for name, array in arrays.items() if name != STEPS}
             again.answer(one, dataclasses.replace(task, trial=trial, num_trials=1, arrays=arrays))
         assert_same(agent.log, again.log, "history", "A step does what it would do in a task of its own.")
     assert min(compared.values()) > 1, "both kinds of steps"
@@ -259,12 +259,12 @@ def test_noise_is_counted_by_exchanges_and_not_by_trials():
 
 def test_advice_for_steps_survives_packing():
     advice = [{}, {"weights": np.arange(3.0)}, {}, {"weights": -np.arange(3.0)}]
-    task = Task(Phase.TRAIN, 1, 7, 4, {"phases": np.ones(2), **pack(advice)})
+    task = Task(Phase.TRAIN, 1, 7, 4, {"phases": np.ones(2), **rows_of(advice)})
     for step, expected in enumerate(advice):
-        found = advice_of(task, 7 + step, 4)
+        found = Advice.of_step(task, 7 + step, 4).arrays
         assert same(found.get("weights", ()), expected.get("weights", ()))
         assert "phases" in found
-    assert pack([{}, {}]) == {}
+    assert rows_of([{}, {}]) == {}
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_advice_for_steps_survives_packing():
 )
 def test_rows_that_do_not_belong_to_steps_are_refused(arrays):
     with pytest.raises(WireError, match=r"weights|steps|point"):
-        advice_of(Task(Phase.TRAIN, 1, 3, 2, arrays), 3, 2)
+        Advice.of_step(Task(Phase.TRAIN, 1, 3, 2, arrays), 3, 2)
 
 
 def played(

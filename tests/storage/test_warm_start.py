@@ -10,7 +10,7 @@ from grouped import grouped
 
 from fbo_flower import strategies
 from fbo_flower.algorithms import FTS, PFPNE, FedPNE, make_algorithm
-from fbo_flower.algorithms.fts.options import FTSState
+from fbo_flower.algorithms.fts.fts import FTSState
 from fbo_flower.algorithms.records import Federation
 from fbo_flower.cli import main as cli
 from fbo_flower.clients import client_app

@@ -31,15 +31,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms.fts.dp_options import Collection, DPFTSOptions, DPFTSState
-from fbo_flower.algorithms.fts.messages import shared_lengthscales
-from fbo_flower.algorithms.fts.schedules import own_probability
-from fbo_flower.algorithms.fts.steps import STEPS, is_advised, which_steps
 from fbo_flower.algorithms.independent import uniform_point
+from fbo_flower.algorithms.messages import STEPS, Content, has_step, real, step_numbers
 from fbo_flower.algorithms.progress import once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -56,7 +54,8 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng, Steps
-from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.schedules import own_probability
+from fbo_flower.algorithms.senders import shared_lengthscales
 from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.algorithms.summand import Summand
 from fbo_flower.errors import ConfigError
@@ -71,11 +70,38 @@ from fbo_flower.numerics.surrogates import rff
 from fbo_flower.space.space import SearchSpace
 
 
+def regions_of(algorithm: DPFTS, space: SearchSpace) -> int:
+    """Return `P`, the number of regions; without a continuous axis there is one."""
+    return algorithm.num_regions if len(space.whole.continuous[0]) else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice(Content):
+    """A task: the shared features, the last release for some of its steps, and what the server asks for."""
+
+    frequencies: Annotated[Array | None, real("num_features", "F")] = None
+    phases: Annotated[Array | None, real("num_features", low=0.0, high=2 * np.pi)] = None
+    weights: Annotated[Array | None, real(regions_of, "num_features")] = None  # omega^i, Eq. (R)
+    steps: Annotated[IntArray | None, step_numbers()] = None  # those that follow the release
+    shares: Annotated[Array | None, real(regions_of, low=0.0, high=1.0)] = None  # phi_n, for a secure sum
+    message: bool = False
+    region: int = -1  # of the initial design
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message(Content):
+    """A report: the agent's clipped message; in a secure sum it travels times its shares."""
+
+    weights: Annotated[Array | None, real("num_features", in_clear=True)] = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class DPFTS(DPFTSOptions):
     """Differentially private federated Thompson sampling; `DPFTSOptions` describes the options."""
 
     name: ClassVar[str] = "dp-fts"
+    task_content: ClassVar[type[Content]] = Advice
+    report_content: ClassVar[type[Content]] = Message
     repeats_observations: ClassVar[bool] = False  # its noise protects messages, whoever is in a sum
     reports_with_trials: ClassVar[bool] = True
     draws_in_secret: ClassVar[bool] = True
@@ -207,9 +233,9 @@ class DPFTS(DPFTSOptions):
     def warm_start(self, state: DPFTSState, messages: Mapping[str, AnyArray]) -> DPFTSState:
         """Return a state with the last release of an earlier study; using it again costs no privacy."""
         features, weights = rff.kept_features(messages, self.num_features, state.space.num_features)
-        if len(weights) != self._num_regions(state.space):
+        if len(weights) != regions_of(self, state.space):
             raise ConfigError(
-                f"warm_start: expected sums of {self._num_regions(state.space)} regions, got {len(weights)}; "
+                f"warm_start: expected sums of {regions_of(self, state.space)} regions, got {len(weights)}; "
                 "set num_regions as in the earlier study"
             )
         return replace(state, features=features, weights=weights)
@@ -222,7 +248,7 @@ class DPFTS(DPFTSOptions):
         collection = state.collection
         assert collection is not None
         if self.noise == "local":
-            sums = np.zeros((self._num_regions(state.space), self.num_features))
+            sums = np.zeros((regions_of(self, state.space), self.num_features))
             for agent in sorted(collection.messages, key=natural_key):
                 sums += np.outer(collection.shares[agent], collection.messages[agent])
             return (sums if collection.total is None else collection.total) / self.sampling_rate
@@ -237,7 +263,7 @@ class DPFTS(DPFTSOptions):
         assert collection is not None
         if collection.total is not None:
             return np.rint(collection.total / step).astype(np.int64)
-        steps = np.zeros((self._num_regions(state.space), self.num_features), dtype=np.int64)
+        steps = np.zeros((regions_of(self, state.space), self.num_features), dtype=np.int64)
         for agent, message in collection.messages.items():
             steps += to_steps(np.outer(collection.shares[agent], message), step)  # phi_n^i omega_n
         return steps
@@ -254,7 +280,7 @@ class DPFTS(DPFTSOptions):
 
         Registration is public. A new agent changes the shares of all agents from the next release on.
         """
-        regions, count = dict(state.regions), self._num_regions(state.space)
+        regions, count = dict(state.regions), regions_of(self, state.space)
         for agent in present:
             regions.setdefault(agent, len(regions) % count)
         return replace(state, regions=regions)
@@ -299,7 +325,7 @@ class DPFTS(DPFTSOptions):
 
     def _shares(self, state: DPFTSState) -> dict[str, Array]:
         """Return `phi_n (P,)` of every registered agent: a softmax that gets flatter with every release."""
-        count = self._num_regions(state.space)
+        count = regions_of(self, state.space)
         advantage = max(0.0, 1.0 - state.num_releases / self.region_releases)
         explored = np.array(list(state.regions.values()))[:, None] == np.arange(count)
         raw = np.exp(self.region_weight * advantage * (explored - 1.0))  # (N, P)
@@ -329,9 +355,9 @@ class DPFTS(DPFTSOptions):
             axes, _ = agent_state.space.whole.continuous
             points[:, axes] = boxes.stretch(points[:, axes], int(task.values.get("region", 0)) % len(boxes))
             return Query(points)
-        if "weights" not in task.arrays or not is_advised(task, trial, self.trials_per_round):
+        if "weights" not in task.arrays or not has_step(task, trial, self.trials_per_round):
             return (yield from self.thompson_steps(agent_state, rng()))
-        features = rff.RandomFeatures(floats(task.arrays["frequencies"]), floats(task.arrays["phases"]))
+        features = rff.shared_features(task.arrays["frequencies"], task.arrays["phases"])
         columns = agent_state.space.whole.continuous[1]
         sums = BoxwiseLinearFunction(features, floats(task.arrays["weights"]), boxes, columns)
         return (yield from self.maximising(sums, agent_state, rng()))
@@ -369,7 +395,7 @@ class DPFTS(DPFTSOptions):
         longest = self._bound(space) * (
             1.0 + (100.0 * self.noise_multiplier if self.noise == "local" else 0.0)
         )
-        return {"sums": Summand((self._num_regions(space), self.num_features), longest)}
+        return {"sums": Summand((regions_of(self, space), self.num_features), longest)}
 
     def uses_observations(self, task: Task, space: SearchSpace) -> bool:
         return bool(task.values.get("message"))
@@ -387,34 +413,13 @@ class DPFTS(DPFTSOptions):
 
     # -- both ----------------------------------------------------------------------------------
 
-    def _num_regions(self, space: SearchSpace) -> int:
-        return self.num_regions if len(space.whole.continuous[0]) else 1
-
     def _boxes(self, space: SearchSpace) -> Boxes:
-        return Boxes.halve(self._num_regions(space), len(space.whole.continuous[0]))
+        return Boxes.halve(regions_of(self, space), len(space.whole.continuous[0]))
 
     def _bound(self, space: SearchSpace) -> float:
         """Return `C`, the largest norm of a message."""
-        return float(self.clip / np.sqrt(self._num_regions(space)))
+        return float(self.clip / np.sqrt(regions_of(self, space)))
 
     def _step(self, space: SearchSpace) -> float:
         """Return the step of the fixed-point grid of messages and sums."""
         return grid_step(self._bound(space), self.noise_multiplier)
-
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def task_schema(self, space: SearchSpace) -> Schema:
-        m = self.num_features
-        return Schema(
-            arrays={
-                "frequencies": ArraySpec((m, space.num_features)),
-                "phases": ArraySpec((m,), low=0.0, high=2 * np.pi),
-                "weights": ArraySpec((self._num_regions(space), m)),
-                "shares": ArraySpec((self._num_regions(space),), low=0.0, high=1.0),
-                **which_steps(self.trials_per_round),
-            },
-            values={"message": bool, "region": int},
-        )
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        return Schema({} if self.secure_sums else {"weights": ArraySpec((self.num_features,))})

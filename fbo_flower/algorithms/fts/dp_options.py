@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fbo_flower.algorithms.fts.messages import check_features, check_lengthscale
-from fbo_flower.algorithms.fts.schedules import Schedule, check_schedule
 from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import AnyArray, Array
+from fbo_flower.algorithms.schedules import Schedule, check_schedule
+from fbo_flower.algorithms.senders import check_features, check_lengthscale
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.privacy_account import LEAST_MULTIPLIER, Account

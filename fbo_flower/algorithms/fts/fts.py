@@ -3,9 +3,8 @@
 The server draws random features once and shares them. Every agent sends one message: a draw `omega` of the
 weights of its surrogate in these features (Eqs. 2-3), `M` numbers. Points and values stay on the agent. In
 iteration `t` a target (an agent that tunes) maximises its own surrogate with probability `p_t`, and another
-agent's message with probability `1 - p_t` (Alg. 1). The server tosses the coin and draws the other agent
-(`advice.py`), so a task carries at most one message. `docs/papers/fts.md` maps equations to functions and
-lists what we added to the paper.
+agent's message with probability `1 - p_t` (Alg. 1). The server tosses the coin and draws the other agent, so
+a task carries at most one message. `docs/papers/fts.md` lists what we added to the paper.
 
 [Dai2020] Dai, Low, Jaillet: Federated Bayesian Optimization via Thompson Sampling, NeurIPS 2020.
 """
@@ -13,64 +12,196 @@ lists what we added to the paper.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.fts import mixture
-from fbo_flower.algorithms.fts.advice import AdviceSelector
-from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target, shared_lengthscales
-from fbo_flower.algorithms.fts.options import FEDERATED, FTSOptions, FTSState
-from fbo_flower.algorithms.fts.steps import advice_of, pack, step_specs
+from fbo_flower.algorithms import senders
 from fbo_flower.algorithms.independent import uniform_point
-from fbo_flower.algorithms.progress import once_per_trial
+from fbo_flower.algorithms.messages import Content, real, rows_of, step_numbers, summable
+from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.progress import Progress, once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
     Federation,
+    IntArray,
     Outcome,
     Payload,
     Phase,
     Query,
     Report,
-    Scalar,
     Task,
     floats,
     natural_key,
 )
 from fbo_flower.algorithms.requests import DrawWeights, Rng, Steps
-from fbo_flower.algorithms.schema import ArraySpec, Schema
-from fbo_flower.algorithms.summand import Summand
+from fbo_flower.algorithms.schedules import Schedule, check_schedule, own_probability
+from fbo_flower.algorithms.thompson import LocalSurrogate
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.aggregation import mixture, portfolio
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, rff
 from fbo_flower.space.space import SearchSpace
 
-ADVICE = frozenset({"weights", "point", "messages"})  # arrays of a task; an agent may store messages
 LENGTHSCALE_GRID = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+NUM_CUBE_POINTS = 2048  # points of the search space at which the server compares messages
+MAX_POOL = 256  # largest number of messages in one portfolio
 
 
 @dataclass(frozen=True, kw_only=True)
-class FTS(FTSOptions):
-    """Federated Thompson sampling; `FTSOptions` describes the options."""
+class Advice(Content):
+    """A task: the shared features, advice for its steps, and what the server asks for."""
+
+    frequencies: Annotated[Array | None, real("num_features", "F")] = None
+    phases: Annotated[Array | None, real("num_features", low=0.0, high=2 * np.pi)] = None
+    weights: Annotated[Array | None, real("num_features", per_step=True)] = None  # omega_n
+    point: Annotated[Array | None, real("D", low=0.0, high=1.0, per_step=True)] = None
+    steps: Annotated[IntArray | None, step_numbers()] = None  # those that follow advice
+    messages: Annotated[Array | None, real(None, "num_features", most="mixture_messages")] = None
+    lengthscales: Annotated[Array | None, real(len(LENGTHSCALE_GRID), low=1e-6, high=1e6)] = None
+    message: bool = False
+
+    def features(self) -> rff.RandomFeatures:
+        """Return the shared features."""
+        assert self.frequencies is not None
+        assert self.phases is not None
+        return rff.shared_features(self.frequencies, self.phases)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message(Content):
+    """A report: a draw `omega` of the weights, or how well each lengthscale suits the agent's values."""
+
+    weights: Annotated[Array | None, real("num_features", low=-1e6, high=1e6)] = None
+    log_likelihoods: Annotated[Array | None, summable(len(LENGTHSCALE_GRID), bound=1e12)] = None
+
+
+@dataclass(frozen=True)
+class FTSState:
+    """The server's state.
+
+    Parameters
+    ----------
+    space, progress : the search space; every agent's next trial
+    features : the shared random features; None until their lengthscale is chosen
+    messages : agent -> its latest `omega (M,)`
+    answered : agents that were asked for a message and replied
+    used : target -> agents whose message it has used (with `communication = "once"`)
+    advised : target -> points `(k, D)` that it was told to evaluate (with `advice = "portfolio"`)
+    has_messages : targets that store the messages (with `advice = "mixture"`, `communication = "once"`)
+    sent : target -> trial and advice of its last task, so that a lost task is sent again unchanged
+    log_likelihoods : agent -> `(L,)`, log marginal likelihood of each lengthscale of the grid
+    attendance : who took part in which rounds, to know the agents that have left
+    """
+
+    space: SearchSpace
+    progress: Progress = field(default_factory=Progress)
+    features: rff.RandomFeatures | None = None
+    messages: Mapping[str, Array] = field(default_factory=dict)
+    answered: frozenset[str] = frozenset()
+    used: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    advised: Mapping[str, Array] = field(default_factory=dict)
+    has_messages: frozenset[str] = frozenset()
+    sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
+    log_likelihoods: Mapping[str, Array] = field(default_factory=dict)
+    attendance: senders.RoundsPresent = field(default_factory=senders.RoundsPresent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FTS(LocalSurrogate[FTSState]):
+    """Federated Thompson sampling.
+
+    Parameters
+    ----------
+    advice : how an agent uses the other agents' messages.
+        "single" (the paper): with probability `1 - p_t` it maximises one other agent's message.
+        "portfolio": with probability `1 - p_t` it evaluates a point that the server chooses greedily, so
+        that the points sent to one agent together cover the maxima of all messages.
+        "mixture": in every iteration it chooses, by marginal likelihood, between its own surrogate and one
+        whose prior mean is a weighted mean of the messages.
+        "random": with probability `1 - p_t` it evaluates a uniform random point; a control that shows how
+        much of an improvement comes from exploration alone
+    initial_design : what an agent evaluates first. "random" (the paper): `num_initial` random points.
+        "advised": while the server holds messages, of other agents or of an earlier study, each of these
+        trials follows advice, one per round; without messages they are random. An agent that joins late, or
+        after a warm start, then does not begin from nothing
+    schedule : `p_t`, the probability that iteration `t` uses the agent's own surrogate: "1-1/t^2",
+        "1-1/sqrt(t)", "1-1/t", a number, or "first-K": the first K iterations use messages, later ones not
+    communication : "every-round": agents send a new message every `refresh_every` rounds; "once": each agent
+        sends one message, and each target uses it at most once
+    refresh_every : rounds between two messages of an agent
+    targets : "all", or the names of the agents that tune; the others send one message and do not tune
+    preferences : `P_N`, how another agent is drawn for "single": "uniform", or "learned" from how well the
+        rankings of two agents' messages agree
+    learning_rate : with `preferences = "learned"`, agents have weight `exp(rate * observations * agreement)`
+    num_features : `M`, the number of random Fourier features and of numbers in a message
+    lengthscale : lengthscale of the shared features: one number, one per feature of the search space;
+        "dimension": .35 times the square root of the number of features; "federated": agents report log
+        marginal likelihoods of a small grid, the largest sum is chosen
+    message_noise_variance : `sigma^2` of the weight posterior (Eqs. 2-3), for standardised values
+    mixture_messages : largest number of messages sent to a target with `advice = "mixture"`
+    secure_sums : with `lengthscale = "federated"`, the smallest number of agents in a secure sum of log
+        likelihoods: the server sees the sum but no agent's own values. 0: it sees each agent's values
+    """
+
+    advice: str = "single"
+    initial_design: str = "random"
+    schedule: Schedule = "1-1/sqrt(t)"
+    communication: str = "every-round"
+    refresh_every: int = 1
+    targets: str | tuple[str, ...] = "all"
+    preferences: str = "uniform"
+    learning_rate: float = 0.5
+    num_features: int = 100
+    lengthscale: float | str | tuple[float, ...] = 0.5
+    message_noise_variance: float = 1e-2
+    mixture_messages: int = 32
+    secure_sums: int = 0
 
     name: ClassVar[str] = "fts"
+    task_content: ClassVar[type[Content]] = Advice
+    report_content: ClassVar[type[Content]] = Message
     repeats_observations: ClassVar[bool] = True  # a sum that failed is asked for again
     barrier: ClassVar[str] = ""
     needs_all_parameters: ClassVar[str] = ""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("advice", self.advice, ("single", "portfolio", "mixture", "random"))
+        check_choice("initial_design", self.initial_design, ("random", "advised"))
+        check_schedule(self.schedule)
+        senders.check_messages(self)
+        check_choice("preferences", self.preferences, ("uniform", "learned"))
+        check_number("learning_rate", self.learning_rate, 0, 100)
+        check_number("num_features", self.num_features, 1, 4096, integer=True)
+        check_number("message_noise_variance", self.message_noise_variance, 1e-8, 1e3)
+        check_number("mixture_messages", self.mixture_messages, 1, 1024, integer=True)
+        check_secure_sums(self.secure_sums)
+        if self.secure_sums and self.lengthscale != "federated":
+            raise ConfigError(
+                f"secure_sums: expected 0 unless lengthscale='federated', the only quantity that {self.name} "
+                f"sums, got {self.secure_sums!r}"
+            )
+        if isinstance(self.lengthscale, str):
+            check_choice("lengthscale", self.lengthscale, ("federated", senders.BY_DIMENSION))
+        else:
+            senders.check_lengthscale(self.lengthscale)
+
+    def check(self, space: SearchSpace) -> None:
+        senders.check_features(self.lengthscale, space)
+
     # -- the server's half ---------------------------------------------------------------------
 
     def init(self, federation: Federation, rng: np.random.Generator) -> FTSState:
-        check_targets(self, federation)
+        senders.check_targets(self, federation)
         state = FTSState(federation.space)
-        if self.lengthscale == FEDERATED:
-            return state
-        return replace(state, features=self._draw_features(federation.space, self.lengthscale, rng))
+        return state if self.lengthscale == "federated" else self._draw_features(state, self.lengthscale, rng)
 
     def ask(
         self,
@@ -82,78 +213,58 @@ class FTS(FTSOptions):
     ) -> tuple[FTSState, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}
-        state = self._choose_lengthscale(state, rng)
+        if state.features is None and state.log_likelihoods:
+            logs = state.log_likelihoods
+            total = np.sum([logs[agent] for agent in sorted(logs, key=natural_key)], axis=0)
+            state = self._draw_features(state, LENGTHSCALE_GRID[int(np.argmax(total))], rng)
         state = replace(state, attendance=state.attendance.enter(present, server_round))
         seed = int(rng.integers(2**63))
-        selector = AdviceSelector.open(self, state, rng)
-        messages_used = self.advice != "random" and self.schedule != 1.0
+        adviser = Adviser(self, state, rng)
         tasks: dict[str, Task] = {}
         sent = dict(state.sent)
         for agent in present:
             trial = state.progress.of(agent)
-            tunes = is_target(self, agent)
+            tunes = senders.is_target(self, agent)
             designs = trial < self.num_initial and self.initial_design == "advised"
-            advised = tunes and (trial > 0 if not designs else selector.is_ready(agent))
+            advised = tunes and (trial > 0 if not designs else adviser.is_ready(agent))
             num_trials = self.trials_from(trial, advised) if tunes else 0
-            arrays: dict[str, AnyArray] = {}
-            values: dict[str, Scalar] = {}
+            advice: dict[str, AnyArray] = {}
             if advised:
                 # a generator per agent, so that one agent's draws do not depend on the others
                 own = generator(seed, "advice", agent)
-                # Alg. 1, lines 2-3 and 6
-                content = once_per_trial(
-                    sent, agent, trial, partial(self._advise, selector, agent, trial, own)
-                )
-                arrays.update(content)
+                draw = partial(adviser.advise, agent, trial - self.num_initial + 1, own)
+                advice = once_per_trial(sent, agent, trial, draw)
             # a surrogate of fewer values is little but its prior: the message would mislead the others
             begins = advised and trial + num_trials < self.num_initial
-            if messages_used and not begins and is_due(self, agent, state.answered, server_round):
-                values["message"] = True
-                if state.features is None:
-                    arrays["lengthscales"] = np.array(LENGTHSCALE_GRID)
-            if state.features is not None and (
-                "message" in values or {"weights", "messages"} & arrays.keys()
-            ):
-                arrays["frequencies"] = state.features.frequencies
-                arrays["phases"] = state.features.phases
-            if num_trials or values:
+            message = self.advice != "random" and self.schedule != 1.0 and not begins
+            message = message and senders.is_due(self, agent, state.answered, server_round)
+            arrays = dict(advice)
+            if message and state.features is None:
+                arrays["lengthscales"] = np.array(LENGTHSCALE_GRID)
+            if state.features is not None and (message or {"weights", "messages"} & advice.keys()):
+                arrays |= {"frequencies": state.features.frequencies, "phases": state.features.phases}
+            if num_trials or message:
+                values = {"message": True} if message else {}
                 tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
-        has_messages = frozenset(selector.has_messages)
-        return replace(
-            state, used=selector.used, advised=selector.advised, has_messages=has_messages, sent=sent
-        ), tasks
-
-    def _advise(
-        self, selector: AdviceSelector, agent: str, trial: int, rng: np.random.Generator
-    ) -> dict[str, AnyArray]:
-        """Return the arrays for the steps of a task: a coin and a draw for each, or messages for all."""
-        iteration = trial - self.num_initial + 1  # t of Alg. 1
-        number = 1 if self.advice == "mixture" else self.trials_per_round
-        advice = [selector.advise(agent, iteration + step, rng) for step in range(number)]
-        return pack(advice) if number > 1 else advice[0]
+        has_messages = frozenset(adviser.has_messages)
+        state = replace(state, used=adviser.used, advised=adviser.advised, has_messages=has_messages)
+        return replace(state, sent=sent), tasks
 
     def tell(self, state: FTSState, phase: Phase, reports: Mapping[str, Report]) -> FTSState:
         messages, likelihoods = dict(state.messages), dict(state.log_likelihoods)
+        answered = set(state.answered)
         for agent, report in reports.items():
-            if "weights" in report.arrays:
-                messages[agent] = np.asarray(report.arrays["weights"], dtype=np.float64)
-            if "log_likelihoods" in report.arrays:
-                likelihoods[agent] = np.asarray(report.arrays["log_likelihoods"], dtype=np.float64)
-        # an agent without observations that was asked only for a message is not asked again
-        had_features = state.features is not None
-        answered = [
-            a for a, r in reports.items() if "weights" in r.arrays or (had_features and r.num_trials == 0)
-        ]
-        return replace(
-            state,
-            progress=state.progress.advance(reports),
-            messages=messages,
-            log_likelihoods=likelihoods,
-            answered=state.answered.union(answered),
-        )
-
-    def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return super().sum_name(task, agent_state)
+            sent = Message.of(report)
+            if sent.weights is not None:
+                messages[agent] = floats(sent.weights)
+            if sent.log_likelihoods is not None:
+                likelihoods[agent] = floats(sent.log_likelihoods)
+            # an agent without observations that was asked only for a message is not asked again
+            if sent.weights is not None or (state.features is not None and report.num_trials == 0):
+                answered.add(agent)
+        progress = state.progress.advance(reports)
+        state = replace(state, progress=progress, messages=messages, answered=frozenset(answered))
+        return replace(state, log_likelihoods=likelihoods)
 
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
         return {"lengthscales": task.arrays["lengthscales"]}
@@ -171,12 +282,9 @@ class FTS(FTSOptions):
     def export_messages(self, state: FTSState) -> dict[str, AnyArray]:
         if state.features is None or not state.messages:
             return {}
-        agents = sorted(state.messages, key=natural_key)
-        return {
-            "frequencies": state.features.frequencies,
-            "phases": state.features.phases,
-            "weights": np.array([state.messages[agent] for agent in agents]),
-        }
+        weights = np.array([state.messages[agent] for agent in sorted(state.messages, key=natural_key)])
+        features = {"frequencies": state.features.frequencies, "phases": state.features.phases}
+        return {**features, "weights": weights}
 
     def warm_start(self, state: FTSState, messages: Mapping[str, AnyArray]) -> FTSState:
         """Return a state with an earlier study's features, and its agents as absent senders of messages."""
@@ -185,43 +293,67 @@ class FTS(FTSOptions):
         return replace(state, features=features, messages=earlier)
 
     def _draw_features(
-        self, space: SearchSpace, lengthscale: float | str | tuple[float, ...], rng: np.random.Generator
-    ) -> rff.RandomFeatures:
-        lengthscales = shared_lengthscales(lengthscale, space)
-        return rff.draw_features(self.num_features, lengthscales, space.num_features, rng)
-
-    def _choose_lengthscale(self, state: FTSState, rng: np.random.Generator) -> FTSState:
-        """Draw the features as soon as agents have reported log likelihoods of the lengthscale grid.
-
-        The lengthscale with the largest sum over agents is chosen.
-        """
-        if state.features is not None or not state.log_likelihoods:
-            return state
-        total = np.sum(
-            [state.log_likelihoods[a] for a in sorted(state.log_likelihoods, key=natural_key)], axis=0
-        )
-        best = LENGTHSCALE_GRID[int(np.argmax(total))]
-        return replace(state, features=self._draw_features(state.space, best, rng))
+        self, state: FTSState, lengthscale: senders.Lengthscale | str, rng: np.random.Generator
+    ) -> FTSState:
+        scales = senders.shared_lengthscales(lengthscale, state.space)
+        features = rff.draw_features(self.num_features, scales, state.space.num_features, rng)
+        return replace(state, features=features)
 
     # -- the agent's half ----------------------------------------------------------------------
 
     def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
         trial, draws = agent_state.next_trial, rng()
-        advice = advice_of(task, trial, self.trials_per_round)
-        if trial < self.num_initial and not ADVICE & {*advice, *agent_state.arrays}:
+        advice = Advice.of_step(task, trial, self.trials_per_round)
+        messages = self._messages(advice, agent_state) if self.advice == "mixture" else None
+        if trial < self.num_initial and advice.weights is None and advice.point is None and messages is None:
             return uniform_point(agent_state, draws)
-        if "weights" in advice:  # Alg. 1, line 6: x_t = argmax phi(x)^T omega_n
-            message = LinearFunction(_features(task), floats(advice["weights"]))
+        if advice.weights is not None:  # Alg. 1, line 6: x_t = argmax phi(x)^T omega_n
+            message = LinearFunction(advice.features(), floats(advice.weights))
             return (yield from self.maximising(message, agent_state, draws))
-        if "point" in advice:
-            advised = self._advised_point(floats(advice["point"]), agent_state)
+        if advice.point is not None:
+            advised = self._advised_point(floats(advice.point), agent_state)
             return advised if advised is not None else (yield from self.thompson_steps(agent_state, draws))
-        if self.advice == "mixture":
-            messages = mixture.received(task, agent_state)
-            if messages is not None:
-                own = self._mixture(messages, agent_state, draws)
-                return (yield from self.maximising(own, agent_state, draws))
+        if messages is not None:
+            function = self._mixture(messages, agent_state, draws)
+            return (yield from self.maximising(function, agent_state, draws))
         return (yield from self.thompson_steps(agent_state, draws))  # Alg. 1, line 4: x_t = argmax f_t(x)
+
+    def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
+        agent_state = yield from super().learn(task, agent_state, outcome, rng)  # Alg. 1, line 8
+        if self.advice == "mixture" and "messages" in task.arrays:
+            names = "frequencies", "phases", "messages"
+            agent_state = agent_state.write(**{name: task.arrays[name] for name in names})
+        return agent_state
+
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
+        if not task.values.get("message") or not agent_state.history.num_succeeded:
+            return Payload()
+        x, y = self.observations(agent_state)
+        if "lengthscales" in task.arrays:
+            noise = self.message_noise_variance
+            shapes = [np.full(x.shape[1], scale) for scale in floats(task.arrays["lengthscales"])]
+            grid = [gp.Hyperparameters("rbf", shape, 1.0, noise) for shape in shapes]
+            logs = np.array([gp.log_marginal_likelihood(x, y, point)[0] for point in grid])
+            return Message(log_likelihoods=logs).payload
+        features = rff.shared_features(task.arrays["frequencies"], task.arrays["phases"])
+        omega = yield DrawWeights(features, x, y, self.message_noise_variance, rng())  # Eqs. 2-3
+        return Message(weights=omega).payload
+
+    def report_kind(self, task: Task) -> str | None:
+        return "lengthscales" if "lengthscales" in task.arrays else "weights"
+
+    def asks_for_sum(self, task: Task) -> bool:
+        return "lengthscales" in task.arrays
+
+    def _messages(self, advice: Advice, agent_state: AgentState) -> mixture.Messages | None:
+        """Return the messages in a task, else those stored in the agent's state, else None."""
+        stored = {n: agent_state.arrays.get(n) for n in ("frequencies", "phases", "messages")}
+        found = advice.arrays if advice.messages is not None else stored
+        if found.get("messages") is None:
+            return None
+        # copies: an array that was read from bytes may be unaligned, and its products rounded otherwise
+        frequencies, phases, weights = (np.array(found[n], dtype=np.float64) for n in stored)
+        return mixture.Messages(rff.RandomFeatures(frequencies, phases), weights)
 
     def _mixture(
         self, messages: mixture.Messages, agent_state: AgentState, rng: np.random.Generator
@@ -242,74 +374,128 @@ class FTS(FTSOptions):
         distance = np.linalg.norm(seen - agent_state.space.features(point), axis=1)
         return Query(point) if len(seen) == 0 or distance.min() >= self.distance(agent_state) else None
 
-    def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
-        agent_state = yield from super().learn(task, agent_state, outcome, rng)  # Alg. 1, line 8
-        if self.advice == "mixture" and "messages" in task.arrays:
-            agent_state = agent_state.write(
-                **{name: task.arrays[name] for name in ("frequencies", "phases", "messages")}
-            )
-        return agent_state
 
-    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
-        if not task.values.get("message") or not agent_state.history.num_succeeded:
-            return Payload()
-        x, y = self.observations(agent_state)
-        if "lengthscales" in task.arrays:
-            return Payload(
-                {"log_likelihoods": self._log_likelihoods(x, y, floats(task.arrays["lengthscales"]))}
-            )
-        omega = yield DrawWeights(_features(task), x, y, self.message_noise_variance, rng())  # Eqs. 2-3
-        return Payload({"weights": omega})
+class Adviser:
+    """Chooses advice for one target after the other, within one `ask`.
 
-    def report_kind(self, task: Task) -> str | None:
-        return "lengthscales" if "lengthscales" in task.arrays else "weights"
+    Attributes
+    ----------
+    used, advised, has_messages : those of the state, with what was chosen since
+    """
 
-    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
-        if not self.secure_sums or "lengthscales" not in task.arrays:
-            return {}
-        return {"log_likelihoods": Summand((len(LENGTHSCALE_GRID),), 1e12)}
-
-    def _log_likelihoods(self, x: Array, y: Array, lengthscales: Array) -> Array:
-        noise = self.message_noise_variance
-        shapes = [np.full(x.shape[1], scale) for scale in lengthscales]
-        hyperparameters = [gp.Hyperparameters("rbf", shape, 1.0, noise) for shape in shapes]
-        return np.array([gp.log_marginal_likelihood(x, y, h)[0] for h in hyperparameters])
-
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def task_schema(self, space: SearchSpace) -> Schema:
-        m, f, d = self.num_features, space.num_features, space.dimension
-        return Schema(
-            arrays={
-                "frequencies": ArraySpec((m, f)),
-                "phases": ArraySpec((m,), low=0.0, high=2 * np.pi),
-                **step_specs(
-                    {"weights": ArraySpec((m,)), "point": ArraySpec((d,), low=0.0, high=1.0)},
-                    self.trials_per_round,
-                ),
-                "messages": ArraySpec((None, m), max_length=self.mixture_messages),
-                "lengthscales": ArraySpec((len(LENGTHSCALE_GRID),), low=1e-6, high=1e6),
-            },
-            values={"message": bool},
+    def __init__(self, options: FTS, state: FTSState, rng: np.random.Generator) -> None:
+        self.options, self.state = options, state
+        self.used, self.advised, self.has_messages = (
+            dict(state.used),
+            dict(state.advised),
+            set(state.has_messages),
         )
+        self.senders = sorted(state.messages, key=natural_key)
+        if options.advice == "portfolio" and len(self.senders) > MAX_POOL:
+            chosen = np.sort(rng.choice(len(self.senders), MAX_POOL, replace=False))
+            self.senders = [self.senders[i] for i in chosen]
+        self.rows = {sender: row for row, sender in enumerate(self.senders)}
+        omegas = [state.messages[sender] for sender in self.senders]
+        self.weights = np.array(omegas).reshape(len(self.senders), options.num_features)
+        compares = options.advice == "portfolio" or options.preferences == "learned"
+        if compares and self.senders and state.features is not None:  # messages as functions on common points
+            self.points = state.space.snap(portfolio.cube_points(NUM_CUBE_POINTS, state.space.dimension, rng))
+            raw = state.features(state.space.features(self.points)) @ self.weights.T
+            self.mean, self.stddev = raw.mean(axis=0), raw.std(axis=0)
+            self.stddev[self.stddev <= 1e-12] = np.inf  # of a constant message
+            self.z = portfolio.standardise_columns(raw)
+        left = state.attendance.have_left()
+        staying = [row for row, sender in enumerate(self.senders) if sender not in left]
+        self.staying = np.array(staying, dtype=np.int64)  # rows of those that have not left, ascending
+        self.places = {self.senders[row]: place for place, row in enumerate(staying)}
 
-    def report_schema(self, space: SearchSpace) -> Schema:
-        arrays = {"weights": ArraySpec((self.num_features,), low=-1e6, high=1e6)}
-        if not self.secure_sums:
-            arrays["log_likelihoods"] = ArraySpec((len(LENGTHSCALE_GRID),))
-        return Schema(arrays)
+    def is_ready(self, agent: str) -> bool:
+        """Return whether there is advice for an agent's initial design: a message of somebody else."""
+        random = self.options.advice == "random"  # a random point is what the initial design would be
+        return not random and self.state.features is not None and len(self.senders) > (agent in self.rows)
 
+    def advise(self, agent: str, iteration: int, rng: np.random.Generator) -> dict[str, AnyArray]:
+        """Return the arrays for a task: a coin and a draw for each of its steps, or messages for all.
 
-_last_features: dict[str, rff.RandomFeatures] = {}  # of the task before, if nobody can change them
+        Parameters
+        ----------
+        iteration : `t` of the first step, counted from 1 after the initial design
+        """
+        if self.options.advice == "mixture":
+            return self._messages(agent, rng)
+        number = self.options.trials_per_round
+        steps = [self.advise_step(agent, iteration + step, rng) for step in range(number)]
+        return rows_of(steps) if number > 1 else steps[0]
 
+    def advise_step(self, agent: str, iteration: int, rng: np.random.Generator) -> dict[str, AnyArray]:
+        """Return the arrays for one step; none if it is to use the target's own surrogate [Alg. 1]."""
+        # Alg. 1, lines 2-3: r ~ U(0, 1), r <= p_t; in the initial design there is no coin
+        if iteration > 0 and rng.random() <= own_probability(self.options.schedule, iteration):
+            return {}
+        if self.options.advice == "random":
+            return {"point": rng.random(self.state.space.dimension)}
+        if self.options.advice == "portfolio":
+            return self._portfolio_point(agent)
+        row = self._draw_sender(agent, iteration, rng)
+        if row is None:
+            return {}
+        if self.options.communication == "once":
+            self.used[agent] = (*self.used.get(agent, ()), self.senders[row])
+        # not a row of `self.weights`: a view would keep the whole matrix in memory
+        return {"weights": self.state.messages[self.senders[row]]}  # omega_n, Alg. 1, line 6
 
-def _features(task: Task) -> rff.RandomFeatures:
-    """Return the shared features in a task; tasks that are done together share the arrays."""
-    frequencies, phases = task.arrays["frequencies"], task.arrays["phases"]
-    last = _last_features.get("")
-    if last is not None and last.frequencies is frequencies and last.phases is phases:
-        return last
-    features = rff.RandomFeatures(floats(frequencies), floats(phases))
-    if not features.frequencies.flags.writeable and not features.phases.flags.writeable:
-        _last_features[""] = features
-    return features
+    def _draw_sender(self, agent: str, iteration: int, rng: np.random.Generator) -> int | None:
+        """Draw another agent `n ~ P_N` and return its row; None if there is nobody [Alg. 1, line 6]."""
+        unusable = {agent, *self.used.get(agent, ())}
+        pool, excluded = self.staying, sorted(self.places[a] for a in unusable if a in self.places)
+        if len(excluded) == len(pool):  # those that left count only if nobody else is there
+            pool = np.arange(len(self.senders))
+            excluded = sorted(self.rows[a] for a in unusable if a in self.rows)
+        number = len(pool) - len(excluded)
+        if number == 0:
+            return None
+        if self.options.preferences == "uniform" or agent not in self.rows:
+            place = min(int(rng.random() * number), number - 1)
+            for skipped in excluded:  # the place-th of the pool without those that are excluded
+                place += place >= skipped
+            return int(pool[place])
+        rows = np.delete(pool, excluded)
+        cumulative = np.cumsum(self.preferences(agent, rows, iteration))
+        place = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+        return int(rows[min(place, number - 1)])
+
+    def preferences(self, agent: str, rows: IntArray, iteration: int) -> Array:
+        """Return the learned `P_N` over the senders in `rows`, not normalised."""
+        agreement = portfolio.rank_agreement(self.z[:, rows], self.z[:, self.rows[agent]])
+        num_trials = self.options.num_initial + iteration - 1
+        exponent = self.options.learning_rate * num_trials * agreement
+        return floats(np.exp(exponent - exponent.max()))
+
+    def _portfolio_point(self, agent: str) -> dict[str, AnyArray]:
+        """Return the point that improves most on the points this target was sent before."""
+        rows = [row for row, sender in enumerate(self.senders) if sender != agent]
+        features, space = self.state.features, self.state.space
+        if not rows or features is None:
+            return {}
+        earlier = self.advised.get(agent, np.empty((0, space.dimension)))
+        taken = (features(space.features(earlier)) @ self.weights.T - self.mean) / self.stddev
+        chosen = portfolio.next_point(
+            self.z if len(rows) == len(self.senders) else self.z[:, rows], taken[:, rows]
+        )
+        if chosen is None:
+            return {}
+        point = self.points[chosen].copy()  # not a view of all points
+        self.advised[agent] = np.concatenate([earlier, point[None, :]])
+        return {"point": point}
+
+    def _messages(self, agent: str, rng: np.random.Generator) -> dict[str, AnyArray]:
+        """Return the other agents' messages, or `mixture_messages` of them drawn at random."""
+        rows = [row for row, sender in enumerate(self.senders) if sender != agent]
+        once = self.options.communication == "once"
+        if not rows or (once and agent in self.has_messages):
+            return {}
+        if len(rows) > self.options.mixture_messages:
+            rows = sorted(rng.choice(rows, self.options.mixture_messages, replace=False).tolist())
+        if once:
+            self.has_messages.add(agent)
+        return {"messages": self.weights[rows]}

@@ -19,7 +19,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.fts.messages import check_targets, is_due, is_target, shared_lengthscales
 from fbo_flower.algorithms.independent import uniform_point
 from fbo_flower.algorithms.progress import once_per_trial
 from fbo_flower.algorithms.records import (
@@ -39,6 +38,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Rng, Steps
 from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.senders import check_targets, is_due, is_target, shared_lengthscales
 from fbo_flower.algorithms.transfer.content import NO_INCUMBENTS, STORED, Outgoing, received
 from fbo_flower.algorithms.transfer.options import TransferOptions, TransferState, WeightPosterior
 from fbo_flower.errors import ConfigError

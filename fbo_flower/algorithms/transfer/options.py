@@ -9,10 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from fbo_flower.algorithms.fts.messages import check_features, check_lengthscale, check_messages
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import AnyArray, Array
+from fbo_flower.algorithms.senders import check_features, check_lengthscale, check_messages
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
 from fbo_flower.space.space import SearchSpace

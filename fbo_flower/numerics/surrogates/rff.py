@@ -139,6 +139,20 @@ def draw_features(
     return RandomFeatures(frequencies, phases)
 
 
+_last_shared: dict[str, RandomFeatures] = {}  # of the arrays before, if nobody can change them
+
+
+def shared_features(frequencies: npt.ArrayLike, phases: npt.ArrayLike) -> RandomFeatures:
+    """Return the features of arrays from a message; messages that are read together share the arrays."""
+    last = _last_shared.get("")
+    if last is not None and last.frequencies is frequencies and last.phases is phases:
+        return last
+    features = RandomFeatures(np.asarray(frequencies, np.float64), np.asarray(phases, np.float64))
+    if not features.frequencies.flags.writeable and not features.phases.flags.writeable:
+        _last_shared[""] = features
+    return features
+
+
 def kept_features(
     kept: Mapping[str, npt.NDArray[np.generic]], num_features: int, num_dims: int
 ) -> tuple[RandomFeatures, Array]:

@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.fts.advice import AdviceSelector
-from fbo_flower.algorithms.fts.fts import FTS
-from fbo_flower.algorithms.fts.options import FTSState
+from fbo_flower.algorithms.fts.fts import FTS, Adviser, FTSState
 from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Task, floats
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.numerics.arrays import Array
@@ -164,7 +162,7 @@ def preferences(
         sent = alone(algorithm.summarise(task, agent_state, partial(generator, seed, "message", name)))
         messages[name] = floats(sent.arrays["weights"])
     known = FTSState(space, features=state.features, messages=messages)
-    selector = AdviceSelector.open(algorithm, known, generator(seed, "desk"))
+    selector = Adviser(algorithm, known, generator(seed, "desk"))
     matrix = np.zeros((count, count))
     for agent in selector.senders:
         rows = np.delete(np.arange(len(selector.senders)), selector.rows[agent])

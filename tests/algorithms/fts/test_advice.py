@@ -7,16 +7,15 @@ import pytest
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import FTS
-from fbo_flower.algorithms.fts.advice import AdviceSelector
-from fbo_flower.algorithms.fts.attendance import RoundsPresent
-from fbo_flower.algorithms.fts.options import FTSState
+from fbo_flower.algorithms.fts.fts import Adviser, FTSState
+from fbo_flower.algorithms.senders import RoundsPresent
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 
 
-def plain_sender(selector: AdviceSelector, left: set[str], agent: str, draw: float) -> str | None:
+def plain_sender(selector: Adviser, left: set[str], agent: str, draw: float) -> str | None:
     """The sender that a uniform number chooses, from the list of all that may be drawn."""
     own = {agent, *selector.used.get(agent, ())}
     others = [sender for sender in selector.senders if sender not in own]
@@ -39,10 +38,10 @@ def test_a_sender_is_drawn_from_those_that_are_there(seed: int, preferences: str
     known = FTSState(SPACE, features=features, messages=messages)
     state = replace(known, attendance=RoundsPresent(present, 20))
     assert state.attendance.have_left() == left
-    selector = AdviceSelector.open(algorithm, state, generator(seed))
+    selector = Adviser(algorithm, state, generator(seed))
     for agent in [*names, "guest"] * 3:
         draw = float(np.random.default_rng(seed).random())
         expected = plain_sender(selector, left, agent, draw)
         assert selector.is_ready(agent) == bool(set(messages) - {agent})
-        advice = selector.advise(agent, 0, np.random.default_rng(seed))
+        advice = selector.advise_step(agent, 0, np.random.default_rng(seed))
         assert advice.get("weights") is (None if expected is None else messages[expected])

@@ -7,8 +7,8 @@ import pytest
 from test_fts import AGENTS, SMALL, draws_of_senders, told
 
 from fbo_flower.algorithms import FTS
-from fbo_flower.algorithms.fts.attendance import GAPS, RoundsPresent
 from fbo_flower.algorithms.records import Phase
+from fbo_flower.algorithms.senders import GAPS, RoundsPresent
 from fbo_flower.numerics.seeding import generator
 
 

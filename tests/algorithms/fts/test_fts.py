@@ -8,7 +8,6 @@ from scipy import stats
 
 from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling
 from fbo_flower.algorithms.fts.fts import LENGTHSCALE_GRID
-from fbo_flower.algorithms.fts.schedules import own_probability
 from fbo_flower.algorithms.recommended import FTS_OPTIONS
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -20,6 +19,7 @@ from fbo_flower.algorithms.records import (
     Report,
     Task,
 )
+from fbo_flower.algorithms.schedules import own_probability
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.optim.maximise import maximise

@@ -4,8 +4,9 @@ from contract import SQUARE, Run, hills, same
 from scipy.stats import spearmanr
 
 from fbo_flower.algorithms import FTS
-from fbo_flower.algorithms.fts.mixture import Messages, _trend, draw, received
-from fbo_flower.algorithms.records import AgentState, History, Phase, Task
+from fbo_flower.algorithms.fts.fts import Advice
+from fbo_flower.algorithms.records import AgentState, History, Phase
+from fbo_flower.numerics.aggregation.mixture import Messages, draw, trend_of
 from fbo_flower.numerics.surrogates import gp, rff
 from fbo_flower.numerics.surrogates.transforms import standardise
 
@@ -47,7 +48,7 @@ def trend_by_the_book(x, y, messages, cube):
 def test_trend_is_the_weighted_mean_of_standardised_messages(seed):
     x, y, messages = world(seed)
     m, coefficient = trend_by_the_book(x, y, messages, CUBE)
-    trend = _trend(x, y, messages, CUBE)
+    trend = trend_of(x, y, messages, CUBE)
     np.testing.assert_allclose(trend(x), coefficient * m, atol=1e-10)
     value, gradient = trend.value_and_gradient(x)
     np.testing.assert_allclose(value, trend(x), atol=1e-12)
@@ -59,7 +60,7 @@ def test_trend_is_the_weighted_mean_of_standardised_messages(seed):
 def test_messages_that_disagree_make_no_trend():
     x, y, messages = world(1)
     opposite = Messages(messages.features, -messages.weights)
-    np.testing.assert_array_equal(_trend(x, y, opposite, CUBE)(CUBE), np.zeros(len(CUBE)))
+    np.testing.assert_array_equal(trend_of(x, y, opposite, CUBE)(CUBE), np.zeros(len(CUBE)))
 
 
 def test_constant_messages_and_equal_values_do_no_harm():
@@ -101,10 +102,10 @@ def test_notebook_keeps_messages_and_the_task_comes_first():
         "messages": messages.weights,
     }
     empty = AgentState(SQUARE, History.empty(2))
-    task = Task(Phase.TRAIN, 1, 3, 1)
-    assert received(task, empty) is None
-    assert same(received(task, empty.write(**arrays)).weights, messages.weights)
-    newer = Task(Phase.TRAIN, 1, 3, 1, {**arrays, "messages": messages.weights[:1]})
+    received = FTS(advice="mixture")._messages
+    assert received(Advice(), empty) is None
+    assert same(received(Advice(), empty.write(**arrays)).weights, messages.weights)
+    newer = Advice(**{**arrays, "messages": messages.weights[:1]})
     assert len(received(newer, empty.write(**arrays)).weights) == 1
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.algorithms.records import AgentState, Array, Task
 from fbo_flower.numerics.aggregation.portfolio import rank_agreement
+from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction, Sum
 from fbo_flower.numerics.surrogates import gp, rff
 
@@ -26,18 +26,6 @@ class Messages:
 
     features: rff.RandomFeatures
     weights: Array
-
-
-def received(task: Task, agent_state: AgentState) -> Messages | None:
-    """Return the messages in the task, else those stored in the agent's state, else None."""
-    for arrays in (task.arrays, agent_state.arrays):
-        if "messages" in arrays:
-            # copies: an array that was read from bytes may be unaligned, and its products rounded otherwise
-            frequencies, phases, weights = (
-                np.array(arrays[name], dtype=np.float64) for name in ("frequencies", "phases", "messages")
-            )
-            return Messages(rff.RandomFeatures(frequencies, phases), weights)
-    return None
 
 
 def draw(
@@ -60,7 +48,7 @@ def draw(
     draw_path : draws a function from a posterior
     """
     own = gp.fit(x, y, own.kernel, rng, start=own).hyperparameters
-    trend = _trend(x, y, messages, cube)
+    trend = trend_of(x, y, messages, cube)
     residual = y - trend(x)
     fitted = gp.fit(x, residual, own.kernel, rng, start=own).hyperparameters
     evidence_own = gp.log_marginal_likelihood(x, y, own)[0]
@@ -86,7 +74,7 @@ def _standardisation(messages: Messages, cube: Array) -> tuple[Array, Array]:
     return mean, 1 / np.where(stddev > 1e-12, stddev, np.inf)
 
 
-def _trend(x: Array, y: Array, messages: Messages, cube: Array) -> LinearFunction:
+def trend_of(x: Array, y: Array, messages: Messages, cube: Array) -> LinearFunction:
     """Return the trend `a m(.)` as one linear function of the shared features."""
     mean, scale = _standardisation(messages, cube)
     at_own = (messages.features(x) @ messages.weights.T - mean) * scale  # z_n at the agent's points

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from fbo_flower.algorithms.fts.schedules import check_schedule, own_probability
+from fbo_flower.algorithms.schedules import check_schedule, own_probability
 from fbo_flower.errors import ConfigError
 
 KNOWN = ["1-1/t^2", "1-1/sqrt(t)", "1-1/t", "first-0", "first-5", 0, 1, 0.25]

@@ -1,0 +1,209 @@
+"""Messages of algorithms: a dataclass says what may cross the wire, and algorithms read and write it.
+
+    @dataclass(frozen=True, kw_only=True)
+    class Advice(Content):
+        weights: Annotated[Array | None, real("num_features")] = None
+        message: bool = False
+
+A field with an annotation is an array, any other one a scalar. What has its default does not travel. A length
+is a number; the name of an option of the algorithm; "D" or "F", the axes and the features of the space; a
+function of algorithm and space; or None, any up to `most`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Self, get_type_hints
+
+import numpy as np
+
+from fbo_flower.algorithms.records import AnyArray, IntArray, Payload, Report, Scalar, Task, floats
+from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.summand import Summand
+from fbo_flower.errors import WireError
+from fbo_flower.space.space import SearchSpace
+
+if TYPE_CHECKING:
+    from fbo_flower.algorithms.protocol import Algorithm
+
+Length = int | str | None | Callable[[Any, SearchSpace], int]
+STEPS = "steps"  # which steps of a task the rows of its arrays belong to, counted from 0
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What an array of a message may be; `real`, `whole` and `summable` make it.
+
+    Parameters
+    ----------
+    shape : the length of each axis
+    dtype : NumPy's name of the type
+    low, high : inclusive bounds of every entry
+    most : largest length of an axis that may have any
+    per_step : whether a task of several trials has a row for each of some steps; `steps` says which
+    bound : largest absolute value of an entry that is only summed over agents; None: it is not
+    in_clear : whether a report with `secure_sums` may not hold it
+    """
+
+    shape: tuple[Length, ...]
+    dtype: str = "float64"
+    low: float = -1e12
+    high: float = 1e12
+    most: Length = 4096
+    per_step: bool = False
+    bound: float | None = None
+    in_clear: bool = False
+
+
+def real(*shape: Length, low: float = -1e12, high: float = 1e12, **more: Any) -> Spec:
+    """Return the specification of an array of numbers; `more`: `most`, `per_step`, `in_clear`."""
+    return Spec(shape, "float64", low, high, **more)
+
+
+def whole(*shape: Length, low: float = 0, high: float = 2.0**62, most: Length = 4096) -> Spec:
+    """Return the specification of an array of integers."""
+    return Spec(shape, "int64", low, high, most)
+
+
+def summable(*shape: Length, bound: float) -> Spec:
+    """Return the specification of an array of which the server needs only the sum over agents.
+
+    With `secure_sums` it travels in a secure sum, and a report that holds it in the clear is refused.
+    """
+    return Spec(shape, low=-bound, high=bound, bound=bound, in_clear=True)
+
+
+def step_numbers() -> Spec:
+    """Return the specification of `steps`, which a task of one trial has not."""
+    return Spec((None,), "int64", 0, np.inf, "trials_per_round", per_step=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """What an algorithm puts into a task or a report; its subclasses have fields."""
+
+    @classmethod
+    def of(cls, message: Task | Report | Payload) -> Self:
+        """Return the content of a message that has passed its schema; what a secure sum adds is left out."""
+        own = cls.__dataclass_fields__
+        found = {name: array for name, array in message.arrays.items() if name in own}
+        return cls(**found, **{name: value for name, value in message.values.items() if name in own})
+
+    @classmethod
+    def of_step(cls, task: Task, trial: int, trials_per_round: int) -> Self:
+        """Return the content of a task as one of its steps finds it.
+
+        Raises
+        ------
+        WireError
+            If rows do not belong to ascending steps.
+        """
+        if trials_per_round == 1:
+            return cls.of(task)
+        steps = steps_of(task)
+        specs = arrays_of(cls)
+        names = [n for n in task.arrays if n in specs and n != STEPS and specs[n].per_step]
+        for name in names:
+            if len(task.arrays[name]) != len(steps):
+                raise WireError(
+                    f"{name}: expected a row for each of {len(steps)} {STEPS}, got {len(task.arrays[name])}",
+                    "shape",
+                )
+        # copies: an array that was read from bytes may be unaligned, and its products rounded otherwise
+        found = np.flatnonzero(steps == trial - task.trial)
+        rows = {name: np.array(floats(task.arrays[name])[row]) for row in found for name in names}
+        return replace(cls.of(task), **{STEPS: None, **dict.fromkeys(names), **rows})
+
+    @property
+    def arrays(self) -> dict[str, AnyArray]:
+        """The arrays that travel, by name."""
+        found = {name: getattr(self, name) for name in arrays_of(type(self))}
+        return {name: array for name, array in found.items() if array is not None}
+
+    @property
+    def values(self) -> dict[str, Scalar]:
+        """The scalars that travel, by name."""
+        known = arrays_of(type(self))
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in known}
+        return {name: value for name, value in own.items() if value != getattr(type(self), name)}
+
+    @property
+    def payload(self) -> Payload:
+        """The content as an agent's answer."""
+        return Payload(self.arrays, self.values)
+
+
+def rows_of(steps: Sequence[Mapping[str, AnyArray]]) -> dict[str, AnyArray]:
+    """Return the arrays of a task from those for each of its steps; some steps may have none."""
+    which = [step for step, arrays in enumerate(steps) if arrays]
+    if not which:
+        return {}
+    rows = {name: np.array([steps[step][name] for step in which]) for name in steps[which[0]]}
+    return {**rows, STEPS: np.array(which, dtype=np.int64)}
+
+
+def steps_of(task: Task) -> IntArray:
+    """Return to which steps the rows of a task belong; WireError unless they ascend."""
+    steps = np.asarray(task.arrays.get(STEPS, ()), dtype=np.int64)
+    if (np.diff(steps) <= 0).any():
+        raise WireError(f"{STEPS}: expected numbers that ascend, got {steps.tolist()}", "content")
+    return steps
+
+
+def has_step(task: Task, trial: int, trials_per_round: int) -> bool:
+    """Return whether a step has a row in its task, or the task has one step."""
+    return trials_per_round == 1 or bool((steps_of(task) == trial - task.trial).any())
+
+
+_ARRAYS: dict[type[Content], Mapping[str, Spec]] = {}
+
+
+def arrays_of(content: type[Content]) -> Mapping[str, Spec]:
+    """Return the specification of every array of a class of contents, by name."""
+    known = _ARRAYS.get(content)
+    if known is None:
+        known = _ARRAYS[content] = _read_arrays(content)
+    return known
+
+
+def _read_arrays(content: type[Content]) -> Mapping[str, Spec]:
+    hints = get_type_hints(content, include_extras=True)
+    specs = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
+    return {name: spec for name, spec in specs.items() if isinstance(spec, Spec)}
+
+
+def schema_of(content: type[Content], algorithm: Algorithm[Any], space: SearchSpace) -> Schema:
+    """Return what a message with this content may hold, for the options of an algorithm."""
+    at_once = getattr(algorithm, "trials_per_round", 1)
+    arrays: dict[str, ArraySpec] = {}
+    for name, spec in arrays_of(content).items():
+        if (spec.in_clear and algorithm.secure_sums) or (name == STEPS and at_once == 1):
+            continue
+        shape = tuple(_length(n, algorithm, space) for n in spec.shape)
+        most, high = _length(spec.most, algorithm, space) or 0, spec.high
+        if name == STEPS:
+            high = at_once - 1
+        elif spec.per_step and at_once > 1:
+            shape, most = (None, *shape), at_once
+        arrays[name] = ArraySpec(shape, spec.dtype, spec.low, high, most)
+    hints = get_type_hints(content)
+    return Schema(
+        arrays, {f.name: hints[f.name] for f in fields(content) if f.name not in arrays_of(content)}
+    )
+
+
+def summands_of(content: type[Content], algorithm: Algorithm[Any], space: SearchSpace) -> dict[str, Summand]:
+    """Return the arrays of a content that are only summed: name -> shape and bound."""
+    return {
+        name: Summand(tuple(_length(n, algorithm, space) or 0 for n in spec.shape), spec.bound)
+        for name, spec in arrays_of(content).items()
+        if spec.bound is not None
+    }
+
+
+def _length(length: Length, algorithm: Algorithm[Any], space: SearchSpace) -> int | None:
+    if isinstance(length, str):
+        known = {"D": space.dimension, "F": space.num_features}
+        return known[length] if length in known else int(getattr(algorithm, length))
+    return length(algorithm, space) if callable(length) else length
