@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.algorithm_record import AlgorithmRecord, Meaning, PlotStyle
+from fbo_flower.algorithms.independent import Independent, uniform_point
+from fbo_flower.algorithms.messages import Content, real, summable, whole
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
@@ -17,6 +19,7 @@ from fbo_flower.algorithms.records import AgentState, Outcome, Payload, Phase, Q
 from fbo_flower.algorithms.registry import Algorithms, built_in_class, find, register
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Session
+from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 
 if TYPE_CHECKING:
     from fbo_flower.algorithms.bandits.fed1_ucb import Fed1UCB
@@ -82,10 +85,12 @@ __all__ = [
     "AlgorithmRecord",
     "ArraySpec",
     "CoKG",
+    "Content",
     "ExpectedImprovement",
     "Fed1UCB",
     "FedEI",
     "FedPNE",
+    "Independent",
     "LocalPNE",
     "Meaning",
     "Outcome",
@@ -100,9 +105,14 @@ __all__ = [
     "Session",
     "Task",
     "ThompsonSampling",
+    "TrialsPerRound",
     "check_choice",
     "check_number",
     "make_algorithm",
+    "real",
     "register",
+    "summable",
+    "uniform_point",
+    "whole",
     "with_secure_sums",
 ]
