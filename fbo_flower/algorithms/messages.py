@@ -44,6 +44,7 @@ class Spec:
     per_step : whether a task of several trials has a row for each of some steps; `steps` says which
     bound : largest absolute value of an entry that is only summed over agents; None: it is not
     in_clear : whether a report with `secure_sums` may not hold it
+    only_if : whether an algorithm's options allow the array at all; None: they do
     """
 
     shape: tuple[Length, ...]
@@ -54,16 +55,22 @@ class Spec:
     per_step: bool = False
     bound: float | None = None
     in_clear: bool = False
+    only_if: Callable[[Any], bool] | None = None
 
 
 def real(*shape: Length, low: float = -1e12, high: float = 1e12, **more: Any) -> Spec:
-    """Return the specification of an array of numbers; `more`: `most`, `per_step`, `in_clear`."""
+    """Return the specification of an array of numbers; `more`: further fields of `Spec`."""
     return Spec(shape, "float64", low, high, **more)
 
 
-def whole(*shape: Length, low: float = 0, high: float = 2.0**62, most: Length = 4096) -> Spec:
-    """Return the specification of an array of integers."""
-    return Spec(shape, "int64", low, high, most)
+def whole(*shape: Length, low: float = 0, high: float = 2.0**62, **more: Any) -> Spec:
+    """Return the specification of an array of integers; `more`: further fields of `Spec`."""
+    return Spec(shape, "int64", low, high, **more)
+
+
+def octets(*shape: Length, most: int) -> Spec:
+    """Return the specification of an array of bytes."""
+    return Spec(shape, "uint8", 0, 255, most)
 
 
 def summable(*shape: Length, bound: float) -> Spec:
@@ -178,7 +185,8 @@ def schema_of(content: type[Content], algorithm: Algorithm[Any], space: SearchSp
     at_once = getattr(algorithm, "trials_per_round", 1)
     arrays: dict[str, ArraySpec] = {}
     for name, spec in arrays_of(content).items():
-        if (spec.in_clear and algorithm.secure_sums) or (name == STEPS and at_once == 1):
+        hidden = spec.in_clear and algorithm.secure_sums
+        if hidden or (name == STEPS and at_once == 1) or (spec.only_if and not spec.only_if(algorithm)):
             continue
         shape = tuple(_length(n, algorithm, space) for n in spec.shape)
         most, high = _length(spec.most, algorithm, space) or 0, spec.high

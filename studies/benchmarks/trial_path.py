@@ -80,11 +80,11 @@ def main() -> None:
     print("| algorithm | files | functions | calls | depth |\n|---|---:|---:|---:|---:|")
     for name in given.algorithms:
         path = trace(name)
-        found = path.per_trial()
-        print(f"| {name} | {found['files']} | {found['functions']} | {found['calls']:.0f} | {found['depth']} |")
+        print(f"| {name} | {' | '.join(f'{number:.0f}' for number in path.per_trial().values())} |")
         if given.all:
-            for (file, function, _), number in path.calls.most_common():
-                print(f"{number / (AGENTS * (LAST - STEADY)):8.2f} {file.split('/fbo_flower/')[1]} {function}")
+            for (file, function, _), calls in path.calls.most_common():
+                number = calls / (AGENTS * (LAST - STEADY))
+                print(f"{number:8.2f} {file.split('/fbo_flower/')[1]} {function}")
 
 
 if __name__ == "__main__":

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import replace
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, TypeVar
 
 import numpy as np
 
+from fbo_flower.algorithms.messages import Content, octets, real
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -30,9 +31,7 @@ from fbo_flower.algorithms.records import (
 )
 from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.rfms.state import REFUSED, WITHHELD, read_trials, write_late
-from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.errors import WireError
-from fbo_flower.space.space import SearchSpace
 
 State = TypeVar("State")
 MAX_MODEL_BYTES = 48 * 2**20  # largest packed model in a message
@@ -50,8 +49,33 @@ def num_final_judgements(agent_state: AgentState) -> int:
     return len(agent_state.arrays.get("final.trials", ()))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Question(Content):
+    """A task: a configuration to train, or a model to judge with the list of all models that there are."""
+
+    point: Annotated[Array | None, real(1, "D", low=0.0, high=1.0)] = None
+    model: Annotated[AnyArray | None, octets(None, most=MAX_MODEL_BYTES)] = None
+    manifest: Annotated[AnyArray | None, octets(None, DIGEST_BYTES, most=MAX_MODELS)] = None
+    owed: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer(Content):
+    """A report: a model that was trained, or a judgement."""
+
+    model: Annotated[AnyArray | None, octets(None, most=MAX_MODEL_BYTES)] = None
+    loss: float = math.inf
+    num_rows: int = -1
+    failure: str = ""
+    late: str = ""
+    epsilon: float = 0.0
+
+
 class Sites(Algorithm[State]):
     """The work of openbox, curators and lockboxes on a task."""
+
+    task_content: ClassVar[type[Content]] = Question
+    report_content: ClassVar[type[Content]] = Answer
 
     def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Query | None:
         """Return a query that trains the task's point or judges its model; None if that was done before."""
@@ -174,24 +198,6 @@ class Sites(Algorithm[State]):
         if late:
             values["late"] = write_late(late)
         return {**values, **_spent(agent_state, "epsilon")}
-
-    # -- what may cross the wire ---------------------------------------------------------------------
-
-    def task_schema(self, space: SearchSpace) -> Schema:
-        return Schema(
-            arrays={
-                "point": ArraySpec((1, space.dimension), low=0.0, high=1.0),
-                "model": ArraySpec((None,), "uint8", 0, 255, MAX_MODEL_BYTES),
-                "manifest": ArraySpec((None, DIGEST_BYTES), "uint8", 0, 255, MAX_MODELS),
-            },
-            values={"owed": str},
-        )
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        return Schema(
-            arrays={"model": ArraySpec((None,), "uint8", 0, 255, MAX_MODEL_BYTES)},
-            values={"loss": float, "num_rows": int, "failure": str, "late": str, "epsilon": float},
-        )
 
 
 def _answer_values(loss: float, num_rows: int, reason: str) -> dict[str, Scalar]:

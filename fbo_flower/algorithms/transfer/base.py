@@ -15,17 +15,19 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms.independent import uniform_point
+from fbo_flower.algorithms.messages import Content, real, whole
 from fbo_flower.algorithms.progress import once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
     Federation,
+    IntArray,
     Outcome,
     Payload,
     Phase,
@@ -37,7 +39,6 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng, Steps
-from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.senders import check_targets, is_due, is_target, shared_lengthscales
 from fbo_flower.algorithms.transfer.content import NO_INCUMBENTS, STORED, Outgoing, received
 from fbo_flower.algorithms.transfer.options import TransferOptions, TransferState, WeightPosterior
@@ -66,10 +67,50 @@ class Members:
     incumbents: Array
 
 
+def triangle(algorithm: Transfer, space: SearchSpace) -> int:
+    """Return the length of the lower triangle of a matrix `(M, M)`."""
+    return algorithm.num_features * (algorithm.num_features + 1) // 2
+
+
+def most_rows(algorithm: Transfer, space: SearchSpace) -> int:
+    """Return the largest number of posteriors in a task."""
+    return algorithm.max_members + 1
+
+
+def sends_incumbent(algorithm: Transfer) -> bool:
+    """Return whether best values travel with posteriors."""
+    return algorithm.sends_incumbent()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posteriors(Content):
+    """A task: the shared features, posteriors that are new to the agent, and which ones it is to use."""
+
+    frequencies: Annotated[Array | None, real("num_features", "F")] = None
+    phases: Annotated[Array | None, real("num_features", low=0.0, high=2 * np.pi)] = None
+    members: Annotated[IntArray | None, whole(None, high=2**63 - 1, most="max_members")] = None
+    means: Annotated[Array | None, real(None, "num_features", most=most_rows)] = None
+    inverses: Annotated[Array | None, real(None, triangle, most=most_rows)] = None
+    incumbents: Annotated[Array | None, real(None, most=most_rows, only_if=sends_incumbent)] = None
+    message: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior(Content):
+    """A report: the agent's weight posterior; or that it lacks what the task relies on."""
+
+    mean: Annotated[Array | None, real("num_features", low=-1e6, high=1e6)] = None
+    inverse: Annotated[Array | None, real(triangle, low=-1e9, high=1e9)] = None
+    incumbent: Annotated[Array | None, real(1, low=-1e6, high=1e6, only_if=sends_incumbent)] = None
+    missing: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Transfer(TransferOptions):
     """A target maximises an acquisition function of its own surrogate and the other agents' posteriors."""
 
+    task_content: ClassVar[type[Content]] = Posteriors
+    report_content: ClassVar[type[Content]] = Posterior
     barrier: ClassVar[str] = ""
     needs_all_parameters: ClassVar[str] = ""
 
@@ -279,31 +320,6 @@ class Transfer(TransferOptions):
         lost_features = shared_features(task, agent_state) is None
         lost = not set(_integers(task.arrays["members"])) <= set(stored)
         return {"missing": True} if lost_features or lost else {}
-
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def task_schema(self, space: SearchSpace) -> Schema:
-        m, packed = self.num_features, self.num_features * (self.num_features + 1) // 2
-        arrays = {
-            "frequencies": ArraySpec((m, space.num_features)),
-            "phases": ArraySpec((m,), low=0.0, high=2 * np.pi),
-            "members": ArraySpec((None,), "int64", 0, 2**63 - 1, self.max_members),
-            "means": ArraySpec((None, m), max_length=self.max_members + 1),
-            "inverses": ArraySpec((None, packed), max_length=self.max_members + 1),
-        }
-        if self.sends_incumbent():
-            arrays["incumbents"] = ArraySpec((None,), max_length=self.max_members + 1)
-        return Schema(arrays=arrays, values={"message": bool})
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        m, packed = self.num_features, self.num_features * (self.num_features + 1) // 2
-        arrays = {
-            "mean": ArraySpec((m,), low=-1e6, high=1e6),
-            "inverse": ArraySpec((packed,), low=-1e9, high=1e9),
-        }
-        if self.sends_incumbent():
-            arrays["incumbent"] = ArraySpec((1,), low=-1e6, high=1e6)
-        return Schema(arrays=arrays, values={"missing": bool})
 
 
 def shared_features(task: Task, agent_state: AgentState) -> rff.RandomFeatures | None:
