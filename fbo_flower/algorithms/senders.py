@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -20,20 +19,21 @@ PER_ROOT = 0.35  # lengthscale per root of the number of features; about .5 for 
 Lengthscale = float | tuple[float, ...]
 
 
-class MessageOptions(Protocol):
-    """The options that decide which agents tune and when they send messages."""
+@dataclass(frozen=True, kw_only=True)
+class MessageOptions:
+    """Which agents tune, and when agents send messages.
 
-    @property
-    def targets(self) -> str | tuple[str, ...]:
-        """The agents that tune, or "all"; the others send one message and do not tune."""
+    Parameters
+    ----------
+    communication : "every-round": agents send a new message every `refresh_every` rounds; "once": each agent
+        sends one message, after its first observations
+    refresh_every : rounds between two messages of an agent
+    targets : "all", or the names of the agents that tune; the others send one message and do not tune
+    """
 
-    @property
-    def communication(self) -> str:
-        """How often agents send messages: in "every-round", or "once"."""
-
-    @property
-    def refresh_every(self) -> int:
-        """Rounds between two messages of an agent."""
+    communication: str = "every-round"
+    refresh_every: int = 1
+    targets: str | tuple[str, ...] = "all"
 
 
 def check_messages(options: MessageOptions) -> None:

@@ -10,8 +10,8 @@ drives sessions.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, Protocol
+from collections.abc import Callable, Generator
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +20,5 @@ from fbo_flower.algorithms.requests import Request
 
 Session = Generator[Query | Request, Any, AgentState]
 
-
-class Draws(Protocol):
-    """Random generators for one task: the same purpose and keys always give the same numbers."""
-
-    def __call__(self, purpose: str, *keys: int) -> np.random.Generator:
-        """Return the random generator for a purpose and keys."""
-        ...
+# `draws(purpose, *keys)` returns a random generator: the same purpose and keys always give the same numbers
+Draws = Callable[..., np.random.Generator]

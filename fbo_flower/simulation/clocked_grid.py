@@ -19,6 +19,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.durations import Duration
 from fbo_flower.simulation.grids import LocalGrid
+from fbo_flower.strategies.clocked import Clocked
 from fbo_flower.strategies.task_times import SentAt
 
 
@@ -38,7 +39,7 @@ class _Clock:
     times: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
 
 
-class ClockedGrid(Grid):
+class ClockedGrid(Clocked, Grid):
     """A grid whose nodes answer after the simulated duration of their evaluations.
 
     Parameters

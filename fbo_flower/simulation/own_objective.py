@@ -11,6 +11,7 @@ from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import Array
 from fbo_flower.clients.known_configs import points_of
 from fbo_flower.clients.objective import (
+    ObjectiveContext,
     check_minimize,
     check_objective,
     negated,
@@ -18,7 +19,7 @@ from fbo_flower.clients.objective import (
     takes_context,
 )
 from fbo_flower.errors import ConfigError, kind_of
-from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
+from fbo_flower.simulation.problems.base import Config, Problem
 from fbo_flower.space.space import SearchSpace
 
 OwnFunction = Callable[..., float]  # `f(config, data)` or `f(config, data, context)`
@@ -62,7 +63,7 @@ class OwnObjective(Problem):
     def space(self) -> SearchSpace:
         return self.search_space
 
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         further = {"context": context} if self._takes_context else {}
         if self.minimize:
             report_losses(context)

@@ -15,14 +15,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from logging import WARNING
-from typing import Any, Protocol
+from typing import Any
 
 from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 
-from fbo_flower.simulation.ray_actors import ActorDied, Answers, BatchFailed
-from fbo_flower.simulation.ray_contexts import ContextsMissing, GridContexts, Item, Parcel, WaitingMessages
+from fbo_flower.simulation.ray_actors import ActorDied, BatchFailed, RayActors
+from fbo_flower.simulation.ray_contexts import ContextsMissing, GridContexts, Item, WaitingMessages
 
 BATCH_SECONDS = 0.25  # expected duration of a batch
 LEAST_SECONDS = 0.02  # of the last batches of a round: agents that compute together need less time
@@ -31,22 +31,6 @@ MAX_BATCH = 500  # messages
 IN_FLIGHT = 2  # batches per actor: one at work, one waiting
 UNCLAIMED = 8  # replies per node
 _LOOK = 0.05  # seconds to wait for a batch before the thread checks its queue
-
-
-class Actors(Protocol):
-    """The interface of actors that answer batches, see `RayActors`."""
-
-    def __len__(self) -> int: ...
-
-    def send(self, actor: int, parcel: Parcel) -> tuple[Any, int]: ...
-
-    def done(self, references: Sequence[Any], seconds: float) -> list[Any]: ...
-
-    def collect(self, reference: Any) -> Answers: ...
-
-    def replace(self, actor: int) -> None: ...
-
-    def is_there(self, actor: int) -> bool: ...
 
 
 def batch_size(num_waiting: int, num_actors: int, seconds: float | None, num_bytes: float = 0.0) -> int:
@@ -89,7 +73,7 @@ class Dispatcher:
     per node, the oldest are dropped.
     """
 
-    def __init__(self, actors: Actors, contexts: GridContexts, timeout: float | None) -> None:
+    def __init__(self, actors: RayActors, contexts: GridContexts, timeout: float | None) -> None:
         self._actors = actors
         self._contexts = contexts
         self._timeout = timeout

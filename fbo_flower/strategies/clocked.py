@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Protocol, runtime_checkable
 
 from fbo_flower.strategies.task_times import SentAt
 
 
-@runtime_checkable
-class Clocked(Protocol):
+class Clocked(ABC):
     """A grid that knows the time of its simulation."""
 
+    @abstractmethod
     def now(self) -> float:
         """Return the seconds since the simulation began."""
-        ...
 
+    @abstractmethod
     def awaits(self, message_ids: Iterable[str]) -> bool:
         """Return whether a reply to one of these messages may still arrive."""
-        ...
 
+    @abstractmethod
     def advance(self, to: float) -> None:
         """Let time pass until `to`, in which nothing happens."""
-        ...
 
+    @abstractmethod
     def restore(self, now: float, sent: Sequence[SentAt]) -> None:
         """Set the clock to `now`, after these tasks were sent in an earlier process."""
-        ...

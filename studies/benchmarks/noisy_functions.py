@@ -32,12 +32,13 @@ import numpy as np
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import make_algorithm
+from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation import simulate
-from fbo_flower.simulation.problems import Config, EvaluationContext, Problem, number
+from fbo_flower.simulation.problems import Config, Problem, number
 
 NUM_AGENTS, NUM_INITIAL, NUM_TRIALS, NOISE = 4, 5, 24, 0.1
 WAYS: dict[str, dict[str, object]] = {
@@ -117,7 +118,7 @@ class Noisy(Problem):
         low = lowest(self.function)
         return float((function(u) - low) / (highest - low))
 
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         return self.true_value(config, context.partition) + NOISE * float(context.rng.standard_normal())
 
 

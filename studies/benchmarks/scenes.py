@@ -18,8 +18,9 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fbo_flower import Float, SearchSpace
+from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.problems import Config, EvaluationContext, Problem, number
+from fbo_flower.simulation.problems import Config, Problem, number
 from fbo_flower.strategies.send_and_receive import send_and_receive
 
 NUM_FLOATS = 100  # floats that the idle app gets and returns
@@ -46,12 +47,12 @@ class Hills(Problem):
     def space(self) -> SearchSpace:
         return _space(self.dimension)
 
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         if self.seconds:
             time.sleep(self.seconds)
         return self.true_value(config, context.partition)
 
-    def repeated(self, config: Config, context: EvaluationContext, repeats: int) -> np.ndarray:
+    def repeated(self, config: Config, context: ObjectiveContext, repeats: int) -> np.ndarray:
         """Return several evaluations at once, which bandits ask for."""
         noise = context.rng.uniform(-0.05, 0.05, repeats)
         return np.asarray(self.true_value(config, context.partition) + noise)

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.problems import Config, EvaluationContext, Problem, number
+from fbo_flower.simulation.problems import Config, Problem, number
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
 from studies.problems.california import districts, features_and_values, regions
 from studies.problems.data import CALIFORNIA_FILE, data_file
@@ -51,7 +52,7 @@ class CaliforniaTrees(Problem):
     def space(self) -> SearchSpace:
         return SPACE
 
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         return self.true_value(config, context.partition)
 
     def true_value(self, config: Config, partition: int) -> float:

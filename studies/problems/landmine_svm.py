@@ -19,8 +19,9 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fbo_flower.clients import ObjectiveContext
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.problems import Config, EvaluationContext, Problem, number
+from fbo_flower.simulation.problems import Config, Problem, number
 from fbo_flower.space import Float, SearchSpace
 from studies.problems.data import LANDMINE_FILE, NUM_LANDMINE_FIELDS, data_file
 
@@ -53,7 +54,7 @@ class LandmineSVM(Problem):
     def space(self) -> SearchSpace:
         return SPACES[self.scale]
 
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         return self.true_value(config, context.partition)
 
     def true_value(self, config: Config, partition: int) -> float:

@@ -22,11 +22,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fbo_flower.clients import ObjectiveContext
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import train_validation
-from fbo_flower.simulation.problems import Config, EvaluationContext, Problem, number
+from fbo_flower.simulation.problems import Config, Problem, number
 from fbo_flower.space import Float, Int, SearchSpace
 from studies.problems.california import districts, features_and_values
 from studies.problems.data import CALIFORNIA_FILE, data_file
@@ -70,7 +71,7 @@ class SharedNetwork(Problem):
     def rows(self) -> tuple[Rows, Rows]:
         """Return the training rows and the validation rows."""
 
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         self.check_partition(context.partition)
         return self._value(config, context.rng if self.noisy else self._fixed())
 

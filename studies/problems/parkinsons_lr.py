@@ -27,10 +27,11 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fbo_flower.clients import ObjectiveContext
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import by_group, train_validation
-from fbo_flower.simulation.problems import Config, EvaluationContext, Problem, number
+from fbo_flower.simulation.problems import Config, Problem, number
 from fbo_flower.space import Float, Int, SearchSpace
 from studies.problems.data import PARKINSONS_FILE, data_file
 
@@ -79,7 +80,7 @@ class ParkinsonsLR(Problem):
     def space(self) -> SearchSpace:
         return SPACE
 
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         rng = context.rng if self.noisy else self._order(context.partition)
         return self._accuracy(config, context.partition, rng)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from grouped import grouped
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.clients import client_app
@@ -42,7 +43,7 @@ def count(calls: Path, agent: str = "") -> int:
 
 
 def tune(objective, **options):
-    return simulate(objective, SPACE, 3, num_rounds=9, **options)
+    return simulate(objective, SPACE, num_rounds=9, **grouped(agents=3, **options))
 
 
 @pytest.mark.parametrize("value", WRONG.values(), ids=WRONG)

@@ -21,14 +21,14 @@ from fbo_flower.study import Study
 SMALL = {"num_features": 10, "num_candidates": 16, "num_path_features": 8}
 
 
-def run(algorithm: str, **options: object) -> Study:
+def run(algorithm: str, label: str | None = None, **options: object) -> Study:
     return simulate(
         "gp-samples",
         agents=3,
         algorithm=make_algorithm(algorithm, options),
         num_rounds=4,
         engine="inline",
-        keep=Keep(label=options.pop("label", None)),
+        keep=Keep(label=label),
     )
 
 

@@ -114,8 +114,8 @@ class FTSState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FTS(LocalSurrogate[FTSState]):
-    """Federated Thompson sampling.
+class FTS(senders.MessageOptions, LocalSurrogate[FTSState]):
+    """Federated Thompson sampling; with `communication = "once"` a target uses a message at most once.
 
     Parameters
     ----------
@@ -133,10 +133,6 @@ class FTS(LocalSurrogate[FTSState]):
         after a warm start, then does not begin from nothing
     schedule : `p_t`, the probability that iteration `t` uses the agent's own surrogate: "1-1/t^2",
         "1-1/sqrt(t)", "1-1/t", a number, or "first-K": the first K iterations use messages, later ones not
-    communication : "every-round": agents send a new message every `refresh_every` rounds; "once": each agent
-        sends one message, and each target uses it at most once
-    refresh_every : rounds between two messages of an agent
-    targets : "all", or the names of the agents that tune; the others send one message and do not tune
     preferences : `P_N`, how another agent is drawn for "single": "uniform", or "learned" from how well the
         rankings of two agents' messages agree
     learning_rate : with `preferences = "learned"`, agents have weight `exp(rate * observations * agreement)`
@@ -153,9 +149,6 @@ class FTS(LocalSurrogate[FTSState]):
     advice: str = "single"
     initial_design: str = "random"
     schedule: Schedule = "1-1/sqrt(t)"
-    communication: str = "every-round"
-    refresh_every: int = 1
-    targets: str | tuple[str, ...] = "all"
     preferences: str = "uniform"
     learning_rate: float = 0.5
     num_features: int = 100

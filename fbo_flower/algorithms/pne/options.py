@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from fbo_flower.algorithms.bandits.base import Bandit, XArmedBandit, check_arity, check_most
 from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
@@ -15,8 +15,8 @@ LITERAL_ONLY = ("gap", "c", "c1", "delta", "h0", "aggregate", "trim", "secure_su
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhasedOptions(XArmedBandit[State]):
-    """Options of phased elimination; `XArmedBandit` describes the other options.
+class Elimination:
+    """Options of phased elimination.
 
     Parameters
     ----------
@@ -41,16 +41,21 @@ class PhasedOptions(XArmedBandit[State]):
     trim: float = 0.2
     secure_sums: int = 0
 
+
+@dataclass(frozen=True, kw_only=True)
+class PhasedOptions(Elimination, XArmedBandit[State]):
+    """Options of phased elimination; `Elimination` and `XArmedBandit` describe them."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_elimination(self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PNEOptions(Bandit[State]):
-    """Personalised federated X-armed bandit; `Bandit` describes the other options.
+class PNEOptions(Elimination, Bandit[State]):
+    """Personalised federated X-armed bandit; `Bandit` and `Elimination` describe the other options.
 
-    Options marked (literal) have an effect only with `variant = "literal"`.
+    Those of `Elimination` and `c` have an effect only with `variant = "literal"`.
 
     Parameters
     ----------
@@ -59,17 +64,7 @@ class PNEOptions(Bandit[State]):
         function the agents learn together, without cells
     nu, rho : smoothness: no point of a cell of depth `h` is better than its centre by more than `nu rho^h`.
         None: 1 and 1/2 for "literal"; for "racing" they are learned, and given values are lower bounds
-    gap : `Delta`, largest expected difference at the optima between the mean of all objectives and an agent's
-        own objective (literal)
-    c, c1 : constants of the confidence radius `c sqrt(log(c1 T / delta) / n)` (literal)
-    delta : probability that a confidence interval fails; None: `1 / M`, for `M` agents (literal)
-    h0 : transition depth, the last one of stage 1: "literal": the deepest `h` with `nu rho^h >= Delta`;
-        "ceil": the first `h` with `nu rho^h <= Delta` (literal)
-    aggregate : how the server merges the agents' means of a cell: "mean" (the paper); "median" or "trimmed"
-        if some agents may lie, which takes more pulls at every depth (literal)
-    trim : share of the agents that "trimmed" leaves out at each end (literal)
-    secure_sums : smallest number of agents in a secure sum of statistics: the server sees the sum but no
-        agent's own report; only with `aggregate = "mean"`. 0: the server sees all reports (literal)
+    c : constant of the confidence radius `c sqrt(log(c1 T / delta) / n)`
     arity : "binary": each depth halves one dimension; "full": each depth halves every dimension, for `D <= 3`
     max_evaluations_per_round : largest number of trials of one agent in a round
     """
@@ -77,14 +72,7 @@ class PNEOptions(Bandit[State]):
     variant: str = "literal"
     nu: float | None = None
     rho: float | None = None
-    gap: float = 0.01
     c: float = 0.1
-    c1: float = 1.0
-    delta: float | None = None
-    h0: str = "literal"
-    aggregate: str = "mean"
-    trim: float = 0.2
-    secure_sums: int = 0
     arity: str = "binary"
     max_evaluations_per_round: int = 10_000
 
@@ -99,25 +87,6 @@ class PNEOptions(Bandit[State]):
         check_arity(self.arity)
         check_most(self.max_evaluations_per_round)
         check_elimination(self)
-
-
-class Elimination(Protocol):
-    """The options that `PhasedOptions` and `PNEOptions` share."""
-
-    @property
-    def gap(self) -> float: ...
-    @property
-    def c1(self) -> float: ...
-    @property
-    def delta(self) -> float | None: ...
-    @property
-    def h0(self) -> str: ...
-    @property
-    def aggregate(self) -> str: ...
-    @property
-    def trim(self) -> float: ...
-    @property
-    def secure_sums(self) -> int: ...
 
 
 def check_elimination(options: Elimination) -> None:

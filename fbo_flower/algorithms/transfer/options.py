@@ -12,7 +12,7 @@ import numpy as np
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.records import AnyArray, Array
-from fbo_flower.algorithms.senders import check_features, check_lengthscale, check_messages
+from fbo_flower.algorithms.senders import MessageOptions, check_features, check_lengthscale, check_messages
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
 from fbo_flower.space.space import SearchSpace
@@ -68,15 +68,12 @@ class TransferState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransferOptions(LocalSurrogate[TransferState]):
+class TransferOptions(MessageOptions, LocalSurrogate[TransferState]):
     """Options of the algorithms that send whole posteriors.
 
     Parameters
     ----------
-    communication : "once": an agent sends its posterior once, after its first observations; "every-round":
-        it sends a new one every `refresh_every` rounds
     refresh_every : rounds between two posteriors of an agent
-    targets : "all", or the names of the agents that tune; the others send one posterior and do not tune
     num_features : `M`, number of random Fourier features; a posterior has `M (M + 3) / 2` numbers
     lengthscale : lengthscale of the shared features: one number, one per feature of the search space, or
         "dimension": .35 times the square root of the number of features
@@ -85,9 +82,7 @@ class TransferOptions(LocalSurrogate[TransferState]):
         sample, fixed for each group of targets
     """
 
-    communication: str = "every-round"
     refresh_every: int = 5
-    targets: str | tuple[str, ...] = "all"
     num_features: int = 100
     lengthscale: float | str | tuple[float, ...] = 0.5
     message_noise_variance: float = 1e-2

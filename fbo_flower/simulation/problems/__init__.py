@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fbo_flower.errors import ConfigError, did_you_mean
-from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem, number
+from fbo_flower.simulation.problems.base import Config, Problem, number
 from fbo_flower.simulation.problems.digits_svm import DigitsSVM
 from fbo_flower.simulation.problems.five_sites import BreastCancerSites, FiveSites
 from fbo_flower.simulation.problems.gp_samples import GPSamples
@@ -41,7 +41,6 @@ __all__ = [
     "Config",
     "DigitsSVM",
     "DoubleSine",
-    "EvaluationContext",
     "FiveSites",
     "GPSamples",
     "Garland",

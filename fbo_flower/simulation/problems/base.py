@@ -10,24 +10,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Literal, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.space.space import SearchSpace
 
 Config = Mapping[str, object]
-
-
-class EvaluationContext(Protocol):
-    """The second argument of an objective: whose data to use, and the random generator."""
-
-    @property
-    def partition(self) -> int: ...
-
-    @property
-    def rng(self) -> np.random.Generator: ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +65,7 @@ class Problem(ABC):
         """The search space of the hyperparameters to tune."""
 
     @abstractmethod
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         """Evaluate `config` on the data of agent `context.partition`."""
 
     @abstractmethod

@@ -13,9 +13,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.partitioners import dirichlet, train_validation
-from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem, number
+from fbo_flower.simulation.problems.base import Config, Problem, number
 from fbo_flower.space.space import Float, SearchSpace
 
 NUM_ROWS = 1797
@@ -56,7 +57,7 @@ class DigitsSVM(Problem):
     def space(self) -> SearchSpace:
         return SPACE
 
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         return self.true_value(config, context.partition)
 
     def true_value(self, config: Config, partition: int) -> float:

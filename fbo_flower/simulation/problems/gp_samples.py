@@ -24,9 +24,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.numerics.seeding import generator
-from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem, number
+from fbo_flower.simulation.problems.base import Config, Problem, number
 from fbo_flower.space.space import Float, SearchSpace
 
 GRID_SIZES = {1: 1000, 2: 50}  # points per axis
@@ -84,7 +85,7 @@ class GPSamples(Problem):
     def space(self) -> SearchSpace:
         return SPACES[self.dimension]
 
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         noise = math.sqrt(self.noise_variance) * context.rng.standard_normal()
         return self.true_value(config, context.partition) + noise
 

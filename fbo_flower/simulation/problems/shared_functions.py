@@ -14,7 +14,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem, number
+from fbo_flower.clients.objective import ObjectiveContext
+from fbo_flower.simulation.problems.base import Config, Problem, number
 from fbo_flower.space.space import Float, SearchSpace
 
 SPACE = SearchSpace({"x1": Float(0.0, 1.0), "x2": Float(0.0, 1.0)})
@@ -50,7 +51,7 @@ class SharedFunction(Problem):
     def function(x1: float, x2: float) -> float:
         """Return the function's value; larger is better."""
 
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         noise = math.sqrt(self.noise_variance) * float(context.rng.standard_normal())
         return self.true_value(config, context.partition) + noise
 

@@ -20,11 +20,12 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.site import Bag, SiteData, SiteObjective
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.partitioners import train_validation
-from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
+from fbo_flower.simulation.problems.base import Config, Problem
 from fbo_flower.simulation.problems.learners import MAX_TREES, MIN_TREES, Learner, make_learner
 from fbo_flower.space.space import SearchSpace
 
@@ -115,7 +116,7 @@ class SitesProblem(Problem):
         """Return the learner that the options describe."""
         return _learner(self.learner, self.class_weight, self.max_trees)
 
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         return self.true_value(config, context.partition)
 
     def true_value(self, config: Config, partition: int) -> float:

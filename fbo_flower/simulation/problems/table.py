@@ -14,10 +14,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.scattered import DelaunayInterpolant
-from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem
+from fbo_flower.simulation.problems.base import Config, Problem
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.files import read_arrays
 
@@ -77,7 +78,7 @@ class TableProblem(Problem):
     def space(self) -> SearchSpace:
         return self.data.space
 
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         return self.true_value(config, context.partition)
 
     def true_value(self, config: Config, partition: int) -> float:

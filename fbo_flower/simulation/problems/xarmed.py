@@ -21,8 +21,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.simulation.problems.base import Config, EvaluationContext, Problem, number
+from fbo_flower.simulation.problems.base import Config, Problem, number
 from fbo_flower.space.space import Float, SearchSpace
 
 _Function = Callable[[Array], Array]
@@ -69,10 +70,10 @@ class XArmed(Problem):
     def reachable_maximum(cls, low: Array, high: Array) -> float:
         """Return the maximum over a box `low, high (D,)` of the function's domain, to 1e-9."""
 
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         return float(self.repeated(config, context, 1)[0])
 
-    def repeated(self, config: Config, context: EvaluationContext, repeats: int) -> Array:
+    def repeated(self, config: Config, context: ObjectiveContext, repeats: int) -> Array:
         """Evaluate `config` many times, `(repeats,)`; draws the same noise as single evaluations."""
         noise = context.rng.uniform(-self.noise, self.noise, repeats)
         return self.true_value(config, context.partition) + noise

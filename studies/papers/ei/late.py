@@ -7,7 +7,7 @@ from the start.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,19 +16,12 @@ import numpy as np
 from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.records import AgentState, Federation, History, Outcome, Phase, Query, Report
 from fbo_flower.algorithms.run_task import run_task
+from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.simulation.problems import Problem
 from studies.papers.ei.curves import score
-
-
-@dataclass(frozen=True)
-class Context:
-    """The second argument of a problem's objective."""
-
-    partition: int
-    rng: np.random.Generator
 
 
 def joined_late(
@@ -87,7 +80,10 @@ def _round(
 def _evaluate(problem: Problem, agent: int, seed: int, query: Query, trial: int) -> Outcome:
     points = problem.space.snap(query.points)
     values = [
-        problem(problem.space.decode(point), Context(agent, generator(seed, "objective", agent, trial + i)))
+        problem(
+            problem.space.decode(point),
+            ObjectiveContext(str(agent), agent, trial + i, 1, generator(seed, "objective", agent, trial + i)),
+        )
         for i, point in enumerate(points)
     ]
     return Outcome(points, np.array(values), np.arange(trial, trial + len(points)))

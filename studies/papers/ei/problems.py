@@ -17,10 +17,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates.rff import draw_features
-from fbo_flower.simulation.problems import Config, EvaluationContext, Problem, make_problem
+from fbo_flower.simulation.problems import Config, Problem, make_problem
 from fbo_flower.space import Categorical, Float, Int, Parameter, SearchSpace
 
 Name = Literal[
@@ -128,7 +129,7 @@ class ShiftedFunction(Problem):
             return SearchSpace(MIXED)
         return SearchSpace({f"x{i}": Float(0.0, 1.0) for i in range(FUNCTIONS[self.function][0])})
 
-    def __call__(self, config: Config, context: EvaluationContext) -> float:
+    def __call__(self, config: Config, context: ObjectiveContext) -> float:
         scale, offset = _units(self.seed, context.partition)
         value = self.score(config, context.partition) + self.noise * context.rng.standard_normal()
         return scale * value + offset

@@ -272,9 +272,9 @@ def test_an_agent_with_more_threads_leads_to_the_same_central_model_and_design()
 @pytest.mark.parametrize("central", ["barycenter", "product"])
 def test_runs_are_the_same_whatever_the_number_of_threads(central):
     program = (
-        "from fbo_flower.simulation import simulate\n"
+        "from fbo_flower.algorithms import CoKG\nfrom fbo_flower.simulation import simulate\n"
         f"options = {{'central': {central!r}, 'num_draws': 16}}\n"
-        "s = simulate('f1', 'co-kg', 3, 5, 0, 'inline', options=options)\n"
+        "s = simulate('f1', None, 3, CoKG(**options), 5, engine='inline')\n"
         "print(s.trials['value'].tobytes().hex())"
     )
     outputs = {
