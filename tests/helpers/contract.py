@@ -340,7 +340,7 @@ class AlgorithmContract:
 
     def app(self, seed: int) -> ClientApp:
         """Return a ClientApp of three agents on the hills."""
-        return client_app(hills(SQUARE), SQUARE, seed=seed, disclose="trials")
+        return client_app(hills(SQUARE), SQUARE, seed=seed, disclose="trials", algorithms=[type(self.make())])
 
     # -- points and randomness -----------------------------------------------------------------
 

@@ -14,6 +14,8 @@ import pytest
 from flower_runtime import _ray_stack, flwr_run, ray_cluster  # fixtures for all tests
 from hypothesis import settings
 
+from fbo_flower.algorithms import registry
+
 # the machine may be busy with other work, and a failure must repeat
 settings.register_profile("fbo-flower", deadline=None, derandomize=True)
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=40)
@@ -43,6 +45,12 @@ def flowers_log_level() -> Iterator[None]:
     logger.setLevel(before)
 
 
+@pytest.fixture(autouse=True)
+def registered_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the classes that a test registers, by running a study for one."""
+    monkeypatch.setattr(registry, "_LOCAL", dict(registry._LOCAL))
+
+
 __all__ = [
     "_ray_stack",
     "flowers_log_level",
@@ -50,4 +58,5 @@ __all__ = [
     "pytest_collection_modifyitems",
     "pytest_configure",
     "ray_cluster",
+    "registered_before",
 ]

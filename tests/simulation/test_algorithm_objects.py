@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from fbo_flower.algorithms import FTS, PFPNE, CoKG, Query, find, make_algorithm, registry
+from fbo_flower.algorithms import FTS, PFPNE, CoKG, Query, find, make_algorithm
 from fbo_flower.algorithms.independent import Independent
 from fbo_flower.algorithms.pne.racing import RacingPNE
 from fbo_flower.clients import client_app
@@ -20,12 +20,6 @@ from fbo_flower.strategies import STRATEGIES, TuningStrategy
 
 SPACE = SearchSpace({"x": Float(0, 1), "y": Float(0, 1)})
 SMALL = {"num_features": 16, "num_candidates": 32, "num_path_features": 16}
-
-
-@pytest.fixture(autouse=True)
-def forgotten(monkeypatch):
-    """Forget the classes of these tests."""
-    monkeypatch.setattr(registry, "_LOCAL", {})
 
 
 def halton():
