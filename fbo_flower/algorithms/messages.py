@@ -7,7 +7,8 @@
 
 A field with an annotation is an array, any other one a scalar. What has its default does not travel. A length
 is a number; the name of an option of the algorithm; "D" or "F", the axes and the features of the space; a
-function of algorithm and space; or None, any up to `most`.
+function of algorithm and space; "len(cells)", the length of the task's array `cells`, up to `most`; or None,
+any up to `most`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 import numpy as np
 
-from fbo_flower.algorithms.records import AnyArray, IntArray, Payload, Report, Scalar, Task, floats
+from fbo_flower.algorithms.records import AnyArray, IntArray, Payload, Phase, Report, Scalar, Task, floats
 from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.summand import Summand
 from fbo_flower.errors import WireError
@@ -42,9 +43,10 @@ class Spec:
     low, high : inclusive bounds of every entry
     most : largest length of an axis that may have any
     per_step : whether a task of several trials has a row for each of some steps; `steps` says which
-    bound : largest absolute value of an entry that is only summed over agents; None: it is not
+    bound : largest absolute value of an entry that is only summed over agents, or the name of a property of
+        the algorithm; None: it is not summed
     in_clear : whether a report with `secure_sums` may not hold it
-    only_if : whether an algorithm's options allow the array at all; None: they do
+    only_if : whether an algorithm allows the array, or the name of an option that says so; None: it does
     """
 
     shape: tuple[Length, ...]
@@ -53,9 +55,9 @@ class Spec:
     high: float = 1e12
     most: Length = 4096
     per_step: bool = False
-    bound: float | None = None
+    bound: float | str | None = None
     in_clear: bool = False
-    only_if: Callable[[Any], bool] | None = None
+    only_if: Callable[[Any], bool] | str | None = None
 
 
 def real(*shape: Length, low: float = -1e12, high: float = 1e12, **more: Any) -> Spec:
@@ -73,12 +75,19 @@ def octets(*shape: Length, most: int) -> Spec:
     return Spec(shape, "uint8", 0, 255, most)
 
 
-def summable(*shape: Length, bound: float) -> Spec:
+def summable(*shape: Length, bound: float | str, low: float | None = None, **more: Any) -> Spec:
     """Return the specification of an array of which the server needs only the sum over agents.
 
     With `secure_sums` it travels in a secure sum, and a report that holds it in the clear is refused.
+
+    Parameters
+    ----------
+    bound : largest absolute value of an entry, or the name of a property of the algorithm
+    low : inclusive lower bound of an entry that travels in the clear; None: `-bound`
+    more : further fields of `Spec`
     """
-    return Spec(shape, low=-bound, high=bound, bound=bound, in_clear=True)
+    high = np.inf if isinstance(bound, str) else bound  # `schema_of` asks the algorithm
+    return Spec(shape, low=-high if low is None else low, high=high, bound=bound, in_clear=True, **more)
 
 
 def step_numbers() -> Spec:
@@ -133,7 +142,11 @@ class Content:
         """The scalars that travel, by name."""
         known = arrays_of(type(self))
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in known}
-        return {name: value for name, value in own.items() if value != getattr(type(self), name)}
+        return {name: own[name] for name in sorted(own) if own[name] != getattr(type(self), name)}
+
+    def task(self, phase: Phase, server_round: int, trial: int, num_trials: int) -> Task:
+        """Return a task with this content."""
+        return Task(phase, server_round, trial, num_trials, self.arrays, self.values)
 
     @property
     def payload(self) -> Payload:
@@ -164,20 +177,17 @@ def has_step(task: Task, trial: int, trials_per_round: int) -> bool:
 
 
 _ARRAYS: dict[type[Content], Mapping[str, Spec]] = {}
+_SCALARS: dict[type[Content], Mapping[str, type]] = {}
 
 
 def arrays_of(content: type[Content]) -> Mapping[str, Spec]:
     """Return the specification of every array of a class of contents, by name."""
-    known = _ARRAYS.get(content)
-    if known is None:
-        known = _ARRAYS[content] = _read_arrays(content)
-    return known
-
-
-def _read_arrays(content: type[Content]) -> Mapping[str, Spec]:
-    hints = get_type_hints(content, include_extras=True)
-    specs = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
-    return {name: spec for name, spec in specs.items() if isinstance(spec, Spec)}
+    if content not in _ARRAYS:
+        hints = get_type_hints(content, include_extras=True)
+        specs = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
+        _SCALARS[content] = {f.name: hints[f.name] for f in fields(content) if specs[f.name] is None}
+        _ARRAYS[content] = {name: spec for name, spec in specs.items() if isinstance(spec, Spec)}
+    return _ARRAYS[content]
 
 
 def schema_of(content: type[Content], algorithm: Algorithm[Any], space: SearchSpace) -> Schema:
@@ -185,32 +195,50 @@ def schema_of(content: type[Content], algorithm: Algorithm[Any], space: SearchSp
     at_once = getattr(algorithm, "trials_per_round", 1)
     arrays: dict[str, ArraySpec] = {}
     for name, spec in arrays_of(content).items():
-        hidden = spec.in_clear and algorithm.secure_sums
-        if hidden or (name == STEPS and at_once == 1) or (spec.only_if and not spec.only_if(algorithm)):
+        if not _allows(algorithm, spec) or (name == STEPS and at_once == 1):
             continue
         shape = tuple(_length(n, algorithm, space) for n in spec.shape)
-        most, high = _length(spec.most, algorithm, space) or 0, spec.high
+        most, low, high = _length(spec.most, algorithm, space) or 0, spec.low, spec.high
+        if isinstance(spec.bound, str):
+            low, high = max(low, -_bound(spec, algorithm)), _bound(spec, algorithm)
         if name == STEPS:
             high = at_once - 1
         elif spec.per_step and at_once > 1:
             shape, most = (None, *shape), at_once
-        arrays[name] = ArraySpec(shape, spec.dtype, spec.low, high, most)
-    hints = get_type_hints(content)
-    return Schema(
-        arrays, {f.name: hints[f.name] for f in fields(content) if f.name not in arrays_of(content)}
-    )
+        arrays[name] = ArraySpec(shape, spec.dtype, low, high, most)
+    return Schema(arrays, _SCALARS[content])
 
 
-def summands_of(content: type[Content], algorithm: Algorithm[Any], space: SearchSpace) -> dict[str, Summand]:
+def _bound(spec: Spec, algorithm: Algorithm[Any]) -> float:
+    return float(getattr(algorithm, spec.bound) if isinstance(spec.bound, str) else spec.bound or 0.0)
+
+
+def _allows(algorithm: Algorithm[Any], spec: Spec) -> bool:
+    """Return whether a message may hold the array, outside a secure sum."""
+    if spec.in_clear and algorithm.secure_sums:
+        return False
+    if isinstance(spec.only_if, str):
+        return bool(getattr(algorithm, spec.only_if))
+    return spec.only_if is None or spec.only_if(algorithm)
+
+
+def summands_of(
+    content: type[Content], algorithm: Algorithm[Any], space: SearchSpace, task: Task
+) -> dict[str, Summand]:
     """Return the arrays of a content that are only summed: name -> shape and bound."""
-    return {
-        name: Summand(tuple(_length(n, algorithm, space) or 0 for n in spec.shape), spec.bound)
-        for name, spec in arrays_of(content).items()
-        if spec.bound is not None
-    }
+    found: dict[str, Summand] = {}
+    for name, spec in arrays_of(content).items():
+        if spec.bound is not None:
+            shape = tuple(_length(n, algorithm, space, task) or 0 for n in spec.shape)
+            found[name] = Summand(shape, _bound(spec, algorithm))
+    return found
 
 
-def _length(length: Length, algorithm: Algorithm[Any], space: SearchSpace) -> int | None:
+def _length(
+    length: Length, algorithm: Algorithm[Any], space: SearchSpace, task: Task | None = None
+) -> int | None:
+    if isinstance(length, str) and length.startswith("len("):
+        return len(task.arrays.get(length[4:-1], ())) if task is not None else None
     if isinstance(length, str):
         known = {"D": space.dimension, "F": space.num_features}
         return known[length] if length in known else int(getattr(algorithm, length))

@@ -214,7 +214,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """
         if not self.secure_sums or not self.asks_for_sum(task):
             return {}
-        return summands_of(self.report_content, self, space)
+        return summands_of(self.report_content, self, space, task)
 
     def asks_for_sum(self, task: Task) -> bool:
         """Return whether a task asks for the summable arrays of `report_content`."""

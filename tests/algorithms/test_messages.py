@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from fbo_flower import Float, SearchSpace
-from fbo_flower.algorithms import FTS
+from fbo_flower.algorithms import FTS, FedPNE
 from fbo_flower.algorithms.fts.fts import Advice, Message
-from fbo_flower.algorithms.messages import Content, real, schema_of, summands_of, whole
+from fbo_flower.algorithms.messages import Content, real, schema_of, summable, summands_of, whole
 from fbo_flower.algorithms.records import AnyArray, Payload, Phase, Report, Task
 from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.summand import Summand
 from fbo_flower.errors import WireError
 from fbo_flower.wire.checks import checked_arrays, checked_values
 
@@ -47,8 +48,25 @@ def test_what_is_summed_securely_may_not_travel_in_the_clear():
     clear, secure = (FTS(lengthscale="federated", secure_sums=n) for n in (0, 3))
     assert set(schema_of(Message, clear, SPACE).arrays) == {"weights", "log_likelihoods"}
     assert set(schema_of(Message, secure, SPACE).arrays) == {"weights"}
-    (summed,) = summands_of(Message, secure, SPACE).items()
+    (summed,) = summands_of(Message, secure, SPACE, Task(Phase.TRAIN, 1, 0, 1)).items()
     assert (summed[0], summed[1].shape, summed[1].bound) == ("log_likelihoods", (6,), 1e12)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts(Content):
+    counts: Annotated[AnyArray | None, summable("len(cells)", bound="budget", low=0.0, most=9)] = None
+    present: Annotated[AnyArray | None, summable("len(cells)", bound=1.0, only_if="secure_sums")] = None
+
+
+def test_a_summand_is_as_long_as_an_array_of_the_task_and_its_bound_may_be_an_option():
+    clear, secure = (FedPNE(budget=50, secure_sums=n) for n in (0, 3))
+    assert schema_of(Counts, clear, SPACE).arrays == {
+        "counts": ArraySpec((None,), low=0.0, high=50.0, max_length=9)
+    }
+    assert not schema_of(Counts, secure, SPACE).arrays
+    task = Task(Phase.TRAIN, 1, 0, 1, {"cells": np.zeros(4)})
+    summands = summands_of(Counts, secure, SPACE, task)
+    assert summands == {"counts": Summand((4,), 50.0), "present": Summand((4,), 1.0)}
 
 
 def test_content_travels_without_its_defaults_and_comes_back():

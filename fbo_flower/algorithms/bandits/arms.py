@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fbo_flower.algorithms.options import check_number
-from fbo_flower.algorithms.records import AgentState, Array, IntArray, Outcome, Task
+from fbo_flower.algorithms.records import AgentState, Array, IntArray, Outcome
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import ucb
 
@@ -29,11 +29,10 @@ def drawn_seed(seed: int | None, rng: np.random.Generator) -> int:
     return int(rng.integers(MAX_SEED)) if seed is None else seed
 
 
-def task_seed(task: Task) -> int:
-    """Return the seed of the arms in a task; WireError if it is missing or out of range."""
-    seed = task.values.get("arms.seed")
-    if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
-        raise WireError(f"arms.seed: expected an integer between 0 and {MAX_SEED}, got {seed!r}")
+def checked_seed(seed: int) -> int:
+    """Return the seed of the arms in a task; WireError if it is missing (-1) or out of range."""
+    if not 0 <= seed <= MAX_SEED:
+        raise WireError(f"arms_seed: expected an integer between 0 and {MAX_SEED}, got {seed!r}")
     return seed
 
 
@@ -87,3 +86,10 @@ class ArmStatistics:
         if not self.count.any():
             return None
         return int(np.argmax(np.where(self.count > 0, self.means(), -np.inf)))
+
+
+def recommended(agent_state: AgentState, statistics: ArmStatistics, arm: int) -> tuple[Array, float]:
+    """Return point `(D,)` and mean of an arm; the agent's state has the seed."""
+    seed = int(np.sum(agent_state.arrays["seed"]))
+    point: Array = points(seed, agent_state.space.dimension)[arm]
+    return point, float(statistics.means()[arm])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import numpy as np
 
+from fbo_flower.algorithms.messages import Content
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, Payload, Scalar, Task, natural_key
+from fbo_flower.algorithms.records import AgentState, Array, Payload, Task, natural_key
 from fbo_flower.algorithms.requests import Rng
 from fbo_flower.algorithms.schema import Schema
 from fbo_flower.errors import ConfigError
@@ -19,6 +21,13 @@ from fbo_flower.space.space import SearchSpace
 State = TypeVar("State")
 Value = TypeVar("Value")
 NUM_EVALUATIONS = "evaluations"  # name of the number of evaluations made, without reused values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluations(Content):
+    """A report: the number of evaluations really made, if the agent reuses values."""
+
+    evaluations: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +42,7 @@ class Bandit(Algorithm[State]):
         and reports contain the number of evaluations made
     """
 
+    report_content: ClassVar[type[Content]] = Evaluations
     finishes: ClassVar[bool] = True
 
     budget: int = 20_000
@@ -47,19 +57,28 @@ class Bandit(Algorithm[State]):
         return self.deterministic
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        return Payload(values=self.metrics(agent_state))
+        return Evaluations(evaluations=self.evaluations(agent_state)).payload
 
-    def metrics(self, agent_state: AgentState) -> dict[str, Scalar]:
-        """Return the scalars of a report: the number of evaluations made, if values are reused."""
-        made = agent_state.arrays.get(NUM_EVALUATIONS)
-        return {NUM_EVALUATIONS: int(np.asarray(made)[0])} if self.deterministic and made is not None else {}
+    def evaluations(self, agent_state: AgentState) -> int:
+        """Return the number of evaluations made if values are reused, else 0."""
+        return int(np.sum(agent_state.arrays.get(NUM_EVALUATIONS, 0))) if self.deterministic else 0
 
-    def metric_types(self) -> dict[str, type]:
-        """Return the scalars that a report may carry."""
-        return {NUM_EVALUATIONS: int} if self.deterministic else {}
+    @abstractmethod
+    def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
+        """Return the point `(D,)` to recommend, and its mean or value; None before the first success."""
+
+    def recommend(self, agent_state: AgentState) -> Array | None:
+        best = self.best(agent_state)
+        return None if best is None else best[0]
+
+    def incumbent(self, agent_state: AgentState) -> float:
+        best = self.best(agent_state)
+        return float("nan") if best is None else best[1]
 
     def report_schema(self, space: SearchSpace) -> Schema:
-        return Schema(values=self.metric_types())
+        schema = super().report_schema(space)
+        values = {n: t for n, t in schema.values.items() if self.deterministic or n != NUM_EVALUATIONS}
+        return Schema(schema.arrays, values)
 
 
 @dataclass(frozen=True, kw_only=True)

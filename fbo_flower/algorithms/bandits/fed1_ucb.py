@@ -2,11 +2,7 @@
 
 In a phase every agent pulls every active arm `ceil(10 log T)` times, in an order of its own. Then the server
 drops the arms whose upper bound does not exceed the best lower bound. The last arm is pulled until the budget
-is spent. The mathematics is in `numerics.bandits.ucb`, the agent's part in `fed1_agent.py`.
-
-Messages. To agents: the seed of the arms, the active arms and the pulls wanted of each; at the end the arm
-with the best merged mean. To the server: a mean and a count per active arm, and how many pulls are still to
-be made.
+is spent. The mathematics is in `numerics.bandits.ucb`.
 
 The mean of an arm leaves out agents that did not pull it. A phase does not wait for agents that left their
 last task unanswered. An agent that returns takes part in the current phase. A failed pull uses up a trial but
@@ -19,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms.bandits import arms
-from fbo_flower.algorithms.bandits.base import Bandit, check_most, in_order
-from fbo_flower.algorithms.bandits.fed1_agent import session
+from fbo_flower.algorithms.bandits.base import Bandit, Evaluations, check_most, in_order
+from fbo_flower.algorithms.messages import Content, real, whole
+from fbo_flower.algorithms.once import once_per_state
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import (
@@ -35,14 +32,39 @@ from fbo_flower.algorithms.records import (
     IntArray,
     Payload,
     Phase,
+    Query,
     Report,
     Task,
 )
 from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import elimination, ucb
 from fbo_flower.space.space import SearchSpace
+
+
+def _num_arms(algorithm: object, space: SearchSpace) -> int:
+    return arms.num_arms(space.dimension)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arms(Content):
+    """A task: the seed of all arms, the active ones and the pulls wanted of each; at the end the best arm."""
+
+    arms_seed: int = -1
+    phase: int = -1
+    pulls: int = 0
+    best: int = -1
+    arms: Annotated[IntArray | None, whole(None, most=_num_arms)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmMeans(Evaluations):
+    """A report: mean and count of every active arm, and how many pulls are still to be made."""
+
+    means: Annotated[Array | None, real(None, most=_num_arms)] = None
+    counts: Annotated[IntArray | None, whole(None, high=1e9, most=_num_arms)] = None
+    owed: Annotated[IntArray | None, whole(1, high=1e15)] = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +107,8 @@ class Fed1UCB(Bandit[Fed1State]):
     """
 
     name: ClassVar[str] = "fed1-ucb"
+    task_content: ClassVar[type[Content]] = Arms
+    report_content: ClassVar[type[Content]] = ArmMeans
 
     noise_stddev: float = 1.0
     arms_seed: int | None = None
@@ -118,26 +142,28 @@ class Fed1UCB(Bandit[Fed1State]):
         waiting = [agent for agent in present if state.progress.of(agent) < self.budget]
         state = self._close_phase(state, waiting)
         pulls = ucb.phase_length(self.budget) if len(state.active) > 1 else self.budget
-        values = {"arms.seed": state.arms_seed, "phase": state.phase, "pulls": pulls}
+        content = Arms(arms_seed=state.arms_seed, phase=state.phase, pulls=pulls, arms=state.active)
         tasks = {}
         for agent in waiting:
             trial = state.progress.of(agent)
             owed = state.owed.get(agent, pulls * len(state.active))
             most = min(owed, self.budget - trial, self.max_evaluations_per_round)
             if most > 0:  # otherwise the agent waits for the others
-                tasks[agent] = Task(phase, server_round, trial, most, {"arms": state.active}, values)
+                tasks[agent] = content.task(phase, server_round, trial, most)
         return replace(state, attendance=state.attendance.ask(tasks)), tasks
 
     def tell(self, state: Fed1State, phase: Phase, reports: Mapping[str, Report]) -> Fed1State:
         means, counts, owed = dict(state.means), dict(state.counts), dict(state.owed)
         for agent, report in reports.items():
             # a report on another number of arms belongs to another phase
-            if "counts" in report.arrays and report.arrays["counts"].shape == state.active.shape:
+            sent = ArmMeans.of(report)
+            if sent.means is None or sent.counts is None or sent.owed is None:
+                continue
+            if sent.means.shape == sent.counts.shape == state.active.shape:
                 means[agent] = means.get(agent, np.zeros(state.num_arms)).copy()
                 counts[agent] = counts.get(agent, np.zeros(state.num_arms, dtype=np.int64)).copy()
-                means[agent][state.active] = report.arrays["means"]
-                counts[agent][state.active] = report.arrays["counts"]
-                owed[agent] = int(np.sum(report.arrays["owed"]))
+                means[agent][state.active], counts[agent][state.active] = sent.means, sent.counts
+                owed[agent] = int(np.sum(sent.owed))
         progress = state.progress.advance(reports)
         return replace(
             state, progress=progress, means=in_order(means), counts=in_order(counts), owed=in_order(owed),
@@ -178,57 +204,55 @@ class Fed1UCB(Bandit[Fed1State]):
         if not merged.num_clients.any():
             return {}
         best = int(state.active[np.argmax(np.where(merged.num_clients > 0, merged.mean, -np.inf))])
-        values = {"arms.seed": state.arms_seed, "best": best}
+        content = Arms(arms_seed=state.arms_seed, best=best)
         members = [agent for agent in present if agent in state.counts]
-        trials = {agent: state.progress.of(agent) for agent in members}
-        return {a: Task(Phase.FINISH, server_round, t, 0, values=values) for a, t in trials.items()}
+        return {a: content.task(Phase.FINISH, server_round, state.progress.of(a), 0) for a in members}
 
     # -- the agent's half ----------------------------------------------------------------------
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
-        return session(task, agent_state, draws)
+        """Pull the arms of a phase, arm by arm, in a random order; the next task goes on with the rest.
+
+        If the budget ends within a phase, agents with different orders have together pulled more arms.
+        """
+        content, dim = Arms.of(task), agent_state.space.dimension
+        count, seed = arms.num_arms(dim), arms.checked_seed(content.arms_seed)
+        wanted = np.asarray(() if content.arms is None else content.arms, dtype=np.int64)
+        if not -1 <= content.best < count or (wanted >= count).any():
+            raise WireError(f"best, arms: expected arms from 0 to {count - 1}, got {content.best}, {wanted}")
+        phase, known = content.phase, int(np.sum(agent_state.arrays.get("phase.number", -2)))
+        done = np.zeros(count, dtype=np.int64)
+        if known > -2 and (phase < 0 or known == phase):
+            phase, done = known, np.array(agent_state.arrays["phase.done"], dtype=np.int64)
+        statistics, points = arms.ArmStatistics.read(agent_state), arms.points(seed, dim)
+        numbers = {"seed": seed, "best": content.best, "phase.number": phase}
+        agent_state = agent_state.write(**{n: np.array([k], dtype=np.int64) for n, k in numbers.items()})
+        while (left := task.end - agent_state.next_trial) > 0 and len(wanted):
+            active = draws("order", phase).permutation(wanted)
+            owed = np.maximum(0, content.pulls - done[active])
+            taken = np.clip(left - (np.cumsum(owed) - owed), 0, owed)
+            rows = active[taken > 0]
+            if len(rows) == 0:
+                break
+            outcome = yield Query(agent_state.space.snap(points[rows]), taken[taken > 0])
+            done[rows] += outcome.pulls
+            statistics, agent_state = statistics.add(rows, outcome), agent_state.passed_to(outcome.end)
+        return statistics.write(agent_state).write(**{"phase.done": done})
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        values = self.metrics(agent_state)
-        if "arms" not in task.arrays:
-            return Payload(values=values)
-        active, statistics = (
-            np.asarray(task.arrays["arms"], dtype=np.int64),
-            arms.ArmStatistics.read(agent_state),
-        )
+        content, sent = Arms.of(task), ArmMeans(evaluations=self.evaluations(agent_state))
+        if content.arms is None:
+            return sent.payload
+        active, statistics = np.asarray(content.arms, np.int64), arms.ArmStatistics.read(agent_state)
         done = np.asarray(agent_state.arrays["phase.done"], dtype=np.int64)[active]
-        owed = np.maximum(0, int(task.values["pulls"]) - done).sum(keepdims=True)
-        return Payload(
-            {"means": statistics.means()[active], "counts": statistics.count[active], "owed": owed}, values
-        )
+        owed = np.maximum(0, content.pulls - done).sum(keepdims=True)
+        means, counts = statistics.means()[active], statistics.count[active]
+        return replace(sent, means=means, counts=counts, owed=owed).payload
 
-    def recommend(self, agent_state: AgentState) -> Array | None:
-        best = self._best(agent_state)
-        if best is None:
-            return None
-        seed = int(np.asarray(agent_state.arrays["seed"])[0])
-        point: Array = arms.points(seed, agent_state.space.dimension)[best]
-        return point
-
-    def incumbent(self, agent_state: AgentState) -> float:
-        best = self._best(agent_state)
-        return float("nan") if best is None else float(arms.ArmStatistics.read(agent_state).means()[best])
-
-    def _best(self, agent_state: AgentState) -> int | None:
+    @once_per_state
+    def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return the arm that the server announced, if the agent pulled it; else its arm of best mean."""
         statistics = arms.ArmStatistics.read(agent_state)
-        named = int(np.asarray(agent_state.arrays.get("best", np.array([-1])))[0])
-        return named if named >= 0 and statistics.count[named] > 0 else statistics.best()
-
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def task_schema(self, space: SearchSpace) -> Schema:
-        count = arms.num_arms(space.dimension)
-        values = dict.fromkeys(("arms.seed", "phase", "pulls", "best"), int)
-        return Schema({"arms": ArraySpec((None,), "int64", 0, count - 1, count)}, values)
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        count = arms.num_arms(space.dimension)
-        counts, owed = ArraySpec((None,), "int64", 0, 1e9, count), ArraySpec((1,), "int64", 0, 1e15)
-        means = ArraySpec((None,), max_length=count)
-        return Schema({"means": means, "counts": counts, "owed": owed}, self.metric_types())
+        named = int(np.sum(agent_state.arrays.get("best", -1)))
+        best = named if named >= 0 and statistics.count[named] > 0 else statistics.best()
+        return None if best is None else arms.recommended(agent_state, statistics, best)

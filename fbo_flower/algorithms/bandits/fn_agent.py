@@ -10,15 +10,56 @@ mean if that is lower; once the arm has a success, its failed pulls are missing.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
 
 from fbo_flower.algorithms.bandits import arms
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, IntArray, Outcome, Query, Task
+from fbo_flower.algorithms.bandits.base import Evaluations
+from fbo_flower.algorithms.messages import Content, real
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Outcome, Query, Task, floats
 from fbo_flower.algorithms.session import Session
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import ucb
+from fbo_flower.space.space import SearchSpace
+
+
+def _row(algorithm: Any, space: SearchSpace) -> int:
+    """Return `P`."""
+    return num_weights(algorithm.neural_options(), space.dimension)
+
+
+def _upper(algorithm: Any, space: SearchSpace) -> int:
+    """Return the number of entries in the upper triangle of a matrix `(P, P)`."""
+    size = _row(algorithm, space)
+    return size * (size + 1) // 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Others(Content):
+    """A task: the seed of arms and initial weights; after an exchange what the others sent.
+
+    Sums of `g g^T` (a triangle) and `r g` over the other agents; once the network's bound has weight, also
+    the mean of all `V_m^-1` and of all weights.
+    """
+
+    arms_seed: int = -1
+    exchange: int = 0
+    send: bool = False  # whether the agent is asked for its sums
+    others_gram: Annotated[Array | None, real(_upper)] = None
+    others_response: Annotated[Array | None, real(_row)] = None
+    others_inverse: Annotated[Array | None, real(_upper)] = None
+    others_weights: Annotated[Array | None, real(_row)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums(Evaluations):
+    """A report at an exchange: the agent's own sums, and its network's weights while it is trained."""
+
+    gram: Annotated[Array | None, real(_upper)] = None
+    response: Annotated[Array | None, real(_row)] = None
+    weights: Annotated[Array | None, real(_row)] = None
 
 
 def num_weights(options: ucb.NeuralOptions, dim: int) -> int:
@@ -67,7 +108,7 @@ class NeuralAgent:
 
     def __init__(self, task: Task, agent_state: AgentState, options: ucb.NeuralOptions) -> None:
         self._task, self._options = task, options
-        seed, dim = arms.task_seed(task), agent_state.space.dimension
+        seed, dim = arms.checked_seed(Others.of(task).arms_seed), agent_state.space.dimension
         self._points = arms.points(seed, dim)
         self._state = ucb.neural_start(self._points, 1, options, np.random.default_rng([seed, 4]))
         self._size = num_weights(options, dim)
@@ -75,7 +116,7 @@ class NeuralAgent:
         self._agent_state = agent_state.write(seed=np.array([seed], dtype=np.int64))
         self._take_in_sums()
         self._arm = -1
-        self._send = bool(self._whole("send", 0)) or bool(task.values.get("send", False))
+        self._send = bool(self._whole("send", 0)) or Others.of(task).send
 
     def choose(self) -> Query | None:
         """Return the arm with the largest upper confidence bound; None when the task is done."""
@@ -85,9 +126,9 @@ class NeuralAgent:
         state, arrays = self._state, self._agent_state.arrays
         gram, response = self._matrices()
         state.v_inverse[0], state.response[0] = np.linalg.inv(gram), response
-        if "others.inverse" in arrays:
-            state.average_inverse = symmetric(arrays["others.inverse"], self._size)
-        state.weights = np.asarray(arrays.get("others.weights", state.weights), dtype=np.float64)
+        if "others_inverse" in arrays:
+            state.average_inverse = symmetric(arrays["others_inverse"], self._size)
+        state.weights = np.asarray(arrays.get("others_weights", state.weights), dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):  # huge values may overflow
             self._arm = int(ucb.neural_choose(state, self._agent_state.next_trial)[0])
         return Query(self._agent_state.space.snap(self._points[[self._arm]]), np.ones(1, dtype=np.int64))
@@ -105,7 +146,7 @@ class NeuralAgent:
         )
         pull, last = outcome.end - 1, self._whole("last", -1)
         growth = _log_det(self._matrices()[0]) - float(self._read("log_det", _log_det(self._eye)))
-        asked = bool(self._task.values.get("send", False))
+        asked = Others.of(self._task).send
         self._send = asked or (pull - last) * growth > self._options.threshold
 
     def state_to_keep(self) -> AgentState:
@@ -118,12 +159,12 @@ class NeuralAgent:
     def _take_in_sums(self) -> None:
         """Store the sums of the other agents, if the task brings those of a new exchange."""
         known, arrays = self._whole("exchange", 0), self._task.arrays
-        number = int(self._task.values.get("exchange", known))
+        number = Others.of(self._task).exchange
         if number == known:
             return
-        if "others.gram" not in arrays or "others.response" not in arrays:
+        if "others_gram" not in arrays or "others_response" not in arrays:
             raise WireError(
-                f"others: expected others.gram and others.response with exchange {number}, got none"
+                f"others: expected others_gram and others_response with exchange {number}, got none"
             )
         self._agent_state = self._agent_state.write(**arrays)
         gram, _ = self._matrices()
@@ -139,9 +180,9 @@ class NeuralAgent:
         arrays = self._agent_state.arrays
         with np.errstate(over="ignore", invalid="ignore"):
             gram, response = sums(self._state.gradients, with_failures(self._agent_state))
-            if "others.gram" in arrays:
-                gram = gram + symmetric(arrays["others.gram"], self._size)
-                response = response + np.asarray(arrays["others.response"], dtype=np.float64)
+            if "others_gram" in arrays:
+                gram = gram + symmetric(arrays["others_gram"], self._size)
+                response = response + np.asarray(arrays["others_response"], dtype=np.float64)
         return gram + self._eye, response
 
     def _train(self, next_trial: int) -> dict[str, AnyArray]:
@@ -171,25 +212,25 @@ class NeuralAgent:
         return int(np.asarray(self._agent_state.arrays.get(name, [default]))[0])
 
 
-def sums_to_send(agent_state: AgentState, options: ucb.NeuralOptions) -> dict[str, AnyArray]:
+def sums_to_send(agent_state: AgentState, options: ucb.NeuralOptions) -> Sums:
     """Return the sums and weights that the agent sends at an exchange; nothing if none is due."""
     if not np.any(agent_state.arrays.get("send", 0)):
-        return {}
+        return Sums()
     seed = int(np.asarray(agent_state.arrays["seed"])[0])
     rng = np.random.default_rng([seed, 4])
     state = ucb.neural_start(arms.points(seed, agent_state.space.dimension), 1, options, rng)
     with np.errstate(over="ignore", invalid="ignore"):
         gram, response = sums(state.gradients, with_failures(agent_state))
-    sent: dict[str, AnyArray] = {"gram": triangle(gram), "response": response}
-    if "trained" in agent_state.arrays:
-        sent["weights"] = agent_state.arrays["trained"]
-    return sent
+    trained = agent_state.arrays.get("trained")
+    return Sums(gram=triangle(gram), response=response, weights=None if trained is None else floats(trained))
 
 
-def best_arm(agent_state: AgentState) -> int | None:
-    """Return the arm with the most successful pulls; None before the first success."""
-    count: IntArray = arms.ArmStatistics.read(agent_state).count
-    return int(np.argmax(count)) if count.any() else None
+def best_arm(agent_state: AgentState) -> tuple[Array, float] | None:
+    """Return point and mean of the arm with the most successful pulls; None before the first success."""
+    statistics = arms.ArmStatistics.read(agent_state)
+    if not statistics.count.any():
+        return None
+    return arms.recommended(agent_state, statistics, int(np.argmax(statistics.count)))
 
 
 def _log_det(matrix: Array) -> float:

@@ -5,11 +5,8 @@ has, all agents send their sums (an exchange), and the merged sums come with the
 `threshold = 0`, the published setting, there is an exchange in every round, which suits only small budgets.
 The mathematics is in `numerics.bandits.ucb`, the agent's part in `fn_agent.py`.
 
-Messages. To agents: the seed of the arms and initial weights; after an exchange the sums `sum g g^T` and `sum
-r g` of the other agents and, once the network's bound has weight, the mean of all `V_m^-1` and of all
-weights. To the server, at an exchange: the agent's own `sum g g^T`, `sum r g`, and its network's weights
-while it is trained. Matrices are sent as triangles; the server computes the inverses. The last entry of `sum
-r g` is the sum of an agent's rewards, so after one pull it is the value itself.
+Matrices are sent as triangles; the server computes the inverses. The last entry of `sum r g` is the sum of an
+agent's rewards, so after one pull it is the value itself.
 
 An agent that drops out stays in the sums with its last report. An exchange does not wait for agents that left
 their last task unanswered. A failed pull uses up a trial; for an arm without a success it counts as 0, or as
@@ -29,6 +26,8 @@ import numpy as np
 from fbo_flower.algorithms.bandits import arms
 from fbo_flower.algorithms.bandits.base import Bandit, in_order
 from fbo_flower.algorithms.bandits.fn_agent import (
+    Others,
+    Sums,
     best_arm,
     num_weights,
     session,
@@ -36,11 +35,12 @@ from fbo_flower.algorithms.bandits.fn_agent import (
     symmetric,
     triangle,
 )
+from fbo_flower.algorithms.messages import Content
+from fbo_flower.algorithms.once import once_per_state
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import (
     AgentState,
-    AnyArray,
     Array,
     Federation,
     Payload,
@@ -50,10 +50,8 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.numerics.bandits import ucb
-from fbo_flower.space.space import SearchSpace
 
 
 @dataclass(frozen=True)
@@ -106,6 +104,8 @@ class FNUCB(Bandit[FNState]):
     """
 
     name: ClassVar[str] = "fn-ucb"
+    task_content: ClassVar[type[Content]] = Others
+    report_content: ClassVar[type[Content]] = Sums
 
     budget: int = 1_000
     width: int = ucb.NeuralOptions.width
@@ -176,7 +176,7 @@ class FNUCB(Bandit[FNState]):
         known = {"gram": dict(state.grams), "response": dict(state.responses), "weights": dict(state.weights)}
         fresh, synced = set(state.fresh), dict(state.synced)
         for agent, report in reports.items():
-            for name, array in report.arrays.items():
+            for name, array in Sums.of(report).arrays.items():
                 known[name][agent] = np.asarray(array, dtype=np.float64)
             if "gram" in report.arrays and "response" in report.arrays:
                 fresh.add(agent)
@@ -196,19 +196,18 @@ class FNUCB(Bandit[FNState]):
 
     def _task(self, state: FNState, agent: str, server_round: int) -> Task:
         """Return an agent's task of one pull, with the sums of the last exchange if it lacks them."""
-        values: dict[str, int] = {"arms.seed": state.arms_seed, "exchange": state.exchanges}
-        arrays: dict[str, AnyArray] = {}
+        content = Others(arms_seed=state.arms_seed, exchange=state.exchanges)
         if state.synced.get(agent, 0) < state.exchanges:
             others = [other for other in state.grams if other != agent]
             size = num_weights(self.neural_options(), state.dim)
             zero_gram, zero = np.zeros(size * (size + 1) // 2), np.zeros(size)
             with np.errstate(over="ignore", invalid="ignore"):  # huge values
-                arrays = {
-                    "others.gram": sum((state.grams[other] for other in others), zero_gram),
-                    "others.response": sum((state.responses[other] for other in others), zero),
-                    **state.merged,
-                }
-        return Task(Phase.TRAIN, server_round, state.progress.of(agent), 1, arrays, values)
+                gram = sum((state.grams[other] for other in others), zero_gram)
+                response = sum((state.responses[other] for other in others), zero)
+            inverse, weights = state.merged.get("inverse"), state.merged.get("weights")
+            content = replace(content, others_gram=gram, others_response=response)
+            content = replace(content, others_inverse=inverse, others_weights=weights)
+        return content.task(Phase.TRAIN, server_round, state.progress.of(agent), 1)
 
     def _exchange(self, state: FNState) -> FNState:
         """Average the agents' inverses `V_m^-1` and network weights [Dai2023, Alg. 2]."""
@@ -217,9 +216,9 @@ class FNUCB(Bandit[FNState]):
         if options.alpha(max(state.progress.next_trial.values())) > 0:
             own = np.array([symmetric(gram, size) for gram in state.grams.values()])
             inverse = np.linalg.inv(own + options.regulariser * np.eye(size)).mean(axis=0)
-            merged["others.inverse"] = triangle(inverse)
+            merged["inverse"] = triangle(inverse)
             if state.weights:
-                merged["others.weights"] = np.mean(list(state.weights.values()), axis=0)
+                merged["weights"] = np.mean(list(state.weights.values()), axis=0)
         return replace(state, merged=merged, fresh=(), asked=False, exchanges=state.exchanges + 1)
 
     # -- the agent's half ----------------------------------------------------------------------
@@ -228,33 +227,9 @@ class FNUCB(Bandit[FNState]):
         return session(task, agent_state, self.neural_options())
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        return Payload(sums_to_send(agent_state, self.neural_options()), self.metrics(agent_state))
+        sent = sums_to_send(agent_state, self.neural_options())
+        return replace(sent, evaluations=self.evaluations(agent_state)).payload
 
-    def recommend(self, agent_state: AgentState) -> Array | None:
-        best = best_arm(agent_state)
-        if best is None:
-            return None
-        point: Array = arms.points(
-            int(np.asarray(agent_state.arrays["seed"])[0]), agent_state.space.dimension
-        )[best]
-        return point
-
-    def incumbent(self, agent_state: AgentState) -> float:
-        best = best_arm(agent_state)
-        return float("nan") if best is None else float(arms.ArmStatistics.read(agent_state).means()[best])
-
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def task_schema(self, space: SearchSpace) -> Schema:
-        upper, row = self._shapes(space)
-        arrays = {"gram": upper, "response": row, "inverse": upper, "weights": row}
-        values = {"arms.seed": int, "exchange": int, "send": bool}
-        return Schema({f"others.{name}": spec for name, spec in arrays.items()}, values)
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        upper, row = self._shapes(space)
-        return Schema({"gram": upper, "response": row, "weights": row}, self.metric_types())
-
-    def _shapes(self, space: SearchSpace) -> tuple[ArraySpec, ArraySpec]:
-        size = num_weights(self.neural_options(), space.dimension)
-        return ArraySpec((size * (size + 1) // 2,)), ArraySpec((size,))
+    @once_per_state
+    def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
+        return best_arm(agent_state)

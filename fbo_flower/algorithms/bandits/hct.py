@@ -117,14 +117,6 @@ class HCT(XArmedBandit[HCTState]):
         arrays = {f"tree.{name}": np.asarray(array) for name, array in tree.arrays().items()}
         return agent_state.write(**arrays).passed_to(next_trial)
 
-    def recommend(self, agent_state: AgentState) -> Array | None:
-        best = self._best(agent_state)
-        return None if best is None else best[0]
-
-    def incumbent(self, agent_state: AgentState) -> float:
-        best = self._best(agent_state)
-        return float("nan") if best is None else best[1]
-
     def _centre(self, tree: Tree, cell: int) -> Array:
         """Return the centre of a cell, `(1, D)`."""
         index, options = np.array([tree.index[cell]]), tree.options
@@ -136,7 +128,7 @@ class HCT(XArmedBandit[HCTState]):
         return Tree.from_arrays(options, cast(Any, kept)) if kept else Tree(options)
 
     @once_per_state
-    def _best(self, agent_state: AgentState) -> tuple[Array, float] | None:
+    def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
         """Return centre `(D,)` and mean of the cell with the best lower bound; None before a success."""
         tree = self._tree(agent_state)
         count = np.array(tree.count)

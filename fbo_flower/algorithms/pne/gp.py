@@ -23,8 +23,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.pne.gp_agent import SHARING, best_point, model, report, session, unpacked
-from fbo_flower.algorithms.pne.options import LITERAL_ONLY, PNEOptions
+from fbo_flower.algorithms.bandits.base import Bandit, check_most
+from fbo_flower.algorithms.messages import Content
+from fbo_flower.algorithms.once import once_per_state
+from fbo_flower.algorithms.options import check_choice
+from fbo_flower.algorithms.pne.gp_agent import (
+    MAX_SEED,
+    SHARING,
+    Setting,
+    Told,
+    best_point,
+    model,
+    report,
+    session,
+    unpacked,
+)
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -39,15 +52,10 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation import shared_mean
-from fbo_flower.numerics.aggregation.shared_mean import LENGTHSCALES, NOISES, RESIDUALS
+from fbo_flower.numerics.aggregation.shared_mean import NOISES, RESIDUALS
 from fbo_flower.numerics.bandits import gp_search
-from fbo_flower.space.space import SearchSpace
-
-MAX_SEED = 2**53
 
 
 @dataclass(frozen=True)
@@ -81,22 +89,26 @@ class GPState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GPPNE(PNEOptions[GPState]):
-    """Gaussian-process variant of PF-PNE; of the options in `PNEOptions` it uses only the last one."""
+class GPPNE(Bandit[GPState]):
+    """Gaussian-process variant of PF-PNE; `Bandit` describes the other options.
+
+    Parameters
+    ----------
+    variant : "gp"
+    max_evaluations_per_round : largest number of trials of one agent in a round
+    """
 
     name: ClassVar[str] = "pf-pne"
+    task_content: ClassVar[type[Content]] = Setting
+    report_content: ClassVar[type[Content]] = Told
 
     variant: str = "gp"
+    max_evaluations_per_round: int = 10_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("variant", "nu", "rho", "arity", *LITERAL_ONLY):
-            given, default = getattr(self, name), self.option_defaults()[name]
-            if given != default:
-                raise ConfigError(
-                    f"{name}: expected {default!r} with variant='gp', which does not use this option, "
-                    f"got {given!r}"
-                )
+        check_choice("variant", self.variant, ("gp",))
+        check_most(self.max_evaluations_per_round)
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -124,7 +136,7 @@ class GPPNE(PNEOptions[GPState]):
     def tell(self, state: GPState, phase: Phase, reports: Mapping[str, Report]) -> GPState:
         received = dict(state.reports)
         for agent, answer in reports.items():
-            if answer.values.get("exchange") == state.exchange and answer.arrays:
+            if Told.of(answer).exchange == state.exchange and answer.arrays:
                 received[agent] = dict(answer.arrays)
         received = {agent: received[agent] for agent in sorted(received, key=natural_key)}
         progress, attendance = state.progress.advance(reports), state.attendance.tell(reports)
@@ -135,31 +147,34 @@ class GPPNE(PNEOptions[GPState]):
 
     def _task(self, state: GPState, agent: str, server_round: int) -> Task | None:
         """Return an agent's task; None if it has to wait for the others."""
-        trial, arrays = state.progress.of(agent), {}
-        values: dict[str, int] = {"exchange": state.exchange, "agents": len(state.agents)}
-        if state.scale is not None:
-            arrays["scale"] = np.array(state.scale)
-        if state.setting is not None:
-            arrays["setting"] = np.array(state.setting, dtype=np.int64)
+        trial = state.progress.of(agent)
+        content = Setting(
+            exchange=state.exchange,
+            agents=len(state.agents),
+            scale=None if state.scale is None else np.array(state.scale),
+            setting=None if state.setting is None else np.array(state.setting, dtype=np.int64),
+        )
         if state.chosen is not None:
             others = [state.sent[other] for other in state.sent if other != agent]
             size = shared_mean.num_inducing(state.dim)
             zeros = np.zeros(size * (size + 1) // 2), np.zeros(size)
-            arrays["chosen"] = np.array(state.chosen, dtype=np.int64)
-            arrays["others.precision"] = sum((p for p, _ in others), zeros[0])
-            arrays["others.response"] = sum((r for _, r in others), zeros[1])
+            content = replace(
+                content,
+                chosen=np.array(state.chosen, dtype=np.int64),
+                others_precision=sum((p for p, _ in others), zeros[0]),
+                others_response=sum((r for _, r in others), zeros[1]),
+            )
         elif agent in state.agents:
-            values |= {"design.seed": state.design_seed, "place": state.agents.index(agent)}
+            content = replace(content, design_seed=state.design_seed, place=state.agents.index(agent))
         elif state.scale is None:
             return None  # an agent that joins later has no part in the design
         left = min(state.target, self.budget) - trial
         pulls = min(max(left, 0), self.max_evaluations_per_round)
-        if state.chosen is None and "place" not in values:
+        if state.chosen is None and content.place < 0:
             pulls = 0
         if pulls == 0 and agent in state.reports:
             return None
-        values = dict(sorted(values.items()))
-        return Task(Phase.TRAIN, server_round, trial, pulls, arrays, values)
+        return content.task(Phase.TRAIN, server_round, trial, pulls)
 
     def _close_exchange(self, state: GPState, waiting: Sequence[str]) -> GPState:
         """Merge the reports, once all waiting agents that answer have made their pulls and sent them."""
@@ -221,43 +236,13 @@ class GPPNE(PNEOptions[GPState]):
         return session(task, agent_state, draws)
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        values = {"exchange": int(task.values["exchange"]), **self.metrics(agent_state)}
-        return Payload(report(agent_state, task), values)
+        return replace(report(agent_state, task), evaluations=self.evaluations(agent_state)).payload
 
     def report_kind(self, task: Task) -> str | None:
         if "scale" not in task.arrays:
             return "moments"
         return "evidence" if "setting" in task.arrays else "likelihoods"
 
-    def recommend(self, agent_state: AgentState) -> Array | None:
-        best = best_point(agent_state)
-        return None if best is None else best[0]
-
-    def incumbent(self, agent_state: AgentState) -> float:
-        best = best_point(agent_state)
-        return float("nan") if best is None else best[1]
-
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def task_schema(self, space: SearchSpace) -> Schema:
-        size = shared_mean.num_inducing(space.dimension)
-        most = max(len(LENGTHSCALES), len(NOISES), len(RESIDUALS)) - 1
-        arrays = {
-            "scale": ArraySpec((2,)),
-            "setting": ArraySpec((2,), "int64", 0, most),
-            "chosen": ArraySpec((3,), "int64", 0, most),
-            "others.precision": ArraySpec((size * (size + 1) // 2,)),
-            "others.response": ArraySpec((size,)),
-        }
-        return Schema(arrays, dict.fromkeys(("exchange", "agents", "design.seed", "place"), int))
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        size = shared_mean.num_inducing(space.dimension)
-        arrays = {
-            "moments": ArraySpec((3,)),
-            "likelihoods": ArraySpec((len(LENGTHSCALES) * len(NOISES),)),
-            "precision": ArraySpec((SHARING, size * (size + 1) // 2)),
-            "response": ArraySpec((SHARING, size)),
-            "misfit": ArraySpec((len(RESIDUALS),)),
-        }
-        return Schema(arrays, {"exchange": int, **self.metric_types()})
+    @once_per_state
+    def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
+        return best_point(agent_state)

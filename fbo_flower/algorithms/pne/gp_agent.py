@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
+from fbo_flower.algorithms.bandits.base import Evaluations
+from fbo_flower.algorithms.messages import Content, real, whole
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, IntArray, Outcome, Query, Task, floats
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import WireError
@@ -22,9 +25,51 @@ from fbo_flower.numerics.aggregation.shared_mean import (
 )
 from fbo_flower.numerics.bandits import gp_search
 from fbo_flower.numerics.bandits.racing_search import joint_deviations
+from fbo_flower.space.space import SearchSpace
 
 MAX_AGENTS = 10**5  # in a task
+MAX_SEED = 2**53  # the largest integer that every JSON reader represents exactly
 SHARING = sum(residual < 1.0 for residual in RESIDUALS)  # residuals with which agents share something
+
+_PLACES = max(len(LENGTHSCALES), len(NOISES), len(RESIDUALS)) - 1
+
+
+def _weights(algorithm: object, space: SearchSpace) -> int:
+    """Return the number of weights of the shared function."""
+    return shared_mean.num_inducing(space.dimension)
+
+
+def _triangle(algorithm: object, space: SearchSpace) -> int:
+    """Return the number of entries in the upper triangle of a precision."""
+    size = _weights(algorithm, space)
+    return size * (size + 1) // 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting(Content):
+    """A task: a place in the common design; then scale, setting, and the sum of what the others sent."""
+
+    exchange: int = 0
+    agents: int = 0
+    place: int = -1
+    design_seed: int = -1
+    scale: Annotated[Array | None, real(2)] = None
+    setting: Annotated[IntArray | None, whole(2, high=_PLACES)] = None
+    chosen: Annotated[IntArray | None, whole(3, high=_PLACES)] = None
+    others_precision: Annotated[Array | None, real(_triangle)] = None
+    others_response: Annotated[Array | None, real(_weights)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told(Evaluations):
+    """A report: moments; with a scale also likelihoods; with a setting also evidence."""
+
+    exchange: int = 0
+    moments: Annotated[Array | None, real(3)] = None
+    likelihoods: Annotated[Array | None, real(len(LENGTHSCALES) * len(NOISES))] = None
+    precision: Annotated[Array | None, real(SHARING, _triangle)] = None
+    response: Annotated[Array | None, real(SHARING, _weights)] = None
+    misfit: Annotated[Array | None, real(len(RESIDUALS))] = None
 
 
 @dataclass(frozen=True)
@@ -138,25 +183,26 @@ def model(setting: AnyArray, dim: int, residual: float) -> Model:
     return Model(dim, LENGTHSCALES[scale] * math.sqrt(dim), NOISES[noise], residual)
 
 
-def report(agent_state: AgentState, task: Task) -> dict[str, AnyArray]:
-    """Return what the agent sends: moments; with a scale also likelihoods; with a setting also evidence."""
+def report(agent_state: AgentState, task: Task) -> Told:
+    """Return what the agent sends of its observations."""
     seen, scale, dim = Observations.read(agent_state), Scale.read(task.arrays), agent_state.space.dimension
+    told = Told(exchange=Setting.of(task).exchange)
     if scale is None:
-        return {"moments": seen.moments()}
+        return replace(told, moments=seen.moments())
     x, y, counts = seen.modelled(scale)
     within = float(seen.within.sum()) / scale.stddev / scale.stddev
-    sent: dict[str, AnyArray] = {
-        "likelihoods": shared_mean.log_likelihoods(dim, x, y, counts, within).reshape(-1)
-    }
-    if "setting" in task.arrays:
-        found = [shared_mean.evidence(model(task.arrays["setting"], dim, d), x, y, counts) for d in RESIDUALS]
-        upper = np.triu_indices(shared_mean.num_inducing(dim))
-        sent |= {
-            "precision": np.array([e.precision[upper] for e in found[:SHARING]]),
-            "response": np.array([e.response for e in found[:SHARING]]),
-            "misfit": np.array([e.misfit for e in found]),
-        }
-    return sent
+    likelihoods = shared_mean.log_likelihoods(dim, x, y, counts, within).reshape(-1)
+    if "setting" not in task.arrays:
+        return replace(told, likelihoods=likelihoods)
+    found = [shared_mean.evidence(model(task.arrays["setting"], dim, d), x, y, counts) for d in RESIDUALS]
+    upper = np.triu_indices(shared_mean.num_inducing(dim))
+    return replace(
+        told,
+        likelihoods=likelihoods,
+        precision=np.array([e.precision[upper] for e in found[:SHARING]]),
+        response=np.array([e.response for e in found[:SHARING]]),
+        misfit=np.array([e.misfit for e in found]),
+    )
 
 
 def unpacked(precision: AnyArray, response: AnyArray) -> Evidence:
@@ -170,17 +216,18 @@ def unpacked(precision: AnyArray, response: AnyArray) -> Evidence:
 def session(task: Task, agent_state: AgentState, draws: Draws) -> Session:
     """Evaluate the first points, or one point after another that have the largest upper bound."""
     seen, dim = Observations.read(agent_state), agent_state.space.dimension
-    if "others.response" in task.arrays:
-        kept = {n: task.arrays[n] for n in ("scale", "chosen", "others.precision", "others.response")}
+    if "others_response" in task.arrays:
+        kept = {n: task.arrays[n] for n in ("scale", "chosen", "others_precision", "others_response")}
         agent_state = agent_state.write(**kept)
     while (left := task.end - agent_state.next_trial) > 0:
         trial = agent_state.next_trial
-        if "others.response" in task.arrays:
+        if "others_response" in task.arrays:
             believed = belief(agent_state, seen)
             assert believed is not None
             points = gp_search.choose(believed, draws("choose", trial))[np.newaxis]
         else:
-            seed, place, agents = (int(task.values.get(n, -1)) for n in ("design.seed", "place", "agents"))
+            content = Setting.of(task)
+            seed, place, agents = content.design_seed, content.place, content.agents
             if seed < 0 or not 0 <= place < agents <= MAX_AGENTS:
                 raise WireError(
                     f"place: expected a seed and a place below agents <= {MAX_AGENTS}, got {seed}, {place}, "
@@ -199,7 +246,7 @@ def belief(agent_state: AgentState, seen: Observations) -> Belief | None:
     if scale is None or "chosen" not in arrays:
         return None
     residual = RESIDUALS[int(np.asarray(arrays["chosen"])[2])]
-    others = unpacked(arrays["others.precision"], arrays["others.response"])
+    others = unpacked(arrays["others_precision"], arrays["others_response"])
     dim = agent_state.space.dimension
     return shared_mean.belief(model(arrays["chosen"], dim, residual), *seen.modelled(scale), others)
 

@@ -24,13 +24,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from fbo_flower.algorithms.bandits.base import branching
-from fbo_flower.algorithms.pne.options import LITERAL_ONLY, PNEOptions
-from fbo_flower.algorithms.pne.racing_agent import Tally, best_cell, session
+from fbo_flower.algorithms.bandits.base import Bandit, branching, check_arity, check_most
+from fbo_flower.algorithms.messages import Content
+from fbo_flower.algorithms.once import once_per_state
+from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.pne.racing_agent import Batch, BatchMeans, best_cell, read_tally, session
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import (
     AgentState,
-    AnyArray,
     Array,
     Federation,
     IntArray,
@@ -41,16 +42,11 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
-from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import partition
 from fbo_flower.numerics.bandits.racing import STAGE_ONE_PART, Gathering, StageOneResult
 from fbo_flower.numerics.bandits.racing_cells import RacingOptions, first_cells
 from fbo_flower.space.space import SearchSpace
-
-MAX_CELLS = 2**16
-MAX_INDEX = 2.0**62
 
 
 @dataclass(frozen=True)
@@ -90,24 +86,38 @@ class RacingState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RacingPNE(PNEOptions[RacingState]):
-    """Racing PF-PNE; `PNEOptions` describes the options. Those marked (literal) keep their defaults."""
+class RacingPNE(Bandit[RacingState]):
+    """Racing PF-PNE; `Bandit` describes the other options.
+
+    Parameters
+    ----------
+    variant : "racing"
+    nu, rho : lower bounds of the smoothness, which is learned; None: 0
+    arity : "binary": each depth halves one dimension; "full": each depth halves every dimension, for `D <= 3`
+    max_evaluations_per_round : largest number of trials of one agent in a round
+    """
 
     name: ClassVar[str] = "pf-pne"
     barrier: ClassVar[str] = ""
     sees_tasks_under_way: ClassVar[bool] = True
+    task_content: ClassVar[type[Content]] = Batch
+    report_content: ClassVar[type[Content]] = BatchMeans
 
     variant: str = "racing"
+    nu: float | None = None
+    rho: float | None = None
+    arity: str = "binary"
+    max_evaluations_per_round: int = 10_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("variant", *LITERAL_ONLY):
-            given, default = getattr(self, name), self.option_defaults()[name]
-            if given != default:
-                raise ConfigError(
-                    f"{name}: expected {default!r} with variant='racing', which does not use this option, "
-                    f"got {given!r}"
-                )
+        check_choice("variant", self.variant, ("racing",))
+        if self.nu is not None:
+            check_number("nu", self.nu, 1e-12)
+        if self.rho is not None:
+            check_number("rho", self.rho, 1e-6, 1 - 1e-6)
+        check_arity(self.arity)
+        check_most(self.max_evaluations_per_round)
         self.racing_options(1)
 
     def racing_options(self, dim: int) -> RacingOptions:
@@ -152,10 +162,13 @@ class RacingPNE(PNEOptions[RacingState]):
         means, counts, owed = dict(state.means), dict(state.counts), dict(state.owed)
         for agent, report in reports.items():
             # a report on another number of cells belongs to another batch
-            if "counts" in report.arrays and report.arrays["counts"].shape == state.index.shape:
-                means[agent] = np.asarray(report.arrays["means"], dtype=np.float64)
-                counts[agent] = np.asarray(report.arrays["counts"], dtype=np.int64)
-                owed[agent] = int(np.sum(report.arrays["owed"]))
+            sent = BatchMeans.of(report)
+            if sent.means is None or sent.counts is None or sent.owed is None:
+                continue
+            if sent.means.shape == sent.counts.shape == state.index.shape:
+                means[agent] = np.asarray(sent.means, dtype=np.float64)
+                counts[agent] = np.asarray(sent.counts, dtype=np.int64)
+                owed[agent] = int(np.sum(sent.owed))
         # a silent agent may have answered an earlier task, without the result of stage 1
         received = () if state.shared is None else state.attendance.responsive(reports)
         synced, attendance = {*state.synced, *received}, state.attendance
@@ -176,15 +189,15 @@ class RacingPNE(PNEOptions[RacingState]):
         """Return an agent's task; None if it has to wait for the others."""
         trial = state.progress.of(agent)
         most = min(self.budget - trial, self.max_evaluations_per_round)
-        arrays: dict[str, AnyArray] = {}
+        content = Batch()
         if state.shared is None:
             owed = state.owed.get(agent, len(state.index) * state.gathering.options.first_pulls)
             if owed == 0:
                 return None
-            arrays, most = {"cells.depth": state.depth, "cells.index": state.index}, min(most, owed)
+            content, most = Batch(cells_depth=state.depth, cells_index=state.index), min(most, owed)
         elif agent not in state.synced:
-            arrays = _packed(state.shared, state.gathering, state.rows, agent)
-        return Task(Phase.TRAIN, server_round, trial, most, arrays)
+            content = _packed(state.shared, state.gathering, state.rows, agent)
+        return content.task(Phase.TRAIN, server_round, trial, most)
 
     def _close_batch(self, state: RacingState, waiting: Sequence[str]) -> RacingState:
         """Choose the next batch of cells, once all waiting agents that answer have pulled the present one."""
@@ -221,41 +234,22 @@ class RacingPNE(PNEOptions[RacingState]):
         return session(task, agent_state, options, self.budget)
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        values = self.metrics(agent_state)
-        if "cells.depth" not in task.arrays:
-            return Payload(values=values)
+        made = self.evaluations(agent_state)
+        if "cells_depth" not in task.arrays:
+            return BatchMeans(evaluations=made).payload
         pulls = self.racing_options(agent_state.space.dimension).first_pulls
-        tally = Tally.read(agent_state).of(task.arrays["cells.depth"], task.arrays["cells.index"])
+        tally = read_tally(agent_state).among(task.arrays["cells_depth"], task.arrays["cells_index"])
         owed = np.maximum(0, pulls - tally.count - tally.failed).sum(keepdims=True)
-        arrays: dict[str, AnyArray] = {"means": tally.means(), "counts": tally.count}
-        return Payload(arrays | {"owed": owed.astype(np.int64)}, values)
+        sent = BatchMeans(evaluations=made, means=tally.means(), counts=tally.count, owed=owed)
+        return sent.payload
 
-    def recommend(self, agent_state: AgentState) -> Array | None:
+    @once_per_state
+    def best(self, agent_state: AgentState) -> tuple[Array, float] | None:
         options = self.racing_options(agent_state.space.dimension)
         best = best_cell(agent_state, options)
         if best is None:
             return None
-        point: Array = partition.centre(best[0], np.array([best[1]]), options.dim, options.arity)[0]
-        return point
-
-    def incumbent(self, agent_state: AgentState) -> float:
-        best = best_cell(agent_state, self.racing_options(agent_state.space.dimension))
-        return float("nan") if best is None else best[2]
-
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def task_schema(self, space: SearchSpace) -> Schema:
-        whole = ArraySpec((None,), "int64", 0, MAX_INDEX, MAX_CELLS)
-        real, flag = ArraySpec((None,), max_length=MAX_CELLS), ArraySpec((None,), "int64", 0, 1, MAX_CELLS)
-        cells = {f"{kind}.{name}": whole for kind in ("cells", "shared") for name in ("depth", "index")}
-        reals = {f"shared.{name}": real for name in ("mean", "count", "spread")}
-        return Schema({**cells, **reals, "shared.num_clients": whole, "shared.heard": flag})
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        counts = ArraySpec((None,), "int64", 0, 1e9, MAX_CELLS)
-        means = ArraySpec((None,), max_length=MAX_CELLS)
-        owed = ArraySpec((1,), "int64", 0, 1e9)
-        return Schema({"means": means, "counts": counts, "owed": owed}, self.metric_types())
+        return partition.centre(best[0], np.array([best[1]]), options.dim, options.arity)[0], best[2]
 
 
 def _result(gathering: Gathering) -> StageOneResult:
@@ -263,20 +257,18 @@ def _result(gathering: Gathering) -> StageOneResult:
         return gathering.result()
 
 
-def _packed(
-    shared: StageOneResult, gathering: Gathering, rows: Sequence[str], agent: str
-) -> dict[str, AnyArray]:
-    """Return the arrays with the result of stage 1 for one agent; `racing_agent.unpacked` reads them."""
+def _packed(shared: StageOneResult, gathering: Gathering, rows: Sequence[str], agent: str) -> Batch:
+    """Return the result of stage 1 for one agent; `racing_agent.unpacked` reads it."""
     size = shared.cells.size
     pulled = np.zeros(size, dtype=np.int64)  # whether the agent's own pulls are in a cell's merged mean
     if agent in rows and rows.index(agent) < len(gathering.counts):
         pulled = (gathering.counts[rows.index(agent)] > 0).astype(np.int64)
-    return {
-        "shared.depth": shared.cells.depth[:size],
-        "shared.index": shared.cells.index[:size],
-        "shared.mean": shared.mean,
-        "shared.count": shared.count,
-        "shared.spread": shared.spread,
-        "shared.num_clients": shared.num_clients.astype(np.int64),
-        "shared.heard": pulled,
-    }
+    return Batch(
+        shared_depth=shared.cells.depth[:size],
+        shared_index=shared.cells.index[:size],
+        shared_mean=shared.mean,
+        shared_count=shared.count,
+        shared_spread=shared.spread,
+        shared_num_clients=shared.num_clients.astype(np.int64),
+        shared_pulled=pulled,
+    )

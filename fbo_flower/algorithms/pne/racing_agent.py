@@ -8,55 +8,69 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, IntArray, Outcome, Query, Task
+from fbo_flower.algorithms.bandits.base import Evaluations
+from fbo_flower.algorithms.messages import Content, real, whole
+from fbo_flower.algorithms.records import AgentState, AnyArray, Array, IntArray, Outcome, Query, Task, floats
 from fbo_flower.algorithms.session import Session
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.arrays import BoolArray
 from fbo_flower.numerics.bandits import partition
+from fbo_flower.numerics.bandits.cell_table import CellTable
 from fbo_flower.numerics.bandits.racing import StageOneResult
 from fbo_flower.numerics.bandits.racing_cells import RacingOptions, grown_tree
 from fbo_flower.numerics.bandits.racing_search import RacingSearch, joint_deviations
 
-_TALLY = ("depth", "index", "count", "failed", "total", "within")
+MAX_CELLS = 2**16
 _SEARCH = "search."
+_SUMS = ("count", "failed", "total", "within")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(Content):
+    """A task: new cells to pull (stage 1); or once the common tree with its statistics; or nothing (stage 2).
+
+    Of each cell of the tree: the merged mean, pulls per agent, the variance between agents, how many agents
+    took part, and whether this one did.
+    """
+
+    cells_depth: Annotated[IntArray | None, whole(None, most=MAX_CELLS)] = None
+    cells_index: Annotated[IntArray | None, whole(None, most=MAX_CELLS)] = None
+    shared_depth: Annotated[IntArray | None, whole(None, most=MAX_CELLS)] = None
+    shared_index: Annotated[IntArray | None, whole(None, most=MAX_CELLS)] = None
+    shared_num_clients: Annotated[IntArray | None, whole(None, most=MAX_CELLS)] = None
+    shared_pulled: Annotated[IntArray | None, whole(None, high=1, most=MAX_CELLS)] = None
+    shared_mean: Annotated[Array | None, real(None, most=MAX_CELLS)] = None
+    shared_count: Annotated[Array | None, real(None, most=MAX_CELLS)] = None
+    shared_spread: Annotated[Array | None, real(None, most=MAX_CELLS)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchMeans(Evaluations):
+    """A report: mean and count of every cell of the task, and how many pulls are still to be made."""
+
+    means: Annotated[Array | None, real(None, most=MAX_CELLS)] = None
+    counts: Annotated[IntArray | None, whole(None, high=1e9, most=MAX_CELLS)] = None
+    owed: Annotated[IntArray | None, whole(1, high=1e9)] = None
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Pulls in stage 1: cells, pulls with and without a value, sums, and sums of squared deviations.
+class Tally(CellTable):
+    """Pulls in stage 1: pulls with and without a value, sums, and sums of squared deviations."""
 
-    Each is `(n,)`.
-    """
-
-    depth: IntArray
-    index: IntArray
     count: IntArray
     failed: IntArray
     total: Array
     within: Array
 
-    @staticmethod
-    def read(agent_state: AgentState) -> Tally:
-        """Return the tally in the agent's state."""
-        arrays = agent_state.arrays
-        whole = (np.asarray(arrays.get(f"tally.{n}", np.empty(0)), dtype=np.int64) for n in _TALLY[:4])
-        real = (np.asarray(arrays.get(f"tally.{n}", np.empty(0)), dtype=np.float64) for n in _TALLY[4:])
-        depth, index, count, failed = whole
-        total, within = real
-        return Tally(depth, index, count, failed, total, within)
-
-    def arrays(self) -> dict[str, AnyArray]:
-        """Return the arrays under their names in an agent's state."""
-        return {f"tally.{name}": getattr(self, name) for name in _TALLY}
-
-    def of(self, depth: AnyArray, index: AnyArray) -> Tally:
+    def among(self, depth: AnyArray, index: AnyArray) -> Tally:
         """Return the rows of the given cells, in their order; zeros for cells without pulls."""
         place = {cell: k for k, cell in enumerate(zip(self.depth.tolist(), self.index.tolist(), strict=True))}
         rows = [place.get(cell, -1) for cell in zip(depth.tolist(), index.tolist(), strict=True)]
-        sums = (np.append(getattr(self, name), 0)[rows] for name in _TALLY[2:])
+        sums = (np.append(getattr(self, name), 0)[rows] for name in _SUMS)
         return Tally(np.asarray(depth, np.int64), np.asarray(index, np.int64), *sums)
 
     def means(self) -> Array:
@@ -66,7 +80,7 @@ class Tally:
     def add(self, rows: IntArray, outcome: Outcome) -> Tally:
         """Return the tally with more pulls of the cells in `rows` added."""
         assert outcome.counts is not None and outcome.deviations is not None  # noqa: PT018  # repeats were asked
-        sums = {name: getattr(self, name).copy() for name in _TALLY[2:]}
+        sums = {name: getattr(self, name).copy() for name in _SUMS}
         with np.errstate(over="ignore", invalid="ignore"):  # huge values
             before = self.count[rows], self.total[rows], self.within[rows]
             sums["within"][rows] = joint_deviations(
@@ -77,12 +91,11 @@ class Tally:
         sums["total"][rows] += _sums(outcome)
         return replace(self, **sums)
 
-    def join(self, other: Tally) -> Tally:
+    def updated(self, other: Tally) -> Tally:
         """Return the tally with the rows of `other` replacing or extending its own."""
         replaced = set(zip(other.depth.tolist(), other.index.tolist(), strict=True))
         mine = zip(self.depth.tolist(), self.index.tolist(), strict=True)
-        rest = np.array([cell not in replaced for cell in mine], dtype=bool)
-        return Tally(*(np.concatenate([getattr(self, n)[rest], getattr(other, n)]) for n in _TALLY))
+        return self.rows(np.array([cell not in replaced for cell in mine], dtype=bool)).joined(other)
 
 
 def session(task: Task, agent_state: AgentState, options: RacingOptions, budget: int) -> Session:
@@ -92,14 +105,14 @@ def session(task: Task, agent_state: AgentState, options: RacingOptions, budget:
     ----------
     budget : `T`, trials of the agent in all
     """
-    if "cells.depth" in task.arrays:
+    if "cells_depth" in task.arrays:
         return _batch(task, agent_state, options)
     return _race(task, agent_state, options, budget)
 
 
 def _batch(task: Task, agent_state: AgentState, options: RacingOptions) -> Session:
     """Stage 1: pull the cells that the server chose, `first_pulls` times each."""
-    batch = Tally.read(agent_state).of(task.arrays["cells.depth"], task.arrays["cells.index"])
+    batch = read_tally(agent_state).among(task.arrays["cells_depth"], task.arrays["cells_index"])
     next_trial, succeeded = agent_state.next_trial, bool(np.any(agent_state.arrays.get("succeeded", 0)))
     while next_trial < task.end:
         owed = np.maximum(0, options.first_pulls - batch.count - batch.failed)
@@ -112,7 +125,8 @@ def _batch(task: Task, agent_state: AgentState, options: RacingOptions) -> Sessi
         batch, next_trial = batch.add(rows, outcome), outcome.end
         succeeded |= bool(outcome.counts.any())
     agent_state = agent_state.write(
-        succeeded=np.array([succeeded], dtype=np.int64), **Tally.read(agent_state).join(batch).arrays()
+        succeeded=np.array([succeeded], dtype=np.int64),
+        **read_tally(agent_state).updated(batch).arrays("tally."),
     )
     return agent_state.passed_to(max(agent_state.passed, next_trial))
 
@@ -165,7 +179,7 @@ def _start(task: Task, agent_state: AgentState, options: RacingOptions, budget: 
     """Begin stage 2 with the result of stage 1, and with the agent's own pulls, failed ones included."""
     shared, pulled = unpacked(task.arrays, options)
     size = shared.cells.size
-    tally = Tally.read(agent_state).of(shared.cells.depth[:size], shared.cells.index[:size])
+    tally = read_tally(agent_state).among(shared.cells.depth[:size], shared.cells.index[:size])
     if not (shared.num_clients > 1).any():  # no other agent took part: use the agent's own means
         pulled = tally.count > 0
         shared = replace(shared, num_clients=pulled.astype(np.int64), mean=tally.means())
@@ -178,22 +192,21 @@ def _start(task: Task, agent_state: AgentState, options: RacingOptions, budget: 
 
 def unpacked(arrays: Mapping[str, AnyArray], options: RacingOptions) -> tuple[StageOneResult, BoolArray]:
     """Return the result of stage 1, and for each cell whether its merged mean has pulls of this agent."""
-    names = ("depth", "index", "num_clients", "heard", "mean", "count", "spread")
-    if any(f"shared.{name}" not in arrays for name in names):
-        raise WireError(
-            f"shared: expected {', '.join(f'shared.{name}' for name in names)} "
-            f"with the first task of stage 2, got {', '.join(name for name in arrays) or 'no array'}"
-        )
-    whole = [np.asarray(arrays[f"shared.{name}"], dtype=np.int64) for name in names[:4]]
-    real = [np.asarray(arrays[f"shared.{name}"], dtype=np.float64) for name in names[4:]]
-    if len({len(array) for array in (*whole, *real)}) != 1:
-        lengths = sorted({len(array) for array in (*whole, *real)})
-        raise WireError(f"shared: expected arrays of one length, got lengths {lengths}")
-    depth, index, num_clients, pulled = whole
-    mean, count, spread = real
+    found = {name: array for name, array in arrays.items() if name.startswith("shared_")}
+    if len(found) != 7 or len({array.shape for array in found.values()}) != 1:
+        got = ", ".join(f"{name} {array.shape}" for name, array in found.items()) or "none"
+        raise WireError(f"shared: expected seven arrays of one length with the result of stage 1, got {got}")
+    names = ("depth", "index", "num_clients", "pulled")
+    depth, index, num_clients, pulled = (np.asarray(found[f"shared_{n}"], dtype=np.int64) for n in names)
+    mean, count, spread = (floats(found[f"shared_{name}"]) for name in ("mean", "count", "spread"))
     return StageOneResult(
         grown_tree(options, depth, index, mean), mean, count, spread, num_clients
     ), pulled > 0
+
+
+def read_tally(agent_state: AgentState) -> Tally:
+    """Return the tally in the agent's state."""
+    return Tally.read(agent_state.arrays, "tally.")
 
 
 def best_cell(agent_state: AgentState, options: RacingOptions) -> tuple[int, int, float] | None:
@@ -208,7 +221,7 @@ def best_cell(agent_state: AgentState, options: RacingOptions) -> tuple[int, int
     if search is not None:
         with np.errstate(over="ignore", invalid="ignore"):
             return search.best()
-    tally = Tally.read(agent_state)
+    tally = read_tally(agent_state)
     mean = np.where(tally.count > 0, tally.means(), -np.inf)
     best = int(np.argmax(mean))
     return int(tally.depth[best]), int(tally.index[best]), float(mean[best])

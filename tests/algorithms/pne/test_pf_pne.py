@@ -106,7 +106,7 @@ def test_nothing_is_eliminated_on_fewer_pulls_than_the_depth_wants():
     assert state.depth == depth
     assert set(tasks) == {"0", "1"}
     state = algorithm.tell(state, Phase.TRAIN, {a: answer(task) for a, task in tasks.items()})
-    counts = np.sum([state.counts[a] for a in "01"], axis=0)
+    counts = np.sum([state.reports[a][1] for a in "01"], axis=0)
     assert (counts >= wanted).all()
     state, _ = algorithm.ask(state, Phase.TRAIN, 8, ["0", "1"], rng)
     assert state.depth == depth + 1
@@ -172,7 +172,7 @@ def test_a_report_of_other_cells_is_no_evidence():
     state, tasks = algorithm.ask(state, Phase.TRAIN, 1, ["0", "1"], rng)
     wrong = {"means": np.zeros(7), "counts": np.ones(7, dtype=np.int64)}
     state = algorithm.tell(state, Phase.TRAIN, {"0": Report(0, tasks["0"].num_trials, 0, wrong)})
-    assert state.counts == {}
+    assert state.reports == {}
 
 
 def test_failing_evaluations_cost_their_pulls():

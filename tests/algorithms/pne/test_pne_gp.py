@@ -58,10 +58,10 @@ def test_an_agent_receives_the_sums_of_the_others_only():
     sent = {
         e.agent: e.report for e in run.exchanges if "precision" in e.report.arrays and e.task.num_trials == 0
     }
-    got = {e.agent: e.task for e in run.exchanges if "others.precision" in e.task.arrays}
+    got = {e.agent: e.task for e in run.exchanges if "others_precision" in e.task.arrays}
     place = int(got["0"].arrays["chosen"][2])
     expected = sent["1"].arrays["precision"][place] + sent["2"].arrays["precision"][place]
-    np.testing.assert_allclose(got["0"].arrays["others.precision"], expected)
+    np.testing.assert_allclose(got["0"].arrays["others_precision"], expected)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_after_many_points_the_best_are_repeated(monkeypatch):
 
 
 def test_a_place_outside_the_federation_is_refused():
-    task = Task(Phase.TRAIN, 1, 0, 2, {}, {"exchange": 0, "agents": 2, "design.seed": 1, "place": 2})
+    task = Task(Phase.TRAIN, 1, 0, 2, {}, {"exchange": 0, "agents": 2, "design_seed": 1, "place": 2})
     with pytest.raises(WireError, match="place"):
         next(session(task, AgentState(SQUARE, History.empty(2)), lambda purpose, *keys: None))
 

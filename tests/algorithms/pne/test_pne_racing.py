@@ -72,7 +72,7 @@ def test_the_reported_value_of_a_point_does_not_contain_its_failures():
 def test_stage_two_sends_nothing_but_the_number_of_evaluations():
     run = Run.begin(RacingPNE(budget=200, max_evaluations_per_round=20)).steps(25)
     assert run.algorithm.finished(run.state)
-    second = [e for e in run.exchanges if "cells.depth" not in e.task.arrays]
+    second = [e for e in run.exchanges if "cells_depth" not in e.task.arrays]
     assert len(second) > 10
     assert all(e.report.arrays == {} and e.report.values == {} for e in second)
     synced = [e.agent for e in second if e.task.arrays]
@@ -135,9 +135,9 @@ def test_one_who_is_away_for_the_whole_of_stage_one_is_told_of_it_and_pulls_all_
     pulled = {tuple(point) for point in log.points.tolist()}
     assert len(pulled) >= shared.cells.size
     first = next(e for e in run.exchanges if e.agent == "3").task
-    assert not first.arrays["shared.heard"].any()
-    other = next(e for e in run.exchanges if e.agent == "0" and "shared.heard" in e.task.arrays).task
-    assert other.arrays["shared.heard"].all()
+    assert not first.arrays["shared_pulled"].any()
+    other = next(e for e in run.exchanges if e.agent == "0" and "shared_pulled" in e.task.arrays).task
+    assert other.arrays["shared_pulled"].all()
 
 
 def test_the_merged_means_do_not_contain_an_agent_whose_reports_were_lost():
@@ -146,14 +146,14 @@ def test_the_merged_means_do_not_contain_an_agent_whose_reports_were_lost():
     while run.state.shared is None:
         run.step(present=["0", "1"])
     _, tasks = run.algorithm.ask(run.state, Phase.TRAIN, 99, ["2"], np.random.default_rng(0))
-    assert not tasks["2"].arrays["shared.heard"].any()
+    assert not tasks["2"].arrays["shared_pulled"].any()
     assert run.agents["2"].num_evaluations > 0
 
 
 def test_a_late_joiner_takes_part_in_the_batch_that_is_open():
     run = Run.begin(RacingPNE(budget=4000), num_agents=4, late=["3"], objective=cusp)
     run.step(present=["0", "1", "2"]).step(present=["0", "1", "2"]).step()
-    assert "cells.depth" in run.exchanges[-1].task.arrays
+    assert "cells_depth" in run.exchanges[-1].task.arrays
     assert run.exchanges[-1].agent == "3"
     run.step()
     assert run.state.rows == ("0", "1", "2", "3")
@@ -166,7 +166,7 @@ def test_the_tree_grows_again_from_its_cells_and_means():
     while run.state.shared is None:
         run.step()
     shared, state = run.state.shared, run.state
-    got, heard = unpacked(_packed(shared, state.gathering, state.rows, "1"), shared.cells.options)
+    got, heard = unpacked(_packed(shared, state.gathering, state.rows, "1").arrays, shared.cells.options)
     size = shared.cells.size
     assert got.cells.size == size > 31
     for name in ("depth", "index", "parent", "first_child", "anchor"):
