@@ -131,3 +131,11 @@ def bfgs_update(h: Array, step: Array, change: Array, curvature: Array) -> Array
         h + factor[:, None, None] * s[:, :, None] * s[:, None, :] - cross - cross.transpose(0, 2, 1)
     )
     return updated
+
+
+def square_root(covariance: Array) -> Array:
+    """Return `B (k, j)` with `B B^T` equal to the covariance, without directions of zero variance."""
+    eigenvalues, vectors = np.linalg.eigh(covariance)
+    keep = eigenvalues > 1e-12 * max(float(eigenvalues[-1]), 0.0)
+    root: Array = vectors[:, keep] * np.sqrt(eigenvalues[keep])
+    return root

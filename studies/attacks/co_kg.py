@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms import CoKG
-from fbo_flower.algorithms.co_kg.agent import extend
 from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients import client_app
 from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.surrogates.pivots import extend
 from fbo_flower.simulation import InProcessGrid
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import TuningStrategy

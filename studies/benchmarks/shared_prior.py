@@ -13,8 +13,8 @@ import numpy as np
 from noisy_functions import FUNCTIONS, NOISE, lowest
 
 from fbo_flower.algorithms.co_kg.agent import first_points
+from fbo_flower.algorithms.co_kg.central import AGAINST, ENOUGH
 from fbo_flower.algorithms.co_kg.co_kg import CoKG
-from fbo_flower.algorithms.co_kg.design import AGAINST, ENOUGH
 from fbo_flower.numerics.aggregation.evidence import log_bayes_factors
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.point_sets import mesh

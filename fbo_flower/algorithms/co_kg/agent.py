@@ -1,4 +1,4 @@
-"""Co-KG on the agent: its warm-up, its posterior at the pivots, its own knowledge gradient.
+"""Co-KG on an agent: its warm-up, its posterior at the pivots, its own knowledge gradient.
 
 Notation as in `state.py`; `x (n, F)`, `y (n,)` are an agent's observations as features and standardised
 values.
@@ -8,25 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.co_kg.acquisition import own_gain
-from fbo_flower.algorithms.co_kg.hyperparameters import own_likelihoods
-from fbo_flower.algorithms.co_kg.options import CoKGOptions
-from fbo_flower.algorithms.co_kg.state import SharedPrior, pack_lower
-from fbo_flower.algorithms.records import AgentState, AnyArray, Array, Query, Task
-from fbo_flower.errors import NumericalError
+from fbo_flower.algorithms.co_kg.state import CoKGOptions, Found, SharedPrior, State, WarmUp
+from fbo_flower.algorithms.records import AgentState, Array, Query, Task
+from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
+from fbo_flower.numerics.acquisition.joint_design import own_gain
+from fbo_flower.numerics.aggregation.units import moments
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.optim.sobol import sobol
-from fbo_flower.numerics.surrogates import gp
-from fbo_flower.numerics.surrogates.pivots import pivot_factor, prior_covariance
+from fbo_flower.numerics.surrogates import gp, shared_hyperparameters
+from fbo_flower.numerics.surrogates.pivots import extend, pivot_factor
 from fbo_flower.numerics.surrogates.pooling import observe, pool
 from fbo_flower.space.space import SearchSpace
-
-State = TypeVar("State")
-
 
 # -- observations --------------------------------------------------------------------------------
 
@@ -38,17 +33,6 @@ def observations(
     points, values = agent_state.history.observed()
     transformed = options.transformed(values)
     return agent_state.space.features(points), (transformed - setting.shift) / setting.scale
-
-
-def moments(values: Array) -> Array:
-    """Return number, mean and standard deviation `(3,)`, without overflow or underflow on the way."""
-    largest = float(np.max(np.abs(values), initial=0.0))
-    exponent = int(np.frexp(largest)[1])
-    small = np.ldexp(values, -exponent)
-    spread = float(small.std())
-    if spread <= 1e-12 * float(np.max(np.abs(small), initial=0.0)):
-        spread = 0.0
-    return np.array([len(values), np.ldexp(small.mean(), exponent), np.ldexp(spread, exponent)])
 
 
 # -- proposals -------------------------------------------------------------------------------------
@@ -90,7 +74,8 @@ def own_choice(
     x, y = observations(options, agent_state, setting)
     mean, covariance = pool([observe(x, y, pivots, setting.hyperparameters)])
     factor = basis @ cholesky(covariance).lower
-    gain = own_gain(options, basis @ mean, factor, setting.hyperparameters.noise_variance, rng)
+    noise = setting.hyperparameters.noise_variance
+    gain = own_gain(options.acquisition, basis @ mean, factor, noise, options.num_draws, rng)
     best: Array = points[int(np.argmax(gain))]
     return best
 
@@ -104,9 +89,7 @@ def best_of_set(
     ----------
     added : `(K, D)`, points that the server appended to the point set
     """
-    points = options.points(agent_state.space)
-    if added is not None:
-        points = np.concatenate([points, added])
+    points = options.points(agent_state.space, added)
     x, y = observations(options, agent_state, setting)
     mean = gp.posterior(x, y, setting.hyperparameters).mean(agent_state.space.features(points))
     best = int(np.argmax(mean))
@@ -121,35 +104,39 @@ def warm_up(
     agent_state: AgentState,
     setting: SharedPrior | None,
     rng: np.random.Generator,
-) -> dict[str, AnyArray]:
+) -> WarmUp | None:
     """Return moments of the agent's values and log likelihoods of the grid.
 
-    Return nothing before successes at three points: from mean and standard deviation of two values the server
+    Return None before successes at three points: from mean and standard deviation of two values the server
     could compute both values. The likelihoods are those of values in the shared units, or before these are
     known in units of the agent's own.
     """
     history = agent_state.history
     if len(np.unique(history.points[np.isfinite(history.values)], axis=0)) < 3:
-        return {}
-    points, values = agent_state.history.observed()
+        return None
+    points, values = history.observed()
     own = moments(options.transformed(values))
-    if not np.isfinite(own).all() or own[2] <= 0.0:
-        return {"moments": own} if np.isfinite(own).all() else {}
+    if not np.isfinite(own).all():
+        return None
+    if own[2] <= 0.0:
+        return WarmUp(own)
     shift, scale = own[1:] if setting is None else (setting.shift, setting.scale)
     y = (options.transformed(values) - shift) / scale
     x = agent_state.space.features(points)
-    return {"moments": own, **own_likelihoods(options, x, y, scale, rng)}
+    log_likelihoods, theta = shared_hyperparameters.own(
+        x, y, options.kernel, scale, rng, isotropic=options.isotropic
+    )
+    return WarmUp(own, theta, log_likelihoods)
 
 
 def posterior(
     options: CoKGOptions[State], agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
-) -> dict[str, AnyArray]:
+) -> Found:
     """Return mean `(r,)` and packed covariance at the pivots [Zhan2025, Eq. 3].
 
     With `central = "product"` or "auto" return instead the precision and shift that the observations add to
-    the prior.
-    `mean_noise_stddev` adds noise: a scaled draw from the prior, `L e`, to the mean, or `(I + Lambda) e` to
-    the shift.
+    the prior. `mean_noise_stddev` adds noise: a scaled draw from the prior, `L e`, to the mean, or
+    `(I + Lambda) e` to the shift.
     """
     pivots = agent_state.space.features(setting.pivots)
     x, y = observations(options, agent_state, setting)
@@ -159,22 +146,22 @@ def posterior(
     if options.central != "barycenter":
         increment = observe(x, y, pivots, setting.hyperparameters)
         shift = increment.shift + noise + increment.precision @ noise
-        return {"precision": pack_lower(increment.precision), "shift": shift}
+        return Found(precision=pack_symmetric(increment.precision), shift=shift)
     process = gp.posterior(x, y, setting.hyperparameters)
     mean = process.mean(pivots)
     if options.mean_noise_stddev > 0.0:
         mean = mean + pivot_factor(pivots, setting.hyperparameters).lower @ noise
-    return {"mean": mean, "covariance": pack_lower(process.covariance(pivots))}
+    return Found(mean=mean, covariance=pack_symmetric(process.covariance(pivots)))
 
 
-def disclosed_trials(task: Task, agent_state: AgentState) -> dict[str, AnyArray]:
+def disclosed_trials(task: Task, agent_state: AgentState) -> tuple[Array, Array]:
     """Return points and values of this task, NaN for a failed trial.
 
     The first task's trials include those from before the study.
     """
     history = agent_state.history
     rows = (history.trials < task.end) & ((history.trials >= task.trial) | (task.trial == 0))
-    return {"points": history.points[rows], "values": history.values[rows]}
+    return history.points[rows], history.values[rows]
 
 
 # -- the point set in the coordinates of a shared prior --------------------------------------------
@@ -199,14 +186,3 @@ def _frame(options: CoKGOptions[State], space: SearchSpace, key: _Key) -> tuple[
     pivots = space.features(np.frombuffer(key.pivots).reshape(-1, space.dimension))
     points = options.points(space)
     return points, extend(space.features(points), pivots, hyperparameters), pivots
-
-
-def extend(features: Array, pivots: Array, hyperparameters: gp.Hyperparameters) -> Array:
-    """Return `basis (S, r)` of any points `(S, F)`, `k(X, P) L^-T`."""
-    factor = pivot_factor(pivots, hyperparameters)
-    if factor.jitter > 0.0:
-        raise NumericalError(
-            f"pivots: expected {len(pivots)} points with a positive definite prior covariance, got equal or "
-            "nearly equal points; try a larger rank_cut"
-        )
-    return np.ascontiguousarray(factor.solve_lower(prior_covariance(pivots, features, hyperparameters)).T)

@@ -1,61 +1,131 @@
-"""Co-KG on the server: the central model, the agents' own acquisition values, the recommendation.
+"""Co-KG on the server: the shared prior, the central model, the next points, the recommendation.
 
 Notation as in `state.py`. The server uses coordinates `u = scale v (k,)`, in which the distance of two
 functions equals their distance on the point set (`numerics.surrogates.pivots.principal`).
+
+With `central = "auto"` the central model depends on the least Bayes factor of an agent for sharing the
+objective of the others (`numerics.aggregation.evidence`): if it is large, the central model is the product;
+if it is small, agents choose for themselves; between, as at the beginning, it is the barycenter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.co_kg.acquisition import own_gain
-from fbo_flower.algorithms.co_kg.agent import extend
-from fbo_flower.algorithms.co_kg.options import CoKGOptions
-from fbo_flower.algorithms.co_kg.state import Recommendation, SharedPrior, WhitenedPosterior
-from fbo_flower.algorithms.records import Array, History, natural_key
+from fbo_flower.algorithms.co_kg.state import (
+    CoKGOptions,
+    CoKGState,
+    Recommendation,
+    SharedPrior,
+    State,
+    WarmUp,
+    WhitenedPosterior,
+)
+from fbo_flower.algorithms.records import Array, History, IntArray, natural_key
+from fbo_flower.numerics.acquisition.joint_design import joint_design, own_gain
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.aggregation.agreement import agreement
 from fbo_flower.numerics.aggregation.evidence import log_bayes_factors
 from fbo_flower.numerics.aggregation.reliability import reliability
-from fbo_flower.numerics.linalg import cholesky
-from fbo_flower.numerics.surrogates import gp
-from fbo_flower.numerics.surrogates.pivots import choose_pivots, principal, principal_of
-from fbo_flower.numerics.surrogates.pooling import Increment, observe, pool
+from fbo_flower.numerics.aggregation.units import bounded_moments, pooled_units
+from fbo_flower.numerics.linalg import cholesky, square_root
+from fbo_flower.numerics.surrogates import frames, gp, shared_hyperparameters
+from fbo_flower.numerics.surrogates.frames import Frame
+from fbo_flower.numerics.surrogates.pivots import choose_pivots
+from fbo_flower.numerics.surrogates.pooling import Increment, observe, pool, weighted
 from fbo_flower.space.space import SearchSpace
 
-State = TypeVar("State")
+Options = CoKGOptions[CoKGState]
+Row = TypeVar("Row")
+ENOUGH = 1.0  # log Bayes factor from which observations are pooled
+SMALL = 1e-6  # beta_t with the pooled posterior: decides between designs that it values alike
+AGAINST = -3.0  # log Bayes factor below which agents do not collaborate: 1 to 20
 
 
-@dataclass(frozen=True)
-class Frame:
-    """The point set in the coordinates of a shared prior, with the points that were added to it.
+# -- the shared prior --------------------------------------------------------------------------------
 
-    Attributes
+
+def settle(
+    options: CoKGOptions[State],
+    space: SearchSpace,
+    warm_ups: Mapping[str, WarmUp],
+    before: SharedPrior | None,
+    added: Array | None = None,
+) -> SharedPrior:
+    """Return the shared prior: pool the agents' units, estimate the hyperparameters, and pick the pivots.
+
+    Under `weights = "reliability"` a single agent of three or more cannot spoil it: moments are clipped
+    (`bounded_moments`), and medians over agents replace sums and means.
+
+    Parameters
     ----------
-    points : `(S, D)`
-    basis : `(S, r)`; the function's values at the points are `basis v`
-    lift : `(S, k)`; they are also `lift u`
-    scale : `(k, r)`, `u = scale v`
+    warm_ups : agent -> statistics of its warm-up, at least one
+    before : the shared prior until now, whose units are kept; None for the first one
+    added : `(K, D)`, points that may be pivots besides those of the point set
     """
+    agents = sorted(warm_ups, key=natural_key)
+    robust = options.weights == "reliability"
+    if before is None:
+        moments = [warm_ups[a].moments for a in agents]
+        shift, scale, version = *pooled_units(bounded_moments(moments) if robust else moments), 1
+    else:
+        shift, scale, version = before.shift, before.scale, before.version + 1
+    hyperparameters = fitted(options, [warm_ups[a] for a in agents], scale, space.num_features)
+    points = options.points(space, added)
+    pivots = choose_pivots(space.features(points), hyperparameters, options.rank_cut)
+    return SharedPrior(version, hyperparameters, shift, scale, points[pivots.index])
 
-    points: Array
-    basis: Array
-    lift: Array
-    scale: Array
+
+def fitted(
+    options: CoKGOptions[State], warm_ups: Sequence[WarmUp], scale: float, num_features: int
+) -> gp.Hyperparameters:
+    """Return the shared hyperparameters; `warm_ups` are one per agent, or one with the sums over all."""
+    return shared_hyperparameters.shared(
+        [w.theta for w in warm_ups if w.theta is not None],
+        [w.log_likelihoods for w in warm_ups if w.log_likelihoods is not None],
+        options.kernel,
+        num_features,
+        scale,
+        noise_variance=options.noise_variance,
+        noise_floor=options.noise_floor,
+        robust=options.weights == "reliability",
+    )
+
+
+def with_pivots(
+    options: CoKGOptions[State], space: SearchSpace, setting: SharedPrior, added: Array | None
+) -> SharedPrior:
+    """Return the shared prior with pivots picked again, from the point set and the added points `(K, D)`."""
+    points = options.points(space, added)
+    pivots = choose_pivots(space.features(points), setting.hyperparameters, options.rank_cut)
+    return replace(setting, version=setting.version + 1, pivots=points[pivots.index])
+
+
+# -- the point set in the coordinates of a shared prior --------------------------------------------
 
 
 @lru_cache(maxsize=8)
 def _base(options: CoKGOptions[State], space: SearchSpace, theta: bytes) -> Frame:
-    hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(theta))
     points = options.points(space)
-    pivots = choose_pivots(space.features(points), hyperparameters, options.rank_cut)
-    inner = principal(pivots, options.rank_cut)
-    return Frame(points, pivots.basis, inner.directions, inner.scale)
+    hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(theta))
+    return frames.with_best_pivots(points, space.features(points), hyperparameters, options.rank_cut)
+
+
+@lru_cache(maxsize=4)
+def _whole(
+    options: CoKGOptions[State], space: SearchSpace, theta: bytes, pivots: bytes, added: bytes
+) -> Frame:
+    """Return the frame of the point set with the added points, for pivots that may be among these."""
+    hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(theta))
+    picked, more = (np.frombuffer(b).reshape(-1, space.dimension) for b in (pivots, added))
+    points = options.points(space, more)
+    features = space.features(points), space.features(picked)
+    return frames.with_pivots(points, *features, hyperparameters, options.rank_cut)
 
 
 def frame(
@@ -68,24 +138,8 @@ def frame(
     base = _base(options, space, theta)
     if added is None:
         return base
-    pivots = space.features(setting.pivots)
-    rows = extend(space.features(added), pivots, setting.hyperparameters)
-    back = np.linalg.pinv(base.scale)  # (r, k)
-    points = np.concatenate([base.points, added])
-    return Frame(points, np.vstack([base.basis, rows]), np.vstack([base.lift, rows @ back]), base.scale)
-
-
-@lru_cache(maxsize=4)
-def _whole(
-    options: CoKGOptions[State], space: SearchSpace, theta: bytes, pivots: bytes, added: bytes
-) -> Frame:
-    """Return the frame of the point set with the added points, for pivots that may be among these."""
-    hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(theta))
-    picked, more = (np.frombuffer(b).reshape(-1, space.dimension) for b in (pivots, added))
-    points = np.concatenate([options.points(space), more])
-    basis = extend(space.features(points), space.features(picked), hyperparameters)
-    inner = principal_of(basis, options.rank_cut)
-    return Frame(points, basis, inner.directions, inner.scale)
+    features = space.features(added), space.features(setting.pivots)
+    return base.extended(added, *features, setting.hyperparameters)
 
 
 # -- the central model -------------------------------------------------------------------------------
@@ -121,9 +175,7 @@ def central_barycenter(
     weights : `(N,)`, summing to 1
     start : the barycenter of the last round, from which the fixed-point iteration starts
     """
-    covariances = np.array(
-        [frame.scale @ posterior.covariance @ frame.scale.T for posterior in posteriors]
-    )  # of u
+    covariances = np.array([frame.scale @ p.covariance @ frame.scale.T for p in posteriors])  # of u
     if start is not None and start.shape != covariances.shape[1:]:
         start = None
     found = bures.barycenter(
@@ -139,10 +191,151 @@ def agent_weights(
     """Return the weight of each agent in the central model, `(N,)`, summing to 1."""
     if options.weights == "uniform":
         return np.full(len(posteriors), 1.0 / len(posteriors))
-    means = np.array([frame.scale @ posterior.mean for posterior in posteriors])
-    return reliability(
-        means, np.array([frame.scale @ posterior.covariance @ frame.scale.T for posterior in posteriors])
+    means = np.array([frame.scale @ p.mean for p in posteriors])
+    return reliability(means, np.array([frame.scale @ p.covariance @ frame.scale.T for p in posteriors]))
+
+
+def central_product(frame: Frame, increments: Sequence[Increment]) -> Central:
+    """Return the posterior given all observations that the increments summarise."""
+    mean, covariance = pool(increments)
+    return Central(frame.basis @ mean, frame.basis @ cholesky(covariance).lower)
+
+
+def increment_of(
+    options: CoKGOptions[State], space: SearchSpace, setting: SharedPrior, histories: Sequence[History]
+) -> Increment:
+    """Return the precision and shift that disclosed trials add to the prior."""
+    pivots = space.features(setting.pivots)
+    total = observe(np.empty((0, pivots.shape[1])), np.empty(0), pivots, setting.hyperparameters)
+    for history in histories:
+        points, values = history.observed()
+        y = (options.transformed(values) - setting.shift) / setting.scale
+        total += observe(space.features(points), y, pivots, setting.hyperparameters)
+    return total
+
+
+def pools(options: Options, state: CoKGState) -> bool:
+    """Return whether the central model pools the observations of all agents."""
+    if options.framework == "data-communication" or options.central == "product":
+        return True
+    return options.central == "auto" and bool(state.evidence) and state.evidence[-1][1] > ENOUGH
+
+
+def disagree(options: Options, state: CoKGState) -> bool:
+    """Return whether agents have different objectives, so that each chooses for itself."""
+    return options.central == "auto" and bool(state.evidence) and state.evidence[-1][1] < AGAINST
+
+
+def central_model(options: Options, state: CoKGState, frame: Frame) -> Central:
+    """Return the central model: barycenter [Zhan2025, Eqs. 5 and 8], product, or one of all trials."""
+    assert state.setting is not None
+    if options.framework == "data-communication":
+        agents = sorted(state.histories, key=natural_key)
+        total = increment_of(options, state.space, state.setting, [state.histories[a] for a in agents])
+        return central_product(frame, [total])
+    known = state.known(options.stale)
+    posteriors = [known[agent] for agent in sorted(known, key=natural_key)]
+    weights = agent_weights(options, frame, posteriors)
+    if pools(options, state):
+        increments = [posterior.increment for posterior in posteriors if posterior.increment is not None]
+        return central_product(frame, weighted(increments, weights))
+    return central_barycenter(options, frame, posteriors, weights, state.start)
+
+
+# -- the next points ---------------------------------------------------------------------------------
+
+
+def next_points(
+    options: Options, state: CoKGState, server_round: int, present: Sequence[str], rng: np.random.Generator
+) -> tuple[CoKGState, dict[str, Array]]:
+    """Choose a point for every agent whose posterior is known [Zhan2025, Alg. 1, lines 4-6]."""
+    setting = state.setting
+    if setting is None or options.framework == "no-collaboration":
+        return state, {}
+    known = state.known(options.stale)
+    agents = [a for a in present if a in known]
+    if options.framework == "data-communication":
+        agents = [a for a in present if state.progress.of(a) > 0] if state.histories else []
+    if not agents or disagree(options, state):
+        return state, {}
+    state = _refine(options, state, server_round)
+    points, pending = _with_pending(options, state, setting)
+    central = central_model(options, state, points)  # Alg. 1, line 5
+    noise = setting.hyperparameters.noise_variance
+    beta = options.weight(server_round - state.settled + 1)  # beta_t of Eq. 6
+    if options.central == "auto" and pools(options, state):
+        beta = min(beta, SMALL)  # the pooled posterior knows all that the agents know
+    if beta > 0.0:
+        own = own_gains(options, points, [known[a] for a in agents], noise, rng)
+    else:
+        own = np.zeros((len(agents), len(points.points)))
+    # Alg. 1, line 6: argmax of Eq. 6
+    mean, factor, draws, starts = central.mean, central.factor, options.num_draws, options.num_starts
+    index = joint_design(
+        options.acquisition, mean, factor, own, beta, noise, rng, pending, num_draws=draws, num_starts=starts
     )
+    design = {agent: points.points[i] for agent, i in zip(agents, index, strict=True)}
+    return replace(state, start=central.inner), design
+
+
+def _refine(options: Options, state: CoKGState, server_round: int) -> CoKGState:
+    """Renew the points around the best one so far, every `refine_every` rounds."""
+    due = (server_round - state.settled) // options.refine_every
+    if options.refinement == 0 or due <= state.renewals or not state.recommended:
+        return state
+    added = options.around(state.space, state.recommended[-1].point, due - 1)
+    return replace(state, refined=added, renewals=due)
+
+
+def _with_pending(options: Options, state: CoKGState, setting: SharedPrior) -> tuple[Frame, IntArray]:
+    """Return the point set, and the indices in it of the points that agents are evaluating, `(P,)`.
+
+    A point that has left the set, because the added points were renewed, is added to it.
+    """
+    found = frame(options, state.space, setting, state.refined)
+    points = state.under_way or ()
+    missing = [p for p in points if not (found.points == p).all(axis=1).any()]
+    if missing:
+        kept = [] if state.refined is None else [state.refined]
+        added = np.concatenate([*kept, np.unique(missing, axis=0)])
+        found = frame(options, state.space, setting, added)
+    index = [int((found.points == p).all(axis=1).argmax()) for p in points]
+    return found, np.array(index, dtype=np.int64)
+
+
+def own_gains(
+    options: CoKGOptions[State],
+    frame: Frame,
+    posteriors: Sequence[WhitenedPosterior],
+    noise_variance: float,
+    rng: np.random.Generator,
+) -> Array:
+    """Return each agent's own acquisition value at every point, `(N, S)` [Zhan2025, Eq. 4]."""
+    models = [(frame.basis @ p.mean, frame.basis @ cholesky(p.covariance).lower) for p in posteriors]
+    kind, draws = options.acquisition, options.num_draws
+    return np.array([own_gain(kind, mean, factor, noise_variance, draws, rng) for mean, factor in models])
+
+
+# -- after a round -----------------------------------------------------------------------------------
+
+
+def compare(options: Options, state: CoKGState) -> CoKGState:
+    """Test whether agents share one objective.
+
+    The Bayes factor that "auto" needs is computed in every round, the test that names the agent that differs
+    whenever the number of rounds has doubled.
+    """
+    if options.central == "barycenter":
+        return state
+    known = state.known(options.stale)
+    if options.central == "auto" and (evidence := evidence_of(known)) is not None:
+        state = replace(state, evidence=(*_before(state, state.evidence), (state.round, evidence)))
+    if state.round & (state.round - 1):
+        return state
+    p_values = agreement_of(known)
+    if not p_values:
+        return state
+    return replace(state, agreement=(*_before(state, state.agreement), (state.round, p_values)))
 
 
 def agreement_of(posteriors: Mapping[str, WhitenedPosterior]) -> dict[str, float]:
@@ -164,64 +357,53 @@ def evidence_of(posteriors: Mapping[str, WhitenedPosterior]) -> float | None:
     return float(log_bayes_factors(increments).min()) if len(increments) > 1 else None
 
 
-def central_product(frame: Frame, increments: Sequence[Increment]) -> Central:
-    """Return the posterior given all observations that the increments summarise."""
-    mean, covariance = pool(increments)
-    return Central(frame.basis @ mean, frame.basis @ cholesky(covariance).lower)
+def recommend(options: Options, state: CoKGState) -> CoKGState:
+    """Append the point that the server would return after this round [Zhan2025, Alg. 1, line 11]."""
+    best: Recommendation | None = None
+    known = state.known(options.stale)
+    if state.setting is None:
+        return state
+    if options.framework == "no-collaboration":
+        if state.finished:
+            agent = max(sorted(state.finished, key=natural_key), key=lambda a: state.finished[a][1])
+            best = Recommendation(state.round, agent, *state.finished[agent])
+    elif known or state.histories:
+        grid = frame(options, state.space, state.setting, state.refined)
+        if pools(options, state):
+            best = best_of_central(grid, central_model(options, state, grid).mean, state.round)
+        else:
+            posteriors = [known[agent] for agent in sorted(known, key=natural_key)]
+            weights = agent_weights(options, grid, posteriors)
+            best = best_of_agents(grid, known, state.round, weights)
+    if best is None:
+        return state
+    before = (r for r in state.recommended if r.round != state.round)
+    return replace(state, recommended=(*before, best))
 
 
-def square_root(covariance: Array) -> Array:
-    """Return `B (k, j)` with `B B^T` equal to the covariance, without directions of zero variance."""
-    eigenvalues, vectors = np.linalg.eigh(covariance)
-    keep = eigenvalues > 1e-12 * max(float(eigenvalues[-1]), 0.0)
-    root: Array = vectors[:, keep] * np.sqrt(eigenvalues[keep])
-    return root
+def recommend_without_asking(
+    options: Options, state: CoKGState, asked: Container[str]
+) -> dict[str, tuple[Array, float]]:
+    """Return point and value to recommend to the agents that still work when a study without a barrier ends.
+
+    Nobody waits for them: the server uses what it last heard of each.
+    """
+    assert state.setting is not None
+    found = dict(state.finished)
+    if state.recommended and not state.recommended[-1].agent:
+        last = state.recommended[-1]
+        found |= dict.fromkeys(state.progress.next_trial, (last.point, last.value))
+    else:
+        grid = frame(options, state.space, state.setting, state.refined)
+        for agent, posterior in state.known("keep").items():
+            best = best_of_agents(grid, {agent: posterior}, state.round)
+            found[agent] = best.point, best.value
+    return {agent: best for agent, best in found.items() if agent not in asked}
 
 
-def weighted(increments: Sequence[Increment], weights: Array) -> list[Increment]:
-    """Return the increments multiplied by `N w_n`, which leaves them unchanged for uniform weights."""
-    shares = len(weights) * weights
-    return [
-        Increment(share * i.precision, share * i.shift) for share, i in zip(shares, increments, strict=True)
-    ]
-
-
-def increment_of(
-    options: CoKGOptions[State], space: SearchSpace, setting: SharedPrior, histories: Sequence[History]
-) -> Increment:
-    """Return the precision and shift that disclosed trials add to the prior."""
-    pivots = space.features(setting.pivots)
-    total = observe(np.empty((0, pivots.shape[1])), np.empty(0), pivots, setting.hyperparameters)
-    for history in histories:
-        points, values = history.observed()
-        y = (options.transformed(values) - setting.shift) / setting.scale
-        total += observe(space.features(points), y, pivots, setting.hyperparameters)
-    return total
-
-
-# -- decisions ---------------------------------------------------------------------------------------
-
-
-def own_gains(
-    options: CoKGOptions[State],
-    frame: Frame,
-    posteriors: Sequence[WhitenedPosterior],
-    noise_variance: float,
-    rng: np.random.Generator,
-) -> Array:
-    """Return each agent's own acquisition value at every point, `(N, S)` [Zhan2025, Eq. 4]."""
-    return np.array(
-        [
-            own_gain(
-                options,
-                frame.basis @ posterior.mean,
-                frame.basis @ cholesky(posterior.covariance).lower,
-                noise_variance,
-                rng,
-            )
-            for posterior in posteriors
-        ]
-    )
+def _before(state: CoKGState, rows: tuple[tuple[int, Row], ...]) -> tuple[tuple[int, Row], ...]:
+    """Return the rows of earlier rounds: without a barrier, later answers of a round replace its row."""
+    return tuple(row for row in rows if row[0] != state.round)
 
 
 def best_of_agents(

@@ -16,20 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms.co_kg import agent as agent_half
-from fbo_flower.algorithms.co_kg import design, messages, prior
-from fbo_flower.algorithms.co_kg import results as server_results
-from fbo_flower.algorithms.co_kg.options import CoKGOptions
+from fbo_flower.algorithms.co_kg import central
 from fbo_flower.algorithms.co_kg.state import (
+    CoKGOptions,
     CoKGState,
+    Found,
     SharedPrior,
     WarmUp,
     WhitenedPosterior,
+    Work,
 )
+from fbo_flower.algorithms.messages import Content
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -41,15 +44,21 @@ from fbo_flower.algorithms.records import (
     Phase,
     Query,
     Report,
-    Scalar,
     Task,
     floats,
 )
 from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.schema import Schema
 from fbo_flower.algorithms.server_results import ServerResults
-from fbo_flower.algorithms.summand import Summand
-from fbo_flower.space.space import SearchSpace
+from fbo_flower.errors import WireError
+from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
+from fbo_flower.numerics.linalg import Factor
+from fbo_flower.numerics.surrogates import gp
+from fbo_flower.numerics.surrogates.pivots import pivot_factor
+from fbo_flower.numerics.surrogates.pooling import Increment, pool
+
+MOST_VALUES = 2**40  # largest number of values in an agent's moments
+NOT_DEFINITE = 1e-8  # an eigenvalue below minus this share of the largest variance is no rounding error
+DOUBTFUL = 0.01  # level of the test of agreement; divided by the number of agents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +66,8 @@ class CoKG(CoKGOptions[CoKGState]):
     """Collaborative knowledge gradient on a Wasserstein barycenter; `CoKGOptions` describes the options."""
 
     name: ClassVar[str] = "co-kg"
-    repeats_observations: ClassVar[bool] = True
+    task_content: ClassVar[type[Content]] = Work
+    report_content: ClassVar[type[Content]] = Found
     barrier: ClassVar[str] = ""
     sees_tasks_under_way: ClassVar[bool] = True
 
@@ -79,23 +89,19 @@ class CoKG(CoKGOptions[CoKGState]):
         if phase is not Phase.TRAIN:
             return state, {}
         before = state.renewals
-        state, points = design.next_points(self, state, server_round, present, rng)  # Alg. 1, lines 4-6
+        state, points = central.next_points(self, state, server_round, present, rng)  # Alg. 1, lines 4-6
         if server_round != state.round:  # once per round: without a barrier a round has many calls
             state = self._settle(state, server_round)  # line 2: after the warm-up
         if state.setting is not None and state.renewals > before and self.central != "barycenter":
-            setting = prior.with_pivots(self, state.space, state.setting, state.refined)
+            setting = central.with_pivots(self, state.space, state.setting, state.refined)
             state = replace(state, setting=setting, start=None)
         tasks = {}
         for agent in present:
             trial = state.progress.of(agent)
-            num_trials = self.num_initial if trial == 0 else 1
-            arrays: dict[str, AnyArray] = {}
-            if state.setting is not None:
-                arrays.update(state.setting.to_arrays())
+            task = self._work(state).task(phase, server_round, trial, self.num_initial if trial == 0 else 1)
             if trial > 0 and agent in points:
-                arrays["point"] = points[agent]  # line 7
-            values: dict[str, Scalar] = {"fit": True} if state.fitting or state.setting is None else {}
-            tasks[agent] = Task(phase, server_round, trial, num_trials, arrays, values)
+                task = replace(task, arrays={**task.arrays, "point": points[agent]})  # line 7
+            tasks[agent] = task
         version = 0 if state.setting is None else state.setting.version
         versions = {**state.versions, **dict.fromkeys(tasks, version)}
         return replace(state, round=server_round, versions=versions), tasks
@@ -110,68 +116,72 @@ class CoKG(CoKGOptions[CoKGState]):
         warm_ups, posteriors, histories = dict(state.warm_ups), dict(state.posteriors), dict(state.histories)
         finished = dict(state.finished)
         for agent, report in reports.items():
-            if "moments" in report.arrays:
-                told = (report.arrays.get(name, np.empty(0)) for name in ("theta", "log_likelihoods"))
-                warm_ups[agent] = WarmUp(floats(report.arrays["moments"]), *(floats(a) for a in told))
-            if "points" in report.arrays:
-                histories[agent] = _extended(histories.get(agent), report)
-            if "best" in report.arrays and state.setting is not None:
-                finished[agent] = self._recommended(state, report)
-            posterior = self._read_posterior(state, agent, report)
+            sent = Found.of(report)
+            if sent.moments is not None:
+                warm_ups[agent] = WarmUp(sent.moments, sent.theta, sent.log_likelihoods)
+            if sent.points is not None and sent.outcomes is not None:
+                histories[agent] = _extended(histories.get(agent), sent.points, sent.outcomes)
+            if sent.best is not None and state.setting is not None:
+                finished[agent] = self._recommended(state, sent)
+            posterior = self._read_posterior(state, agent, sent)
             if posterior is not None:
                 posteriors[agent] = posterior
         state = replace(
-            state,
-            progress=state.progress.advance(reports),
+            state, progress=state.progress.advance(reports), warm_ups=warm_ups, posteriors=posteriors,
+            histories=histories, finished=finished,
             last_answered=state.round if reports else state.last_answered,
-            warm_ups=warm_ups,
-            posteriors=posteriors,
-            histories=histories,
-            finished=finished,
-        )
-        return design.recommend(self, design.compare(self, state)) if reports else state
+        )  # fmt: skip
+        return central.recommend(self, central.compare(self, state)) if reports else state
 
-    def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return super().sum_name(task, agent_state)
+    def asks_for_sum(self, task: Task) -> bool:
+        return Work.of(task).fit
 
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
-        return {name: task.arrays[name] for name in ("units",) if name in task.arrays}
-
-    def skip_sum(self, state: CoKGState) -> CoKGState:
-        return state  # the next round asks again, after one more trial of every agent
+        return {"units": task.arrays["units"]} if "units" in task.arrays else {}
 
     def aggregate_sum(self, state: CoKGState, agents: Sequence[str], sums: Mapping[str, Array]) -> CoKGState:
-        pooled = prior.from_sums(sums)
+        pooled = WarmUp.from_sums(sums)
         return state if pooled is None else replace(state, warm_ups={"": pooled})
 
     # -- warm-up and setting -------------------------------------------------------------------
+
+    def _work(self, state: CoKGState) -> Work:
+        """Return what all agents are told."""
+        fit = state.fitting or state.setting is None
+        return Work(fit=fit) if state.setting is None else state.setting.work(fit)
 
     def _settle(self, state: CoKGState, server_round: int) -> CoKGState:
         """Set the shared prior after the warm-up, and renew it after agents have estimated it again."""
         if state.setting is None:
             if not state.warm_ups:
                 return state
-            setting = prior.settle(self, state.space, state.warm_ups, None)
+            setting = central.settle(self, state.space, state.warm_ups, None)
             return replace(state, setting=setting, settled=server_round)
-        if state.fitting:
-            setting = prior.settle(
-                self, state.space, state.warm_ups, state.setting, self._among_pivots(state)
-            )
+        if state.fitting:  # where the best point is, pooling needs pivots
+            added = None if self.central == "barycenter" else state.refined
+            setting = central.settle(self, state.space, state.warm_ups, state.setting, added)
             state = replace(state, setting=setting, fitting=False, start=None)
         return replace(state, fitting=self.fits_again(server_round - state.settled))
 
-    def _among_pivots(self, state: CoKGState) -> Array | None:
-        """Return the added points if they may be pivots: where the best one is, pooling needs them."""
-        return None if self.central == "barycenter" else state.refined
-
-    def _read_posterior(self, state: CoKGState, agent: str, report: Report) -> WhitenedPosterior | None:
+    def _read_posterior(self, state: CoKGState, agent: str, sent: Found) -> WhitenedPosterior | None:
         """Return the posterior in a report [Zhan2025, Alg. 1, lines 4 and 8]; None if it has none.
 
         Without a barrier it may be under an earlier shared prior, and is not used then.
         """
-        if state.setting is None or state.versions.get(agent) != state.setting.version:
+        setting = state.setting
+        if setting is None or state.versions.get(agent) != setting.version:
             return None
-        return prior.read_posterior(report, state.setting, state.space, state.round)
+        size = len(setting.pivots)
+        if sent.precision is not None and sent.shift is not None:
+            increment = Increment(unpack_symmetric(sent.precision, size), sent.shift)
+            return WhitenedPosterior(setting.version, state.round, *pool([increment]), increment)
+        if sent.covariance is None or sent.mean is None:
+            return None
+        h, features = setting.hyperparameters, state.space.features(setting.pivots)
+        factor = _factor(h.kernel, h.to_array().tobytes(), features.tobytes(), features.shape[1])
+        half = factor.solve_lower(unpack_symmetric(sent.covariance, size))
+        whitened, mean = factor.solve_lower(half.T), factor.solve_lower(sent.mean)
+        return WhitenedPosterior(setting.version, state.round, mean, 0.5 * (whitened + whitened.T))
 
     # -- recommendations -----------------------------------------------------------------------
 
@@ -181,30 +191,89 @@ class CoKG(CoKGOptions[CoKGState]):
         """Ask every agent once for the maximiser of its posterior mean [Zhan2025, Alg. 1, line 10]."""
         if state.setting is None or state.asked_to_recommend:
             return state, {}
-        arrays = state.setting.to_arrays()
-        if state.refined is not None:
-            arrays["added"] = state.refined
+        content = replace(state.setting.work(), added=state.refined)
         tasks = {
-            agent: Task(Phase.FINISH, server_round, state.progress.of(agent), 0, arrays)
+            agent: content.task(Phase.FINISH, server_round, state.progress.of(agent), 0)
             for agent in present
             if state.progress.of(agent) > 0
         }
         finished: dict[str, tuple[Array, float]] = {}
         if state.under_way is not None:
-            finished = design.recommend_without_asking(self, state, tasks)
+            finished = central.recommend_without_asking(self, state, tasks)
         return replace(state, asked_to_recommend=tuple(tasks), finished=finished), tasks
 
     def _tell_recommendations(self, state: CoKGState, reports: Mapping[str, Report]) -> CoKGState:
-        maximisers = {a: self._recommended(state, r) for a, r in reports.items() if "best" in r.arrays}
+        told = {agent: Found.of(report) for agent, report in reports.items()}
+        maximisers = {a: self._recommended(state, sent) for a, sent in told.items() if sent.best is not None}
         return replace(state, finished={**state.finished, **maximisers})
 
-    def _recommended(self, state: CoKGState, report: Report) -> tuple[Array, float]:
+    def _recommended(self, state: CoKGState, sent: Found) -> tuple[Array, float]:
         """Return the maximiser `(D,)` of an agent's posterior mean, and the mean there, from its report."""
-        points = self.points(state.space)
-        if state.refined is not None:
-            points = np.concatenate([points, state.refined])
-        index = min(int(np.asarray(report.arrays["best"])[0]), len(points) - 1)
-        return points[index], float(np.asarray(report.arrays["best_mean"])[0])
+        points = self.points(state.space, state.refined)
+        assert sent.best is not None
+        assert sent.best_mean is not None
+        return points[min(int(sent.best[0]), len(points) - 1)], float(sent.best_mean[0])
+
+    def results(self, state: CoKGState) -> ServerResults | None:
+        """Return every agent's recommendation: the maximiser of its posterior mean, and the mean there.
+
+        Under "product" and "data-communication" it is the central model's maximiser for every agent.
+        """
+        if state.setting is None:
+            return None
+        maximisers = dict(state.finished)
+        if state.recommended and not state.recommended[-1].agent:
+            last = state.recommended[-1]
+            maximisers = dict.fromkeys(maximisers, (last.point, last.value))
+        found = {a: (x, self.in_units(state.setting, value)) for a, (x, value) in maximisers.items()}
+        return ServerResults(recommendations=found)
+
+    def in_units(self, setting: SharedPrior, value: float) -> float:
+        """Return a posterior mean in units of the objective; with a transform, the posterior median."""
+        return self.untransformed(setting.shift + setting.scale * value)
+
+    def description(self, state: CoKGState) -> dict[str, object]:
+        """Return the shared prior and the recommendations; empty before the first warm-up report.
+
+        `recommended` has a row per round: the point that the server would have returned after it
+        [Zhan2025, Alg. 1, line 11].
+        """
+        setting = state.setting
+        if setting is None:
+            return {}
+        found: dict[str, object] = {
+            "lengthscales": setting.hyperparameters.lengthscales.tolist(),
+            "outputscale": setting.hyperparameters.outputscale,
+            "noise_variance": setting.hyperparameters.noise_variance,
+            "shift": setting.shift,
+            "scale": setting.scale,
+            "num_pivots": len(setting.pivots),
+            "recommended": [
+                {
+                    "round": best.round,
+                    "agent": best.agent,
+                    "config": state.space.decode(best.point),
+                    "value": self.in_units(setting, best.value),
+                }
+                for best in state.recommended
+            ],
+            "agreement": [{"round": number, "p_values": dict(p)} for number, p in state.agreement],
+        }
+        if state.evidence:
+            found["evidence"] = [{"round": number, "log_bayes_factor": b} for number, b in state.evidence]
+        return found
+
+    def progress_lines(self, state: CoKGState, before: CoKGState) -> list[str]:
+        """Return a log line for every new test of agreement, and every change of "auto"."""
+        lines = [
+            _agreement(number, p_values) for number, p_values in state.agreement[len(before.agreement) :]
+        ]
+        if state.evidence:
+            (number, value), earlier = state.evidence[-1], before.evidence[-1][1] if before.evidence else 0.0
+            if _model(value) != _model(earlier):
+                least = f"least log Bayes factor of an agent: {value:.1f}"
+                lines.append(f"[round {number}] {_model(value)} ({least})")
+        return lines
 
     # -- the agent's half ----------------------------------------------------------------------
 
@@ -214,31 +283,25 @@ class CoKG(CoKGOptions[CoKGState]):
     def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> AgentState:
         setting = SharedPrior.read(task.arrays, self.kernel)
         agent_state = agent_state.learn(outcome)
-        return agent_state if setting is None else agent_state.write(**setting.to_arrays())
+        return agent_state if setting is None else agent_state.write(**setting.work().arrays)
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        setting = SharedPrior.read(task.arrays, self.kernel)
-        sent: dict[str, AnyArray] = {}
-        draws = rng()
-        if task.values.get("fit"):
-            own = agent_half.warm_up(self, agent_state, setting, draws)
-            sent |= prior.to_sums(own) if self.secure_sums else own
+        setting, content, draws = SharedPrior.read(task.arrays, self.kernel), Work.of(task), rng()
+        sent = Found()
+        if content.fit and (own := agent_half.warm_up(self, agent_state, setting, draws)) is not None:
+            sent = own.to_sums() if self.secure_sums else Found(**vars(own))
+        arrays = sent.arrays
         if self.framework == "data-communication" and task.phase is Phase.TRAIN:
-            sent |= agent_half.disclosed_trials(task, agent_state)
+            points, outcomes = agent_half.disclosed_trials(task, agent_state)
+            arrays |= Found(points=points, outcomes=outcomes).arrays
         if setting is None:
-            return Payload(sent)
+            return Payload(arrays)
         if task.phase is Phase.FINISH or self.framework == "no-collaboration":
-            added = floats(task.arrays["added"]) if "added" in task.arrays else None
-            index, _, mean = agent_half.best_of_set(self, agent_state, setting, added)
-            sent |= {"best": np.array([index], dtype=np.int64), "best_mean": np.array([mean])}
+            index, _, mean = agent_half.best_of_set(self, agent_state, setting, content.added)
+            arrays |= Found(best=np.array([index]), best_mean=np.array([mean])).arrays
         elif self.framework != "data-communication":
-            sent |= agent_half.posterior(self, agent_state, setting, draws)
-        return Payload(sent)
-
-    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
-        if not self.secure_sums or not task.values.get("fit"):
-            return {}
-        return prior.summands(space)
+            arrays |= agent_half.posterior(self, agent_state, setting, draws).arrays
+        return Payload(arrays)
 
     def reports_trials(self) -> bool:
         return self.framework == "data-communication"
@@ -250,36 +313,91 @@ class CoKG(CoKGOptions[CoKGState]):
             return super().recommend(agent_state)
         return agent_half.best_of_set(self, agent_state, setting)[1]
 
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def task_schema(self, space: SearchSpace) -> Schema:
-        return messages.task_schema(self, space)
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        return messages.report_schema(self, space)
-
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError if moments, trials or a posterior in a report are not possible values."""
-        messages.check_report(self, task, report)
-
-    # -- what the server knows at the end --------------------------------------------------------
-
-    def results(self, state: CoKGState) -> ServerResults | None:
-        return server_results.results(self, state)
-
-    def progress_lines(self, state: CoKGState, before: CoKGState) -> list[str]:
-        """Return log lines on new tests of whether agents share one objective."""
-        return server_results.progress_lines(state, before)
-
-    def description(self, state: CoKGState) -> dict[str, object]:
-        """Return the shared hyperparameters and what the server would recommend after every round."""
-        return server_results.description(self, state)
+        check_warm_up(report)
+        if "points" in report.arrays or "outcomes" in report.arrays:
+            points, values = (report.arrays.get(name, np.empty(0)) for name in ("points", "outcomes"))
+            if len(points) != len(values) or np.isinf(floats(values)).any():
+                raise WireError(f"points: expected one per value, got {len(points)} and {len(values)}")
+        setting = SharedPrior.read(task.arrays, self.kernel)
+        if setting is not None:
+            check_posterior(report, setting)
 
 
-def _extended(history: History | None, report: Report) -> History:
+def check_warm_up(report: Report) -> None:
+    """Raise WireError if moments have no valid count or a negative deviation, or if they are missing."""
+    if "moments" in report.arrays:
+        number, _, stddev = floats(report.arrays["moments"])
+        if not 1 <= number <= MOST_VALUES or number != np.floor(number) or stddev < 0:
+            raise WireError(f"moments: expected a count and a deviation >= 0, got {number:g} and {stddev:g}")
+    for name in {"theta", "log_likelihoods"} & set(report.arrays):
+        if "moments" not in report.arrays:
+            raise WireError(f"{name}: expected with moments, got it alone")
+
+
+def check_posterior(report: Report, setting: SharedPrior) -> None:
+    """Raise WireError if a reported covariance or precision has a wrong size or a negative eigenvalue."""
+    size, prior = len(setting.pivots), setting.hyperparameters.outputscale
+    for matrix, vector in (("precision", "shift"), ("covariance", "mean")):
+        if matrix not in report.arrays and vector not in report.arrays:
+            continue
+        for name, length in ((matrix, size * (size + 1) // 2), (vector, size)):
+            if name not in report.arrays or report.arrays[name].shape != (length,):
+                got = report.arrays[name].shape if name in report.arrays else "none"
+                raise WireError(f"{name}: expected ({length},), got {got}", "shape")
+        whole = unpack_symmetric(floats(report.arrays[matrix]), size)
+        _check_definite(matrix, whole)
+        largest = float(whole.diagonal().max())
+        if matrix == "covariance" and largest > prior * (1.0 + NOT_DEFINITE):
+            raise WireError(
+                f"covariance: expected variances up to the prior's {prior:g}, got {largest:g}", "covariance"
+            )
+
+
+def _check_definite(name: str, matrix: Array) -> None:
+    """Raise WireError if a symmetric matrix has an eigenvalue clearly below 0 (tested by one Cholesky)."""
+    largest = float(np.abs(matrix.diagonal()).max())
+    try:
+        np.linalg.cholesky(matrix + max(NOT_DEFINITE * largest, 1e-300) * np.eye(len(matrix)))
+    except np.linalg.LinAlgError as error:
+        lowest = float(np.linalg.eigvalsh(matrix)[0])
+        raise WireError(
+            f"{name}: expected positive semi-definite, got an eigenvalue of {lowest:.3g} "
+            f"with entries up to {largest:.3g} on the diagonal",
+            "covariance",
+        ) from error
+
+
+@lru_cache(maxsize=8)
+def _factor(kernel: str, theta: bytes, pivots: bytes, num_features: int) -> Factor:
+    points = np.frombuffer(pivots).reshape(-1, num_features)
+    return pivot_factor(points, gp.Hyperparameters.from_array(kernel, np.frombuffer(theta)))
+
+
+def _extended(history: History | None, points: Array, values: Array) -> History:
     """Return an agent's disclosed trials with those of a report appended."""
-    points, values = floats(report.arrays["points"]), floats(report.arrays["values"])
     trials = np.arange(len(values), dtype=np.int64)
     if history is None:
         return History(points, values, trials)
     return history.extend(Outcome(points, values, trials + len(history)))
+
+
+def _model(log_bayes_factor: float) -> str:
+    if log_bayes_factor > central.ENOUGH:
+        return "central model: product"
+    return "central model: " + (
+        "barycenter" if log_bayes_factor >= central.AGAINST else "none, agents differ"
+    )
+
+
+def _agreement(number: int, p_values: Mapping[str, float]) -> str:
+    listed = ", ".join(f"{agent}: {p:.2g}" for agent, p in p_values.items())
+    odd = [agent for agent, p in p_values.items() if p < DOUBTFUL / len(p_values)]
+    advice = ""
+    if odd:
+        least = min(odd, key=lambda agent: p_values[agent])
+        advice = (
+            f"; they do not share one objective, least of all agent {least}: use central=barycenter or auto"
+        )
+    return f"[round {number}] do agents share one objective? p-values {listed}{advice}"

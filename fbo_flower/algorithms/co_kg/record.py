@@ -37,7 +37,7 @@ RECORDS = (
             "best": Meaning("index of the point that its model thinks best", ALL_OBSERVATIONS, POINTS),
             "best_mean": Meaning("value that its model expects there", ALL_OBSERVATIONS, VALUES),
             "points": Meaning("points of this task", "this task", POINTS),
-            "values": Meaning("values of this task", "this task", VALUES),
+            "outcomes": Meaning("values of this task", "this task", VALUES),
         },
         inference="Every value at a point that the server chose, exactly, from the reports before and "
         "after; the points and values of the warm-up from one covariance. Noise on the means averages out "

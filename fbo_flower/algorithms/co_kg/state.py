@@ -1,4 +1,4 @@
-"""The state of Co-KG's server: the warm-up, the shared prior, the agents' posteriors.
+"""Co-KG's options, messages and states.
 
 Notation: `S` points of the point set `X_D`; `r` of them are the pivots `P`, at which agents report their
 posteriors; `F` features. In whitened coordinates `v` (`numerics.surrogates.pivots`) a function's values are
@@ -7,16 +7,307 @@ posteriors; `F` features. In whitened coordinates `v` (`numerics.surrogates.pivo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
+from fbo_flower.algorithms.messages import Content, Length, Spec, real, summable, whole
+from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
 from fbo_flower.algorithms.progress import Progress
-from fbo_flower.algorithms.records import AnyArray, Array, History, floats
-from fbo_flower.numerics.surrogates import gp
+from fbo_flower.algorithms.protocol import Algorithm
+from fbo_flower.algorithms.records import AnyArray, Array, History, IntArray, floats
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.aggregation.units import LARGEST, LARGEST_SUM, UNITS, from_power_sums, power_sums
+from fbo_flower.numerics.optim import point_sets
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.numerics.surrogates import gp, transforms
+from fbo_flower.numerics.surrogates.kernels import KERNELS
+from fbo_flower.numerics.surrogates.likelihood_grid import LOWEST, SIZE
 from fbo_flower.numerics.surrogates.pooling import Increment
 from fbo_flower.space.space import SearchSpace
+
+State = TypeVar("State")
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "framework": ("co-kg", "barycenter-qkg", "no-collaboration", "data-communication"),
+    "acquisition": ("kg", "ei", "es"),
+    "central": ("barycenter", "product", "auto"),
+    "weights": ("uniform", "reliability"),
+    "stale": ("keep", "drop"),
+    "transform": ("none", "log", "asinh"),
+    "kernel": tuple(KERNELS),
+}
+BOUNDS: dict[str, tuple[float, float]] = {
+    "transform_scale": (1e-300, 1e300),
+    "noise_floor": (1e-10, 1),
+    "mean_noise_stddev": (0, 1e6),
+    "rank_cut": (1e-12, 0.5),
+    "tolerance": (1e-12, 0.5),
+}
+WHOLE: dict[str, tuple[int, float]] = {
+    "mesh": (1, 10**6), "num_points": (1, 10**6), "num_refined": (0, 10**5), "refine_every": (1, math.inf),
+    "memory_limit": (8, 2**40), "num_initial": (3, 4096), "num_repeated": (0, 2048),
+    "num_draws": (2, 2**16), "num_starts": (1, 1000),
+}  # fmt: skip
+SECURE = "secure_sums"
+REFINED = 32  # points that "auto" adds to the point set
+BETAS: dict[str, Callable[[int], float]] = {
+    "log": lambda t: math.log(2 * t + 1),
+    "constant": lambda t: 1.0,
+    "exp": lambda t: math.exp(-t / 2),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoKGOptions(Algorithm[State]):
+    """The options of Co-KG and its comparators.
+
+    Parameters
+    ----------
+    framework : how agents collaborate. "co-kg" (the paper): central model and agents' own acquisition;
+        "barycenter-qkg": central model only, as with `beta = 0`; "no-collaboration": every agent uses its own
+        knowledge gradient; "data-communication": one model of all agents' trials, for which agents have to
+        disclose their trials
+    acquisition : "kg" (knowledge gradient), "ei" (expected improvement) or "es" (entropy search), for the
+        central model and for the agents' own models
+    central : central model: "barycenter" (the paper): Wasserstein barycenter of the agents' posteriors;
+        "product": the posterior given all agents' observations, valid if all agents share one objective;
+        "auto" (recommended, with `refit = "doubling"`): begins with the barycenter; the product while the
+        observations speak for one objective of all agents, no central model while they speak against it
+    beta : `beta_t` of Eq. 6, weight of the agents' own acquisition in iteration `t`: "log": `log(2 t + 1)`;
+        "constant": 1; "exp": `exp(-t / 2)`; or a number. With `central = "auto"` at most
+        1e-6 while the product is used
+    mesh : points per axis of a uniform mesh as the point set, on which models are compared and points are
+        chosen; None: `num_points` decides
+    num_points : size of the point set: a mesh for one or two parameters, Sobol points for more
+    num_refined : points added around the best point so far, closer to it at every renewal; 0: none; None: 32
+        with `central = "auto"`, else none
+    refine_every : rounds between two renewals of the added points
+    memory_limit : largest number of bytes of one covariance matrix over the point set
+    num_initial : random trials of an agent's first round, evaluated as one batch
+    num_repeated : trials of the first round that repeat others of it, which tells noise from structure. At
+        least three points differ. 0: none
+    weights : weights of the agents in the central model: "uniform", or by "reliability" if some agents may be
+        wrong: then an agent with a small weight recommends nothing, and the shared prior uses medians over
+        agents instead of means
+    stale : what happens to the last posterior of an agent that did not answer in the last round: "keep" uses
+        it, "drop" leaves it out
+    transform : transform of values before modelling: "none", "log" or "asinh"; "log" is
+        `sign(v) log(1 + |v|)`, where `v` is the value divided by `transform_scale`
+    transform_scale : unit of values for the transform; positive
+    refit : when hyperparameters are estimated again after the warm-up: "never"; "doubling": whenever the
+        number of rounds since then has doubled; or a number of rounds between two estimates
+    isotropic : whether all parameters share one lengthscale; otherwise each has its own
+    kernel : "rbf" or "matern52"
+    noise_variance : variance of the noise of an observation if it is known, in squared units of the
+        objective; only with `transform = "none"`. None: estimated
+    noise_floor : smallest noise variance, as a share of the variance of values
+    mean_noise_stddev : standard deviation of the noise that an agent adds to the mean in every report: a draw
+        from the prior multiplied by this number
+    num_draws : `M` of Eq. 9, normal draws per evaluation of the central acquisition
+    num_starts : starts of its maximisation; None: 1 if `beta_t >= 1` or with more than 8 agents, else 3
+    rank_cut : share of the prior variance at a point that the pivots may leave unexplained
+    tolerance : relative residual at which the barycenter's fixed-point iteration (Eq. 8) stops
+    secure_sums : smallest number of agents in a secure sum of the moments and log likelihoods: the server
+        sees the sum but no agent's own values. It still sees every posterior. 0: it sees all
+    """
+
+    framework: str = "co-kg"
+    acquisition: str = "kg"
+    central: str = "barycenter"
+    beta: str | float = "log"
+    mesh: int | None = None
+    num_points: int = 400
+    num_refined: int | None = None
+    refine_every: int = 5
+    memory_limit: int = 2**28
+    num_initial: int = 5
+    num_repeated: int = 1
+    weights: str = "uniform"
+    stale: str = "keep"
+    transform: str = "none"
+    transform_scale: float = 1.0
+    refit: str | int = "never"
+    isotropic: bool = True
+    kernel: str = "rbf"
+    noise_variance: float | None = None
+    noise_floor: float = 1e-6
+    mean_noise_stddev: float = 0.0
+    num_draws: int = 64
+    num_starts: int | None = None
+    rank_cut: float = 1e-5
+    tolerance: float = 1e-3
+    secure_sums: int = 0
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            check_choice(name, getattr(self, name), choices)
+        for name, (low, high) in BOUNDS.items():
+            check_number(name, getattr(self, name), low, high)
+        for name, (low, high) in WHOLE.items():
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), low, high, integer=True)
+        check_secure_sums(self.secure_sums)
+        if isinstance(self.beta, str):
+            check_choice("beta", self.beta, (*BETAS, "a number"))
+        else:
+            check_number("beta", self.beta, 0, 1e6)
+        if isinstance(self.refit, str):
+            check_choice("refit", self.refit, ("never", "doubling", "a number of rounds"))
+        else:
+            check_number("refit", self.refit, 1, integer=True)
+        if not isinstance(self.isotropic, bool):
+            raise ConfigError(f"isotropic: expected true or false, got {self.isotropic!r}")
+        if self.secure_sums and self.weights != "uniform":
+            raise ConfigError(f"weights: expected 'uniform' with secure_sums, got {self.weights!r}")
+        if self.noise_variance is not None:
+            check_number("noise_variance", self.noise_variance, 0, 1e300)
+            if self.transform != "none":
+                raise ConfigError(
+                    f"noise_variance: expected None with transform={self.transform!r}, because the transform "
+                    f"makes the noise depend on the value, got {self.noise_variance!r}"
+                )
+
+    def check(self, space: SearchSpace) -> None:
+        self.points(space)
+
+    def points(self, space: SearchSpace, added: Array | None = None) -> Array:
+        """Return the point set `X_D`, `(S, D)`, the same at the server and at every agent, and `added`.
+
+        Raises
+        ------
+        ConfigError
+            If a covariance matrix over these points takes more than `memory_limit` bytes.
+        """
+        if self.mesh is not None:
+            drawn = point_sets.mesh(self.mesh, space.dimension, self.memory_limit)
+        else:
+            rng = generator(0, "co-kg", "points")
+            drawn = point_sets.spread(self.num_points, space.dimension, self.memory_limit, rng)
+        points = distinct(space, drawn)
+        return points if added is None else np.concatenate([points, added])
+
+    @property
+    def most_points(self) -> int:
+        """The largest size of a point set."""
+        return point_sets.largest_size(self.memory_limit)
+
+    @property
+    def most_pairs(self) -> int:
+        """The largest number of entries in a packed covariance."""
+        return self.most_points * (self.most_points + 1) // 2
+
+    @property
+    def most_added(self) -> int:
+        """The largest number of added points in a task."""
+        return max(self.refinement, 1)
+
+    @property
+    def sends(self) -> str:
+        """What a report says about the objective: "trials", "posterior" or "increment"."""
+        if self.framework == "data-communication":
+            return "trials"
+        return "posterior" if self.central == "barycenter" else "increment"
+
+    @property
+    def refinement(self) -> int:
+        """The number of points that are added around the best one."""
+        if self.num_refined is None:
+            return REFINED if self.central == "auto" else 0
+        return self.num_refined
+
+    def around(self, space: SearchSpace, centre: Array, renewal: int) -> Array:
+        """Return `refinement` points in a box around `centre (D,)`, `(K, D)`; each renewal halves the box.
+
+        The first box reaches to the neighbours of `centre` on a mesh with as many points as the point set.
+        """
+        side = self.mesh or max(2.0, self.num_points ** (1.0 / space.dimension))
+        half_width = 1.0 / max(side - 1.0, 1.0) / 2.0**renewal
+        rng = generator(0, "co-kg", "refined", renewal)
+        drawn = point_sets.refined(centre, half_width, self.refinement, self.memory_limit, rng)
+        return distinct(space, drawn)
+
+    def weight(self, iteration: int) -> float:
+        """Return `beta_t` for iteration `t >= 1`."""
+        if self.framework in {"barycenter-qkg", "data-communication"}:
+            return 0.0
+        return BETAS[self.beta](iteration) if isinstance(self.beta, str) else float(self.beta)
+
+    def fits_again(self, rounds: int) -> bool:
+        """Return whether hyperparameters are estimated again `rounds` rounds after the first estimate."""
+        if isinstance(self.refit, int):
+            return rounds > 0 and rounds % self.refit == 0
+        return self.refit == "doubling" and rounds >= 2 and rounds & (rounds - 1) == 0
+
+    def transformed(self, values: Array) -> Array:
+        """Return the transform of values `(n,)`, before they are standardised."""
+        return transforms.compressed(values, self.transform, self.transform_scale)
+
+    def untransformed(self, value: float) -> float:
+        """Return the value whose transform is `value`."""
+        return transforms.expanded(value, self.transform, self.transform_scale)
+
+
+def distinct(space: SearchSpace, points: Array) -> Array:
+    """Return the points snapped to the space, `(S, D)`, each configuration once, in the order given."""
+    snapped = space.snap(points)
+    _, first = np.unique(snapped, axis=0, return_index=True)
+    return snapped[np.sort(first)]
+
+
+# -- messages ----------------------------------------------------------------------------------------
+
+
+def _theta(algorithm: object, space: SearchSpace) -> int:
+    """Return the number of hyperparameters."""
+    return space.num_features + 2
+
+
+def _sent(kind: str, *shape: Length, **more: Any) -> Spec:
+    """Return the specification of an array of reports that say this about the objective."""
+    return real(*shape, only_if=lambda algorithm: algorithm.sends == kind, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work(Content):
+    """A task: after the warm-up the shared prior; a point to evaluate; whether to fit hyperparameters."""
+
+    fit: bool = False
+    hyperparameters: Annotated[Array | None, real(_theta, low=-1e3, high=1e3)] = None
+    units: Annotated[Array | None, real(2, low=-LARGEST, high=LARGEST)] = None
+    pivots: Annotated[Array | None, real(None, "D", low=0.0, high=1.0, most="most_points")] = None
+    point: Annotated[Array | None, real("D", low=0.0, high=1.0)] = None
+    added: Annotated[Array | None, real(None, "D", low=0.0, high=1.0, most="most_added")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found(Content):
+    """A report: statistics of the values, to fit the prior; the posterior at the pivots, or its maximiser.
+
+    With `central = "product"` or "auto" precision and shift that the observations add to the prior stand for
+    the posterior; with "data-communication" the trials. `power_sums` stand for the moments in secure sums,
+    `thetas` says how many agents sum `theta`.
+    """
+
+    moments: Annotated[Array | None, real(3, low=-LARGEST, high=LARGEST, in_clear=True)] = None
+    power_sums: Annotated[Array | None, summable(len(UNITS), 3, bound=LARGEST_SUM, only_if=SECURE)] = None
+    thetas: Annotated[Array | None, summable(1, bound=1.0, only_if=SECURE)] = None
+    theta: Annotated[Array | None, summable(_theta, bound=2e3)] = None
+    log_likelihoods: Annotated[Array | None, summable(SIZE, bound=-LOWEST)] = None
+    best: Annotated[IntArray | None, whole(1)] = None
+    best_mean: Annotated[Array | None, real(1)] = None
+    mean: Annotated[Array | None, _sent("posterior", None, most="most_points")] = None
+    covariance: Annotated[Array | None, _sent("posterior", None, most="most_pairs")] = None
+    shift: Annotated[Array | None, _sent("increment", None, most="most_points")] = None
+    precision: Annotated[Array | None, _sent("increment", None, most="most_pairs")] = None
+    points: Annotated[Array | None, _sent("trials", None, "D", low=0.0, high=1.0, most=2**16)] = None
+    outcomes: Annotated[Array | None, _sent("trials", None, low=-np.inf, high=np.inf, most=2**16)] = None
+
+
+# -- states ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -37,13 +328,10 @@ class SharedPrior:
     scale: float
     pivots: Array
 
-    def to_arrays(self) -> dict[str, AnyArray]:
-        """Return the arrays that a task carries."""
-        return {
-            "hyperparameters": self.hyperparameters.to_array(),
-            "units": np.array([self.shift, self.scale]),
-            "pivots": self.pivots,
-        }
+    def work(self, fit: bool = False) -> Work:
+        """Return the content of a task that carries the shared prior."""
+        units = np.array([self.shift, self.scale])
+        return Work(fit=fit, hyperparameters=self.hyperparameters.to_array(), units=units, pivots=self.pivots)
 
     @staticmethod
     def read(arrays: Mapping[str, AnyArray], kernel: str) -> SharedPrior | None:
@@ -62,13 +350,27 @@ class WarmUp:
     Parameters
     ----------
     moments : `(3,)`, number, mean and standard deviation of its transformed values
-    theta : `(F + 2,)`, logarithms of its hyperparameters, for transformed values; `(0,)` if it has none
-    log_likelihoods : `(G,)`, on the grid of `surrogates.likelihood_grid`; `(0,)` if it has none
+    theta : `(F + 2,)`, logarithms of its hyperparameters, for transformed values; None if it has none
+    log_likelihoods : `(G,)`, on the grid of `surrogates.likelihood_grid`; None if it has none
     """
 
     moments: Array
-    theta: Array
-    log_likelihoods: Array = field(default_factory=lambda: np.empty(0))
+    theta: Array | None = None
+    log_likelihoods: Array | None = None
+
+    def to_sums(self) -> Found:
+        """Return an agent's part of a secure sum."""
+        thetas = None if self.theta is None else np.ones(1)
+        sums = power_sums(self.moments)
+        return Found(power_sums=sums, thetas=thetas, theta=self.theta, log_likelihoods=self.log_likelihoods)
+
+    @staticmethod
+    def from_sums(sums: Mapping[str, Array]) -> WarmUp | None:
+        """Return the summed warm-ups of all agents as a single warm-up; None without values."""
+        moments, thetas = from_power_sums(sums["power_sums"]), float(sums["thetas"][0])
+        if moments is None:
+            return None
+        return WarmUp(moments, sums["theta"] / thetas if thetas >= 1.0 else None, sums["log_likelihoods"])
 
 
 @dataclass(frozen=True)
@@ -171,18 +473,3 @@ class CoKGState:
             and (agents is None or agent in agents)
             and (stale == "keep" or posterior.round >= oldest)
         }
-
-
-def pack_lower(matrix: Array) -> Array:
-    """Return the lower triangle of `(r, r)`, row by row, `(r (r + 1) / 2,)`."""
-    packed: Array = matrix[np.tril_indices(len(matrix))]
-    return packed
-
-
-def unpack_lower(packed: Array, size: int) -> Array:
-    """Return the symmetric matrix whose lower triangle was packed; symmetric to the last bit."""
-    matrix = np.zeros((size, size))
-    rows, columns = np.tril_indices(size)
-    matrix[rows, columns] = packed
-    matrix[columns, rows] = packed
-    return matrix

@@ -119,6 +119,13 @@ def log_marginal_likelihood(x: Array, y: Array, hyperparameters: Hyperparameters
     )
 
 
+def lengthscale_likelihoods(x: Array, y: Array, lengthscales: Array, noise_variance: float) -> Array:
+    """Return the log marginal likelihood of each of `lengthscales (L,)`, for "rbf" with outputscale 1."""
+    shapes = [np.full(x.shape[1], scale) for scale in lengthscales]
+    grid = [Hyperparameters("rbf", shape, 1.0, noise_variance) for shape in shapes]
+    return np.array([log_marginal_likelihood(x, y, point)[0] for point in grid])
+
+
 def log_prior(theta: Array) -> tuple[float, Array]:
     """Return the log density of the priors at `theta (F + 2,)`, up to a constant, and its gradient."""
     return _log_normal(theta, *prior(len(theta) - 2))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import ConfigError, NumericalError
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import Factor, cholesky
 from fbo_flower.numerics.surrogates import kernels
@@ -178,3 +178,14 @@ def principal_of(basis: Array, rank_cut: float) -> Principal:
     directions, deviations, rotation = np.linalg.svd(basis, full_matrices=False)
     keep = deviations * deviations > rank_cut * deviations[0] * deviations[0]
     return Principal(directions[:, keep], deviations[keep, np.newaxis] * rotation[keep])
+
+
+def extend(features: Array, pivots: Array, hyperparameters: Hyperparameters) -> Array:
+    """Return `basis (S, r)` of any points `(S, F)`, `k(X, P) L^-T`."""
+    factor = pivot_factor(pivots, hyperparameters)
+    if factor.jitter > 0.0:
+        raise NumericalError(
+            f"pivots: expected {len(pivots)} points with a positive definite prior covariance, got equal or "
+            "nearly equal points; try a larger rank_cut"
+        )
+    return np.ascontiguousarray(factor.solve_lower(prior_covariance(pivots, features, hyperparameters)).T)

@@ -81,3 +81,11 @@ def pool(increments: Sequence[Increment]) -> tuple[Array, Array]:
     precision.flat[:: len(precision) + 1] += 1.0
     factor = cholesky(precision)  # C = (I + sum Lambda)^-1, mean C eta
     return factor.solve(np.sum([increment.shift for increment in increments], axis=0)), factor.inverse()
+
+
+def weighted(increments: Sequence[Increment], weights: Array) -> list[Increment]:
+    """Return the increments multiplied by `N w_n`, which leaves them unchanged for uniform weights."""
+    shares = len(weights) * weights
+    return [
+        Increment(share * i.precision, share * i.shift) for share, i in zip(shares, increments, strict=True)
+    ]

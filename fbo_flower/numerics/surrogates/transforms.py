@@ -84,3 +84,19 @@ def transform(y: Array, name: str) -> Array:
     if name == "winsorise":
         return standardise(winsorise(y))
     raise ConfigError(f"y_transform: expected one of {', '.join(Y_TRANSFORMS)}, got {name!r}")
+
+
+def compressed(values: Array, kind: str, scale: float) -> Array:
+    """Return the transform "log", `sign(v) log(1 + |v|)`, or "asinh" of `values / scale (n,)`, or "none"."""
+    if kind == "none":
+        return values
+    v = values / scale
+    return np.arcsinh(v) if kind == "asinh" else np.sign(v) * np.log1p(np.abs(v))
+
+
+def expanded(value: float, kind: str, scale: float) -> float:
+    """Return the value whose transform by `compressed` is `value`."""
+    if kind == "none":
+        return value
+    with np.errstate(over="ignore"):
+        return scale * float(np.sinh(value) if kind == "asinh" else np.sign(value) * np.expm1(abs(value)))

@@ -11,10 +11,9 @@ from typing import ClassVar
 import numpy as np
 
 from fbo_flower import algorithms
-from fbo_flower.algorithms.co_kg.agent import extend
 from fbo_flower.algorithms.co_kg.state import CoKGState
 from fbo_flower.algorithms.records import Phase, Report, Task
-from fbo_flower.numerics.surrogates.pivots import choose_pivots
+from fbo_flower.numerics.surrogates.pivots import choose_pivots, extend
 from fbo_flower.simulation import InProcessGrid, problem_app
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.strategies import TuningStrategy

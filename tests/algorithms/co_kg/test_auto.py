@@ -7,8 +7,7 @@ import pytest
 from contract import SQUARE, Run
 
 from fbo_flower.algorithms import CoKG
-from fbo_flower.algorithms.co_kg.central import central_product, frame
-from fbo_flower.algorithms.co_kg.design import AGAINST, ENOUGH, disagree, pools
+from fbo_flower.algorithms.co_kg.central import AGAINST, ENOUGH, central_product, disagree, frame, pools
 from fbo_flower.algorithms.co_kg.state import CoKGState, SharedPrior
 from fbo_flower.numerics.surrogates import gp
 

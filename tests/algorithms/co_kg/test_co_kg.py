@@ -11,18 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fbo_flower.algorithms import CoKG
-from fbo_flower.algorithms.co_kg.agent import moments
-from fbo_flower.algorithms.co_kg.central import agent_weights, best_of_agents, frame, square_root
-from fbo_flower.algorithms.co_kg.prior import (
-    bounded_moments,
-    check_posterior,
-    check_warm_up,
-    pooled_units,
-    settle,
-)
-from fbo_flower.algorithms.co_kg.state import SharedPrior, WarmUp, WhitenedPosterior, pack_lower
+from fbo_flower.algorithms.co_kg.central import agent_weights, best_of_agents, frame, settle
+from fbo_flower.algorithms.co_kg.co_kg import check_posterior, check_warm_up
+from fbo_flower.algorithms.co_kg.state import SharedPrior, WarmUp, WhitenedPosterior
 from fbo_flower.algorithms.records import AgentState, History, Report
 from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics.acquisition.feature_models import pack_symmetric as pack_lower
+from fbo_flower.numerics.aggregation.units import bounded_moments, moments, pooled_units
+from fbo_flower.numerics.linalg import square_root
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.space import Categorical, Float, SearchSpace
 
@@ -298,7 +294,7 @@ def test_an_agent_that_sends_noise_weighs_little_by_reliability_and_as_much_as_o
 
 def test_of_equal_maxima_the_first_agent_is_named():
     algorithm = CoKG(num_points=16)
-    setting = settle(algorithm, SQUARE, {"0": WarmUp(np.array([3.0, 0.0, 1.0]), np.empty(0))}, None)
+    setting = settle(algorithm, SQUARE, {"0": WarmUp(np.array([3.0, 0.0, 1.0]))}, None)
     grid = frame(algorithm, SQUARE, setting, None)
     r = grid.basis.shape[1]
     same_for_all = {
@@ -354,7 +350,7 @@ def test_moments_are_bounded_by_the_median_agents():
 
 def test_an_agent_that_weighs_little_recommends_nothing():
     algorithm = CoKG(num_points=16)
-    setting = settle(algorithm, SQUARE, {"0": WarmUp(np.array([3.0, 0.0, 1.0]), np.empty(0))}, None)
+    setting = settle(algorithm, SQUARE, {"0": WarmUp(np.array([3.0, 0.0, 1.0]))}, None)
     grid = frame(algorithm, SQUARE, setting, None)
     at = np.linalg.pinv(grid.basis)
     identity = np.eye(grid.basis.shape[1])

@@ -13,10 +13,12 @@ from threadpoolctl import threadpool_limits
 
 from fbo_flower.algorithms import CoKG, make_algorithm
 from fbo_flower.algorithms.co_kg.central import central_barycenter, central_product, frame
-from fbo_flower.algorithms.co_kg.state import SharedPrior, pack_lower, unpack_lower
+from fbo_flower.algorithms.co_kg.state import SharedPrior
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, ObjectiveError
+from fbo_flower.numerics.acquisition.feature_models import pack_symmetric as pack_lower
+from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric as unpack_lower
 from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.simulation import make_problem, simulate

@@ -8,11 +8,12 @@ from contract import SQUARE, Run
 
 from fbo_flower.algorithms import CoKG
 from fbo_flower.algorithms.co_kg.agent import first_points
-from fbo_flower.algorithms.co_kg.hyperparameters import own_likelihoods, shared_hyperparameters
-from fbo_flower.algorithms.co_kg.prior import from_sums, summands, to_sums
-from fbo_flower.algorithms.co_kg.state import WarmUp
+from fbo_flower.algorithms.co_kg.central import fitted as shared_hyperparameters
+from fbo_flower.algorithms.co_kg.state import WarmUp, Work
+from fbo_flower.algorithms.records import Phase
 from fbo_flower.algorithms.summand import Summand
 from fbo_flower.numerics.surrogates import likelihood_grid as grid
+from fbo_flower.numerics.surrogates.shared_hyperparameters import own
 
 SMALL = {"num_points": 49, "num_draws": 16, "num_starts": 1}
 NOISE_STDDEV = 0.3
@@ -37,8 +38,9 @@ def data(agent, num_points=8):
 
 def warm_up(options, agent, factor=1.0):
     x, y = data(agent)
-    own = own_likelihoods(options, x, factor * y, 1.0, np.random.default_rng(0))
-    return WarmUp(np.array([8.0, 0.0, 1.0]), own.get("theta", np.empty(0)), own["log_likelihoods"])
+    rng = np.random.default_rng(0)
+    log_likelihoods, theta = own(x, factor * y, options.kernel, 1.0, rng, isotropic=options.isotropic)
+    return WarmUp(np.array([8.0, 0.0, 1.0]), theta, log_likelihoods)
 
 
 # -- the warm-up -------------------------------------------------------------------------------
@@ -79,9 +81,7 @@ def test_a_refit_uses_values_in_the_shared_units():
     assert (renewed.shift, renewed.scale) == (setting.shift, setting.scale)
     at = [e for e in run.exchanges if "log_likelihoods" in e.report.arrays and e.task.round > 1]
     total = sum(e.report.arrays["log_likelihoods"] for e in at)
-    expected = shared_hyperparameters(
-        run.algorithm, [WarmUp(np.ones(3), np.empty(0), total)], setting.scale, 2
-    )
+    expected = shared_hyperparameters(run.algorithm, [WarmUp(np.ones(3), None, total)], setting.scale, 2)
     np.testing.assert_allclose(renewed.hyperparameters.to_array(), expected.to_array(), rtol=1e-9)
     for e in at:
         log = run.agents[e.agent].log
@@ -98,7 +98,7 @@ def test_a_refit_uses_values_in_the_shared_units():
 def test_summed_likelihoods_give_the_estimate_of_single_ones():
     options = CoKG()
     single = [warm_up(options, agent) for agent in range(3)]
-    together = WarmUp(single[0].moments, np.empty(0), sum(w.log_likelihoods for w in single))
+    together = WarmUp(single[0].moments, None, sum(w.log_likelihoods for w in single))
     one, other = (shared_hyperparameters(options, w, 1.0, 2).to_array() for w in (single, [together]))
     np.testing.assert_allclose(one, other, rtol=1e-9)
 
@@ -118,7 +118,7 @@ def test_by_reliability_one_liar_does_not_decide_the_prior():
     honest = [warm_up(options, agent) for agent in range(4)]
     lie = np.full(grid.SIZE, grid.LOWEST)
     lie[0] = -grid.LOWEST  # the shortest lengthscale, the least noise
-    lying = [*honest[:3], WarmUp(honest[3].moments, np.empty(0), lie)]
+    lying = [*honest[:3], WarmUp(honest[3].moments, None, lie)]
     truth, found, spoilt = (
         shared_hyperparameters(o, w, 1.0, 2).to_array()
         for o, w in ((options, honest), (options, lying), (CoKG(), lying))
@@ -148,13 +148,14 @@ def test_proposals_do_not_depend_on_the_unit_of_the_objective(options, factor, o
 
 @pytest.mark.parametrize("factor", [1e-15, 1e-9, 1.0, 1e3, 1e15])
 def test_secure_sums_find_the_units_of_small_and_large_values(factor):
-    told = [{"moments": np.array([5.0, factor * m, factor * s])} for m, s in ((1.0, 2.0), (-3.0, 0.5))]
-    layout = summands(SQUARE)
-    assert layout["values"] == Summand((5, 3), 1e15)
+    told = [WarmUp(np.array([5.0, factor * m, factor * s])) for m, s in ((1.0, 2.0), (-3.0, 0.5))]
+    task = Work(fit=True).task(Phase.TRAIN, 1, 0, 1)
+    layout = CoKG(secure_sums=2).summands(task, SQUARE)
+    assert layout["power_sums"] == Summand((5, 3), 1e15)
     sums = {name: np.zeros(summand.shape) for name, summand in layout.items()}
     for agent in told:
-        sums["values"] += np.round(to_sums(agent)["values"] * 2.0**64) / 2.0**64  # fixed point
-    found = from_sums(sums).moments
+        sums["power_sums"] += np.round(agent.to_sums().power_sums * 2.0**64) / 2.0**64  # fixed point
+    found = WarmUp.from_sums(sums).moments
     assert found[0] == 10.0
     assert found[1] == pytest.approx(-factor, rel=1e-9)
     assert found[2] == pytest.approx(factor * np.sqrt((4.0 + 0.25) / 2 + 4.0), rel=1e-9)
