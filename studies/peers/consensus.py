@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms.ei.local import LocalEI
 from fbo_flower.algorithms.independent import uniform_point
+from fbo_flower.algorithms.messages import Content, real
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.progress import Progress, once_per_trial
 from fbo_flower.algorithms.records import (
@@ -39,10 +40,16 @@ from fbo_flower.algorithms.records import (
     floats,
 )
 from fbo_flower.algorithms.requests import Rng, Steps
-from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.space import SearchSpace
 from studies.peers.mixing import Designs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design(Content):
+    """A task: the averaged design. A report: the agent's own next one."""
+
+    design: Annotated[Array | None, real("D", low=0.0, high=1.0)] = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,8 @@ class Consensus(LocalEI[ConsensusState]):
     """
 
     name: ClassVar[str] = "consensus"
+    task_content: ClassVar[type[Content]] = Design
+    report_content: ClassVar[type[Content]] = Design
     consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"design": ("trials",)}
 
     transition: int = 20
@@ -161,15 +170,7 @@ class Consensus(LocalEI[ConsensusState]):
         own = proposal(agent_state)
         if task.phase is not Phase.TRAIN or own is None or agent_state.next_trial != task.end:
             return Payload()
-        return Payload({"design": own[0]})
-
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def task_schema(self, space: SearchSpace) -> Schema:
-        return Schema({"design": ArraySpec((space.dimension,), low=0.0, high=1.0)})
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        return Schema({"design": ArraySpec((space.dimension,), low=0.0, high=1.0)})
+        return Design(design=own[0]).payload
 
 
 def proposal(agent_state: AgentState) -> Array | None:

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from fbo_flower.algorithms.messages import Content, summable
 from fbo_flower.algorithms.progress import MAX_MISSED
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -39,10 +40,8 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.algorithms.session import Draws, Session
-from fbo_flower.algorithms.summand import Summand
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.numerics.noise_grid import add_noise, grid_step, to_steps
@@ -53,10 +52,28 @@ from studies.peers.dp_vote_options import VoteOptions, VoteState
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ballot(Content):
+    """A task: the seed of the list, whether to vote, and at the end the place of the winner."""
+
+    seed: int = -1
+    vote: bool = False
+    winner: int = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Votes(Content):
+    """A report: the agent's noisy votes."""
+
+    votes: Annotated[Array | None, summable("num_configs", bound="largest_vote")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class DPVote(VoteOptions):
     """A private vote on one configuration; `VoteOptions` describes the options."""
 
     name: ClassVar[str] = "dp-vote"
+    task_content: ClassVar[type[Content]] = Ballot
+    report_content: ClassVar[type[Content]] = Votes
     repeats_observations: ClassVar[bool] = False  # an agent votes once in a study
     reports_with_trials: ClassVar[bool] = True
     finishes: ClassVar[bool] = True
@@ -152,10 +169,13 @@ class DPVote(VoteOptions):
 
     # -- secure sums ---------------------------------------------------------------------------
 
-    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
-        if not self.secure_sums or not task.values.get("vote"):
-            return {}
-        return {"votes": Summand((self.num_configs,), 1.0 + 100.0 * self.sensitivity * self.noise_multiplier)}
+    @property
+    def largest_vote(self) -> float:
+        """The largest absolute value of a noisy vote."""
+        return 1.0 + 100.0 * self.sensitivity * self.noise_multiplier
+
+    def asks_for_sum(self, task: Task) -> bool:
+        return Ballot.of(task).vote
 
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
         return "votes"  # an agent votes once in a study
@@ -190,11 +210,11 @@ class DPVote(VoteOptions):
         return agent_state.write(winner=points[winner])
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        if not task.values.get("vote"):
+        if not Ballot.of(task).vote:
             return Payload()
         points = listed_points(agent_state.space, self.num_configs, _seed(task))
         # zeros without a success are sent too: that there was none must not be known
-        return Payload({"votes": votes(agent_state.history, points, self.num_votes)})
+        return Votes(votes=votes(agent_state.history, points, self.num_votes)).payload
 
     def protect(self, task: Task, agent_state: AgentState, payload: Payload, uniform: Uniform) -> Payload:
         """Add the agent's part of the noise to its votes."""
@@ -204,10 +224,10 @@ class DPVote(VoteOptions):
         step = grid_step(self.sensitivity, self.noise_multiplier)
         stddev = self.sensitivity * self.own_noise(num_members)
         noisy = add_noise(to_steps(floats(payload.arrays["votes"]), step), stddev, step, uniform)
-        return Payload({"votes": noisy})
+        return Votes(votes=noisy).payload
 
     def uses_observations(self, task: Task, space: SearchSpace) -> bool:
-        return bool(task.values.get("vote"))
+        return Ballot.of(task).vote
 
     def message_noise(self) -> float:
         """Return the noise multiplier of an agent's own noise in the largest group, where it is least."""
@@ -222,20 +242,10 @@ class DPVote(VoteOptions):
                 return winner
         return super().recommend(agent_state)
 
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def task_schema(self, space: SearchSpace) -> Schema:
-        return Schema(values={"seed": int, "vote": bool, "winner": int})
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        largest = 1.0 + 100.0 * self.sensitivity * self.noise_multiplier
-        spec = ArraySpec((self.num_configs,), low=-largest, high=largest)
-        return Schema({} if self.secure_sums else {"votes": spec})
-
 
 def _seed(task: Task) -> int:
     """Return the seed of the list; WireError if the task has none, or one that no generator takes."""
-    seed = int(task.values.get("seed", -1))
+    seed = Ballot.of(task).seed
     if not 0 <= seed < 2**31:
         raise WireError(f"seed: expected a number from 0 to 2^31 - 1, got {task.values.get('seed')!r}")
     return seed

@@ -20,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms.ei.climb import best_point
 from fbo_flower.algorithms.ei.local import LocalEI
+from fbo_flower.algorithms.messages import Content, real, summable
 from fbo_flower.algorithms.progress import MAX_MISSED, once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -41,9 +42,7 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
-from fbo_flower.algorithms.summand import Summand
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.surrogates.rff import RandomFeatures, draw_features
 from fbo_flower.numerics.surrogates.trend import packed_size, statistics
@@ -55,11 +54,35 @@ NUM_CANDIDATES = 2048  # of the server's maximisation
 LARGEST = 1e9
 
 
+def _packed(algorithm: Any, space: SearchSpace) -> int:
+    return packed_size(algorithm.num_features)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work(Content):
+    """A task: share a surface in these features, or evaluate the configuration for all agents."""
+
+    share: bool = False
+    frequencies: Annotated[Array | None, real("num_features", "F")] = None
+    phases: Annotated[Array | None, real("num_features", low=0.0, high=2 * np.pi)] = None
+    design: Annotated[Array | None, real("D", low=0.0, high=1.0)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums(Content):
+    """A report: `Phi^T Phi`, packed, and `Phi^T y`."""
+
+    gram: Annotated[Array | None, summable(_packed, bound=LARGEST)] = None
+    moment: Annotated[Array | None, summable("num_features", bound=LARGEST)] = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class FLoRA(FloraOptions, LocalEI[FloraState]):
     """One exchange of loss surfaces; `FloraOptions` describes the options."""
 
     name: ClassVar[str] = "flora"
+    task_content: ClassVar[type[Content]] = Work
+    report_content: ClassVar[type[Content]] = Sums
     repeats_observations: ClassVar[bool] = False  # an agent sends one surface in a study
     finishes: ClassVar[bool] = True
     consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"gram": ("trials",), "moment": ("trials",)}
@@ -94,11 +117,10 @@ class FLoRA(FloraOptions, LocalEI[FloraState]):
                 count, arrays = once_per_trial(sent, agent, trial, partial(self._content, state, trial))
                 tasks[agent] = Task(phase, server_round, trial, count, arrays)
             elif asks:
-                shared: dict[str, AnyArray] = {
-                    "frequencies": state.features.frequencies,
-                    "phases": state.features.phases,
-                }
-                tasks[agent] = Task(phase, server_round, trial, 0, shared, {"share": True})
+                shared = Work(
+                    share=True, frequencies=state.features.frequencies, phases=state.features.phases
+                )
+                tasks[agent] = shared.task(phase, server_round, trial, 0)
         return replace(state, sent=sent, attendance=state.attendance.ask(tasks)), tasks
 
     def _content(self, state: FloraState, trial: int) -> tuple[int, dict[str, AnyArray]]:
@@ -159,10 +181,8 @@ class FLoRA(FloraOptions, LocalEI[FloraState]):
 
     # -- secure sums ---------------------------------------------------------------------------
 
-    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
-        if not self.secure_sums or not task.values.get("share"):
-            return {}
-        return {name: Summand(shape, LARGEST) for name, shape in self._shapes().items()}
+    def asks_for_sum(self, task: Task) -> bool:
+        return Work.of(task).share
 
     def sum_name(self, task: Task, agent_state: AgentState) -> str:
         return "surface"  # an agent sends one in a study
@@ -184,7 +204,7 @@ class FLoRA(FloraOptions, LocalEI[FloraState]):
 
     def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
         """Evaluate the shared configuration, or step as `ei` does."""
-        if task.values.get("share"):
+        if Work.of(task).share:
             _features(task)  # refuse a task that cannot be answered before anything is evaluated
         if "design" in task.arrays and agent_state.next_trial == task.trial < task.end:
             outcome = yield Query(floats(task.arrays["design"])[None, :])
@@ -192,30 +212,11 @@ class FLoRA(FloraOptions, LocalEI[FloraState]):
         return (yield from super().session(task, agent_state, draws))
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
-        if not task.values.get("share") or not agent_state.history.num_succeeded:
+        if not Work.of(task).share or not agent_state.history.num_succeeded:
             return Payload()
         x, y = self.observations(agent_state)
         gram, moment = statistics(_features(task)(x), y)
-        return Payload({"gram": gram, "moment": moment})
-
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"gram": (packed_size(self.num_features),), "moment": (self.num_features,)}
-
-    def task_schema(self, space: SearchSpace) -> Schema:
-        return Schema(
-            arrays={
-                "frequencies": ArraySpec((self.num_features, space.num_features)),
-                "phases": ArraySpec((self.num_features,), low=0.0, high=2 * np.pi),
-                "design": ArraySpec((space.dimension,), low=0.0, high=1.0),
-            },
-            values={"share": bool},
-        )
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        shapes = {} if self.secure_sums else self._shapes()
-        return Schema({name: ArraySpec(shape, low=-LARGEST, high=LARGEST) for name, shape in shapes.items()})
+        return Sums(gram=gram, moment=moment).payload
 
 
 def _features(task: Task) -> RandomFeatures:

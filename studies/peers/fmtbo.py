@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fbo_flower.algorithms.ei.climb import searching
 from fbo_flower.algorithms.ei.local import KERNEL, PRIORS, LocalEI
+from fbo_flower.algorithms.messages import Content, real, whole
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.progress import Progress, once_per_trial
 from fbo_flower.algorithms.records import (
@@ -34,13 +35,11 @@ from fbo_flower.algorithms.records import (
     Phase,
     Query,
     Report,
-    Scalar,
     Task,
     floats,
     natural_key,
 )
 from fbo_flower.algorithms.requests import Condition, Fit, Rng, Steps
-from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.algorithms.session import Draws, Session
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
@@ -53,7 +52,28 @@ from fbo_flower.space import SearchSpace
 from studies.peers.mixture import LogMixtureImprovement
 from studies.peers.rank_sharing import dissimilarities, ranks_of, shared_hyperparameters
 
+MOST_POINTS = 4096
 BOUND = 20.0  # of the logarithm of a hyperparameter in a message
+
+
+def _theta(algorithm: object, space: SearchSpace) -> int:
+    return space.num_features + 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared(Content):
+    """A task: the seed of the public points, and hyperparameters averaged for the agent."""
+
+    seed: int = -1
+    theta: Annotated[Array | None, real(_theta, low=-BOUND, high=BOUND)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(Content):
+    """A report: the agent's hyperparameters, and how its model ranks the public points."""
+
+    theta: Annotated[Array | None, real(_theta, low=-BOUND, high=BOUND)] = None
+    ranks: Annotated[IntArray | None, whole("num_points", high=MOST_POINTS - 1)] = None
 
 
 @dataclass(frozen=True)
@@ -85,13 +105,15 @@ class FMTBO(LocalEI[FMTBOState]):
     """
 
     name: ClassVar[str] = "fmtbo"
+    task_content: ClassVar[type[Content]] = Shared
+    report_content: ClassVar[type[Content]] = Own
 
     num_points: int = 100
     global_weight: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("num_points", self.num_points, 2, 4096, integer=True)
+        check_number("num_points", self.num_points, 2, MOST_POINTS, integer=True)
         check_number("global_weight", self.global_weight, 0, 1)
 
     # -- the server's half ---------------------------------------------------------------------
@@ -112,7 +134,6 @@ class FMTBO(LocalEI[FMTBOState]):
         known = sorted(state.messages, key=natural_key)  # sums of floats depend on the order
         theta = np.array([state.messages[agent][0] for agent in known])
         ranks = np.array([state.messages[agent][1] for agent in known])
-        values: dict[str, Scalar] = {"seed": state.seed}
         tasks: dict[str, Task] = {}
         sent = dict(state.sent)
         for agent in present:
@@ -120,15 +141,15 @@ class FMTBO(LocalEI[FMTBOState]):
             own = state.messages[agent][1] if agent in state.messages else None
             arrays = once_per_trial(sent, agent, trial, partial(_shared, theta, ranks, own))
             count = 1 if trial else self.num_initial
-            tasks[agent] = Task(phase, server_round, trial, count, arrays, values)
+            tasks[agent] = Task(phase, server_round, trial, count, arrays, {"seed": state.seed})
         return replace(state, sent=sent), tasks
 
     def tell(self, state: FMTBOState, phase: Phase, reports: Mapping[str, Report]) -> FMTBOState:
         messages = dict(state.messages)
         for agent, report in reports.items():
-            if {"theta", "ranks"} <= report.arrays.keys():
-                ranks = np.asarray(report.arrays["ranks"], dtype=np.int64)
-                messages[agent] = floats(report.arrays["theta"]), ranks
+            own = Own.of(report)
+            if own.theta is not None and own.ranks is not None:
+                messages[agent] = floats(own.theta), np.asarray(own.ranks, dtype=np.int64)
         return replace(state, progress=state.progress.advance(reports), messages=messages)
 
     # -- the agent's half ----------------------------------------------------------------------
@@ -189,20 +210,7 @@ class FMTBO(LocalEI[FMTBOState]):
         x, y = self.observations(agent_state)
         posterior = gp.posterior(x, y, gp.Hyperparameters.from_array(KERNEL, theta))
         points = public_points(space, self.num_points, int(task.values["seed"]))
-        return Payload({"theta": theta, "ranks": ranks_of(posterior.predict(space.features(points))[0])})
-
-    # -- what may cross the wire ---------------------------------------------------------------
-
-    def task_schema(self, space: SearchSpace) -> Schema:
-        return Schema({"theta": ArraySpec((space.num_features + 2,), low=-BOUND, high=BOUND)}, {"seed": int})
-
-    def report_schema(self, space: SearchSpace) -> Schema:
-        return Schema(
-            {
-                "theta": ArraySpec((space.num_features + 2,), low=-BOUND, high=BOUND),
-                "ranks": ArraySpec((self.num_points,), "int64", 0, self.num_points - 1),
-            }
-        )
+        return Own(theta=theta, ranks=ranks_of(posterior.predict(space.features(points))[0])).payload
 
 
 def public_points(space: SearchSpace, num_points: int, seed: int) -> Array:
