@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fbo_flower.algorithms.options import check_choice, check_number
-from fbo_flower.algorithms.records import Array, Federation
+from fbo_flower.algorithms.records import Array, Federation, IntArray
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace
 
@@ -138,3 +138,46 @@ class RoundsPresent:
         """Return the agents that took part once and have left."""
         longest = GAPS * self.mean_gap()
         return frozenset(a for a, (_, last, _) in self.rounds.items() if self.now - last > longest)
+
+
+class Pool:
+    """The senders of the messages that a server holds, of which it draws one for another agent.
+
+    Attributes
+    ----------
+    senders, rows : their names, and name -> its place among them
+    """
+
+    def __init__(self, senders: Sequence[str], left: Collection[str]) -> None:
+        self.senders = list(senders)
+        self.rows = {sender: row for row, sender in enumerate(self.senders)}
+        staying = [row for row, sender in enumerate(self.senders) if sender not in left]
+        self._staying = np.array(staying, dtype=np.int64)  # ascending
+        self._places = {self.senders[row]: place for place, row in enumerate(staying)}
+
+    def draw(
+        self, unusable: Collection[str], rng: np.random.Generator, weigh: Callable[[IntArray], Array] | None
+    ) -> int | None:
+        """Return the row of one of the others; None if there is nobody. Those that left count only alone.
+
+        Parameters
+        ----------
+        unusable : agents that may not be drawn
+        weigh : from the rows of the others to their probabilities, not normalised; None: all alike
+        """
+        pool, excluded = self._staying, sorted(self._places[a] for a in unusable if a in self._places)
+        if len(excluded) == len(pool):
+            pool = np.arange(len(self.senders))
+            excluded = sorted(self.rows[a] for a in unusable if a in self.rows)
+        number = len(pool) - len(excluded)
+        if number == 0:
+            return None
+        if weigh is None:
+            place = min(int(rng.random() * number), number - 1)
+            for skipped in excluded:  # the place-th of the pool without those that are excluded
+                place += place >= skipped
+            return int(pool[place])
+        rows = np.delete(pool, excluded)
+        cumulative = np.cumsum(weigh(rows))
+        place = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+        return int(rows[min(place, number - 1)])

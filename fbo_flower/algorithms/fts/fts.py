@@ -83,7 +83,7 @@ class Message(Content):
 
 
 @dataclass(frozen=True)
-class FTSState:
+class State:
     """The server's state.
 
     Parameters
@@ -114,7 +114,7 @@ class FTSState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FTS(senders.MessageOptions, LocalSurrogate[FTSState]):
+class FTS(senders.MessageOptions, LocalSurrogate[State]):
     """Federated Thompson sampling; with `communication = "once"` a target uses a message at most once.
 
     Parameters
@@ -191,19 +191,14 @@ class FTS(senders.MessageOptions, LocalSurrogate[FTSState]):
 
     # -- the server's half ---------------------------------------------------------------------
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> FTSState:
+    def init(self, federation: Federation, rng: np.random.Generator) -> State:
         senders.check_targets(self, federation)
-        state = FTSState(federation.space)
+        state = State(federation.space)
         return state if self.lengthscale == "federated" else self._draw_features(state, self.lengthscale, rng)
 
     def ask(
-        self,
-        state: FTSState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
-    ) -> tuple[FTSState, dict[str, Task]]:
+        self, state: State, phase: Phase, server_round: int, present: Sequence[str], rng: np.random.Generator
+    ) -> tuple[State, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}
         if state.features is None and state.log_likelihoods:
@@ -243,7 +238,7 @@ class FTS(senders.MessageOptions, LocalSurrogate[FTSState]):
         state = replace(state, used=adviser.used, advised=adviser.advised, has_messages=has_messages)
         return replace(state, sent=sent), tasks
 
-    def tell(self, state: FTSState, phase: Phase, reports: Mapping[str, Report]) -> FTSState:
+    def tell(self, state: State, phase: Phase, reports: Mapping[str, Report]) -> State:
         messages, likelihoods = dict(state.messages), dict(state.log_likelihoods)
         answered = set(state.answered)
         for agent, report in reports.items():
@@ -262,32 +257,32 @@ class FTS(senders.MessageOptions, LocalSurrogate[FTSState]):
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
         return {"lengthscales": task.arrays["lengthscales"]}
 
-    def skip_sum(self, state: FTSState) -> FTSState:
+    def skip_sum(self, state: State) -> State:
         """Ask again after more trials; if some agents make none, take the middle of the grid instead."""
         if self.targets == "all":
             return state
         middle = np.arange(len(LENGTHSCALE_GRID)) == len(LENGTHSCALE_GRID) // 2
         return replace(state, log_likelihoods={"": middle.astype(np.float64)})
 
-    def aggregate_sum(self, state: FTSState, agents: Sequence[str], sums: Mapping[str, Array]) -> FTSState:
+    def aggregate_sum(self, state: State, agents: Sequence[str], sums: Mapping[str, Array]) -> State:
         return replace(state, log_likelihoods={"": sums["log_likelihoods"]})
 
-    def export_messages(self, state: FTSState) -> dict[str, AnyArray]:
+    def export_messages(self, state: State) -> dict[str, AnyArray]:
         if state.features is None or not state.messages:
             return {}
         weights = np.array([state.messages[agent] for agent in sorted(state.messages, key=natural_key)])
         features = {"frequencies": state.features.frequencies, "phases": state.features.phases}
         return {**features, "weights": weights}
 
-    def warm_start(self, state: FTSState, messages: Mapping[str, AnyArray]) -> FTSState:
+    def warm_start(self, state: State, messages: Mapping[str, AnyArray]) -> State:
         """Return a state with an earlier study's features, and its agents as absent senders of messages."""
         features, weights = rff.kept_features(messages, self.num_features, state.space.num_features)
         earlier = {f"earlier.{i}": row for i, row in enumerate(weights)}
         return replace(state, features=features, messages=earlier)
 
     def _draw_features(
-        self, state: FTSState, lengthscale: senders.Lengthscale | str, rng: np.random.Generator
-    ) -> FTSState:
+        self, state: State, lengthscale: senders.Lengthscale | str, rng: np.random.Generator
+    ) -> State:
         scales = senders.shared_lengthscales(lengthscale, state.space)
         features = rff.draw_features(self.num_features, scales, state.space.num_features, rng)
         return replace(state, features=features)
@@ -297,7 +292,8 @@ class FTS(senders.MessageOptions, LocalSurrogate[FTSState]):
     def propose(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Query]:
         trial, draws = agent_state.next_trial, rng()
         advice = Advice.of_step(task, trial, self.trials_per_round)
-        messages = self._messages(advice, agent_state) if self.advice == "mixture" else None
+        heard = mixture.Messages.of(advice.arrays, agent_state.arrays)
+        messages = heard if self.advice == "mixture" else None
         if trial < self.num_initial and advice.weights is None and advice.point is None and messages is None:
             return uniform_point(agent_state, draws)
         if advice.weights is not None:  # Alg. 1, line 6: x_t = argmax phi(x)^T omega_n
@@ -314,8 +310,7 @@ class FTS(senders.MessageOptions, LocalSurrogate[FTSState]):
     def learn(self, task: Task, agent_state: AgentState, outcome: Outcome, rng: Rng) -> Steps[AgentState]:
         agent_state = yield from super().learn(task, agent_state, outcome, rng)  # Alg. 1, line 8
         if self.advice == "mixture" and "messages" in task.arrays:
-            names = "frequencies", "phases", "messages"
-            agent_state = agent_state.write(**{name: task.arrays[name] for name in names})
+            agent_state = agent_state.write(**{name: task.arrays[name] for name in mixture.NAMES})
         return agent_state
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Steps[Payload]:
@@ -323,10 +318,8 @@ class FTS(senders.MessageOptions, LocalSurrogate[FTSState]):
             return Payload()
         x, y = self.observations(agent_state)
         if "lengthscales" in task.arrays:
-            noise = self.message_noise_variance
-            shapes = [np.full(x.shape[1], scale) for scale in floats(task.arrays["lengthscales"])]
-            grid = [gp.Hyperparameters("rbf", shape, 1.0, noise) for shape in shapes]
-            logs = np.array([gp.log_marginal_likelihood(x, y, point)[0] for point in grid])
+            scales = floats(task.arrays["lengthscales"])
+            logs = gp.lengthscale_likelihoods(x, y, scales, self.message_noise_variance)
             return Message(log_likelihoods=logs).payload
         features = rff.shared_features(task.arrays["frequencies"], task.arrays["phases"])
         omega = yield DrawWeights(features, x, y, self.message_noise_variance, rng())  # Eqs. 2-3
@@ -337,16 +330,6 @@ class FTS(senders.MessageOptions, LocalSurrogate[FTSState]):
 
     def asks_for_sum(self, task: Task) -> bool:
         return "lengthscales" in task.arrays
-
-    def _messages(self, advice: Advice, agent_state: AgentState) -> mixture.Messages | None:
-        """Return the messages in a task, else those stored in the agent's state, else None."""
-        stored = {n: agent_state.arrays.get(n) for n in ("frequencies", "phases", "messages")}
-        found = advice.arrays if advice.messages is not None else stored
-        if found.get("messages") is None:
-            return None
-        # copies: an array that was read from bytes may be unaligned, and its products rounded otherwise
-        frequencies, phases, weights = (np.array(found[n], dtype=np.float64) for n in stored)
-        return mixture.Messages(rff.RandomFeatures(frequencies, phases), weights)
 
     def _mixture(
         self, messages: mixture.Messages, agent_state: AgentState, rng: np.random.Generator
@@ -369,25 +352,18 @@ class FTS(senders.MessageOptions, LocalSurrogate[FTSState]):
 
 
 class Adviser:
-    """Chooses advice for one target after the other, within one `ask`.
+    """Chooses advice for one target after the other; its `used` and `advised` continue those of the state."""
 
-    Attributes
-    ----------
-    used, advised, has_messages : those of the state, with what was chosen since
-    """
-
-    def __init__(self, options: FTS, state: FTSState, rng: np.random.Generator) -> None:
+    def __init__(self, options: FTS, state: State, rng: np.random.Generator) -> None:
         self.options, self.state = options, state
-        self.used, self.advised, self.has_messages = (
-            dict(state.used),
-            dict(state.advised),
-            set(state.has_messages),
-        )
-        self.senders = sorted(state.messages, key=natural_key)
-        if options.advice == "portfolio" and len(self.senders) > MAX_POOL:
-            chosen = np.sort(rng.choice(len(self.senders), MAX_POOL, replace=False))
-            self.senders = [self.senders[i] for i in chosen]
-        self.rows = {sender: row for row, sender in enumerate(self.senders)}
+        self.used, self.advised = dict(state.used), dict(state.advised)
+        self.has_messages = set(state.has_messages)
+        names = sorted(state.messages, key=natural_key)
+        if options.advice == "portfolio" and len(names) > MAX_POOL:
+            chosen = np.sort(rng.choice(len(names), MAX_POOL, replace=False))
+            names = [names[i] for i in chosen]
+        self.pool = senders.Pool(names, state.attendance.have_left())
+        self.senders, self.rows = self.pool.senders, self.pool.rows
         omegas = [state.messages[sender] for sender in self.senders]
         self.weights = np.array(omegas).reshape(len(self.senders), options.num_features)
         compares = options.advice == "portfolio" or options.preferences == "learned"
@@ -397,10 +373,6 @@ class Adviser:
             self.mean, self.stddev = raw.mean(axis=0), raw.std(axis=0)
             self.stddev[self.stddev <= 1e-12] = np.inf  # of a constant message
             self.z = portfolio.standardise_columns(raw)
-        left = state.attendance.have_left()
-        staying = [row for row, sender in enumerate(self.senders) if sender not in left]
-        self.staying = np.array(staying, dtype=np.int64)  # rows of those that have not left, ascending
-        self.places = {self.senders[row]: place for place, row in enumerate(staying)}
 
     def is_ready(self, agent: str) -> bool:
         """Return whether there is advice for an agent's initial design: a message of somebody else."""
@@ -429,33 +401,15 @@ class Adviser:
             return {"point": rng.random(self.state.space.dimension)}
         if self.options.advice == "portfolio":
             return self._portfolio_point(agent)
-        row = self._draw_sender(agent, iteration, rng)
+        learned = self.options.preferences == "learned" and agent in self.rows
+        weigh = partial(self.preferences, agent, iteration=iteration) if learned else None
+        row = self.pool.draw({agent, *self.used.get(agent, ())}, rng, weigh)  # n ~ P_N, Alg. 1, line 6
         if row is None:
             return {}
         if self.options.communication == "once":
             self.used[agent] = (*self.used.get(agent, ()), self.senders[row])
         # not a row of `self.weights`: a view would keep the whole matrix in memory
         return {"weights": self.state.messages[self.senders[row]]}  # omega_n, Alg. 1, line 6
-
-    def _draw_sender(self, agent: str, iteration: int, rng: np.random.Generator) -> int | None:
-        """Draw another agent `n ~ P_N` and return its row; None if there is nobody [Alg. 1, line 6]."""
-        unusable = {agent, *self.used.get(agent, ())}
-        pool, excluded = self.staying, sorted(self.places[a] for a in unusable if a in self.places)
-        if len(excluded) == len(pool):  # those that left count only if nobody else is there
-            pool = np.arange(len(self.senders))
-            excluded = sorted(self.rows[a] for a in unusable if a in self.rows)
-        number = len(pool) - len(excluded)
-        if number == 0:
-            return None
-        if self.options.preferences == "uniform" or agent not in self.rows:
-            place = min(int(rng.random() * number), number - 1)
-            for skipped in excluded:  # the place-th of the pool without those that are excluded
-                place += place >= skipped
-            return int(pool[place])
-        rows = np.delete(pool, excluded)
-        cumulative = np.cumsum(self.preferences(agent, rows, iteration))
-        place = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
-        return int(rows[min(place, number - 1)])
 
     def preferences(self, agent: str, rows: IntArray, iteration: int) -> Array:
         """Return the learned `P_N` over the senders in `rows`, not normalised."""

@@ -9,15 +9,19 @@ fitted `a`), then draws a function from it. This is our addition, not part of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fbo_flower.numerics.aggregation.portfolio import rank_agreement
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction, Sum
 from fbo_flower.numerics.surrogates import gp, rff
+
+NAMES = "frequencies", "phases", "messages"
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,16 @@ class Messages:
 
     features: rff.RandomFeatures
     weights: Array
+
+    @staticmethod
+    def of(*sources: Mapping[str, npt.NDArray[Any]]) -> Messages | None:
+        """Return the messages of a task, or else those of the agent's state; None if there are none."""
+        arrays = next((arrays for arrays in sources if "messages" in arrays), None)
+        if arrays is None:
+            return None
+        # copies: an array that was read from bytes may be unaligned, and its products rounded otherwise
+        frequencies, phases, weights = (np.array(arrays[n], dtype=np.float64) for n in NAMES)
+        return Messages(rff.RandomFeatures(frequencies, phases), weights)
 
 
 def draw(

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.fts.fts import FTS, Adviser, FTSState
+from fbo_flower.algorithms.fts.fts import FTS, Adviser
+from fbo_flower.algorithms.fts.fts import State as FTSState
 from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Task, floats
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.numerics.arrays import Array

@@ -7,7 +7,8 @@ import pytest
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import FTS
-from fbo_flower.algorithms.fts.fts import Adviser, FTSState
+from fbo_flower.algorithms.fts.fts import Adviser
+from fbo_flower.algorithms.fts.fts import State as FTSState
 from fbo_flower.algorithms.senders import RoundsPresent
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff

@@ -4,7 +4,6 @@ from contract import SQUARE, Run, hills, same
 from scipy.stats import spearmanr
 
 from fbo_flower.algorithms import FTS
-from fbo_flower.algorithms.fts.fts import Advice
 from fbo_flower.algorithms.records import AgentState, History, Phase
 from fbo_flower.numerics.aggregation.mixture import Messages, draw, trend_of
 from fbo_flower.numerics.surrogates import gp, rff
@@ -102,11 +101,10 @@ def test_notebook_keeps_messages_and_the_task_comes_first():
         "messages": messages.weights,
     }
     empty = AgentState(SQUARE, History.empty(2))
-    received = FTS(advice="mixture")._messages
-    assert received(Advice(), empty) is None
-    assert same(received(Advice(), empty.write(**arrays)).weights, messages.weights)
-    newer = Advice(**{**arrays, "messages": messages.weights[:1]})
-    assert len(received(newer, empty.write(**arrays)).weights) == 1
+    assert Messages.of({}, empty.arrays) is None
+    assert same(Messages.of({}, empty.write(**arrays).arrays).weights, messages.weights)
+    newer = {**arrays, "messages": messages.weights[:1]}
+    assert len(Messages.of(newer, empty.write(**arrays).arrays).weights) == 1
 
 
 def test_messages_are_sent_once_but_again_to_who_did_not_get_them():
