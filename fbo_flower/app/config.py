@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,12 @@ from fbo_flower.algorithms import Algorithm, make_algorithm
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.problems import Problem, make_problem
+from fbo_flower.simulation.settings import Sync
 from fbo_flower.strategies import TuningStrategy
+from fbo_flower.study.keep import Keep
 from fbo_flower.trackers import OptunaTracker
+
+Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -27,10 +31,10 @@ class AppConfig:
     """The run config of the bundled app; the comments in `pyproject.toml` say what each key means."""
 
     problem: str
-    problem_options: Mapping[str, Any]
+    problem_options: Options
     algorithm: str
-    options: Mapping[str, Any]
-    num_agents: int | None
+    options: Options
+    num_agents: int
     num_rounds: int
     seed: int
     fraction: float
@@ -38,11 +42,11 @@ class AppConfig:
     round_timeout: float
     quorum: float
     mode: str
-    max_staleness: int | None
-    label: str | None
+    max_staleness: int
+    label: str
     out: Path | None
     overwrite: bool
-    optuna: str | None
+    optuna: str
     journal: Path | None
     resume: bool
 
@@ -55,32 +59,30 @@ class AppConfig:
         ConfigError
             If a key is missing or a value has the wrong type or is out of bounds.
         """
-        num_agents = _number(run_config, "num-agents", 0, integer=True)
-        max_staleness = int(_number(run_config, "max-staleness", -1, integer=True))
-        resume, journal = _flag(run_config, "resume"), _path(run_config, "journal", "file")
-        if resume and journal is None:
-            raise ConfigError("resume: expected `journal` to name the file to resume from, got journal = ''")
-        return AppConfig(
-            problem=_text(run_config, "problem"),
-            problem_options=_options(run_config, "problem-options"),
-            algorithm=_text(run_config, "algorithm"),
-            options=_options(run_config, "options"),
-            num_agents=int(num_agents) or None,
-            num_rounds=int(_number(run_config, "num-rounds", 1, integer=True)),
-            seed=int(_number(run_config, "seed", 0, integer=True)),
-            fraction=_number(run_config, "fraction", 1e-9, 1.0),
-            wait_seconds=_number(run_config, "wait-seconds", 0.0),
-            round_timeout=_number(run_config, "round-timeout", 0.0),
-            quorum=_number(run_config, "quorum", 1e-9, 1.0),
-            mode=_text(run_config, "mode"),
-            max_staleness=max_staleness if max_staleness >= 0 else None,
-            label=_text(run_config, "label") or None,
-            out=_path(run_config, "out", "directory"),
-            overwrite=_flag(run_config, "overwrite"),
-            optuna=_storage(run_config, "optuna"),
-            journal=journal,
-            resume=resume,
-        )
+        readers = {"str": _text, "int": _whole, "float": _number, "bool": _flag, "Path | None": _path}
+        found: dict[str, Any] = {}
+        for field in fields(AppConfig):
+            key = field.name.replace("_", "-")
+            if key not in run_config:
+                raise ConfigError(
+                    f"{key}: expected in [tool.flwr.app.config] of pyproject.toml, but it is missing; add it "
+                    "there"
+                )
+            found[field.name] = readers.get(str(field.type), _options)(key, run_config[key])
+        return AppConfig(**found)
+
+    def __post_init__(self) -> None:
+        # what the strategy's settings and `Keep` check is checked there
+        Sync(self.fraction, self.quorum)
+        Keep(self.out, self.journal and self.journal.parent, self.resume)
+        for name, least in (("num-agents", 0), ("num-rounds", 1), ("seed", 0), ("max-staleness", -1)):
+            check_number(name, getattr(self, name.replace("-", "_")), least, integer=True)
+        file = self.optuna.removeprefix("sqlite:///")
+        if file and "://" not in file and not Path(file).expanduser().is_absolute():
+            raise ConfigError(
+                "optuna: expected a URL such as 'sqlite:////srv/study.db' with an absolute file, because the "
+                f"app runs in another directory than `flwr run`, got {self.optuna!r}"
+            )
 
     def made(self) -> Algorithm[Any]:
         """Return the algorithm with its options."""
@@ -88,26 +90,28 @@ class AppConfig:
 
     def problem_of(self, num_agents: int | None) -> Problem:
         """Return the problem for a number of agents; None: its own number."""
-        return make_problem(self.problem, num_agents, self.seed, self.problem_options)
+        return make_problem(self.problem, num_agents or None, self.seed, self.problem_options)
 
     def strategy(self) -> TuningStrategy:
         """Return the strategy."""
         return TuningStrategy(
             self.made().inner,
-            num_agents=self.num_agents,
+            num_agents=self.num_agents or None,
             seed=self.seed,
             fraction=self.fraction,
             wait_seconds=self.wait_seconds,
             round_timeout=self.round_timeout,
             quorum=self.quorum,
-            label=self.label,
-            callbacks=[] if self.optuna is None else [OptunaTracker(self.optuna)],
+            label=self.label or None,
+            callbacks=[OptunaTracker(self.optuna)] if self.optuna else [],
         )
 
     def how_to_start(self) -> dict[str, Any]:
         """Return the arguments of the strategy's `start` that Flower's own does not have."""
-        names = "journal", "resume", "mode", "max_staleness"
-        return {name: getattr(self, name) for name in names}
+        staleness = None if self.max_staleness < 0 else self.max_staleness
+        return {
+            "journal": self.journal, "resume": self.resume, "mode": self.mode, "max_staleness": staleness,
+        }  # fmt: skip
 
     def directory(self, run_id: int) -> Path:
         """Return the directory of the results: `out`, or a directory for this run under `data_home()`."""
@@ -127,62 +131,41 @@ def data_home() -> Path:
     return Path.home() / ".local" / "share"
 
 
-def _get(run_config: Mapping[str, Any], key: str) -> Any:
-    if key not in run_config:
-        raise ConfigError(
-            f"{key}: expected in [tool.flwr.app.config] of pyproject.toml, but it is missing; add it there"
-        )
-    return run_config[key]
-
-
-def _text(run_config: Mapping[str, Any], key: str) -> str:
-    value = _get(run_config, key)
+def _text(key: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ConfigError(f"{key}: expected text in quotes, got {value!r}")
     return value
 
 
-def _path(run_config: Mapping[str, Any], key: str, kind: str) -> Path | None:
-    text = _text(run_config, key)
+def _path(key: str, value: Any) -> Path | None:
+    text = _text(key, value)
     path = Path(text).expanduser() if text else None
     if path is not None and not path.is_absolute():
         raise ConfigError(
-            f"{key}: expected an absolute {kind}, because the app runs in another directory than `flwr run`, "
+            f"{key}: expected an absolute path, because the app runs in another directory than `flwr run`, "
             f"got {text!r}"
         )
     return path
 
 
-def _storage(run_config: Mapping[str, Any], key: str) -> str | None:
-    """Return an Optuna storage: a URL, or an absolute file."""
-    text = _text(run_config, key)
-    if "://" not in text or text.startswith("sqlite:///"):
-        file = text.removeprefix("sqlite:///")
-        if file and not Path(file).expanduser().is_absolute():
-            raise ConfigError(
-                f"{key}: expected a URL such as 'sqlite:////srv/study.db' with an absolute file, because the "
-                f"app runs in another directory than `flwr run`, got {text!r}"
-            )
-    return text or None
-
-
-def _flag(run_config: Mapping[str, Any], key: str) -> bool:
-    value = _get(run_config, key)
+def _flag(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{key}: expected true or false, got {value!r}")
     return value
 
 
-def _number(
-    run_config: Mapping[str, Any], key: str, low: float, high: float = float("inf"), *, integer: bool = False
-) -> float:
-    value = _get(run_config, key)
-    check_number(key, value, low, high, integer=integer)
-    return value if integer else float(value)
+def _whole(key: str, value: Any) -> int:
+    check_number(key, value, -1, integer=True)
+    return int(value)
 
 
-def _options(run_config: Mapping[str, Any], key: str) -> dict[str, Any]:
-    text = _text(run_config, key)
+def _number(key: str, value: Any) -> float:
+    check_number(key, value, 0.0)
+    return float(value)
+
+
+def _options(key: str, value: Any) -> Options:
+    text = _text(key, value)
     try:
         options = json.loads(text or "{}")
     except (ValueError, RecursionError):

@@ -56,7 +56,7 @@ def test_every_setting_is_a_kebab_case_key_with_a_comment() -> None:
 def test_the_defaults_are_those_of_simulate() -> None:
     config = AppConfig.read(DEFAULTS)
     assert (config.problem, config.algorithm, config.num_rounds, config.seed) == ("digits-svm", "fts", 25, 0)
-    assert (config.num_agents, config.label, config.out) == (None, None, None)
+    assert (config.num_agents, config.label, config.out) == (0, "", None)
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def test_the_defaults_are_those_of_simulate() -> None:
         ({"problem_options": "[1]"}, ["problem-options", "JSON object", "[1]"]),
         ({"out": "runs/x"}, ["out", "absolute", "'runs/x'"]),
         ({"label": 3}, ["label", "text", "3"]),
-        ({"journal": "x.db"}, ["journal", "absolute file", "'x.db'"]),
+        ({"journal": "x.db"}, ["journal", "absolute path", "'x.db'"]),
         ({"optuna": "sqlite:///x.db"}, ["optuna", "absolute file", "'sqlite:///x.db'"]),
         ({"resume": 1}, ["resume", "true or false", "1"]),
-        ({"resume": True}, ["resume", "journal", "''"]),
+        ({"resume": True}, ["resume", "journal"]),
         ({"problem": "nope"}, ["problem", "expected one of", "'nope'"]),
         ({"algorithm": "nope"}, ["algorithm", "expected one of", "'nope'"]),
         ({"options": '{"nope": 1}'}, ["nope", "num_initial"]),
