@@ -36,6 +36,8 @@ BUDGET, CHECKPOINTS = 20, (3, 5, 10, 20)
 CURVES: dict[str, tuple[str, dict[str, Any]]] = {
     "ei": ("ei", {}),
     "fed-ei": ("fed-ei", {"secure_sums": 0}),
+    "share-best": ("share-best", {}),
+    "share-random": ("share-random", {}),
     "consensus": ("consensus", {"transition": BUDGET - 3}),
     "fmtbo": ("fmtbo", {}),
     "random": ("random", {}),

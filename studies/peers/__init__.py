@@ -1,4 +1,4 @@
-"""Comparators from the field: `consensus`, `fmtbo`, `flora` and `dp-vote`; `docs/papers/peers.md`."""
+"""Comparators from the field: `consensus`, `fmtbo`, `flora`, `dp-vote`, `share-best`, `share-random`."""
 
 from fbo_flower.algorithms import register
 from studies.peers.record import RECORDS

@@ -1,0 +1,157 @@
+"""`share-best` and `share-random`: every fourth evaluation repeats another agent's best point, else `ei`.
+
+The dullest way to profit from others, and hard to beat where their objectives are alike: `share-best` repeats
+the best of all others' best points by raw values, `share-random` one of them drawn at random. Agents tell
+their best point and its value, so only those take part whose operators disclose trials; an agent without that
+consent still gets the points of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.ei.local import LocalEI
+from fbo_flower.algorithms.messages import Content, real
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.progress import Progress, once_per_trial
+from fbo_flower.algorithms.records import (
+    AgentState,
+    Array,
+    Federation,
+    Payload,
+    Phase,
+    Query,
+    Report,
+    Task,
+    floats,
+    natural_key,
+)
+from fbo_flower.algorithms.requests import Rng, Steps
+from fbo_flower.numerics.seeding import generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copied(Content):
+    """A task: the point to repeat."""
+
+    point: Annotated[Array | None, real("D", low=0.0, high=1.0)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best(Content):
+    """A report: the agent's best point and its value."""
+
+    point: Annotated[Array | None, real("D", low=0.0, high=1.0)] = None
+    value: Annotated[Array | None, real(1)] = None
+
+
+@dataclass(frozen=True)
+class SharingState:
+    """The server's state: every agent's next trial, its best point `(D,)` and value, and its last task."""
+
+    progress: Progress = field(default_factory=Progress)
+    best: Mapping[str, tuple[Array, float]] = field(default_factory=dict)
+    sent: Mapping[str, tuple[int, Copied]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareBest(LocalEI[SharingState]):
+    """Repeat the best of the others' best points; `EIOptions` describes the other options.
+
+    Parameters
+    ----------
+    every : which evaluations after the initial design are repetitions: the first and then each `every`-th
+    """
+
+    name: ClassVar[str] = "share-best"
+    task_content: ClassVar[type[Content]] = Copied
+    report_content: ClassVar[type[Content]] = Best
+    barrier: ClassVar[str] = ""
+    consent: ClassVar[Mapping[str, tuple[str, ...]]] = {"point": ("trials",), "value": ("trials",)}
+
+    every: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("every", self.every, 1, 10_000, integer=True)
+
+    # -- the server ----------------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> SharingState:
+        return SharingState()
+
+    def ask(
+        self,
+        state: SharingState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[SharingState, dict[str, Task]]:
+        if phase is not Phase.TRAIN:
+            return state, {}
+        seed, sent, tasks = int(rng.integers(2**63)), dict(state.sent), {}
+        for agent in present:
+            trial = state.progress.of(agent)
+            write = partial(self._copied, state, agent, trial, generator(seed, "share", agent))
+            content = once_per_trial(sent, agent, trial, write)
+            tasks[agent] = content.task(phase, server_round, trial, 1 if trial else self.num_initial)
+        return replace(state, sent=sent), tasks
+
+    def _copied(self, state: SharingState, agent: str, trial: int, rng: np.random.Generator) -> Copied:
+        """Return the point that an agent is to repeat, if this trial is a repetition."""
+        others = [state.best[a] for a in sorted(state.best, key=natural_key) if a != agent]
+        due = trial >= self.num_initial and (trial - self.num_initial) % self.every == 0
+        return Copied(point=self.chosen(others, rng)) if due and others else Copied()
+
+    def chosen(self, others: Sequence[tuple[Array, float]], rng: np.random.Generator) -> Array:
+        """Return one of the others' best points."""
+        return max(others, key=lambda best: best[1])[0]
+
+    def tell(self, state: SharingState, phase: Phase, reports: Mapping[str, Report]) -> SharingState:
+        best = dict(state.best)
+        for agent, report in reports.items():
+            sent = Best.of(report)
+            if sent.point is not None and sent.value is not None:
+                best[agent] = floats(sent.point), float(sent.value[0])
+        return replace(state, progress=state.progress.advance(reports), best=best)
+
+    # -- an agent ------------------------------------------------------------------------------
+
+    def is_random(self, task: Task, agent_state: AgentState) -> bool:
+        return "point" not in task.arrays and super().is_random(task, agent_state)
+
+    def step(
+        self, task: Task, agent_state: AgentState, rng: np.random.Generator
+    ) -> Steps[tuple[Query, Array | None]]:
+        """Return the point to repeat, unless the agent knows its value; else the step of `ei`."""
+        point = Copied.of(task).point
+        if point is not None and agent_state.next_trial == task.trial:
+            snapped = agent_state.space.snap(floats(point)[None, :])
+            if not (agent_state.history.points == snapped).all(axis=1).any():
+                return Query(snapped), None
+        if not agent_state.history.num_succeeded:
+            return Query(rng.random((1, agent_state.space.dimension))), None
+        return (yield from super().step(task, agent_state, rng))
+
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+        values = agent_state.history.final_values(own=True)
+        if task.phase is not Phase.TRAIN or not np.isfinite(values).any():
+            return Payload()
+        row = int(np.nanargmax(values))
+        return Best(point=agent_state.history.points[row], value=values[[row]]).payload
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareRandom(ShareBest):
+    """Repeat the best point of another agent, drawn at random; values are not compared."""
+
+    name: ClassVar[str] = "share-random"
+
+    def chosen(self, others: Sequence[tuple[Array, float]], rng: np.random.Generator) -> Array:
+        return others[int(rng.integers(len(others)))][0]
