@@ -316,6 +316,8 @@ class CoKG(CoKGOptions[CoKGState]):
     def check_report(self, task: Task, report: Report) -> None:
         """Raise WireError if moments, trials or a posterior in a report are not possible values."""
         check_warm_up(report)
+        if ("best" in report.arrays) != ("best_mean" in report.arrays):
+            raise WireError("best: expected with best_mean, got one of them alone")
         if "points" in report.arrays or "outcomes" in report.arrays:
             points, values = (report.arrays.get(name, np.empty(0)) for name in ("points", "outcomes"))
             if len(points) != len(values) or np.isinf(floats(values)).any():

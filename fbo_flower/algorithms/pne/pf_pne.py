@@ -18,6 +18,7 @@ code corrects. Our variants without parameters to set are `racing.py`, and for s
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
@@ -187,9 +188,9 @@ class PhasedPNE(XArmedBandit[PNEState]):
         if self.secure_sums and self.aggregate != "mean":
             raise ConfigError(f"aggregate: expected 'mean' with secure_sums, got {self.aggregate!r}")
 
+    @abstractmethod
     def transition(self) -> int:
         """Return `H0`, the last depth of stage 1; -1 if there is no stage 1, `NEVER` if no stage 2."""
-        raise NotImplementedError
 
     def constants(self, num_agents: int) -> elimination.Constants:
         """Return the constants of `tau_h` (pulls) and `b` (confidence radius)."""

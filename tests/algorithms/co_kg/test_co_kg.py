@@ -14,7 +14,7 @@ from fbo_flower.algorithms import CoKG
 from fbo_flower.algorithms.co_kg.central import agent_weights, best_of_agents, frame, settle
 from fbo_flower.algorithms.co_kg.co_kg import check_posterior, check_warm_up
 from fbo_flower.algorithms.co_kg.state import SharedPrior, WarmUp, WhitenedPosterior
-from fbo_flower.algorithms.records import AgentState, History, Report
+from fbo_flower.algorithms.records import AgentState, History, Phase, Report, Task
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric as pack_lower
 from fbo_flower.numerics.aggregation.units import bounded_moments, moments, pooled_units
@@ -268,6 +268,15 @@ def test_moments_that_are_none_are_refused(arrays):
 
 
 # -- the central model -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["best", "best_mean"])
+def test_a_maximiser_without_its_value_or_the_other_way_round_is_refused(name):
+    arrays = {"best": np.array([3]), "best_mean": np.array([0.5])}
+    task = Task(Phase.FINISH, 9, 7, 0)
+    CoKG().check_report(task, Report(7, 0, 0, arrays))
+    with pytest.raises(WireError, match="best_mean"):
+        CoKG().check_report(task, Report(7, 0, 0, {name: arrays[name]}))
 
 
 def test_a_square_root_keeps_the_covariance_and_drops_empty_directions():
