@@ -15,6 +15,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("*.md", "docs/**/*.md", "examples/*/README.md", "containers/README.md")
+# what only those need who work on the code: in the repository, not on the site
+OFF_SITE = ("docs/adr/*.md", "docs/errata.md", "docs/compatibility.md")
 NOTEBOOKS = "docs/tutorials/*.ipynb"  # each becomes a page
 SHIM = ROOT / ".ci" / "iframe-worker.js"
 FILES = ("docs/**/*.png", "CITATION.cff", "LICENSE")
@@ -46,7 +48,7 @@ def copy_pages(target: Path) -> Path:
     """Write all pages of the site into an empty folder and return it."""
     shutil.rmtree(target, ignore_errors=True)
     for pattern in PAGES:
-        for page in ROOT.glob(pattern):
+        for page in set(ROOT.glob(pattern)) - _off_site():
             text = site_text(page, page.read_text(encoding="utf-8"))
             _write(target / page.relative_to(ROOT), text)
     for notebook in ROOT.glob(NOTEBOOKS):
@@ -73,6 +75,10 @@ def site_text(page: Path, text: str) -> str:
     return "".join([*parts, _LINK.sub(lambda link: _link(page, link), text[last:])])
 
 
+def _off_site() -> set[Path]:
+    return {page for pattern in OFF_SITE for page in ROOT.glob(pattern)}
+
+
 def _link(page: Path, link: re.Match[str]) -> str:
     words, address = link.groups()
     if "://" in address or address.startswith(("#", "mailto:")):
@@ -82,7 +88,7 @@ def _link(page: Path, link: re.Match[str]) -> str:
         return f"[{words}]({address.removesuffix('.ipynb')}.md)"
     if target.is_dir():
         return f"[{words}]({address.rstrip('/')}/README.md)" if (target / "README.md").exists() else words
-    of_site = any(target in ROOT.glob(pattern) for pattern in (*PAGES, *FILES))
+    of_site = target not in _off_site() and any(target in ROOT.glob(p) for p in (*PAGES, *FILES))
     return link[0] if of_site or not target.exists() else words
 
 

@@ -26,9 +26,10 @@ def build(kind: str, out: Path) -> Path:
 def test_the_sdist_has_everything_that_the_tests_read(tmp_path: Path) -> None:
     with tarfile.open(build("sdist", tmp_path / "dist")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
+    kinds = {".bib", ".html", ".json", ".md", ".png", ".py", ".toml", ".txt"}
     for folder in ("fbo_flower", "tests", "docs", "examples", "studies"):
         for file in (ROOT / folder).rglob("*"):
-            if file.is_file() and file.suffix in {".py", ".md", ".png", ".toml", ".txt", ".bib", ".json"}:
+            if file.is_file() and file.suffix in kinds:
                 assert str(file.relative_to(ROOT)) in names
     for name in ("README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "Makefile", "mkdocs.yml"):
         assert name in names

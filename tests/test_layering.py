@@ -19,7 +19,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "errors": ("", ""),
     "lazy": ("", ""),
     "space": ("errors", "numpy ConfigSpace optuna"),
-    "numerics": ("errors", "numpy scipy threadpoolctl"),
+    "numerics": ("errors", "numpy scipy threadpoolctl dp_accounting"),
     "secure": ("errors", "numpy cryptography flwr"),
     "models": ("errors", "numpy sklearn skops onnx onnxruntime xgboost lightgbm"),
     "algorithms": ("errors space numerics secure", "numpy"),
@@ -27,7 +27,10 @@ ROOMS: dict[str, tuple[str, str]] = {
     "storage": ("errors algorithms", "numpy"),
     "study": ("errors space storage", "numpy optuna"),
     "trackers": ("errors space study", "numpy optuna tensorboard mlflow wandb"),
-    "reports": ("errors space numerics algorithms storage study", "numpy moocore matplotlib rich sklearn"),
+    "reports": (
+        "errors space numerics algorithms storage study",
+        "numpy jinja2 markdown_it markupsafe moocore matplotlib rich sklearn",
+    ),
     "strategies": ("__init__ errors space numerics algorithms wire storage study trackers", "numpy flwr"),
     "federated": ("errors space numerics algorithms storage study strategies", "numpy scipy flwr"),
     "clients": (
@@ -69,6 +72,7 @@ LATE = {
     "tensorboard",
     "mlflow",
     "wandb",
+    "dp_accounting",
 }
 
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from fbo_flower.algorithms.algorithm_record import AlgorithmRecord, Meaning, PlotStyle
 from fbo_flower.algorithms.independent import Independent, uniform_point
-from fbo_flower.algorithms.messages import Content, real, summable, whole
+from fbo_flower.algorithms.messages import ArraySpec, Content, Schema, real, summable, whole
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Outcome, Payload, Phase, Query, Report, Task
 from fbo_flower.algorithms.registry import Algorithms, built_in_class, find, register
-from fbo_flower.algorithms.schema import ArraySpec, Schema
-from fbo_flower.algorithms.session import Session
+from fbo_flower.algorithms.requests import Session
 from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from fbo_flower.algorithms.bandits.fn_ucb import FNUCB
     from fbo_flower.algorithms.bandits.hct import HCT
     from fbo_flower.algorithms.co_kg.co_kg import CoKG
-    from fbo_flower.algorithms.ei.expected_improvement import ExpectedImprovement
-    from fbo_flower.algorithms.ei.fed_ei import FedEI
+    from fbo_flower.algorithms.ei.local import ExpectedImprovement
+    from fbo_flower.algorithms.fed_ei import FedEI
     from fbo_flower.algorithms.fts.dp_fts import DPFTS
     from fbo_flower.algorithms.fts.fts import FTS
     from fbo_flower.algorithms.pne.pf_pne import PFPNE, FedPNE, LocalPNE

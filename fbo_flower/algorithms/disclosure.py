@@ -9,7 +9,7 @@ from __future__ import annotations
 from fbo_flower.algorithms.algorithm_record import ALL_OBSERVATIONS, POINTS, UNKNOWN, VALUES, Meaning
 from fbo_flower.algorithms.registry import lookup
 
-DISCLOSURES = ("none", "point", "incumbent", "trials")  # what an operator allows an agent to send
+DISCLOSURES = ("none", "incumbent", "trials")  # what an operator allows an agent to send
 DEFAULT, APP, OPERATOR, SIMULATION = "default", "app author", "operator", "simulation"
 CHOOSERS = (DEFAULT, APP, OPERATOR, SIMULATION)  # who set `disclose`; the default is "none"
 ENVELOPE = "header"  # name under which ledgers list the header of a message

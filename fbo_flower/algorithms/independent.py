@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
+from numpy.random import Generator
 
 from fbo_flower.algorithms.progress import Progress
 from fbo_flower.algorithms.protocol import Algorithm
@@ -18,7 +18,7 @@ from fbo_flower.algorithms.records import AgentState, Federation, Phase, Query, 
 from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 
 
-def uniform_point(agent_state: AgentState, rng: np.random.Generator) -> Query:
+def uniform_point(agent_state: AgentState, rng: Generator) -> Query:
     """Return one uniform point of the search space."""
     return Query(rng.random((1, agent_state.space.dimension)))
 
@@ -30,16 +30,11 @@ class Independent(TrialsPerRound, Algorithm[Progress]):
     barrier: ClassVar[str] = ""
     needs_all_parameters: ClassVar[str] = ""
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> Progress:
+    def init(self, federation: Federation, rng: Generator) -> Progress:
         return Progress()
 
     def ask(
-        self,
-        state: Progress,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
+        self, state: Progress, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[Progress, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}

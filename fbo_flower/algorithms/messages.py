@@ -7,26 +7,74 @@
 
 A field with an annotation is an array, any other one a scalar. What has its default does not travel. A length
 is a number; the name of an option of the algorithm; "D" or "F", the axes and the features of the space; a
-function of algorithm and space; "len(cells)", the length of the task's array `cells`, up to `most`; or None,
-any up to `most`.
+function of algorithm and space; "len(cells)", the length of the task's array `cells`, up to `most`;
+"value(slots)", the task's scalar `slots`; or None, any up to `most`.
+
+`schema_of` makes its `Schema`; `wire` rejects every message that does not fit its schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 import numpy as np
 
 from fbo_flower.algorithms.records import AnyArray, IntArray, Payload, Phase, Report, Scalar, Task, floats
-from fbo_flower.algorithms.schema import ArraySpec, Schema
-from fbo_flower.algorithms.summand import Summand
 from fbo_flower.errors import WireError
 from fbo_flower.space.space import SearchSpace
 
 if TYPE_CHECKING:
     from fbo_flower.algorithms.protocol import Algorithm
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """The shape, type and bounds of one array.
+
+    Parameters
+    ----------
+    shape : length of each axis; None allows any length up to `max_length`
+    dtype : NumPy's name of the type
+    low, high : inclusive bounds of every entry
+    max_length : largest length of an axis whose length is None in `shape`
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: str = "float64"
+    low: float = -1e12
+    high: float = 1e12
+    max_length: int = 4096
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The arrays and values that a task or a report may hold.
+
+    Parameters
+    ----------
+    arrays : name -> shape, type and bounds
+    values : name -> Python type
+    """
+
+    arrays: Mapping[str, ArraySpec] = field(default_factory=dict)
+    values: Mapping[str, type] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Summand:
+    """The shape and bound of an array whose sum over agents is all that the server needs.
+
+    Parameters
+    ----------
+    shape : shape of the array
+    bound : largest absolute value of an entry
+    """
+
+    shape: tuple[int, ...]
+    bound: float
+
 
 Length = int | str | None | Callable[[Any, SearchSpace], int]
 STEPS = "steps"  # which steps of a task the rows of its arrays belong to, counted from 0
@@ -239,6 +287,8 @@ def _length(
 ) -> int | None:
     if isinstance(length, str) and length.startswith("len("):
         return len(task.arrays.get(length[4:-1], ())) if task is not None else None
+    if isinstance(length, str) and length.startswith("value("):
+        return int(task.values.get(length[6:-1], 0)) if task is not None else None
     if isinstance(length, str):
         known = {"D": space.dimension, "F": space.num_features}
         return known[length] if length in known else int(getattr(algorithm, length))

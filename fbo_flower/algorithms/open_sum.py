@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fbo_flower.algorithms import secure_member
+from fbo_flower.algorithms.messages import Summand
 from fbo_flower.algorithms.records import AnyArray, Array, Report, natural_key
 from fbo_flower.algorithms.secure_member import MASKED
-from fbo_flower.algorithms.summand import Summand
 from fbo_flower.secure import fixed_point, keys, members, rounds
 
 SIGNATURE, REVEALED = "secure.signature", "secure.revealed"  # values of a report

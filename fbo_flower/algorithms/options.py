@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Self
 
@@ -36,6 +37,19 @@ class Configurable:
     def option_defaults(cls) -> dict[str, object]:
         """Return every option with its default."""
         return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
+
+    @classmethod
+    def option_texts(cls) -> Iterator[str]:
+        """Yield the lines of docstrings that describe the options, those of its own class first.
+
+        The lines are the "Parameters" sections of every class in its hierarchy that adds options. `help()`
+        and the command line show them.
+        """
+        for kind in cls.__mro__:
+            own = "__dataclass_fields__" in kind.__dict__ and fields(kind)
+            _, _, parameters = (kind.__doc__ or "").partition("----------\n")
+            if own and parameters:
+                yield from textwrap.dedent(parameters).strip().splitlines()
 
     @classmethod
     def known_options(cls, options: Mapping[str, object]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.messages import Content, schema_of, summands_of
+from fbo_flower.algorithms.messages import Content, Schema, Summand, schema_of, summands_of
 from fbo_flower.algorithms.options import Configurable
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -32,13 +32,11 @@ from fbo_flower.algorithms.records import (
     Phase,
     Query,
     Report,
+    ServerResults,
     Task,
+    natural_key,
 )
-from fbo_flower.algorithms.requests import Rng, Steps, stepping
-from fbo_flower.algorithms.schema import Schema
-from fbo_flower.algorithms.server_results import ServerResults
-from fbo_flower.algorithms.session import Draws, Session
-from fbo_flower.algorithms.summand import Summand
+from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps, stepping
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.space.space import SearchSpace
@@ -68,6 +66,8 @@ class Algorithm(Configurable, ABC, Generic[State]):
     repeats_observations : whether a report in a sum may be made from observations that an earlier sum held.
         If so, members take part with the same partners only, see `secure_member`. False: each sum holds new
         evaluations, or an agent sends one report in a study, or noise of a known cost protects the reports
+    sends_rows_once : whether a report in a sum holds rows that no other sum may hold, see `written`. Groups
+        are then drawn anew for each sum, and nobody reveals anything unless all who sent numbers have signed
     reports_with_trials : whether reports about observations come with new trials only, as their noise is
         drawn once
     draws_in_secret : whether the server draws noise and samples for differential privacy, which nobody may be
@@ -88,6 +88,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
     sums_securely: ClassVar[bool] = False
     needs_sums: ClassVar[bool] = True
     repeats_observations: ClassVar[bool] = True
+    sends_rows_once: ClassVar[bool] = False
     reports_with_trials: ClassVar[bool] = False
     draws_in_secret: ClassVar[bool] = False
     sees_tasks_under_way: ClassVar[bool] = False
@@ -254,6 +255,14 @@ class Algorithm(Configurable, ABC, Generic[State]):
         """
         return state
 
+    def aggregate_groups(
+        self, state: State, groups: Sequence[tuple[Sequence[str], Mapping[str, Array]]]
+    ) -> State:
+        """Return the state after a secure sum, given agents and sums of each group; by default of totals."""
+        agents = sorted((agent for members, _ in groups for agent in members), key=natural_key)
+        total = {name: np.sum([sums[name] for _, sums in groups], axis=0) for name in groups[0][1]}
+        return self.aggregate_sum(state, agents, total)
+
     @property
     def inner(self) -> Algorithm[Any]:
         """The algorithm itself, without secure sums that may wrap it."""
@@ -344,7 +353,7 @@ class Algorithm(Configurable, ABC, Generic[State]):
     def uses_observations(self, task: Task, space: SearchSpace) -> bool:
         """Return whether the report of a task may depend on the agent's observations."""
         schema = self.report_schema(space)
-        return bool(schema.arrays or schema.values)
+        return bool(schema.arrays or schema.values or self.summands(task, space))
 
     def evaluation_task(self, task: Task) -> Task:
         """Return the part of a task that its evaluations depend on; the rest may change when sent again."""

@@ -4,6 +4,9 @@ A step of an algorithm is a generator (`Steps`). It reads from top to bottom lik
 where it needs a computation, and is sent the result. The requests of many agents that are of one kind and
 shape are computed at once. `alone` drives the steps of one agent and `side_by_side` those of many; both
 compute with the same functions, and a result does not depend on the others that are computed with it.
+
+An agent's whole work on one task is a `Session`: it yields a `Query` (points to evaluate) too, is sent the
+`Outcome`, and returns the agent's state after the task. `run_task.py` drives sessions.
 """
 
 from __future__ import annotations
@@ -16,11 +19,11 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fbo_flower.algorithms.records import Array, IntArray
+from fbo_flower.algorithms.records import AgentState, Array, IntArray, Query
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.maximise import maximise_many
 from fbo_flower.numerics.optim.stacks import shape_of, stack_of
-from fbo_flower.numerics.surrogates import condition_many, gp, gp_many, path_many, rff
+from fbo_flower.numerics.surrogates import gp, gp_many, rff
 
 LARGEST = 2**17  # numbers in an array of requests that are computed at once
 T = TypeVar("T")
@@ -72,6 +75,7 @@ class Fit(Request):
     start : the last fit; None: begin at the mode of the prior
     priors : of the hyperparameters
     noisy : priors that are used instead if values are evidently noisy; None: none
+    known : what is known beside the observations; None: nothing
     """
 
     x: Array
@@ -80,10 +84,13 @@ class Fit(Request):
     start: gp.Hyperparameters | None
     priors: gp.Priors = gp.DEFAULT_PRIORS
     noisy: gp.Priors | None = None
+    known: gp_many.Known | None = None
 
     @property
     def shape(self) -> tuple[object, ...]:
-        return self.x.shape, self.kernel, self.start is None, self.priors, self.noisy
+        return (
+            self.x.shape, self.kernel, self.start is None, self.priors, self.noisy, self.known is None
+        )  # fmt: skip
 
     @property
     def size(self) -> int:
@@ -96,10 +103,12 @@ class Fit(Request):
         starts = [request.start.to_array() for request in requests if request.start is not None]
         x, y = np.array([request.x for request in requests]), np.array([request.y for request in requests])
         start = np.array(starts) if starts else None
+        known = [request.known for request in requests if request.known is not None]
+        common = x, y, first.kernel, start, first.priors
         if first.noisy is None:
-            modes = gp_many.fit(x, y, first.kernel, start, first.priors)
+            modes = gp_many.fit(*common, known)
         else:
-            modes = gp_many.fit_with_or_without_noise(x, y, first.kernel, start, first.priors, first.noisy)
+            modes = gp_many.fit_with_or_without_noise(*common, first.noisy, known)
         return [gp.Hyperparameters.from_array(first.kernel, theta) for theta in modes.theta]
 
 
@@ -125,7 +134,7 @@ class DrawPath(Request):
     @staticmethod
     def compute(requests: Sequence[DrawPath]) -> list[gp.SamplePath]:
         """Draw all functions together."""
-        return path_many.sample_paths(
+        return gp.sample_paths(
             np.array([request.x for request in requests]),
             np.array([request.y for request in requests]),
             [request.hyperparameters for request in requests],
@@ -137,27 +146,34 @@ class DrawPath(Request):
 
 @dataclass(frozen=True)
 class Condition(Request):
-    """Condition a Gaussian process on observations; the result is `condition_many.Conditioned`."""
+    """Condition a Gaussian process on observations; the result is `gp_many.Conditioned`.
+
+    Parameters
+    ----------
+    added : `(n, n)`, covariance that is added to the kernel matrix; None: 0
+    """
 
     x: Array
     y: Array
     hyperparameters: gp.Hyperparameters
+    added: Array | None = None
 
     @property
     def shape(self) -> tuple[object, ...]:
-        return self.x.shape, self.hyperparameters.kernel
+        return self.x.shape, self.hyperparameters.kernel, self.added is None
 
     @property
     def size(self) -> int:
         return len(self.y) ** 2
 
     @staticmethod
-    def compute(requests: Sequence[Condition]) -> list[condition_many.Conditioned]:
+    def compute(requests: Sequence[Condition]) -> list[gp_many.Conditioned]:
         """Condition all processes together."""
-        return condition_many.condition(
+        return gp_many.condition(
             np.array([request.x for request in requests]),
             np.array([request.y for request in requests]),
             [request.hyperparameters for request in requests],
+            None if requests[0].added is None else np.array([request.added for request in requests]),
         )
 
 
@@ -237,7 +253,7 @@ class DrawWeights(Request):
         first = requests[0]
         if len(first.y) >= first.features.num_features:
             return [rff.sample_weights(r.features(r.x), r.y, r.noise_variance, r.rng) for r in requests]
-        drawn = path_many.sample_weights_many(
+        drawn = gp_many.sample_weights_many(
             [request.features for request in requests],
             np.array([request.x for request in requests]),
             np.array([request.y for request in requests]),
@@ -266,3 +282,9 @@ def alone(steps: Steps[T]) -> T:
     except StopIteration as stop:
         value: T = stop.value
         return value
+
+
+Session = Generator[Query | Request, Any, AgentState]
+
+# `draws(purpose, *keys)` returns a random generator: the same purpose and keys always give the same numbers
+Draws = Callable[..., np.random.Generator]

@@ -58,24 +58,29 @@ def maximising(
     """Return `maximiser` as steps."""
     candidates = space.snap(sobol(num_candidates, space.dimension, rng))
     avoid = space.features(seen)
-    point, value, keeps_distance = yield from _polished(function, space, candidates, avoid, min_distance)
+    point, value, keeps_distance = yield from climbed(function, space, candidates, avoid, min_distance)
     if integer_moves:
         avoid = avoid if keeps_distance else avoid[:0]
         for _ in range(MAX_MOVES):
             neighbours = _neighbours(space, point)
             if not len(neighbours):
                 break
-            moved, better, apart = yield from _polished(function, space, neighbours, avoid, min_distance)
+            moved, better, apart = yield from climbed(function, space, neighbours, avoid, min_distance)
             if not apart or better <= value:
                 break
             point, value = moved, better
     return point[None, :]
 
 
-def _polished(
-    function: Differentiable, space: SearchSpace, candidates: Array, avoid: Array, min_distance: float
+def climbed(
+    function: Differentiable,
+    space: SearchSpace,
+    candidates: Array,
+    avoid: Array,
+    min_distance: float,
+    max_steps: int = Maximise.max_iterations,
 ) -> Steps[tuple[Array, float, bool]]:
-    """Return the best point `(D,)` that gradients find from candidates `(S, D)`, and its value.
+    """Return the best point `(D,)` that gradients find from snapped candidates `(S, D)`, and its value.
 
     Returns
     -------
@@ -86,7 +91,7 @@ def _polished(
     active = space.active(candidates)[:, axes]
     movable = None if active.all() else active
     best: Maximum = yield Maximise(
-        function, space.features(candidates), columns, avoid, min_distance, movable
+        function, space.features(candidates), columns, avoid, min_distance, movable, max_steps
     )
     point = candidates[best.start].copy()
     point[axes] = best.x[columns]

@@ -19,9 +19,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from fbo_flower.algorithms import secure_member
+from fbo_flower.algorithms.messages import ArraySpec, Schema
 from fbo_flower.algorithms.open_sum import REVEALED, SIGNATURE, OpenSum, bounds_of
+from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -31,15 +34,14 @@ from fbo_flower.algorithms.records import (
     Payload,
     Phase,
     Report,
+    ServerResults,
     Task,
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Rng, Steps
-from fbo_flower.algorithms.schema import ArraySpec, Schema
+from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
 from fbo_flower.algorithms.secure_member import MASKED, SUM, Member
-from fbo_flower.algorithms.server_results import ServerResults
-from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.written import Written
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.secure import fixed_point, keys, members, rounds
@@ -69,6 +71,9 @@ class SecureState:
     silent : agents that did not answer their last task; sums leave them out until they answer one
     num_completed : sums that the wrapped algorithm received
     groups : of the last sum
+    barred : agent -> number of the sum up to which it is left out, because it sent numbers and did not sign:
+        where all must sign, it has spoilt its group's sum
+    strikes : agent -> how often
     bound : groups whose members have signed a sum over all their observations: they sum again as a whole, or
         not at all, see `secure_member`
     """
@@ -86,6 +91,8 @@ class SecureState:
     num_completed: int = 0
     groups: tuple[tuple[str, ...], ...] = ()
     bound: tuple[tuple[str, ...], ...] = ()
+    barred: Mapping[str, int] = field(default_factory=dict)
+    strikes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +133,7 @@ class SecureAggregation(Algorithm[SecureState]):
 
     # -- the server's half ---------------------------------------------------------------------
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> SecureState:
+    def init(self, federation: Federation, rng: Generator) -> SecureState:
         return SecureState(federation.space, self.inner.init(federation, rng))
 
     def inner_state(self, state: SecureState) -> Any:
@@ -156,12 +163,7 @@ class SecureAggregation(Algorithm[SecureState]):
         return replace(state, study=study, cards=valid)
 
     def ask(
-        self,
-        state: SecureState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
+        self, state: SecureState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[SecureState, dict[str, Task]]:
         if phase in _UNMASKING:
             state, tasks = self._ask_to_unmask(state, phase, server_round, present)
@@ -174,9 +176,10 @@ class SecureAggregation(Algorithm[SecureState]):
         if not summing:
             return state, tasks
         candidates = [agent for agent in summing if agent in state.cards and agent not in state.silent]
+        candidates = [agent for agent in candidates if state.barred.get(agent, 0) <= state.num_asked]
         groups = self._groups(state, candidates, rng)
         cards = {agent: state.cards[agent] for group in groups for agent in group}
-        content = secure_member.digest_of(self.inner.sum_content(tasks[summing[0]]))
+        content = secure_member.digest_of(self.sum_content(tasks[summing[0]]))
         number = state.num_asked + 1
         open_sum = OpenSum(number, state.study, self.least, groups, cards, layouts[summing[0]], content)
         state = replace(state, num_asked=number, open_sum=open_sum, groups=groups)
@@ -223,7 +226,7 @@ class SecureAggregation(Algorithm[SecureState]):
         return (needed and state.failures_in_a_row >= PATIENCE) or self.inner.finished(state.inner)
 
     def _groups(
-        self, state: SecureState, candidates: Sequence[str], rng: np.random.Generator
+        self, state: SecureState, candidates: Sequence[str], rng: Generator
     ) -> tuple[tuple[str, ...], ...]:
         """Divide the candidates at random into groups of at most `4 least`, halved `state.failures` times.
 
@@ -238,7 +241,7 @@ class SecureAggregation(Algorithm[SecureState]):
         return whole + self._divided(state, [a for a in candidates if a not in taken], rng)
 
     def _divided(
-        self, state: SecureState, candidates: Sequence[str], rng: np.random.Generator
+        self, state: SecureState, candidates: Sequence[str], rng: Generator
     ) -> tuple[tuple[str, ...], ...]:
         """Divide candidates that are not bound."""
         if len(candidates) < max(self.least, 2):
@@ -248,7 +251,8 @@ class SecureAggregation(Algorithm[SecureState]):
         number = max(1, min(fewest * 2**state.failures, most))
         groups = tuple(group for group in state.groups if group not in state.bound)
         last = {agent for group in groups for agent in group}
-        if number == len(groups) and last == set(candidates) and not state.failures:
+        stays = number == len(groups) and last == set(candidates) and not state.failures
+        if stays and not self.inner.sends_rows_once:
             return groups
         order = [candidates[i] for i in rng.permutation(len(candidates))]
         return tuple(tuple(order[i::number]) for i in range(number))
@@ -264,6 +268,8 @@ class SecureAggregation(Algorithm[SecureState]):
         for group in open_sum.groups:
             there, needed = open_sum.there(group), members.threshold(len(group), self.least)
             speakers = [agent for agent in there if agent in open_sum.signatures]
+            if self.inner.sends_rows_once:  # its members reveal nothing unless all have signed
+                needed = max(needed, len(there))
             if phase is Phase.EVALUATE:
                 speakers = there
             for agent in speakers if len(speakers) >= needed else ():
@@ -288,7 +294,13 @@ class SecureAggregation(Algorithm[SecureState]):
         if self.inner.repeats_observations:
             signed = (tuple(open_sum.there(g)) for g in open_sum.groups if set(g) & signatures.keys())
             bound = tuple(dict.fromkeys((*bound, *signed)))
-        return replace(state, open_sum=replace(open_sum, signatures=signatures), silent=silent, bound=bound)
+        state = replace(state, open_sum=replace(open_sum, signatures=signatures), silent=silent, bound=bound)
+        if not self.inner.sends_rows_once:
+            return state
+        spoilers = sorted({a for group in open_sum.groups for a in open_sum.there(group)} - signatures.keys())
+        strikes = {**state.strikes, **{agent: state.strikes.get(agent, 0) + 1 for agent in spoilers}}
+        barred = {**state.barred, **{a: state.num_asked + 2 ** strikes[a] for a in spoilers}}
+        return replace(state, strikes=strikes, barred=barred)
 
     def _unmask_sum(self, state: SecureState, reports: Mapping[str, Report]) -> SecureState:
         """Remove the masks group by group, and close the sum with the groups where that succeeded."""
@@ -302,7 +314,7 @@ class SecureAggregation(Algorithm[SecureState]):
         return self._close(state, good)
 
     def _close(self, state: SecureState, good: Sequence[tuple[Sequence[str], Array]]) -> SecureState:
-        """Return the state without an open sum; the wrapped algorithm gets the total of the good groups.
+        """Return the state without an open sum; the wrapped algorithm gets the sums of the good groups.
 
         If no group is good, it learns that the reports were lost, unless no agent was asked to mask any.
 
@@ -320,9 +332,8 @@ class SecureAggregation(Algorithm[SecureState]):
             inner = self.inner.skip_sum(state.inner) if open_sum.groups else state.inner
             waits = bool(state.bound) and not open_sum.groups  # for a member that is silent
             return replace(state, inner=inner, failures_in_a_row=state.failures_in_a_row + (not waits))
-        total = np.sum([group_sum for _, group_sum in good], axis=0)
-        agents = sorted((agent for there, _ in good for agent in there), key=natural_key)
-        inner = self.inner.aggregate_sum(state.inner, agents, open_sum.named(total))
+        sums = [(sorted(there, key=natural_key), open_sum.named(group_sum)) for there, group_sum in good]
+        inner = self.inner.aggregate_groups(state.inner, sums)
         return replace(state, inner=inner, failures_in_a_row=0, num_completed=state.num_completed + 1)
 
     # -- the agent's half ----------------------------------------------------------------------
@@ -335,16 +346,27 @@ class SecureAggregation(Algorithm[SecureState]):
         member = Member.read(agent_state)
         if task.phase is Phase.EVALUATE:
             repeats = self.inner.repeats_observations
-            return secure_member.accept_signing(task, member, self.least, repeats).write(agent_state)
+            member = secure_member.accept_signing(task, member, self.least, repeats)
+            agent_state = member.write(agent_state)
+            once = self.inner.sends_rows_once
+            return Written.of(agent_state).signed().write(agent_state) if once else agent_state
         if task.phase is Phase.REVEAL:
-            return secure_member.accept_reveal(task, member, self.least).write(agent_state)
+            every = self.inner.sends_rows_once
+            return secure_member.accept_reveal(task, member, self.least, every).write(agent_state)
         if SUM not in task.values or not self.inner.summands(task, agent_state.space):
             return replace(member, masks=False).write(agent_state)
-        work = self.inner.sum_name(task, agent_state)
-        content = self.inner.sum_content(task)
+        # nobody can open a sum that this agent has not signed: what it did not sign it may send again
+        once = self.inner.sends_rows_once
+        work = f"sum {task.values[SUM]!r}" if once else self.inner.sum_name(task, agent_state)
+        content = self.sum_content(task)
         repeats = self.inner.repeats_observations
         accepted = secure_member.accept_masking(task, member, self.least, work, content, repeats)
         return accepted.write(agent_state)
+
+    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
+        """Return what must be the same for all members: parts of the task, and the options."""
+        options = np.frombuffer(canonical_json(self.options()).encode(), dtype=np.uint8)
+        return {**self.inner.sum_content(task), "secure.options": options}
 
     def evaluation_task(self, task: Task) -> Task:
         arrays = {name: array for name, array in task.arrays.items() if not name.startswith("secure.")}

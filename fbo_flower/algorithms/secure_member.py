@@ -219,8 +219,13 @@ def accept_signing(task: Task, member: Member, least: int, repeats: bool) -> Mem
     return replace(member, partners=frozenset(map(_digest, cards)))
 
 
-def accept_reveal(task: Task, member: Member, least: int) -> Member:
-    """Return the member after its reveal; WireError unless `t` members signed what it signed itself."""
+def accept_reveal(task: Task, member: Member, least: int, every: bool) -> Member:
+    """Return the member after its reveal; WireError unless `t` members signed what it signed itself.
+
+    Parameters
+    ----------
+    every : whether all members that sent numbers must have signed
+    """
     number, count = _number(task), len(member.cards)
     boxes = task.arrays.get("secure.boxes", np.empty((0, rounds.BOX_BYTES)))
     signatures = _rows(task.arrays.get("secure.signatures", np.empty((0, keys.SIGNATURE_BYTES))))
@@ -233,6 +238,7 @@ def accept_reveal(task: Task, member: Member, least: int) -> Member:
             "shape",
         )
     statement, needed = member.statement(), members.threshold(member.size, least)
+    needed = max(needed, 1 + sum(member.there)) if every else needed
     valid = 1 + sum(
         is_there and keys.is_signed(members.identity_of(card), statement, signature)
         for card, is_there, signature in zip(member.cards, member.there, signatures, strict=True)

@@ -27,8 +27,7 @@ import numpy as np
 
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import AgentState, Array, Outcome, Query, Task
-from fbo_flower.algorithms.requests import Fit, Request, Steps
-from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.requests import Draws, Fit, Request, Session, Steps
 from fbo_flower.algorithms.trials_per_round import TrialsPerRound
 from fbo_flower.numerics.surrogates import gp
 

@@ -52,8 +52,6 @@ def run_algorithms(
 
 
 def _details(record: AlgorithmRecord) -> Iterator[str]:
-    from fbo_flower.algorithms.option_texts import option_texts
-
     kind = record.load()
     yield f"class: {record.home}"
     if record.page:
@@ -69,7 +67,7 @@ def _details(record: AlgorithmRecord) -> Iterator[str]:
     yield ""
     yield f"defaults: {', '.join(option_lines(kind.option_defaults()))}"
     yield ""
-    yield from option_texts(kind)
+    yield from kind.option_texts()
 
 
 def option_lines(options: dict[str, object]) -> list[str]:

@@ -23,7 +23,7 @@ PAPERS: dict[str, tuple[str, ...]] = {
     "fts": ("dai2020",),
     "dp-fts": ("dai2021",),
     "ei": _EI,
-    "fed-ei": (*_EI, "hvarfner2022", "rahimi2008"),
+    "fed-ei": (*_EI, "bonilla2008", "bonawitz2017"),
     "rgpe": ("feurer2018", "dai2020"),
     "taf": ("wistuba2018", "dai2020"),
     "pf-pne": _PNE,

@@ -12,7 +12,7 @@ import typer
 from fbo_flower.cli.ledger import journal_files
 
 if TYPE_CHECKING:
-    from fbo_flower.storage.read_curves import StoredCurve
+    from fbo_flower.storage.read_agent_journal import StoredCurve
 
 EXAMPLE = "Example: fbo-flower curves /srv/north.db --out curves.csv"
 HEADER = ("agent", "study", "trial", "step", "value", "state")
@@ -34,7 +34,7 @@ def run_curves(
     the device. The journal may be in use.
     """
     from fbo_flower.storage.files import atomic_file
-    from fbo_flower.storage.read_curves import read_curves
+    from fbo_flower.storage.read_agent_journal import read_curves
 
     found = [curve for path in journal_files(journals) for curve in read_curves(path)]
     if out is None:

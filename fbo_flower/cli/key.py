@@ -23,9 +23,9 @@ def run_key(
 
     Operators give the keys of their agents to each other, and list them in `secure_peers` of node_config.
     """
-    from fbo_flower.clients.secagg_keys import public_identity
+    from fbo_flower.clients.guards import public_identity
     from fbo_flower.storage import AgentJournal
-    from fbo_flower.storage.read_ledger import read_ledger
+    from fbo_flower.storage.read_agent_journal import read_ledger
 
     if not journal.exists() and agent is None:
         raise ConfigError(

@@ -27,7 +27,7 @@ def run_ledger(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Print what agents have sent: every array and number, what it is, and what it discloses by design."""
-    from fbo_flower.storage.read_ledger import read_ledger
+    from fbo_flower.storage.read_agent_journal import read_ledger
 
     for path in journal_files(journals):
         ledger = read_ledger(path)

@@ -20,7 +20,7 @@ def load_study(path: Path) -> Study:
     JournalError
         If a journal cannot be read.
     """
-    from fbo_flower.strategies.journal_study import study_of_journal
+    from fbo_flower.strategies.study_start import study_of_journal
 
     if path.is_file():
         return study_of_journal(path)

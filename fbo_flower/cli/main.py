@@ -181,11 +181,8 @@ def report(
     """
     from fbo_flower.cli.load_study import load_study
     from fbo_flower.cli.print_results import print_selections, print_table
-    from fbo_flower.reports.html.page import PAGE as HTML_PAGE
-    from fbo_flower.reports.html.page import write_html_page
-    from fbo_flower.reports.plots import check_x
+    from fbo_flower.reports.figures import PICTURE, check_x, draw, traffic_path
     from fbo_flower.reports.privacy_page import PAGE, write_privacy_page
-    from fbo_flower.reports.report import PICTURE, draw, traffic_path
     from fbo_flower.reports.summary import summarise
     from fbo_flower.reports.summary_table import to_markdown
 
@@ -202,6 +199,9 @@ def report(
         print_selections(study)
     place = directories[0] if len(directories) == 1 and directories[0].is_dir() else Path()
     if as_page:
+        from fbo_flower.reports.page import PAGE as HTML_PAGE
+        from fbo_flower.reports.page import write_html_page
+
         written = place / HTML_PAGE if out is None else out
         write_html_page(study, written, reference)
         if not quiet and not markdown:

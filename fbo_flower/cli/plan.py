@@ -150,12 +150,11 @@ class SimulationPlan:
         from fbo_flower.algorithms import make_algorithm
         from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
         from fbo_flower.simulation.agents import check_roles
-        from fbo_flower.strategies.async_loop import check_mode
+        from fbo_flower.strategies.settings import check_barrier
 
         algorithm = make_algorithm(contestant.algorithm, contestant.options)
         algorithm.check(problem.space)
-        mode = "async" if isinstance(self.rounds, Async) else "sync"
-        check_mode(mode, algorithm.barrier, algorithm.name, 1.0, 1.0)
+        check_barrier(algorithm, "async" if isinstance(self.rounds, Async) else "sync")
         check_roles(problem, algorithm, self.agents.site_options)
         return self.num_rounds or (None if algorithm.finishes else DEFAULT_ROUNDS)
 

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -21,8 +22,8 @@ from typer.utils import get_params_from_function
 
 from fbo_flower.cli.settings import texts_of
 from fbo_flower.clients.operator import Operator
-from fbo_flower.clients.parallel import Parallel
 from fbo_flower.clients.site_options import SiteOptions
+from fbo_flower.clients.workers_evaluator import Parallel
 from fbo_flower.errors import ConfigError
 
 # the modules whose names users import
@@ -38,6 +39,10 @@ MODULES = (
     "storage",
     "errors",
 )
+# modules whose names get a line each; of the others the page lists the names
+DESCRIBED = ("", "simulation", "study", "trackers")
+# options of many commands, which the page says once
+COMMON = {"debug", "quiet"}
 # keys of `node_config` that no class of options holds
 NODE_KEYS = {
     "agent": (
@@ -68,7 +73,15 @@ def reference_blocks(pyproject: Path) -> dict[str, str]:
 
     tables = {
         "python": _python(),
-        "commands": _commands(typer.main.get_command(app)),
+        "commands": chain(
+            (
+                "Every command has `--debug`: show the traceback of an error, and Flower's own log where",
+                "Flower runs. `run`, `report` and `simulate` have `--quiet`, `-q`: print nothing but",
+                "warnings and errors.",
+                "",
+            ),
+            _commands(typer.main.get_command(app)),
+        ),
         "run-config": _run_config(pyproject),
         "node-config": _node_config(),
         "site-options": _options_of(SiteOptions),
@@ -94,10 +107,14 @@ def renew(page: Path) -> None:
 
 
 def _python() -> Iterator[str]:
-    """Yield the public names of each module with the first line of their docstrings."""
+    """Yield the public names of each module, of `DESCRIBED` ones with the first line of their docstrings."""
     for room in MODULES:
         module = importlib.import_module(f"fbo_flower.{room}".rstrip("."))
-        yield from (f"### `{module.__name__}`", "", "| name | what it is |", "|---|---|")
+        yield from (f"### `{module.__name__}`", "")
+        if room not in DESCRIBED:
+            yield from (fill(", ".join(f"`{name}`" for name in _public(module)), 100), "")
+            continue
+        yield from ("| name | what it is |", "|---|---|")
         for name in _public(module):
             value = getattr(module, name)
             if inspect.isclass(value) or inspect.isfunction(value):
@@ -134,14 +151,16 @@ def _commands(group: Any, prefix: str = "fbo-flower") -> Iterator[str]:
             "",
             fill(" ".join(text.split()), 100),
             "",
-            "| argument or option | default | meaning |",
         )
-        yield "|---|---|---|"
         declared = get_params_from_function(inspect.unwrap(command.callback))
-        for parameter in command.params:
-            if parameter.name != "help":  # the help of an argument gets lost between typer and newer click
-                yield _parameter(parameter, declared[parameter.name].default.help)
-        yield ""
+        # the help of an argument gets lost between typer and newer click, so it comes from the function
+        rows = [
+            _parameter(parameter, declared[parameter.name].default.help)
+            for parameter in command.params
+            if parameter.name != "help" and parameter.name not in COMMON
+        ]
+        if rows:
+            yield from ("| argument or option | default | meaning |", "|---|---|---|", *rows, "")
 
 
 def _parameter(parameter: Any, meaning: str | None) -> str:

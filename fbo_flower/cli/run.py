@@ -121,7 +121,7 @@ def _error_in(log: str) -> tuple[type[FBOError], str]:
 
 def _announce(run_id: str, settings: Submission) -> None:
     """Print the run's number, where its results will be, and which file each simulated agent has."""
-    from fbo_flower.clients.data_file import names_of_files
+    from fbo_flower.clients.node import names_of_files
 
     typer.echo(f"Run {run_id}", err=True)
     if settings.results is not None:

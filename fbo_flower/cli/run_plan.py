@@ -68,7 +68,7 @@ def _run_into(
     """Run the algorithms of a plan, and write their studies into a directory."""
     from fbo_flower.algorithms import make_algorithm
     from fbo_flower.cli.progress import Display
-    from fbo_flower.simulation.ray_grid import ray_running
+    from fbo_flower.simulation.ray_workers import ray_running
     from fbo_flower.simulation.runner import prior_study, simulate
     from fbo_flower.trackers import OptunaTracker
 
@@ -157,7 +157,7 @@ class _Record(Callback):
             point_latest_at(self.directory)
 
     def draw(self) -> str:
-        from fbo_flower.reports.report import PICTURE, draw
+        from fbo_flower.reports.figures import PICTURE, draw
 
         return draw(self.study, self.directory / PICTURE)
 

@@ -13,7 +13,7 @@ from fbo_flower.cli.plan import JOURNALS, PLAN, SimulationPlan
 from fbo_flower.cli.watch_state import RunState, state_of_study
 from fbo_flower.cli.watch_text import duration, state_lines
 from fbo_flower.errors import ConfigError, FBOError, JournalError, printable
-from fbo_flower.storage.read_study_journal import StudyJournalReader
+from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.study.directory import holds_study
 from fbo_flower.study.study import Study
 

@@ -22,13 +22,11 @@ from flwr.common.logger import FLOWER_LOGGER, log
 from fbo_flower import wire
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.disclosure import APP
-from fbo_flower.algorithms.outcomes import seen_by
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, Scalar, Task
 from fbo_flower.algorithms.registry import register
 from fbo_flower.algorithms.requests import Steps, alone
-from fbo_flower.algorithms.run_task import TaskResult, task_steps
+from fbo_flower.algorithms.run_task import TaskResult, seen_by, task_steps
 from fbo_flower.algorithms.trials_per_round import answers_in_part
-from fbo_flower.clients.agent_id import agent_id, partition_of
 from fbo_flower.clients.agent_state_io import (
     LiveReport,
     LiveState,
@@ -36,43 +34,40 @@ from fbo_flower.clients.agent_state_io import (
     agent_state_to_bytes,
     packed_from_bytes,
 )
-from fbo_flower.clients.answered import (
+from fbo_flower.clients.evaluator import EvaluationCache, KnownConfigs
+from fbo_flower.clients.guards import (
+    algorithm_of,
     check_new,
     check_noise,
     check_pinned,
+    check_subset,
     check_trial,
+    consented,
+    disclosure_of,
+    identity,
+    own_card,
     pinned,
+    spend,
     work_of,
 )
-from fbo_flower.clients.curve_book import CurveBook
-from fbo_flower.clients.disclosed import consented, disclosure_of
-from fbo_flower.clients.evaluation_cache import EvaluationCache
-from fbo_flower.clients.evaluation_replay import EvaluationReplay
-from fbo_flower.clients.known_configs import KnownConfigs
 from fbo_flower.clients.memory import Memory, check_journal, journal_path, open_memory
-from fbo_flower.clients.node_info import node_info
+from fbo_flower.clients.node import agent_id, node_info, partition_of
 from fbo_flower.clients.objective import Loss, Objective
 from fbo_flower.clients.operator import BudgetSpentError, Operator
 from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
-from fbo_flower.clients.parallel import Parallel
-from fbo_flower.clients.privacy_budget import spend
-from fbo_flower.clients.pruning import FEDERATED, Pruning
-from fbo_flower.clients.secagg_keys import identity, own_card
-from fbo_flower.clients.shared_algorithms import algorithm_of
-from fbo_flower.clients.subset import check_subset
-from fbo_flower.clients.task_context import Evaluator, TaskContext
-from fbo_flower.clients.workers_evaluator import evaluator_of
+from fbo_flower.clients.pruning import FEDERATED, CurveBook, Pruning
+from fbo_flower.clients.task_context import EvaluationReplay, Evaluator, TaskContext
+from fbo_flower.clients.workers_evaluator import Parallel, evaluator_of
 from fbo_flower.errors import WireError, WrongTypeError
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.held import HeldSpace, held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import ledger
-from fbo_flower.storage.agent_journal import task_key
-from fbo_flower.storage.answers import minimize_note
+from fbo_flower.storage.agent_journal import minimize_note, task_key
 from fbo_flower.wire.checks import show
 from fbo_flower.wire.curves import split_pooled
-from fbo_flower.wire.numpy_client import from_lists, to_lists
+from fbo_flower.wire.flower_records import from_lists, to_lists
 
 Prior = Mapping[str, tuple[Array, Array]]
 
@@ -106,10 +101,9 @@ class TuningAgent(NumPyClient):
         agent's memory. Without `journal` the memory is in Flower's `state` and is lost with it
     seed : seed of the agent's random numbers. None, for devices: drawn on the device, so that the server
         does not know it. Simulations pass the study's seed, so that runs can be repeated
-    disclose : what the agent sends in addition to the algorithm's report: "none", "point" (its best point
-        without the value, to algorithms that ask for it), "incumbent" (its best value so far) or "trials"
-        (all points and values). None: "none". `disclose` in `node_config`
-        overrides it. Leave the choice to the operators unless nobody owns the data
+    disclose : what the agent sends in addition to the algorithm's report: "none", "incumbent" (its best value
+        so far) or "trials" (all points and values). None: "none". `disclose` in `node_config` overrides it.
+        Leave the choice to the operators unless nobody owns the data
     prior : agent -> `(points (n, D), values (n,))` observed before this study
     minimize : whether the objective is a loss: smaller values are better. The algorithm gets it with its sign
         changed. Answers, logs and studies show it as it is

@@ -6,18 +6,82 @@ which they would come back from bytes, so that results do not depend on whether 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, replace
-from typing import SupportsBytes, cast
+from typing import Any, SupportsBytes, cast
 
 import numpy as np
+from flwr.app import ConfigRecord
 
 from fbo_flower import wire
 from fbo_flower.algorithms.records import AgentState, AnyArray, Array, History, IntArray, Scalar
 from fbo_flower.errors import JournalError, WireError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.serialization import dumps, loads
-from fbo_flower.wire.numpy_client import from_lists, to_lists
+from fbo_flower.wire.flower_records import entries_of, from_lists, record_of, to_lists
+
+
+class LiveEntries(dict[str, Any]):
+    """The entries of a record: `data`, which is packed when it is read, and `values`, as JSON.
+
+    Parameters
+    ----------
+    live : bytes, or what `bytes()` packs; nobody changes it
+    plain : JSON values; nobody changes them
+    """
+
+    def __init__(self, live: SupportsBytes, plain: Mapping[str, object]) -> None:
+        super().__init__(data=None, values=None)
+        self.live = live
+        self.plain = plain
+
+    def packed(self) -> dict[str, Any]:
+        """Return the entries as Flower stores them."""
+        return {"data": bytes(self.live), "values": json.dumps(dict(self.plain))}
+
+    def __getitem__(self, key: str) -> Any:
+        return self.packed()[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.packed().get(key, default)
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]  # a view of a copy
+        return self.packed().items()
+
+    def values(self) -> ValuesView[Any]:  # type: ignore[override]
+        return self.packed().values()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("data", "values"))
+
+    def __eq__(self, other: object) -> bool:
+        return self.packed() == (other.packed() if isinstance(other, LiveEntries) else other)
+
+    __hash__ = None  # as of every dict
+
+    def __repr__(self) -> str:
+        return repr(self.packed())
+
+    def copy(self) -> dict[str, Any]:
+        return self.packed()
+
+    def __reduce__(self) -> tuple[type[LiveEntries], tuple[bytes, dict[str, object]]]:
+        return LiveEntries, (bytes(self.live), dict(self.plain))
+
+
+def live_record(live: SupportsBytes, plain: Mapping[str, object]) -> ConfigRecord:
+    """Return a record with the entries `data` and `values`; see `LiveEntries`."""
+    return record_of(ConfigRecord, LiveEntries(live, plain))
+
+
+def read_record(record: ConfigRecord) -> tuple[SupportsBytes, dict[str, Any]]:
+    """Return the data and the values of a record, live or not."""
+    entries = entries_of(record)
+    if isinstance(entries, LiveEntries):
+        return entries.live, dict(entries.plain)
+    return cast(bytes, record["data"]), dict(json.loads(str(record["values"])))
+
 
 _LONGEST_ENTRY = 512  # bytes of an array's dtype and shape, or of a number, in JSON
 _LONGEST_CHARACTER = 6  # bytes of a character in JSON

@@ -1,12 +1,27 @@
-"""`client_app` makes a ClientApp that tunes an objective; `add_tuning` adds tuning to another ClientApp."""
+"""`client_app` makes a ClientApp that tunes an objective; `add_tuning` adds tuning to another ClientApp.
+
+`message_api_mod` tunes with a `ClientApp(client_fn=...)`, which knows only Flower's older messages:
+
+ClientApp(client_fn=lambda context: TuningAgent(f, space, context).to_client(), mods=[message_api_mod])
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common import (
+    EvaluateIns,
+    FitIns,
+    GetPropertiesIns,
+    MessageTypeLegacy,
+    ndarrays_to_parameters,
+    parameters_to_ndarrays,
+)
+from flwr.compat.common import recorddict_compat as compat
 
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.options import check_number
@@ -14,20 +29,19 @@ from fbo_flower.algorithms.registry import register
 from fbo_flower.algorithms.requests import Steps
 from fbo_flower.algorithms.side_by_side import Failed, side_by_side
 from fbo_flower.clients.agent import Prior, TuningAgent
-from fbo_flower.clients.known_configs import points_of
+from fbo_flower.clients.evaluator import points_of
 from fbo_flower.clients.objective import Objective, check_minimize, check_objective
 from fbo_flower.clients.operator import Operator, check_flag
 from fbo_flower.clients.own_answer import OnFinish
-from fbo_flower.clients.parallel import Parallel
 from fbo_flower.clients.pruning import Pruning
-from fbo_flower.clients.worker_pool import pickled
+from fbo_flower.clients.workers import pickled
+from fbo_flower.clients.workers_evaluator import Parallel
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.held import held_space
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.wire.codec import Packed
-from fbo_flower.wire.flower_records import from_records, to_records
-from fbo_flower.wire.numpy_client import from_lists, to_lists
+from fbo_flower.wire.flower_records import from_lists, from_records, to_lists, to_records
 
 TRAIN = MessageType.TRAIN  # messages without an action of their own
 DEFAULT_ACTION = "default"  # Flower's name for messages without an action
@@ -245,3 +259,35 @@ def _agent_factory(
         )  # fmt: skip
 
     return agent
+
+
+def message_api_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Give a tuning message to `get_properties`, `fit` or `evaluate` of a `NumPyClient`."""
+    kind = message.metadata.message_type  # may end in an action, which a `client_fn` does not know
+    if kind.split(".")[0] == MessageType.QUERY:
+        record = message.content.get("config")
+        config: Any = dict(record) if isinstance(record, ConfigRecord) else {}
+        message.content = compat.getpropertiesins_to_recorddict(GetPropertiesIns(config))
+        reply = _call(MessageTypeLegacy.GET_PROPERTIES, message, context, call_next)
+        properties: Any = compat.recorddict_to_getpropertiesres(reply).properties
+        return Message(RecordDict({"config": ConfigRecord(properties)}), reply_to=message)
+    arrays, config = to_lists(from_records(message.content))
+    parameters = ndarrays_to_parameters(cast(Any, arrays))
+    if kind.split(".")[0] == MessageType.TRAIN:
+        message.content = compat.fitins_to_recorddict(FitIns(parameters, config), False)
+        fitted = compat.recorddict_to_fitres(_call(MessageType.TRAIN, message, context, call_next), False)
+        packed = from_lists(parameters_to_ndarrays(fitted.parameters), cast(Any, fitted.metrics))
+    else:
+        message.content = compat.evaluateins_to_recorddict(EvaluateIns(parameters, config), False)
+        evaluated = compat.recorddict_to_evaluateres(_call(MessageType.EVALUATE, message, context, call_next))
+        packed = from_lists([], cast(Any, evaluated.metrics))
+    return Message(to_records(packed), reply_to=message)
+
+
+def _call(kind: str, message: Message, context: Context, call_next: ClientAppCallable) -> RecordDict:
+    """Return the content of the reply to a message of another type; the message keeps its own."""
+    own, message.metadata.message_type = message.metadata.message_type, kind
+    try:
+        return call_next(message, context).content
+    finally:
+        message.metadata.message_type = own

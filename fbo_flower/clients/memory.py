@@ -17,13 +17,11 @@ from urllib.parse import quote
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from fbo_flower.clients.agent_state_io import LiveReport
-from fbo_flower.clients.live_record import live_record, read_record
+from fbo_flower.clients.agent_state_io import LiveReport, live_record, read_record
 from fbo_flower.errors import ConfigError
 from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.storage.ledger import LedgerEntry
-from fbo_flower.wire.quick_records import config_record, put
 
 STATE_KEY = "fbo-flower"
 MAX_STATE_REPORT = 2**16  # bytes; Flower sends the state with every simulated message
@@ -252,13 +250,11 @@ class StateMemory:
         return read_record(cast(ConfigRecord, self._state[f"{STATE_KEY}.{name}"]))[0]
 
     def _write(self, name: str, data: bytes, values: Mapping[str, object]) -> None:
-        record = config_record({"data": data, "values": json.dumps(dict(values))})
-        self._state[f"{STATE_KEY}.{name}"] = record
-        self._values.pop(name, None)
+        self._put(name, data, json.loads(json.dumps(dict(values))))  # a copy, and JSON or an error
 
     def _put(self, name: str, data: SupportsBytes, values: Mapping[str, object]) -> None:
         """Store data that is packed when it leaves this process; nobody changes it or the values."""
-        put(self._state, f"{STATE_KEY}.{name}", live_record(data, values))
+        self._state[f"{STATE_KEY}.{name}"] = live_record(data, values)
         self._values.pop(name, None)
 
 

@@ -42,8 +42,7 @@ class Operator:
 
     Parameters
     ----------
-    disclose : what the agent sends in addition to the algorithm's report: "none", "point", "incumbent" or
-        "trials"
+    disclose : what the agent sends in addition to the algorithm's report: "none", "incumbent" or "trials"
     max_trials : largest number of evaluations in all studies together; 0: no limit. An agent that has made
         them is asked for no more, and the study goes on without waiting for it
     participation : share of the rounds in which the agent gets tasks, above 0; 1: all rounds

@@ -24,7 +24,7 @@ from fbo_flower.clients.agent_state_io import agent_state_from_bytes
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import ConfigError, JournalError, printable
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.storage.answers import StoredStudy, read_studies
+from fbo_flower.storage.read_agent_journal import StoredStudy, read_studies
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def call_on_finish(answer: OwnAnswer, on_finish: OnFinish | None, context: Conte
 
 
 def algorithm_of(text: str) -> Algorithm[Any]:
-    """Return the algorithm that `clients.answered.pinned` has written as text."""
+    """Return the algorithm that `clients.guards.pinned` has written as text."""
     name, _, options = text.partition(" ")
     return make_algorithm(name, json.loads(options))
 

@@ -29,10 +29,8 @@ from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.memory import Memory, check_journal
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.own_answer import OnFinish, answer_at_end, call_on_finish
-from fbo_flower.clients.site_account import Account, noisy_rate
-from fbo_flower.clients.site_options import SiteOptions
-from fbo_flower.clients.task_context import Evaluator, TaskContext
-from fbo_flower.clients.trial_times import Watch, times_of, without_times
+from fbo_flower.clients.site_options import Account, SiteOptions, noisy_rate
+from fbo_flower.clients.task_context import Evaluator, TaskContext, Watch, times_of, without_times
 from fbo_flower.errors import ConfigError, ObjectiveError, WireError, printable
 from fbo_flower.models import as_file
 from fbo_flower.space.space import SearchSpace

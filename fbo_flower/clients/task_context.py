@@ -3,21 +3,115 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from fbo_flower.algorithms.records import AnyArray, Outcome, Query, Task
-from fbo_flower.clients.curve_book import CurveBook
-from fbo_flower.clients.evaluation_replay import EvaluationReplay
+from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Query, Task
 from fbo_flower.clients.memory import Memory
 from fbo_flower.clients.objective import ObjectiveContext, context_of_trial
-from fbo_flower.clients.pruning import Curve
-from fbo_flower.clients.trial_times import Times
+from fbo_flower.clients.pruning import Curve, CurveBook
+from fbo_flower.errors import JournalError
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.numerics.seeding import generator
+from fbo_flower.storage.agent_journal import SECONDS, Evaluation
+from fbo_flower.wire.disclosure import LATEST_TIME
+
+STARTED = "started"  # with `SECONDS` an entry of `Evaluation.measures`
+Times = dict[int, tuple[float, float]]  # first trial of a row -> start and end, seconds since 1970
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A watch that was started with an evaluation.
+
+    Parameters
+    ----------
+    started : seconds since 1970
+    before : the monotonic clock at the start, since the other one may be set while an evaluation runs
+    """
+
+    started: float
+    before: float
+
+    @staticmethod
+    def start() -> Watch:
+        """Return a watch that starts now."""
+        return Watch(time.time(), time.perf_counter())
+
+    def measures(self) -> dict[str, float]:
+        """Return start and duration, as `Evaluation.measures` of the journal holds them."""
+        return {STARTED: self.started, SECONDS: time.perf_counter() - self.before}
+
+
+def measures_of(started: float, ended: float) -> dict[str, float]:
+    """Return start and duration, as `Evaluation.measures` of the journal holds them."""
+    return {STARTED: started, SECONDS: ended - started}
+
+
+def times_of(evaluation: Evaluation) -> Times:
+    """Return the times of a row."""
+    measures = evaluation.measures
+    return {evaluation.trial: (measures[STARTED], measures[STARTED] + measures[SECONDS])}
+
+
+def without_times(measures: Mapping[str, float]) -> dict[str, float]:
+    """Return the measures that an algorithm sees."""
+    return {name: value for name, value in measures.items() if name not in {STARTED, SECONDS}}
+
+
+def disclosed_times(times: Times, trials: Iterable[int]) -> Array | None:
+    """Return start and end of rows, `(k, 2)`; None if one is unknown, or a clock is wrong by centuries."""
+    known = [times.get(int(trial), (np.nan, np.nan)) for trial in trials]
+    array = np.array(known, dtype=np.float64).reshape(-1, 2)
+    return array if ((array >= 0) & (array <= LATEST_TIME)).all() else None
+
+
+class EvaluationReplay:
+    """The stored evaluations of one task, and the new ones.
+
+    Parameters
+    ----------
+    memory : the agent's memory, which stores them
+    study, task : study and key of the task
+    """
+
+    def __init__(self, memory: Memory, study: str, task: str) -> None:
+        self._memory, self._study, self._task = memory, study, task
+        # evaluations that were made at once are stored in the order in which they ended
+        self._stored = deque(sorted(memory.evaluations(study, task), key=lambda stored: stored.trial))
+
+    @property
+    def num_left(self) -> int:
+        """Number of stored evaluations that nobody has taken."""
+        return len(self._stored)
+
+    def take(self, trial: int, point: Array, span: int) -> Evaluation | None:
+        """Return the stored evaluation of a trial; None if it was not evaluated. Trials must ascend.
+
+        Raises
+        ------
+        JournalError
+            If it belongs to another trial or point, because another version wrote the journal.
+        """
+        if not self._stored or self._stored[0].trial > trial:
+            return None
+        stored = self._stored.popleft()
+        if stored.trial != trial or stored.span != span or not np.array_equal(stored.point, point):
+            raise JournalError(
+                f"journal: expected trial {trial}, got trial {stored.trial} at another point; "
+                "the journal was written by another version of the algorithm: resume with that version, or "
+                "start a new study"
+            )
+        return stored
+
+    def append(self, evaluation: Evaluation) -> None:
+        """Store a new evaluation."""
+        self._memory.append(self._study, self._task, evaluation)
 
 
 @dataclass(frozen=True)
@@ -54,7 +148,7 @@ class TaskContext:
     book: CurveBook = field(default_factory=CurveBook)
 
     def draws(self, purpose: str, *keys: int) -> np.random.Generator:
-        """Return the random generator for a purpose in this phase; see `algorithms.session.Draws`."""
+        """Return the random generator for a purpose in this phase; see `algorithms.requests.Draws`."""
         return generator(self.entropy, "agent", self.agent, purpose, str(self.task.phase), *keys)
 
     def private_integers(self, purpose: str, *keys: int) -> Callable[[int], int]:

@@ -10,7 +10,7 @@ from typing import cast
 from fbo_flower.clients.memory import Memory
 from fbo_flower.errors import printable
 
-_NOTE = "errors"
+_ERRORS_NOTE = "errors"
 _MOST = 20  # distinct errors that an agent remembers
 _MOST_CHARACTERS = 500  # of a line
 
@@ -55,10 +55,10 @@ def new_traceback(memory: Memory, error: BaseException | ErrorTexts | None) -> s
         return ""
     texts = error if isinstance(error, ErrorTexts) else ErrorTexts.of(error)
     key = hashlib.sha256(" ".join([texts.kind, *texts.where]).encode()).hexdigest()[:16]
-    known = cast(list[str], memory.note(_NOTE).get("seen", []))
+    known = cast(list[str], memory.note(_ERRORS_NOTE).get("seen", []))
     if key in known:
         return ""
-    memory.put_note(_NOTE, {"seen": [*known, key][-_MOST:]})
+    memory.put_note(_ERRORS_NOTE, {"seen": [*known, key][-_MOST:]})
     # the text of an error is one line, so that it cannot look like lines of the log
     lines = ["Traceback (most recent call last):", *texts.frames, *texts.says[:1]]
     lines += [f"caused by {cause}" for cause in texts.says[1:]]

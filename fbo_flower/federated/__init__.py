@@ -6,11 +6,9 @@ configurations; the ClientApp does not change. See `docs/tune-federation.md`.
 
 from __future__ import annotations
 
-from fbo_flower.federated.evolution import cooled, exploit, perturbed
-from fbo_flower.federated.guards import Guard, check_bounds
-from fbo_flower.federated.legacy import LegacyClients
-from fbo_flower.federated.population import Population
-from fbo_flower.federated.replies import Bounds, client_metrics
+from fbo_flower.federated.grids import LegacyClients
+from fbo_flower.federated.population import Population, cooled, exploit, perturbed
+from fbo_flower.federated.replies import Bounds, Guard, check_bounds, client_metrics
 from fbo_flower.federated.result import TunedFederation
 from fbo_flower.federated.settings import Clients, Judge, Run, Search
 from fbo_flower.federated.trial_run import is_number

@@ -19,9 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError, JournalError
-from fbo_flower.storage.files import read_arrays
-from fbo_flower.storage.lock_file import sync_directory
-from fbo_flower.storage.private import make_private_directory
+from fbo_flower.storage.files import make_private_directory, read_arrays, sync_directory
 
 AnyArray = npt.NDArray[np.generic]
 Content = tuple[dict[str, AnyArray], dict[str, Any]]  # arrays by name, and a JSON value that names them

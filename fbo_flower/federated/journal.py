@@ -70,8 +70,7 @@ class TunerJournal:
         if events and not resume:
             raise ConfigError(
                 f"journal: expected a new file, got {self._journal.path}, which holds a run; pass "
-                "resume=True to "
-                "continue that run"
+                "resume=True to continue that run"
             )
         self._journal.begin(settings, limits)
         return events
@@ -95,19 +94,13 @@ def places_event(new: Mapping[int, Trial], targets: Mapping[int, int]) -> Event:
     new : those that begin
     targets : trial -> round until which it may run, of those that go on
     """
-    points = {str(number): trial.point for number, trial in new.items()}
-    values: dict[str, object] = {
-        "new": {str(n): _entry(t) for n, t in new.items()},
-        "targets": {str(number): target for number, target in targets.items()},
-    }
-    return Event(PLACES, arrays=points, values=values)
-
-
-def _entry(trial: Trial) -> dict[str, object]:
-    entry: dict[str, object] = {"bracket": trial.bracket, "target": trial.target}
-    if trial.origin:
-        entry |= {"parent": trial.parent, "born": trial.born, "origin": trial.origin}
-    return entry
+    entries: dict[str, dict[str, object]] = {}
+    for number, trial in new.items():
+        entry = entries[str(number)] = {"bracket": trial.bracket, "target": trial.target}
+        if trial.origin:
+            entry |= {"parent": trial.parent, "born": trial.born, "origin": trial.origin}
+    values = {"new": entries, "targets": {str(number): target for number, target in targets.items()}}
+    return Event(PLACES, arrays={str(number): trial.point for number, trial in new.items()}, values=values)
 
 
 def step_event(
@@ -121,12 +114,12 @@ def step_event(
     visits : trial -> how often it has had each block of clients
     wasted : client-rounds of rounds that brought nothing
     """
-    rounds = {str(k): asdict(done) for k, done in results.items() if isinstance(done, TrialRound)}
-    failures = {str(k): reason for k, reason in results.items() if isinstance(reason, str)}
-    shares = {str(k): counts for k, counts in visits.items()}
-    values: dict[str, object] = {
-        "rounds": rounds, "failures": failures, "visits": shares, "wasted": wasted,
-    }  # fmt: skip
+    values = {
+        "rounds": {str(k): asdict(done) for k, done in results.items() if isinstance(done, TrialRound)},
+        "failures": {str(k): reason for k, reason in results.items() if isinstance(reason, str)},
+        "visits": {str(k): counts for k, counts in visits.items()},
+        "wasted": wasted,
+    }
     return Event(STEP, values=values)
 
 

@@ -1,8 +1,8 @@
-"""The configuration of a new trial: expected improvement over all trials so far, or a random one.
+"""The configuration of a new trial, by expected improvement or at random; and which trial is the best.
 
 The surrogate and its priors are those of `ei`, and so is the maximisation of `log EI`. What is new is what it
-observes: one value per trial, moved to the last rung (`curves`), with a known variance of its own, which
-comes from the clients that judged it (`noise`) and from the rounds that it lacks. A trial that runs, but has
+observes: one value per trial, moved to the last rung, with a known variance of its own, which
+comes from the clients that judged it and from the rounds that it lacks (`values`). A trial that runs, but has
 no value yet, counts with the surrogate's own mean, so that trials side by side are not the same twice.
 """
 
@@ -17,12 +17,12 @@ from fbo_flower.algorithms.ei.climb import best_point
 from fbo_flower.algorithms.ei.local import KERNEL, PRIORS
 from fbo_flower.algorithms.options import check_choice, check_number
 from fbo_flower.algorithms.records import Array
-from fbo_flower.federated.curves import final_values
 from fbo_flower.federated.records import Trial
+from fbo_flower.federated.values import final_values
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import known_noise
-from fbo_flower.numerics.surrogates.condition_many import Conditioned
+from fbo_flower.numerics.surrogates.gp_many import Conditioned
 from fbo_flower.numerics.surrogates.transforms import standardise, winsorise
 from fbo_flower.space.space import SearchSpace
 
@@ -112,3 +112,43 @@ class Proposals:
         filled = y.copy()
         filled[~there] = cross @ known.alpha
         return known_noise.condition(x, filled, np.where(there, variances, 0.0), h)
+
+
+def ranking(
+    trials: Sequence[Trial], proposals: Proposals | None = None, rungs: Sequence[int] = ()
+) -> list[Trial]:
+    """Return the trials that have a value from the best to the worst.
+
+    Finalists that were judged by all clients come first, by that value.
+
+    Parameters
+    ----------
+    proposals, rungs : whose surrogate smooths the values; None: by the values as they are
+    """
+    known = [trial for trial in trials if trial.rounds and not trial.failure]
+    values = {trial.number: trial.value for trial in known}
+    if proposals is not None:
+        values |= smoothed(trials, proposals, rungs)
+
+    def key(trial: Trial) -> tuple[bool, float, int, float, int]:
+        judged = trial.judged
+        return (
+            judged is None,
+            0.0 if judged is None else -judged,
+            -trial.round,
+            -values[trial.number],
+            trial.number,
+        )
+
+    return sorted(known, key=key)
+
+
+def smoothed(trials: Sequence[Trial], proposals: Proposals, rungs: Sequence[int]) -> dict[int, float]:
+    """Return the posterior mean at each trial; nothing if there is no surrogate yet."""
+    if proposals.kind != "ei" or len(trials) < proposals.num_initial:
+        return {}
+    observed = proposals.observations(trials, rungs)
+    if observed is None:
+        return {}
+    means = proposals.process(*observed).means
+    return {trial.number: float(mean) for trial, mean in zip(trials, means, strict=True)}

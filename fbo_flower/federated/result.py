@@ -26,8 +26,7 @@ from fbo_flower.federated.records import Trial
 from fbo_flower.federated.strategy_state import from_record, to_record
 from fbo_flower.space.space import Config
 from fbo_flower.storage.files import atomic_file, read_arrays, writable_directory
-from fbo_flower.study.pandas_module import require_pandas
-from fbo_flower.study.table import Kind, Table
+from fbo_flower.study.table import Kind, Table, require_pandas
 
 TRIALS: dict[str, Kind] = {
     "trial": "integer", "bracket": "integer", "rounds": "integer", "value": "real", "on_all_clients": "real",

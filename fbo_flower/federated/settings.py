@@ -43,7 +43,10 @@ class Run:
                 f"strategy: expected a flwr.serverapp.strategy.Strategy, got {kind_of(self.strategy)}"
             )
         if not isinstance(self.initial_arrays, ArrayRecord):
-            raise ConfigError(f"initial_arrays: expected an ArrayRecord, got {kind_of(self.initial_arrays)}")
+            raise ConfigError(
+                f"initial_arrays: expected an ArrayRecord, got {kind_of(self.initial_arrays)}; pass "
+                "ArrayRecord(LIST) for a list of NumPy arrays, or ArrayRecord(model.state_dict())"
+            )
 
 
 @dataclass(frozen=True)

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fbo_flower.errors import ConfigError, FBOError
-from fbo_flower.federated.guards import Guard, weighted_median
-from fbo_flower.federated.noise import median_variance, sampling_variance
 from fbo_flower.federated.records import TrialRound
-from fbo_flower.federated.replies import Checked, client_metrics
+from fbo_flower.federated.replies import Checked, Guard, client_metrics
 from fbo_flower.federated.settings import ALL
 from fbo_flower.federated.trial_run import TrialRun, is_number
+from fbo_flower.federated.values import median_variance, sampling_variance
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.strategies.connected_nodes import is_simulated, wait_for_nodes
-from fbo_flower.strategies.send_and_receive import send_and_receive
+from fbo_flower.numerics.median_rule import weighted_median
+from fbo_flower.strategies.exchange import send_and_receive
+from fbo_flower.strategies.registration import is_simulated, wait_for_nodes
+
+# the KeyError of a `client_fn`'s client when no `LegacyClients` has converted the message
+_LEGACY_KEYS = re.compile("(fit|evaluate)ins.parameters")
+LEGACY = (
+    "grid: expected LegacyClients(grid), because the clients are made by a client_fn, got one of the message "
+    "API; pass it as tune_federation(LegacyClients(grid), ...)"
+)
 
 
 @dataclass(frozen=True)
@@ -46,21 +53,24 @@ class Step:
     Parameters
     ----------
     grid : the federation
-    metric : name of the metric that judges trials
+    guard : against false replies; names the metric that judges trials
     sign : -1 if smaller is better
     timeout : seconds for each half-round
     evaluate_on : "share": a trial is judged by its own share of the clients; "all": by all
     stop : ends a run when it is set
-    guard : against false replies; None: replies are believed
     """
 
     grid: Grid
-    metric: str
+    guard: Guard
     sign: float
     timeout: float
     evaluate_on: str
     stop: threading.Event
-    guard: Guard | None = None
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric that judges trials."""
+        return self.guard.metric
 
     def run(
         self,
@@ -81,22 +91,14 @@ class Step:
         results: dict[int, TrialRound | Failure] = {}
         asked: dict[int, int] = {}
         trained: dict[int, int] = {}
-        sent = {
-            k: _protected(partial(run.train_messages, rounds[k], self.grid, shares[k]))
-            for k, run in runs.items()
-        }
-        for k, checked in self._exchange(runs, sent, results).items():
+        for k, checked in self._half_round("train", runs, rounds, shares, results).items():
             asked[k], trained[k] = checked.asked, len(checked.used)
             failure = self._train(runs[k], rounds[k], checked, asked[k])
             if failure is not None:
                 results[k] = failure
         whom = {k: population if self.evaluate_on == ALL else shares[k] for k in runs}
-        sent = {
-            k: _protected(partial(run.evaluate_messages, rounds[k], self.grid, whom[k]))
-            for k, run in runs.items()
-            if k not in results
-        }
-        for k, checked in self._exchange(runs, sent, results).items():
+        left = {k: run for k, run in runs.items() if k not in results}
+        for k, checked in self._half_round("evaluate", left, rounds, whom, results).items():
             judged = self._judge(runs[k], rounds[k], checked, len(population))
             if isinstance(judged, Failure):
                 results[k] = judged
@@ -111,33 +113,45 @@ class Step:
         self, run: TrialRun, server_round: int, population: Sequence[int]
     ) -> tuple[float, float, dict[str, float]] | Failure:
         """Return value, variance and metrics of a model on all clients, or why there is none."""
-        template = run.evaluate_messages(server_round, self.grid, population)
+        template = run.messages("evaluate", server_round, self.grid, population)
         if not template:
             return self._judge(run, server_round, Checked([], []), len(population))
         messages = [
             Message(template[0].content, node, template[0].metadata.message_type) for node in population
         ]
-        results: dict[int, TrialRound | Failure] = {}
-        checked = self._exchange({run.number: run}, {run.number: messages}, results)
-        return self._judge(run, server_round, checked[run.number], len(population))
+        checked = self._exchange({run.number: run}, {run.number: messages})[run.number]
+        return self._judge(run, server_round, checked, len(population))
 
-    def _exchange(
+    def _half_round(
         self,
+        kind: str,
         runs: Mapping[int, TrialRun],
-        sent: Mapping[int, list[Message] | Failure],
+        rounds: Mapping[int, int],
+        nodes: Mapping[int, Sequence[int]],
         results: dict[int, TrialRound | Failure],
     ) -> dict[int, Checked]:
-        """Send the messages of all trials and return each trial's checked replies; note who has failed."""
-        results.update({k: found for k, found in sent.items() if isinstance(found, Failure)})
-        lists = {k: found for k, found in sent.items() if not isinstance(found, Failure)}
-        flat = [message for messages in lists.values() for message in messages]
+        """Do a half-round of all trials and return each one's checked replies; note whose strategy raised."""
+        sent: dict[int, list[Message]] = {}
+        for k, run in runs.items():
+            try:
+                sent[k] = run.messages(kind, rounds[k], self.grid, nodes[k])
+            except FBOError:
+                raise
+            except Exception as error:  # of the user's strategy
+                results[k] = Failure(f"configure: {type(error).__name__}: {error}")
+        return self._exchange(runs, sent)
+
+    def _exchange(
+        self, runs: Mapping[int, TrialRun], sent: Mapping[int, list[Message]]
+    ) -> dict[int, Checked]:
+        """Send the messages of all trials and return each trial's checked replies."""
+        flat = [message for messages in sent.values() for message in messages]
         replies = send_and_receive(self.grid, flat, self.timeout, self.stop)
         found, start = {}, 0
-        for k, messages in lists.items():
+        for k, messages in sent.items():
             own = [replies.get(start + i) for i in range(len(messages))]
             start += len(messages)
-            guard = self.guard or Guard(self.metric)
-            found[k] = guard.checked(messages, own, runs[k].weighted_by, f"Trial {k}")
+            found[k] = self.guard.checked(messages, own, runs[k].weighted_by, f"Trial {k}")
         return found
 
     def _train(self, run: TrialRun, server_round: int, checked: Checked, asked: int) -> Failure | None:
@@ -168,33 +182,24 @@ class Step:
             there = ", ".join(sorted(metrics)) or "none"
             raise ConfigError(
                 f"metric: expected {self.metric!r} among the metrics of aggregate_evaluate, got {there}; "
-                "return it "
-                "in the MetricRecord of @app.evaluate(), evaluate with a positive fraction_evaluate, or "
-                "pass evaluate_fn"
+                "return it in the MetricRecord of @app.evaluate(), evaluate with a positive "
+                "fraction_evaluate, or pass evaluate_fn"
             )
-        if self.guard is not None and self.guard.judge_by == "median":
-            value, variance = self._median(run, checked, population)
+        own = self._values(run, checked)
+        if self.guard.judge_by == "mean":  # 0: the clients do not tell their own values
+            value = metrics[self.metric]
+            variance = 0.0 if own is None else sampling_variance(*own, population)
+        elif own is None:
+            raise ConfigError(
+                f"by: expected {self.metric!r} in the metrics of @app.evaluate() to judge by its median, got "
+                'none; choose by="mean"'
+            )
         else:
-            value, variance = metrics[self.metric], self._variance(run, checked, population)
+            value = weighted_median(*own)
+            variance = median_variance(*own, value, population)
         if not math.isfinite(value):
             return Failure(f"diverged: {self.metric} is {value}")
         return self.sign * value, variance, metrics
-
-    def _variance(self, run: TrialRun, checked: Checked, population: int) -> float:
-        """Return the variance that comes from judging by some clients only; 0 if the clients do not tell."""
-        found = self._values(run, checked)
-        return 0.0 if found is None else sampling_variance(*found, population)
-
-    def _median(self, run: TrialRun, checked: Checked, population: int) -> tuple[float, float]:
-        """Return the weighted median of the clients' values, and its variance."""
-        found = self._values(run, checked)
-        if found is None:
-            raise ConfigError(
-                f"judge_by: expected {self.metric!r} in the metrics of @app.evaluate() to judge by its "
-                'median, got none; choose judge_by="mean"'
-            )
-        median = weighted_median(*found)
-        return median, median_variance(*found, median, population)
 
     def _values(self, run: TrialRun, checked: Checked) -> tuple[Array, Array] | None:
         """Return values and weights of the clients that judged; None if they do not tell."""
@@ -207,17 +212,9 @@ class Step:
         return values, np.array(weights, dtype=np.float64)
 
 
-def _protected(configure: Callable[[], list[Message]]) -> list[Message] | Failure:
-    """Return messages, or why the strategy made none."""
-    try:
-        return configure()
-    except FBOError:
-        raise
-    except Exception as error:  # of the user's strategy
-        return Failure(f"configure: {type(error).__name__}: {error}")
-
-
 def _without_replies(what: str, checked: Checked) -> Failure:
+    if all(map(_LEGACY_KEYS.search, checked.refused)):
+        return Failure(LEGACY)
     reasons = "; ".join(checked.refused[:3])
     if checked.not_finite:
         return Failure(f"diverged: every {what} held numbers that are not finite")

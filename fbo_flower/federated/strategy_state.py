@@ -57,21 +57,13 @@ def in_common(old: Strategy, new: Strategy, form: Mapping[str, Any]) -> dict[str
     old, new : built anew, with the configuration of the state and with another one
     form : the state, as `state_of` returned it
     """
-    return _equal_parts(state_of(old), state_of(new), form)
-
-
-def _equal_parts(
-    old: tuple[dict[str, AnyArray], dict[str, Any]],
-    new: tuple[dict[str, AnyArray], dict[str, Any]],
-    form: Mapping[str, Any],
-) -> dict[str, Any]:
+    (arrays, before), (others, after) = state_of(old), state_of(new)
     found = {}
     for name, value in form.items():
-        before, after = old[1].get(name), new[1].get(name)
-        if before is not None and after is not None and value.get("kind") == "strategy":
-            items = _equal_parts((old[0], before["items"]), (new[0], after["items"]), value["items"])
-            found[name] = {"kind": "strategy", "items": items}
-        elif _same(before, old[0], after, new[0]):
+        if all(part.get(name, {}).get("kind") == "strategy" for part in (before, after, form)):
+            inner = in_common(_attributes(old)[name], _attributes(new)[name], value["items"])
+            found[name] = {"kind": "strategy", "items": inner}
+        elif _same(before.get(name), arrays, after.get(name), others):
             found[name] = value
     return found
 

@@ -14,9 +14,9 @@ from flwr.serverapp import Grid
 
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated.checkpoints import Content
+from fbo_flower.federated.grids import TrialGrid
 from fbo_flower.federated.settings import Run
 from fbo_flower.federated.strategy_state import from_record, in_common, restore, state_of, to_record
-from fbo_flower.federated.trial_grid import TrialGrid
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.space.space import Config
 
@@ -92,12 +92,14 @@ class TrialRun:
         arrays |= {f"state/{name}": array for name, array in state.items()}
         return arrays, {"model": list(model), "state": form}
 
-    def train_messages(self, server_round: int, grid: Grid, nodes: Sequence[int]) -> list[Message]:
-        """Return the training messages of a round to nodes of this trial's share."""
-        config = to_config({**self._run.train_config, **self.config})
-        with self._drawing("train", server_round):
-            share = TrialGrid(grid, nodes)
-            return list(self.strategy.configure_train(server_round, self.arrays, config, share))
+    def messages(self, kind: str, server_round: int, grid: Grid, nodes: Sequence[int]) -> list[Message]:
+        """Return the messages of a half-round, "train" or "evaluate", to nodes of this trial's share."""
+        configure, values = self.strategy.configure_evaluate, self._run.evaluate_config
+        if kind == "train":
+            configure = self.strategy.configure_train
+            values = {**self._run.train_config, **self.config}
+        with self._drawing(kind, server_round):
+            return list(configure(server_round, self.arrays, to_config(values), TrialGrid(grid, nodes)))
 
     def train(self, server_round: int, replies: Sequence[Message]) -> None:
         """Give checked replies to the strategy and take over the model that it returns."""
@@ -105,13 +107,6 @@ class TrialRun:
             arrays, _ = self.strategy.aggregate_train(server_round, replies)
         if arrays is not None:
             self.arrays = arrays
-
-    def evaluate_messages(self, server_round: int, grid: Grid, nodes: Sequence[int]) -> list[Message]:
-        """Return the evaluation messages of a round."""
-        config = to_config(self._run.evaluate_config)
-        with self._drawing("evaluate", server_round):
-            share = TrialGrid(grid, nodes)
-            return list(self.strategy.configure_evaluate(server_round, self.arrays, config, share))
 
     def evaluate(self, server_round: int, replies: Sequence[Message]) -> dict[str, float]:
         """Return the aggregated metrics of checked replies, and those of `evaluate_fn`."""

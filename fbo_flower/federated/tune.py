@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,16 @@ from flwr.serverapp import Grid
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.federated.checkpoints import Checkpoints
-from fbo_flower.federated.guards import Guard
 from fbo_flower.federated.journal import TunerJournal, checkpoint_directory
 from fbo_flower.federated.population import Evolution, Population
 from fbo_flower.federated.proposals import Proposals
+from fbo_flower.federated.replies import Guard
 from fbo_flower.federated.result import MARK, TunedFederation, tables_of
 from fbo_flower.federated.schedules import Schedule, make_schedule
 from fbo_flower.federated.settings import Clients, Judge, Run, Search
 from fbo_flower.federated.step import Step
 from fbo_flower.federated.trial_run import TrialSetup
-from fbo_flower.federated.tuner import Limits, Tuner, TunerProgress
+from fbo_flower.federated.tuner import Tuner, TunerProgress
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import Config, SearchSpace
 from fbo_flower.storage.files import writable_directory
@@ -84,24 +84,18 @@ def tune_federation(
     check_number("rounds", rounds, 1, integer=True)
     if budget is not None:
         check_number("budget", budget, 1, integer=True)
-    keep, schedule, num_trials, proposals = (
-        keep or Keep(),
-        search.schedule,
-        search.num_trials,
-        search.proposals,
-    )
-    if budget is None and num_trials is None and not isinstance(schedule, Population):
-        num_trials = DEFAULT_TRIALS
+    keep, schedule, proposals = keep or Keep(), search.schedule, search.proposals
+    if budget is None and search.num_trials is None and not isinstance(schedule, Population):
+        search = replace(search, num_trials=DEFAULT_TRIALS)
     num_initial = search.num_initial
     if num_initial is None:
         num_initial = max(4, 2 * space.dimension)
+    plan: Schedule
+    plan_name: object
     if isinstance(schedule, Population):
-        plan: Schedule = Evolution(rounds, schedule, space, seed)
-        plan_name: object = asdict(schedule)
-        proposals = "random"
+        plan, plan_name, proposals = Evolution(rounds, schedule, space, seed), asdict(schedule), "random"
     else:
-        plan_name = schedule
-        plan = make_schedule(schedule, rounds, search.eta, search.first_rung)
+        plan, plan_name = make_schedule(schedule, rounds, search.eta, search.first_rung), schedule
     proposer = Proposals(space, proposals, num_initial, seed)
     guard = Guard(metric, judge.bounds, judge.max_weight, judge.by)
     settings: dict[str, Any] = {
@@ -113,18 +107,21 @@ def tune_federation(
     directory = None if keep.out is None else _result_directory(keep)
     journal = None if keep.journals is None else writable_directory(keep.journals) / JOURNAL
     sign = -1.0 if judge.minimize else 1.0
-    step = Step(grid, metric, sign, clients.timeout, judge.evaluate_on, threading.Event(), guard)
-    waiting = clients.number, clients.wait_seconds
-    limits = Limits(budget, num_trials, search.num_parallel, judge.finalists, *waiting)
+    step = Step(grid, guard, sign, clients.timeout, judge.evaluate_on, threading.Event())
     checkpoints = Checkpoints(checkpoint_directory(journal))
+    limits = {"budget": budget, "num_trials": search.num_trials}
     with TunerJournal(journal) as written, single_thread():
-        events = written.begin(settings, keep.resume, {"budget": budget, "num_trials": num_trials})
-        setup = TrialSetup(build, seed)
-        tuner = Tuner(setup, step, plan, proposer, limits, written, checkpoints, callbacks)
+        events = written.begin(settings, keep.resume, limits)
+        tuner = Tuner(
+            TrialSetup(build, seed), step, plan, proposer, written, checkpoints, budget, search,
+            judge.finalists, clients, callbacks,
+        )  # fmt: skip
         tuner.replay(events)
         tuner.run(grid)
-        settings |= {"budget": budget, "num_trials": num_trials, "spent": tuner.spent}
-        result = _result(tuner, settings, rounds, sign)
+        best = tuner.ranking()[0]  # a run without a successful trial raises
+        tables = tables_of(list(tuner.trials.values()), rounds, sign)
+        settings |= {**limits, "spent": tuner.spent}
+        result = TunedFederation(settings, *tables, best.number, tuner.run_of(best.number).arrays)
     if directory is not None:
         result.save(directory)
     return result
@@ -153,9 +150,3 @@ def _result_directory(keep: Keep) -> Path:
             f"out: expected a directory without a result, got {directory}; pass overwrite=True to replace it"
         )
     return directory
-
-
-def _result(tuner: Tuner, settings: Mapping[str, Any], rounds: int, sign: float) -> TunedFederation:
-    best = tuner.ranking()[0]  # a run without a successful trial raises
-    trials, curves = tables_of(list(tuner.trials.values()), rounds, sign)
-    return TunedFederation(settings, trials, curves, best.number, tuner.run_of(best.number).arrays)

@@ -11,21 +11,14 @@ from flwr.serverapp import Grid
 
 from fbo_flower.errors import ConfigError, ObjectiveError, printable
 from fbo_flower.federated.checkpoints import Checkpoints
-from fbo_flower.federated.journal import (
-    JUDGED,
-    STEP,
-    TunerJournal,
-    apply,
-    places_event,
-    step_event,
-)
-from fbo_flower.federated.proposals import Proposals
-from fbo_flower.federated.recommend import ranking
+from fbo_flower.federated.grids import least_clients
+from fbo_flower.federated.journal import JUDGED, STEP, TunerJournal, apply, places_event, step_event
+from fbo_flower.federated.proposals import Proposals, ranking
 from fbo_flower.federated.records import Trial, TrialRound, client_rounds
 from fbo_flower.federated.schedules import Copy, GoOn, Schedule, Start
+from fbo_flower.federated.settings import Clients, Search
 from fbo_flower.federated.shares import Shares
-from fbo_flower.federated.step import Failure, Step, wait_for_clients
-from fbo_flower.federated.trial_grid import least_clients
+from fbo_flower.federated.step import LEGACY, Failure, Step, wait_for_clients
 from fbo_flower.federated.trial_run import TrialRun, TrialSetup
 from fbo_flower.storage import Event
 from fbo_flower.strategies.interrupts import interruptible
@@ -48,58 +41,39 @@ class TunerProgress:
     spent: int
 
 
-@dataclass(frozen=True)
-class Limits:
-    """When a run ends, and how wide it is.
-
-    Parameters
-    ----------
-    budget : client-rounds after which no round begins; None: no limit
-    num_trials : most trials; None: no limit
-    num_parallel : trials that run side by side
-    finalists : trials whose models are judged by all clients at the end
-    num_clients : clients to wait for; None: until their number stops changing
-    wait_seconds : how long to wait for clients
-    """
-
-    budget: int | None
-    num_trials: int | None
-    num_parallel: int
-    finalists: int
-    num_clients: int | None
-    wait_seconds: float
-
-
+@dataclass(eq=False)
 class Tuner:
     """Runs trials over a federation.
 
     Parameters
     ----------
-    setup, step, schedule, proposals, limits : its parts
+    setup, step, schedule, proposals : its parts
     journal, checkpoints : where it writes
+    budget : client-rounds after which no round begins; None: no limit
+    search : how many trials there are, and how many run side by side
+    finalists : trials whose models are judged by all clients at the end
+    clients : how long to wait for clients
     callbacks : called after every round
     """
 
-    def __init__(
-        self,
-        setup: TrialSetup,
-        step: Step,
-        schedule: Schedule,
-        proposals: Proposals,
-        limits: Limits,
-        journal: TunerJournal,
-        checkpoints: Checkpoints,
-        callbacks: Sequence[Callable[[TunerProgress], None]],
-    ) -> None:
-        self._setup, self._step, self._schedule, self._proposals = setup, step, schedule, proposals
-        self._limits, self._journal, self._checkpoints = limits, journal, checkpoints
-        self._callbacks = callbacks
+    setup: TrialSetup
+    step: Step
+    schedule: Schedule
+    proposals: Proposals
+    journal: TunerJournal
+    checkpoints: Checkpoints
+    budget: int | None
+    search: Search
+    finalists: int
+    clients: Clients
+    callbacks: Sequence[Callable[[TunerProgress], None]]
+
+    def __post_init__(self) -> None:
         self.trials: dict[int, Trial] = {}
         self._runs: dict[int, TrialRun] = {}
-        self._shares = Shares(limits.num_parallel, setup.seed)
+        self._shares = Shares(self.search.num_parallel, self.setup.seed)
         self._attempts: dict[int, int] = {}
         self._wasted = 0
-        self._stop = step.stop
         self._begun = False
 
     @property
@@ -110,7 +84,7 @@ class Tuner:
     def replay(self, events: list[Event]) -> None:
         """Bring the tuner to the state that a journal describes."""
         for event in events:
-            apply(self.trials, event, self._proposals.space)
+            apply(self.trials, event, self.proposals.space)
             if event.kind == STEP:
                 visits: Mapping[str, list[int]] = event.values["visits"]  # type: ignore[assignment]  # as written
                 for name, counts in visits.items():
@@ -132,10 +106,9 @@ class Tuner:
         ObjectiveError
             If every trial failed.
         """
-        limits = self._limits
-        with interruptible(self._stop):
-            wait_for_clients(grid, limits.num_clients, 1, limits.wait_seconds, self._stop)
-            while limits.budget is None or self.spent < limits.budget:
+        with interruptible(self.step.stop):
+            wait_for_clients(grid, self.clients.number, 1, self.clients.wait_seconds, self.step.stop)
+            while self.budget is None or self.spent < self.budget:
                 self._fill()
                 if not self._running():
                     break
@@ -148,10 +121,10 @@ class Tuner:
         """Return a trial's live state, from its last checkpoint if it is not in memory."""
         if number not in self._runs:
             trial = self.trials[number]
-            content = self._checkpoints.get(trial.checkpoint) if trial.checkpoint else None
+            content = self.checkpoints.get(trial.checkpoint) if trial.checkpoint else None
             # a trial that begins with another one's model has settings of its own
             parent = None if trial.rounds or not trial.origin else self.trials[trial.parent].config
-            self._runs[number] = TrialRun(self._setup, number, trial.config, content, parent)
+            self._runs[number] = TrialRun(self.setup, number, trial.config, content, parent)
         return self._runs[number]
 
     # -- places --------------------------------------------------------------------------------
@@ -163,13 +136,13 @@ class Tuner:
         """Give free places to trials and write that down."""
         new: dict[int, Trial] = {}
         targets: dict[int, int] = {}
-        while len(self._running()) < self._limits.num_parallel:
-            choice = self._schedule.choose(list(self.trials.values()))
+        while len(self._running()) < self.search.num_parallel:
+            choice = self.schedule.choose(list(self.trials.values()))
             if choice is None:
                 break
             if not isinstance(choice, GoOn):
                 number = len(self.trials)
-                if self._limits.num_trials is not None and number >= self._limits.num_trials:
+                if self.search.num_trials is not None and number >= self.search.num_trials:
                     targets |= self._last_leave()
                     break
                 self.trials[number] = new[number] = self._begun_by(choice, number)
@@ -177,11 +150,11 @@ class Tuner:
                 targets[choice.trial] = choice.target
                 self.trials[choice.trial] = self.trials[choice.trial].until(choice.target)
         if new or targets:
-            self._journal.write(places_event(new, targets))
+            self.journal.write(places_event(new, targets))
 
     def _begun_by(self, choice: Start | Copy, number: int) -> Trial:
         """Return a new trial."""
-        space = self._proposals.space
+        space = self.proposals.space
         if isinstance(choice, Copy):
             parent = self.trials[choice.trial]
             return Trial(
@@ -189,12 +162,12 @@ class Tuner:
                 parent=parent.number, born=parent.round, origin=parent.checkpoint,
             )  # fmt: skip
         trials = list(self.trials.values())
-        point = self._proposals.propose(trials, self._schedule.rungs_of(choice.bracket))
+        point = self.proposals.propose(trials, self.schedule.rungs_of(choice.bracket))
         return Trial(number, space.decode(point), point, choice.bracket, target=choice.target)
 
     def _last_leave(self) -> dict[int, int]:
         """Let the best trial run to the end if nothing else is left to do and none has a whole run."""
-        best, rounds = self.best(), self._schedule.rounds
+        best, rounds = self.best(), self.schedule.rounds
         if best is None or self._running() or any(t.round >= rounds for t in self.trials.values()):
             return {}
         self.trials[best.number] = best.until(rounds)
@@ -211,27 +184,29 @@ class Tuner:
         if not self._begun and len(nodes) // least < len(running):
             raise ConfigError(
                 f"num_parallel: expected at most {max(len(nodes) // least, 1)}, because {len(nodes)} clients "
-                f"are connected and the strategy waits for {least}, got {self._limits.num_parallel}; "
+                f"are connected and the strategy waits for {least}, got {self.search.num_parallel}; "
                 "start more clients, or lower the strategy's min_available_nodes, min_train_nodes and "
                 "min_evaluate_nodes"
             )
         self._begun = True
         if len(nodes) < least:
-            nodes = wait_for_clients(grid, least, least, self._limits.wait_seconds, self._stop)
+            nodes = wait_for_clients(grid, least, least, self.clients.wait_seconds, self.step.stop)
         # if clients have left, there may be enough for fewer trials only: the earliest ones go on
         chosen = running[: max(len(nodes) // least, 1)]
-        if len(chosen) < min(len(running), self._limits.num_parallel):
+        if len(chosen) < min(len(running), self.search.num_parallel):
             log(WARNING, "%d of %d trials wait: %d clients are connected, and each trial needs %d",
                 len(running) - len(chosen), len(running), len(nodes), least)  # fmt: skip
         shares = self._shares.assign(chosen, nodes)
         rounds = {number: self.trials[number].round + 1 for number in chosen}
-        found = self._step.run({n: runs[n] for n in chosen}, rounds, shares, nodes)
+        found = self.step.run({n: runs[n] for n in chosen}, rounds, shares, nodes)
         results: dict[int, TrialRound | str] = {}
         for number, result in found.items():
             if isinstance(result, TrialRound):
-                digest = self._checkpoints.put(*runs[number].checkpoint())
+                digest = self.checkpoints.put(*runs[number].checkpoint())
                 results[number] = replace(result, checkpoint=digest)
                 self._attempts.pop(number, None)
+            elif result.reason == LEGACY and not self._succeeded():
+                raise ConfigError(LEGACY)  # before the journal has a trial that failed
             else:
                 self._wasted += len(shares[number])
                 self._runs.pop(number)  # its state may be that of a half-done round
@@ -239,46 +214,41 @@ class Tuner:
                 if not result.lost or attempts >= MAX_ATTEMPTS:
                     results[number] = result.reason
                 else:
-                    log(
-                        WARNING,
-                        "Trial %d repeats round %d: %s",
-                        number,
-                        rounds[number],
-                        printable(result.reason),
-                    )
+                    log(WARNING, "Trial %d repeats round %d: %s",
+                        number, rounds[number], printable(result.reason))  # fmt: skip
         self._shares.note({number: shares[number] for number in results})
         visits = {number: self._shares.visits(number) for number in chosen}
         event = step_event(results, visits, self._wasted)
-        self._journal.write(event)
-        apply(self.trials, event, self._proposals.space)
+        self.journal.write(event)
+        apply(self.trials, event, self.proposals.space)
         self._report(results)
         for number in list(self._runs):
             if not self.trials[number].runs:
                 del self._runs[number]  # promoted trials go on from their checkpoint
         self._collect()
-        for callback in self._callbacks:
+        for callback in self.callbacks:
             callback(TunerProgress(tuple(self.trials.values()), self.spent))
 
     def _collect(self) -> None:
         """Remove the checkpoints that no trial needs: those of earlier rounds and of failed trials."""
         trials = self.trials.values()
-        self._checkpoints.collect({t.checkpoint for t in trials if t.checkpoint and not t.failure})
+        self.checkpoints.collect({t.checkpoint for t in trials if t.checkpoint and not t.failure})
 
     def _report(self, results: Mapping[int, TrialRound | str]) -> None:
         """Log a line for each trial's round."""
         best = self.best()
-        budget = "" if self._limits.budget is None else f"/{self._limits.budget}"
+        budget = "" if self.budget is None else f"/{self.budget}"
         for number, done in results.items():
             if isinstance(done, str):
                 log(WARNING, "Trial %d failed: %s", number, printable(done))
                 continue
             about = "" if best is None else f", best {self._shown(best.value):.4g} by trial {best.number}"
             log(INFO, "[%d%s client-rounds] trial %d, round %d/%d: %s %.4g%s",
-                self.spent, budget, number, done.round, self._schedule.rounds,
-                self._step.metric, self._shown(done.value), about)  # fmt: skip
+                self.spent, budget, number, done.round, self.schedule.rounds,
+                self.step.metric, self._shown(done.value), about)  # fmt: skip
 
     def _shown(self, value: float) -> float:
-        return self._step.sign * value
+        return self.step.sign * value
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -286,7 +256,7 @@ class Tuner:
         """Raise ObjectiveError if trials fail one after the other and none has succeeded."""
         trials = self.trials.values()
         failed = [trial for trial in trials if trial.failure]
-        if any(trial.rounds and not trial.failure for trial in trials):
+        if self._succeeded():
             return
         if len(failed) >= MAX_FAILED or (at_the_end and failed):
             raise ObjectiveError(
@@ -296,26 +266,29 @@ class Tuner:
         if at_the_end and not failed:
             raise ConfigError("budget: expected enough for one round, got a run without any")
 
+    def _succeeded(self) -> bool:
+        return any(trial.rounds and not trial.failure for trial in self.trials.values())
+
     def best(self) -> Trial | None:
         """Return the trial with the best value so far; None before the first round."""
         return next(iter(ranking(list(self.trials.values()))), None)
 
     def ranking(self) -> list[Trial]:
         """Return the trials from the best to the worst, see `recommend`."""
-        return ranking(list(self.trials.values()), self._proposals, self._schedule.rungs_of(0))
+        return ranking(list(self.trials.values()), self.proposals, self.schedule.rungs_of(0))
 
     def _judge_finalists(self, grid: Grid) -> None:
         """Evaluate the models of the best trials on all clients."""
-        for trial in self.ranking()[: self._limits.finalists]:
+        for trial in self.ranking()[: self.finalists]:
             if trial.judged is not None:
                 continue  # before the interruption
-            result = self._step.judge_on(self.run_of(trial.number), trial.round, sorted(grid.get_node_ids()))
+            result = self.step.judge_on(self.run_of(trial.number), trial.round, sorted(grid.get_node_ids()))
             self._runs.pop(trial.number, None)
             if isinstance(result, Failure):
                 log(WARNING, "Finalist %d was not judged: %s", trial.number, printable(result.reason))
                 continue
             event = Event(JUDGED, values={"trial": trial.number, "value": result[0]})
-            self._journal.write(event)
-            apply(self.trials, event, self._proposals.space)
+            self.journal.write(event)
+            apply(self.trials, event, self.proposals.space)
             log(INFO, "Finalist %d on all clients: %s %.4g",
-                trial.number, self._step.metric, self._shown(result[0]))  # fmt: skip
+                trial.number, self.step.metric, self._shown(result[0]))  # fmt: skip

@@ -3,11 +3,10 @@
 from fbo_flower.models.formats import FORMATS, as_file, pack_exported
 from fbo_flower.models.jail import Confinement
 from fbo_flower.models.limits import Limits
-from fbo_flower.models.own_check import check_trust
 from fbo_flower.models.packing import pack, unpack
-from fbo_flower.models.rows import carries_rows
-from fbo_flower.models.rows_in_bytes import carries_rows_in_bytes
+from fbo_flower.models.rows import carries_rows, carries_rows_in_bytes
 from fbo_flower.models.sandbox import confinement, predict
+from fbo_flower.models.schema import check_trust
 from fbo_flower.models.trusted import ESTIMATORS
 
 __all__ = [

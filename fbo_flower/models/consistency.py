@@ -14,12 +14,8 @@ import numpy as np
 
 from fbo_flower.errors import ModelError
 
-KERNELS = (
-    "linear",
-    "poly",
-    "rbf",
-    "sigmoid",
-)  # not "precomputed" (indexes by row) and not functions (would be called)
+# not "precomputed" (indexes by row) and not functions (would be called)
+KERNELS = ("linear", "poly", "rbf", "sigmoid")
 
 
 def check_model(model: Any) -> None:
@@ -48,25 +44,26 @@ def estimators(model: Any) -> Iterator[Any]:
     """Yield the model itself and every estimator in it, each once."""
     from sklearn.base import BaseEstimator
 
-    for part in parts(model):
-        if isinstance(part, BaseEstimator):
-            yield part
+    return (part for _, part in named_parts(model) if isinstance(part, BaseEstimator))
 
 
-def parts(model: Any) -> Iterator[Any]:
-    """Yield every object reachable through estimators' attributes and through containers, each once."""
+def named_parts(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every object reachable through estimators' attributes and through containers, each once.
+
+    Each comes with its place in the model, such as `.steps[2][1].coef_`.
+    """
     seen: set[int] = set()
-    todo = [model]
+    todo: list[tuple[str, Any]] = [("", model)]
     while todo:
-        part = todo.pop()
+        name, part = todo.pop()
         if id(part) in seen:
             continue
         seen.add(id(part))
-        yield part
-        todo.extend(reversed([child for _, child in children(part)]))
+        yield name, part
+        todo.extend(reversed([(name + key, child) for key, child in _children(part)]))
 
 
-def children(part: Any) -> list[tuple[str, Any]]:
+def _children(part: Any) -> list[tuple[str, Any]]:
     """Return the (name, value) pairs in a part: attributes of an estimator or items of a container."""
     from sklearn.base import BaseEstimator
 

@@ -96,9 +96,7 @@ class ExportedModel:
     def predict(self, x: AnyArray) -> AnyArray:
         """Return labels or real numbers, `(n,)`."""
         scores = self._scores(x)
-        if scores.dtype.kind != "f":
-            return scores.reshape(len(x))
-        if not self.classes:
+        if scores.dtype.kind != "f" or not self.classes:
             return scores.reshape(len(x))
         if scores.ndim == 2 and scores.shape[1] == len(self.classes):
             return self._labels(np.argmax(scores, axis=1))

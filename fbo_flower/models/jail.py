@@ -67,7 +67,7 @@ def confine(mechanisms: tuple[str, ...] = MECHANISMS) -> Confinement:
     if "seccomp" in mechanisms and seccomp.install(reading="landlock" in by):
         by.append("seccomp")
     else:
-        _no_more_processes()
+        limit("RLIMIT_NPROC", 0)
     return Confinement(tuple(name for name in DENIABLE if not _PROBES[name]()), tuple(by))
 
 
@@ -87,17 +87,16 @@ def _drop_capabilities() -> None:
         return
     head = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0))
     none = ctypes.create_string_buffer(24)
-    arguments = (_CAPSET[machine], ctypes.addressof(head), ctypes.addressof(none))
-    ctypes.CDLL(None, use_errno=True).syscall(*map(ctypes.c_long, arguments))
+    seccomp.system_call(_CAPSET[machine], ctypes.addressof(head), ctypes.addressof(none))
 
 
-def _no_more_processes() -> None:
-    try:
+def limit(name: str, value: int, *, for_good: bool = True) -> None:
+    """Lower a limit of this process, such as "RLIMIT_NPROC", where the system has it."""
+    with suppress(ImportError, ValueError, OSError, AttributeError):
         import resource
-    except ImportError:
-        return
-    with suppress(ValueError, OSError, AttributeError):
-        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+        number = getattr(resource, name)
+        resource.setrlimit(number, (value, value if for_good else resource.getrlimit(number)[1]))
 
 
 # -- what can still be done: each tries, changes nothing, and returns whether it succeeded ----------------

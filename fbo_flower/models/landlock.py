@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from fbo_flower.models.seccomp import machine, no_new_privileges
+from fbo_flower.models.seccomp import machine, no_new_privileges, system_call
 
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446  # the same on every machine
 _VERSION = 1  # flag of _CREATE: only tell the version
@@ -40,7 +40,7 @@ def version() -> int:
     """Return the version of the kernel's interface; 0 if it has none, or has switched it off."""
     if machine() is None:
         return 0
-    return max(0, _call(_CREATE, 0, 0, _VERSION))
+    return max(0, system_call(_CREATE, 0, 0, _VERSION))
 
 
 def install(paths: Iterable[str]) -> bool:
@@ -52,14 +52,14 @@ def install(paths: Iterable[str]) -> bool:
     fields = [rights, _TCP if known >= 4 else 0, _SCOPES if known >= 6 else 0]
     fields = fields[: 1 if known < 4 else 2 if known < 6 else 3]
     attributes = ctypes.create_string_buffer(struct.pack(f"={len(fields)}Q", *fields))
-    rules = _call(_CREATE, ctypes.addressof(attributes), 8 * len(fields), 0)
+    rules = system_call(_CREATE, ctypes.addressof(attributes), 8 * len(fields), 0)
     if rules < 0:
         return False
     try:
         for path in paths:
             with suppress(OSError):  # what does not exist needs no rule
                 _allow(rules, path)
-        return _call(_RESTRICT, rules, 0) == 0
+        return system_call(_RESTRICT, rules, 0) == 0
     finally:
         os.close(rules)
 
@@ -78,11 +78,6 @@ def _allow(rules: int, path: str) -> None:
     try:
         rights = _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)
         rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, descriptor))
-        _call(_ADD_RULE, rules, _PATH_BENEATH, ctypes.addressof(rule), 0)
+        system_call(_ADD_RULE, rules, _PATH_BENEATH, ctypes.addressof(rule), 0)
     finally:
         os.close(descriptor)
-
-
-def _call(number: int, *arguments: int) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
-    return int(libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments)))

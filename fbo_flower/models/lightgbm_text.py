@@ -14,7 +14,7 @@ import numpy as np
 
 from fbo_flower.errors import ModelError
 from fbo_flower.models.archive import AnyArray, reason
-from fbo_flower.models.boosted_trees import (
+from fbo_flower.models.trees import (
     MAX_NODES,
     MAX_TREES,
     Indices,

@@ -19,13 +19,12 @@ import numpy.typing as npt
 from fbo_flower.errors import ModelError, ObjectiveError
 from fbo_flower.models.archive import SCHEMA, read_archive, read_array, reason, write_archive
 from fbo_flower.models.consistency import check_model
-from fbo_flower.models.formats import is_exported, load_exported
+from fbo_flower.models.formats import EVERYTHING, is_exported, load_exported
 from fbo_flower.models.limits import Limits
 from fbo_flower.models.schema import check_schema
 
 Payload = npt.NDArray[np.uint8]
 DEFLATE_LEVEL = 6
-_EVERYTHING = Limits(max_bytes=2**62, max_inflated=2**62, max_ratio=1e18, max_entries=2**31)
 
 
 def pack(model: Any, max_bytes: int = Limits.max_bytes, level: int = DEFLATE_LEVEL) -> Payload:
@@ -133,7 +132,7 @@ def _check_version(caught: Sequence[warnings.WarningMessage]) -> None:
 
 def _canonical(data: bytes) -> dict[str, bytes]:
     """Return the parts of a skops archive without ids, equal arrays once, numbered in order of use."""
-    parts = read_archive(data, _EVERYTHING)
+    parts = read_archive(data, EVERYTHING)
     root = json.loads(parts[SCHEMA])
     files: dict[bytes, str] = {}
     todo = [root]

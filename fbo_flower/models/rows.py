@@ -4,10 +4,15 @@ Some models contain training rows, for example patients' records: the support ve
 data of a nearest-neighbour model or a Gaussian process, the centroid of a class with one member. Single
 values are not reported, although many models contain them: a tree's threshold lies half way between two
 values of a feature, and quantile transformers and encoders store values unchanged.
+
+An exported model is bytes, whose parts have no names that we know. They are searched for the rows themselves:
+as float32 and float64, and in a text as numbers one after the other. Rows that were scaled, reordered or
+compressed on the way are not found, so an empty answer does not prove that a model carries none.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.models.archive import AnyArray
-from fbo_flower.models.consistency import children
+from fbo_flower.models.consistency import named_parts
+from fbo_flower.models.formats import EVERYTHING, is_exported, read_envelope
 
 Array = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -25,6 +31,9 @@ ROW_ATTRIBUTES = frozenset(
     [".support_vectors_", "._fit_X", ".X_train_", ".X_fit_", ".X_", ".X_thresholds_", "._BaseLibSVM__Xfit"]
 )
 ROW_TYPES = frozenset({"KDTree", "BallTree", "KDTree32", "BallTree32", "KDTree64", "BallTree64"})
+_NUMBER = re.compile(rb"-?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
+_PLAIN = (-1.0, 0.0, 1.0)  # values that stand in every model
+MAX_FOUND = 3  # places in an exported model
 TOLERANCE = 1e-6  # relative to a column's largest value; wide enough for float32
 
 
@@ -41,27 +50,17 @@ def carries_rows(model: Any, rows: Any = None) -> list[str]:
     model : a fitted estimator
     rows : `(n, d)`, the training data as passed to `fit`
     """
-    stages = (
-        [] if rows is None else [stage for stage in map(_numbers, _stages(model, rows)) if stage is not None]
-    )
+    stages = [] if rows is None else [_numbers(stage) for stage in _stages(model, rows)]
     found = []
-    for name, part in _named_parts(model):
+    for name, part in named_parts(model):
         known = any(name.endswith(attribute) for attribute in ROW_ATTRIBUTES) and np.size(_dense(part)) > 0
-        if known or type(part).__name__ in ROW_TYPES or any(_holds(part, stage) for stage in stages):
+        if (
+            known
+            or type(part).__name__ in ROW_TYPES
+            or any(_holds(part, stage) for stage in stages if stage is not None)
+        ):
             found.append(name)
     return found
-
-
-def _named_parts(model: Any) -> Iterator[tuple[str, Any]]:
-    seen: set[int] = set()
-    todo: list[tuple[str, Any]] = [("", model)]
-    while todo:
-        name, part = todo.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        yield name, part
-        todo.extend(reversed([(name + key, child) for key, child in children(part)]))
 
 
 def _stages(model: Any, rows: Any) -> Iterator[Any]:
@@ -142,3 +141,63 @@ def _equal_rows(candidates: Array, rows: Array) -> BoolArray:
         equal |= np.all(np.abs(nearest - candidates) <= TOLERANCE, axis=1)
     varied = np.ptp(candidates * scale, axis=1) > 0
     return np.asarray(equal & varied, dtype=np.bool_)
+
+
+# -- in exported models ----------------------------------------------------------------------
+
+
+def carries_rows_in_bytes(payload: npt.NDArray[Any], rows: Any) -> list[str]:
+    """Name places of an exported model at which rows of the data stand, e.g. `float32 at byte 1200`.
+
+    Rows with fewer than three different values beside -1, 0 and 1 (two, if there are two columns; one column
+    never) are no evidence: a model holds such numbers by chance.
+
+    Parameters
+    ----------
+    payload : from `pack_exported`
+    rows : `(n, d)`, what the model was trained on
+    """
+    data = payload.tobytes()
+    try:
+        numbers = np.asarray(_dense(rows), dtype=np.float64)
+    except (TypeError, ValueError):
+        return []
+    if not is_exported(data) or numbers.ndim != 2 or numbers.shape[1] < 2:
+        return []
+    needed = min(3, numbers.shape[1])
+    telling = [len(set(row) - set(_PLAIN)) >= needed for row in numbers.tolist()]
+    numbers = numbers[np.isfinite(numbers).all(axis=1) & np.array(telling, dtype=np.bool_)]
+    chosen, _, body = read_envelope(data, EVERYTHING)
+    if chosen.suffix == ".onnx":
+        found = _in_binary(body, numbers)
+    else:
+        values = np.array(_NUMBER.findall(body)).astype(np.float64)
+        rounded = numbers.astype(np.float32).astype(np.float64)
+        places = sorted({*_places(values, numbers), *_places(values.astype(np.float32), rounded)})
+        found = [f"number {place} of the text" for place in places]
+    return found[:MAX_FOUND]
+
+
+def _in_binary(body: bytes, rows: Array) -> list[str]:
+    found = []
+    for dtype in (np.dtype("<f4"), np.dtype("<f8")):
+        for offset in range(dtype.itemsize):  # a serialised model aligns nothing
+            count = (len(body) - offset) // dtype.itemsize
+            if count < rows.shape[1]:
+                continue
+            values = np.frombuffer(body, dtype, count, offset)
+            places = _places(values, rows.astype(dtype))
+            found += [f"{dtype.name} at byte {offset + place * dtype.itemsize}" for place in places]
+    return found
+
+
+def _places(values: npt.NDArray[Any], rows: npt.NDArray[Any]) -> list[int]:
+    """Return where one of `rows (n, d)` stands in `values (m,)`, one number after the other."""
+    width = rows.shape[1]
+    if not len(rows) or len(values) < width:
+        return []
+    starts = np.flatnonzero(np.isin(values[: len(values) - width + 1], rows[:, 0]))
+    for column in range(1, width):
+        starts = starts[np.isin(values[starts + column], rows[:, column])]
+    known = {tuple(row) for row in rows.tolist()}
+    return [int(start) for start in starts if tuple(values[start : start + width].tolist()) in known]

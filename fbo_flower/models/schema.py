@@ -3,18 +3,22 @@
 skops trusts every public estimator of scikit-learn and NumPy's functions. Among them are nearest-neighbour
 models, which contain their training rows, and transformers that call a function they are given. This module
 accepts only listed types: for each kind of node in the schema, the types that it may build. Only the site's
-operator can extend the list.
+operator can extend the list. A site asks of its own model, before the first one leaves, whether the others
+would take it (`check_trust`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy.typing as npt
+
 from fbo_flower.errors import ModelError
-from fbo_flower.models.archive import SCHEMA, AnyArray, read_array, reason
+from fbo_flower.models.archive import SCHEMA, AnyArray, read_archive, read_array, reason
+from fbo_flower.models.formats import EVERYTHING, SETUP, is_exported
 from fbo_flower.models.trees import check_tree
 from fbo_flower.models.trusted import ESTIMATORS, NUMBERS, PRIMITIVES
 
@@ -36,13 +40,8 @@ BUILDS: dict[str, frozenset[str]] = {
     "ObjectNode": ESTIMATORS,
     "TreeNode": frozenset({"sklearn.tree._tree.Tree"}),
 }
-EXTENDED = (
-    "ObjectNode",
-    "TypeNode",
-    "FunctionNode",
-    "LossNode",
-    "RandomStateNode",
-)  # the operator may trust further types for these
+# the operator may trust further types for these
+EXTENDED = ("ObjectNode", "TypeNode", "FunctionNode", "LossNode", "RandomStateNode")
 
 
 @dataclass
@@ -148,6 +147,48 @@ def scalar(node: object) -> object:
     return value
 
 
+def check_trust(payload: npt.NDArray[Any], trusted: Sequence[str] = ()) -> None:
+    """Refuse a model of this site that holds types which sites do not trust; name all of them.
+
+    Parameters
+    ----------
+    payload : from `pack`, or from `pack_exported`, which holds no types
+    trusted : types beyond the built-in list, the operator's
+
+    Raises
+    ------
+    ModelError
+        With the line for `node_config` that the model needs.
+    """
+    data = payload.tobytes()
+    if is_exported(data):
+        return
+    more, never = set[str](), set[str]()
+    for node in _all_nodes(json.loads(read_archive(data, EVERYTHING)[SCHEMA])):
+        loader, name = node["__loader__"], f"{node.get('__module__')}.{node.get('__class__')}"
+        if name not in BUILDS.get(loader, ()) and name not in trusted:
+            (more if loader in EXTENDED else never).add(name)
+    if never:
+        raise ModelError(
+            f"{SETUP}the model holds {', '.join(sorted(never))}, which no site can trust; export it as onnx"
+        )
+    if more:
+        line = ",".join(sorted({*trusted, *more}))
+        raise ModelError(f'{SETUP}set in node_config of every site: trusted = "{line}"')
+
+
+def _all_nodes(value: Any) -> Iterator[dict[str, Any]]:
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, dict):
+            if "__loader__" in one:
+                yield one
+            todo.extend(one.values())
+        elif isinstance(one, list):
+            todo.extend(one)
+
+
 # -- the children of each kind of node -----------------------------------------------------------
 
 
@@ -204,12 +245,8 @@ def _of_tree(walk: Walk, node: Node) -> Iterator[Node]:
     items = args.get("content")
     if args.get("__loader__") != "TupleNode" or not isinstance(items, list) or len(items) != 3:
         raise ModelError("tree: expected features, classes and outputs")
-    if _child(node, "content").get("__loader__") != "DictNode" or set(content) != {
-        "max_depth",
-        "node_count",
-        "nodes",
-        "values",
-    }:
+    parts = {"max_depth", "node_count", "nodes", "values"}
+    if _child(node, "content").get("__loader__") != "DictNode" or set(content) != parts:
         raise ModelError("tree: expected nodes and values")
     check_tree(
         num_features=scalar(items[0]),

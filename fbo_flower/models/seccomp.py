@@ -65,6 +65,11 @@ def machine() -> str | None:
     return name if sys.platform == "linux" and name in _AUDIT_ARCH and sys.maxsize > 2**32 else None
 
 
+def system_call(number: int, *arguments: int) -> int:
+    """Call the kernel directly, and return its answer; negative: it refuses."""
+    return int(ctypes.CDLL(None, use_errno=True).syscall(*map(ctypes.c_long, (number, *arguments))))
+
+
 def no_new_privileges() -> bool:
     """Give up privileges of set-uid programs; the kernel requires it before a process may restrict itself."""
     return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
@@ -85,9 +90,7 @@ def install(*, reading: bool) -> bool:
     buffer = ctypes.create_string_buffer(code, len(code))
     # struct sock_fprog: the number of instructions, padding, and where they are
     head = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer)))
-    libc = ctypes.CDLL(None, use_errno=True)
-    arguments = (_SECCOMP[name], _SET_MODE_FILTER, _ALL_THREADS, ctypes.addressof(head))
-    return bool(libc.syscall(*map(ctypes.c_long, arguments)) == 0)
+    return system_call(_SECCOMP[name], _SET_MODE_FILTER, _ALL_THREADS, ctypes.addressof(head)) == 0
 
 
 def program(name: str, pid: int, *, reading: bool) -> bytes:
@@ -138,12 +141,12 @@ def _argument(index: int) -> int:
 
 
 def _load(offset: int) -> bytes:
-    return struct.pack("=HBBI", _LOAD, 0, 0, offset)
-
-
-def _jump(test: int, value: int, then: int, otherwise: int) -> bytes:
-    return struct.pack("=HBBI", test, then, otherwise, value)
+    return _jump(_LOAD, offset)
 
 
 def _return(value: int) -> bytes:
-    return struct.pack("=HBBI", _RETURN, 0, 0, value)
+    return _jump(_RETURN, value)
+
+
+def _jump(test: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
+    return struct.pack("=HBBI", test, then, otherwise, value)

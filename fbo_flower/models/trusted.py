@@ -8,57 +8,42 @@ needs one of these adds it to the trusted types by name.
 
 from __future__ import annotations
 
-
-def _names(module: str, classes: str) -> frozenset[str]:
-    return frozenset(f"sklearn.{module}.{name}" for name in classes.split())
-
-
-ESTIMATORS = frozenset().union(
-    _names("pipeline", "Pipeline FeatureUnion"),
-    _names("compose._column_transformer", "ColumnTransformer _RemainderColsList"),
-    _names("impute._base", "SimpleImputer MissingIndicator"),
-    _names(
-        "preprocessing._data",
-        "StandardScaler MinMaxScaler MaxAbsScaler RobustScaler Normalizer Binarizer QuantileTransformer "
-        "PowerTransformer",
-    ),
-    _names("preprocessing._encoders", "OneHotEncoder OrdinalEncoder"),
-    _names("preprocessing._label", "LabelEncoder LabelBinarizer"),
-    _names("preprocessing._polynomial", "PolynomialFeatures"),
-    _names(
-        "preprocessing._function_transformer", "FunctionTransformer"
-    ),  # usable without a function only: functions are refused
-    _names("feature_selection._variance_threshold", "VarianceThreshold"),
-    _names("decomposition._pca", "PCA"),
-    _names("decomposition._truncated_svd", "TruncatedSVD"),
-    _names("linear_model._logistic", "LogisticRegression LogisticRegressionCV"),
-    _names("linear_model._base", "LinearRegression"),
-    _names("linear_model._ridge", "Ridge RidgeCV RidgeClassifier RidgeClassifierCV"),
-    _names("linear_model._coordinate_descent", "Lasso LassoCV ElasticNet ElasticNetCV"),
-    _names("linear_model._bayes", "BayesianRidge ARDRegression"),
-    _names("linear_model._huber", "HuberRegressor"),
-    _names("linear_model._quantile", "QuantileRegressor"),
-    _names("svm._classes", "SVC NuSVC SVR NuSVR LinearSVC LinearSVR"),
-    _names(
-        "tree._classes",
-        "DecisionTreeClassifier DecisionTreeRegressor ExtraTreeClassifier ExtraTreeRegressor",
-    ),
-    _names(
-        "ensemble._forest",
-        "RandomForestClassifier RandomForestRegressor ExtraTreesClassifier ExtraTreesRegressor",
-    ),
-    _names("ensemble._bagging", "BaggingClassifier BaggingRegressor"),
-    _names("ensemble._weight_boosting", "AdaBoostClassifier AdaBoostRegressor"),
-    _names("naive_bayes", "GaussianNB BernoulliNB MultinomialNB ComplementNB CategoricalNB"),
-    _names("discriminant_analysis", "LinearDiscriminantAnalysis QuadraticDiscriminantAnalysis"),
-    _names("neighbors._nearest_centroid", "NearestCentroid"),
-    _names("dummy", "DummyClassifier DummyRegressor"),
+# module of sklearn: its classes
+_CLASSES = """
+pipeline: Pipeline FeatureUnion
+compose._column_transformer: ColumnTransformer _RemainderColsList
+impute._base: SimpleImputer MissingIndicator
+preprocessing._data: StandardScaler MinMaxScaler MaxAbsScaler RobustScaler Normalizer Binarizer
+preprocessing._data: QuantileTransformer PowerTransformer
+preprocessing._encoders: OneHotEncoder OrdinalEncoder
+preprocessing._label: LabelEncoder LabelBinarizer
+preprocessing._polynomial: PolynomialFeatures
+preprocessing._function_transformer: FunctionTransformer
+feature_selection._variance_threshold: VarianceThreshold
+decomposition._pca: PCA
+decomposition._truncated_svd: TruncatedSVD
+linear_model._logistic: LogisticRegression LogisticRegressionCV
+linear_model._base: LinearRegression
+linear_model._ridge: Ridge RidgeCV RidgeClassifier RidgeClassifierCV
+linear_model._coordinate_descent: Lasso LassoCV ElasticNet ElasticNetCV
+linear_model._bayes: BayesianRidge ARDRegression
+linear_model._huber: HuberRegressor
+linear_model._quantile: QuantileRegressor
+svm._classes: SVC NuSVC SVR NuSVR LinearSVC LinearSVR
+tree._classes: DecisionTreeClassifier DecisionTreeRegressor ExtraTreeClassifier ExtraTreeRegressor
+ensemble._forest: RandomForestClassifier RandomForestRegressor ExtraTreesClassifier ExtraTreesRegressor
+ensemble._bagging: BaggingClassifier BaggingRegressor
+ensemble._weight_boosting: AdaBoostClassifier AdaBoostRegressor
+naive_bayes: GaussianNB BernoulliNB MultinomialNB ComplementNB CategoricalNB
+discriminant_analysis: LinearDiscriminantAnalysis QuadraticDiscriminantAnalysis
+neighbors._nearest_centroid: NearestCentroid
+dummy: DummyClassifier DummyRegressor
+"""  # FunctionTransformer is usable without a function only: functions are refused
+ESTIMATORS = frozenset(
+    f"sklearn.{module}.{name}"
+    for module, names in (line.split(":") for line in _CLASSES.strip().splitlines())
+    for name in names.split()
 )
 PRIMITIVES = frozenset(f"builtins.{name}" for name in ("str", "int", "float", "bool"))
-NUMBERS = frozenset(
-    f"numpy.{name}"
-    for name in (
-        *("bool", "bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "float32", "float64"),
-    )
-)
+_NUMBERS = "bool bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
+NUMBERS = frozenset(f"numpy.{name}" for name in _NUMBERS.split())

@@ -18,6 +18,7 @@ import math
 import os
 import struct
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,7 +32,7 @@ from fbo_flower.models import landlock
 from fbo_flower.models.archive import AnyArray, read_array, reason
 from fbo_flower.models.consistency import num_features
 from fbo_flower.models.formats import EXPORTED
-from fbo_flower.models.jail import confine
+from fbo_flower.models.jail import confine, limit
 from fbo_flower.models.limits import Limits
 from fbo_flower.models.packing import pack, payload_bytes, unpack
 from fbo_flower.models.trusted import ESTIMATORS
@@ -157,29 +158,15 @@ def _send(stream: IO[bytes], header: dict[str, Any], content: bytes = b"") -> No
 
 def _limit_once() -> None:
     """Forbid written files and core dumps and limit open files, if the system supports it."""
-    try:
-        import resource
-    except ImportError:
-        return
     for name, value in (("RLIMIT_FSIZE", 0), ("RLIMIT_CORE", 0), ("RLIMIT_NOFILE", MAX_FILES)):
-        with suppress(ValueError, OSError, AttributeError):
-            resource.setrlimit(getattr(resource, name), (value, value))
+        limit(name, value)
 
 
 def _limit_request(limits: Limits, base_memory: int | None) -> None:
     """Set the processor time and memory that this request may use beyond what the process has used."""
-    try:
-        import resource
-    except ImportError:
-        return
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = math.ceil(usage.ru_utime + usage.ru_stime + limits.seconds) + 1
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    limit("RLIMIT_CPU", math.ceil(time.process_time() + limits.seconds) + 1, for_good=False)
     if base_memory is not None:
-        allowed = base_memory + limits.memory_bytes
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_AS, (allowed, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        limit("RLIMIT_AS", base_memory + limits.memory_bytes, for_good=False)
 
 
 def _virtual_memory() -> int | None:

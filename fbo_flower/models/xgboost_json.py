@@ -15,7 +15,7 @@ import numpy as np
 
 from fbo_flower.errors import ModelError
 from fbo_flower.models.archive import AnyArray, reason
-from fbo_flower.models.boosted_trees import MAX_NODES, MAX_TREES, check_columns, check_walk, indices, numbers
+from fbo_flower.models.trees import MAX_NODES, MAX_TREES, check_columns, check_walk, indices, numbers
 
 OBJECTIVES = (
     *("binary:logistic", "multi:softprob", "count:poisson"),

@@ -16,9 +16,8 @@ from __future__ import annotations
 from statistics import median
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from fbo_flower.numerics.arrays import Array
 
 LEAST_GAINS = 2  # for their standard deviation
 

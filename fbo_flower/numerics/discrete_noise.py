@@ -108,18 +108,6 @@ def discrete_gaussian(variance: Fraction, uniform: Uniform) -> int:
             return draw
 
 
-def discrete_laplaces(scale: Fraction, count: int, uniform: Uniform) -> IntArray:
-    """Draw `count` independent integers `(count,)` from the discrete Laplace distribution.
-
-    Raises
-    ------
-    ConfigError
-        If the scale is not a positive integer or fraction up to `LARGEST_SCALE`, or the count is negative.
-    """
-    _check_size("scale", _positive("scale", scale), LARGEST_SCALE, count)
-    return np.array([discrete_laplace(scale, uniform) for _ in range(count)], dtype=np.int64)
-
-
 def discrete_gaussians(variance: Fraction, count: int, uniform: Uniform) -> IntArray:
     """Draw `count` independent integers `(count,)` from the discrete Gaussian distribution.
 
@@ -129,7 +117,11 @@ def discrete_gaussians(variance: Fraction, count: int, uniform: Uniform) -> IntA
         If the variance is not a positive integer or fraction up to `LARGEST_SCALE^2`, or the count is
         negative.
     """
-    _check_size("variance", _positive("variance", variance), LARGEST_SCALE**2, count)
+    value, largest = _positive("variance", variance), LARGEST_SCALE**2
+    if value > largest:
+        raise ConfigError(f"variance: expected at most {largest} for an array of int64, got {value}")
+    if count < 0:
+        raise ConfigError(f"count: expected 0 or more draws, got {count}")
     return np.array([discrete_gaussian(variance, uniform) for _ in range(count)], dtype=np.int64)
 
 
@@ -179,10 +171,3 @@ def _positive(name: str, value: Fraction) -> Fraction:
     if value <= 0:
         raise ConfigError(f"{name}: expected a positive number, got {value}")
     return Fraction(value)
-
-
-def _check_size(name: str, value: Fraction, largest: int, count: int) -> None:
-    if value > largest:
-        raise ConfigError(f"{name}: expected at most {largest} for an array of int64, got {value}")
-    if count < 0:
-        raise ConfigError(f"count: expected 0 or more draws, got {count}")

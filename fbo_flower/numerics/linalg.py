@@ -1,4 +1,4 @@
-"""Cholesky factors, with jitter where needed, through LAPACK; and the BFGS update.
+"""Cholesky factors, with jitter where needed, through LAPACK, of one or many matrices; and the BFGS update.
 
 For matrices of a few dozen rows the checks of `scipy.linalg` cost more than the computation, so LAPACK's
 `potrf`, `potrs`, `potri` and `trtrs` are called directly. SciPy is imported at the first factorisation.
@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from types import ModuleType
 
 import numpy as np
-import numpy.typing as npt
 
 from fbo_flower.errors import NumericalError
+from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.threads import limit_new_libraries
-
-Array = npt.NDArray[np.float64]
 
 JITTERS = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)  # tried in turn, times the mean diagonal entry
 
@@ -110,6 +108,48 @@ def cholesky(matrix: Array) -> Factor:
         f"cholesky: a ({n}, {n}) matrix with mean diagonal {scale:.3g} is not positive definite "
         f"even with jitter {JITTERS[-1] * scale:.3g}; try a larger noise variance"
     )
+
+
+def solve(matrices: Array, b: Array) -> Array:
+    """Return `A^-1 b`, `(B, n)`, for positive definite `matrices (B, n, n)`; with jitter where needed."""
+    return solve_factored(factors(matrices), b)
+
+
+def factors(matrices: Array) -> Array:
+    """Return lower Cholesky factors of `(B, n, n)`, reading only lower triangles; with jitter if needed."""
+    try:
+        lower = np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return np.array([_factor(matrix) for matrix in matrices])  # only the bad ones get jitter
+    diagonals = lower.reshape(len(lower), -1)[:, :: lower.shape[1] + 1]
+    if not np.isfinite(diagonals).all():
+        raise NumericalError("cholesky: expected finite matrices, got entries that are not")
+    return lower
+
+
+def _factor(matrix: Array) -> Array:
+    try:
+        return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return cholesky(np.tril(matrix) + np.tril(matrix, -1).T).lower
+
+
+def solve_factored(lower: Array, b: Array) -> Array:
+    """Return `A^-1 b`, `(B, n)`, given the factors of `A`."""
+    found = np.empty_like(b)
+    if b.size == 0:
+        return found
+    for row in range(len(b)):  # LAPACK's upper factor is the transpose of ours: no copies
+        found[row] = lapack().dpotrs(lower[row].T, b[row], lower=0)[0]
+    return found
+
+
+def solve_and_invert(lower: Array, b: Array) -> Array:
+    """Return `A^-1 b`, `(B, n)`; the factors of `A` become `A^-1` on and below their diagonals."""
+    found = solve_factored(lower, b)
+    for factor in lower if lower.size else ():
+        lapack().dpotri(factor.T, lower=0, overwrite_c=1)
+    return found
 
 
 def bfgs_update(h: Array, step: Array, change: Array, curvature: Array) -> Array:

@@ -16,9 +16,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from fbo_flower.numerics.arrays import Array
 
 STEP, NUMBER, MEDIAN = 0, 1, 2  # columns of a summary
 

@@ -1,10 +1,13 @@
-"""Which parameters matter: a random forest is fitted to the trials and its variance is split [Hutter2014].
+"""Parameters of a study: what values they had in its trials, and which of them matter.
 
-The forest predicts the rank of a value among the values of the same agent, as a number in (0, 1) where
-larger is better: agents have different data, and one awful value must not decide. All agents' trials are
-pooled. The shares are exact for each tree (`numerics.fanova`) and averaged over trees; their standard
-deviation over trees says how sure they are. A parameter that is inactive counts as if it were in the middle
-of its range.
+An axis has one position per configuration. For numbers the position is the value itself; for categories and
+ordinals it is the number of the choice, counted from 0. It is NaN where a conditional parameter is inactive.
+
+For the importance, a random forest is fitted to the trials and its variance is split [Hutter2014]. It
+predicts the rank of a value among the values of the same agent, as a number in (0, 1) where larger is better:
+agents have different data, and one awful value must not decide. All agents' trials are pooled. The shares are
+exact for each tree (`numerics.fanova`) and averaged over trees; their standard deviation over trees says how
+sure they are. A parameter that is inactive counts as if it were in the middle of its range.
 
 [Hutter2014] Hutter, Hoos, Leyton-Brown. An efficient approach for assessing hyperparameter importance.
 ICML 2014.
@@ -22,8 +25,8 @@ import numpy as np
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.fanova import Boxes, mean_over_others, variance_shares
-from fbo_flower.reports.slices import Slice, ranks_within, study_slices
-from fbo_flower.space import Float, Int, SearchSpace
+from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
+from fbo_flower.study.ranking import natural_order
 from fbo_flower.study.study import Study
 
 MIN_TRIALS = 20  # with fewer, a forest says nothing
@@ -31,6 +34,105 @@ _MAX_TRIALS = 4000  # to which a forest is fitted; evenly spaced rows of more
 _NUM_TREES = 48
 _MAX_LEAVES = 160
 _PAIRS_OF = 6  # parameters, the most important ones, whose pairs are looked at
+Parameter = Float | Int | Categorical | Ordinal
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A parameter as an axis of a picture and of the unit cube.
+
+    Parameters
+    ----------
+    name : the parameter's name
+    low, high : ends of the range of a number; 0 and the number of choices of a category
+    log : whether the axis is logarithmic
+    choices : the values of a category or an ordinal in order; None for numbers
+    integer : the parameter of an integer, each of whose values has a part of the unit cube
+    condition : when the parameter is active, such as "kernel = rbf"; "" if always
+    """
+
+    name: str
+    low: float = 0.0
+    high: float = 1.0
+    log: bool = False
+    choices: tuple[Any, ...] | None = None
+    integer: Int | None = None
+    condition: str = ""
+
+    def positions(self, configs: Sequence[Mapping[str, Any]]) -> Array:
+        """Return the positions `(n,)` of configurations on the parameter's axis; NaN: inactive or unknown."""
+        values: list[Any] = [config.get(self.name) for config in configs]
+        if self.choices is not None:
+            place = {_key(choice): float(number) for number, choice in enumerate(self.choices)}
+            known = [place.get(_key(value), np.nan) for value in values]
+            active = [self.name in config for config in configs]  # None may be a choice
+            return np.where(active, np.array(known, dtype=np.float64), np.nan)
+        return np.array([float(v) if _is_number(v) else np.nan for v in values], dtype=np.float64)
+
+    def unit(self, positions: Array) -> Array:
+        """Return positions on the axis as positions in [0, 1]; NaN (inactive) becomes 0.5.
+
+        >>> Axis("C", 0.01, 100.0, log=True).unit(np.array([0.01, 1.0, np.nan])).round(3).tolist()
+        [0.0, 0.5, 0.5]
+        """
+        if self.choices is not None:
+            unit = (positions + 0.5) / self.high
+        elif self.integer is not None:
+            index = np.clip(np.nan_to_num(positions), self.low, self.high) - self.low
+            unit = np.where(np.isfinite(positions), self.integer.centre_of(index.astype(np.int64)), np.nan)
+        elif self.high <= self.low:
+            unit = np.full(len(positions), 0.5)
+        elif self.log:
+            unit = (np.log(positions) - np.log(self.low)) / (np.log(self.high) - np.log(self.low))
+        else:
+            unit = (positions - self.low) / (self.high - self.low)
+        return np.clip(np.where(np.isfinite(unit), unit, 0.5), 0.0, 1.0)
+
+
+def study_axes(study: Study) -> list[Axis]:
+    """Return an axis per parameter: those of the runs' spaces, or guessed from configurations without one."""
+    spaces: dict[str, list[Parameter]] = {}
+    for run in study.settings["runs"]:
+        if run.get("space"):
+            for name, parameter in SearchSpace.from_json(str(run["space"])).parameters.items():
+                spaces.setdefault(name, []).append(parameter)
+    values: dict[str, list[Any]] = {}
+    for config in [*study.trials["config"].tolist(), *study.recommendations["config"].tolist()]:
+        for name, value in config.items():
+            values.setdefault(name, []).append(value)
+    guessed = {name: _guess(name, own) for name, own in values.items() if name not in spaces}
+    return [_axis_of(name, parameters) for name, parameters in spaces.items()] + list(guessed.values())
+
+
+def _axis_of(name: str, parameters: Sequence[Parameter]) -> Axis:
+    """Return the axis of a parameter in the spaces of several runs: that of the first, as wide as all."""
+    first = parameters[0]
+    conditions = (f"{parent} = {' or '.join(map(str, own))}" for parent, own in first.conditions.items())
+    condition = ", ".join(conditions)
+    if isinstance(first, Categorical | Ordinal):
+        return Axis(name, 0.0, len(first.choices), choices=tuple(first.choices), condition=condition)
+    numbers = [parameter for parameter in parameters if isinstance(parameter, Float | Int)]
+    low, high = min(float(one.low) for one in numbers), max(float(one.high) for one in numbers)
+    # an integer with different ranges in its runs is drawn as a number
+    integer = first if isinstance(first, Int) and len(set(numbers)) == 1 else None
+    return Axis(name, low, high, first.log, integer=integer, condition=condition)
+
+
+def _guess(name: str, values: Sequence[Any]) -> Axis:
+    if all(map(_is_number, values)):
+        known = [float(value) for value in values if np.isfinite(value)] or [0.0]
+        return Axis(name, min(known), max(known))
+    distinct = {_key(value): value for value in values}
+    choices = tuple(sorted(distinct.values(), key=lambda value: natural_order(str(value))))
+    return Axis(name, 0.0, len(choices), choices=choices)
+
+
+def _key(value: object) -> tuple[bool, object]:
+    return isinstance(value, bool), value  # True == 1 in Python, but they are different choices
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -46,42 +148,6 @@ class Share:
     names: tuple[str, ...]
     mean: float
     stddev: float
-
-
-@dataclass(frozen=True)
-class Axis:
-    """A parameter as an axis of the unit cube.
-
-    Parameters
-    ----------
-    slice : how it is drawn
-    low, high : ends of the range of a number; 0 and the number of choices of a category
-    integer : the parameter of an integer, each of whose values has a part of the axis
-    """
-
-    slice: Slice
-    low: float
-    high: float
-    integer: Int | None = None
-
-    def unit(self, positions: Array) -> Array:
-        """Return positions on a slice's axis as positions in [0, 1]; NaN (inactive) becomes 0.5.
-
-        >>> Axis(Slice("C", log=True), 0.01, 100.0).unit(np.array([0.01, 1.0, np.nan])).round(3).tolist()
-        [0.0, 0.5, 0.5]
-        """
-        if self.slice.choices is not None:
-            unit = (positions + 0.5) / self.high
-        elif self.integer is not None:
-            index = np.clip(np.nan_to_num(positions), self.low, self.high) - self.low
-            unit = np.where(np.isfinite(positions), self.integer.centre_of(index.astype(np.int64)), np.nan)
-        elif self.high <= self.low:
-            unit = np.full(len(positions), 0.5)
-        elif self.slice.log:
-            unit = (np.log(positions) - np.log(self.low)) / (np.log(self.high) - np.log(self.low))
-        else:
-            unit = (positions - self.low) / (self.high - self.low)
-        return np.clip(np.where(np.isfinite(unit), unit, 0.5), 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -108,17 +174,13 @@ class Importance:
 
     def place(self, name: str) -> int:
         """Return the number of a parameter's axis."""
-        return next(number for number, axis in enumerate(self.axes) if axis.slice.name == name)
-
-    def curve(self, name: str, x: Array) -> Array:
-        """Return the mean predicted rank `(n,)` at positions `x (n,)` in [0, 1] of one parameter."""
-        place = self.place(name)
-        return _mean([mean_over_others(tree, [place], [x]) for tree in self.trees])
+        return next(number for number, axis in enumerate(self.axes) if axis.name == name)
 
     def surface(self, first: str, second: str, x: Array, y: Array) -> Array:
         """Return the mean predicted rank `(n, m)` at positions `x (n,)` and `y (m,)` of two parameters."""
         axes = [self.place(first), self.place(second)]
-        return _mean([mean_over_others(tree, axes, [x, y]) for tree in self.trees])
+        surfaces = [mean_over_others(tree, axes, [x, y]) for tree in self.trees]
+        return np.asarray(np.mean(surfaces, axis=0), dtype=np.float64)
 
 
 def study_importance(study: Study) -> Importance | None:
@@ -133,17 +195,17 @@ def study_importance(study: Study) -> Importance | None:
         rows = np.linspace(0, len(trials) - 1, _MAX_TRIALS).round().astype(int)
         trials, ranks = trials.take(rows), ranks[rows]
     configs = trials["config"].tolist()
-    axes = study_axes(study, configs)
+    axes = study_axes(study)
     if not axes or np.ptp(ranks) == 0:
         return None
-    points = np.column_stack([axis.unit(axis.slice.positions(configs)) for axis in axes])
+    points = np.column_stack([axis.unit(axis.positions(configs)) for axis in axes])
     return forest_importance(axes, points, ranks)
 
 
 def forest_importance(axes: Sequence[Axis], points: Array, ranks: Array) -> Importance:
     """Fit a forest to `ranks (n,)` at `points (n, D)` of the unit cube, and split its variance."""
     trees, score = fit_forest(points, ranks)
-    names = [axis.slice.name for axis in axes]
+    names = [axis.name for axis in axes]
     alone = np.array([variance_shares(tree)[0] for tree in trees])  # (T, D)
     top = np.sort(np.argsort(-alone.mean(axis=0), kind="stable")[:_PAIRS_OF]).tolist()
     couples = list(combinations(top, 2))
@@ -189,34 +251,31 @@ def tree_boxes(tree: Any, dimension: int) -> Boxes:
     return Boxes(np.array(low), np.array(high), np.array(values))
 
 
-def study_axes(study: Study, configs: Sequence[Mapping[str, Any]]) -> list[Axis]:
-    """Return the parameters of a study as axes; ranges come from the search spaces, else from the trials."""
-    ranges: dict[str, tuple[float, float]] = {}
-    integers: dict[str, list[Int]] = {}
-    for run in study.settings["runs"]:
-        if run.get("space"):
-            for name, parameter in SearchSpace.from_json(str(run["space"])).parameters.items():
-                if isinstance(parameter, Int):
-                    integers.setdefault(name, []).append(parameter)
-                if isinstance(parameter, Float | Int):
-                    low, high = ranges.get(name, (np.inf, -np.inf))
-                    ranges[name] = min(low, float(parameter.low)), max(high, float(parameter.high))
-    axes = []
-    for slice_ in study_slices(study):
-        if slice_.choices is not None:
-            axes.append(Axis(slice_, 0.0, float(len(slice_.choices))))
-            continue
-        positions = slice_.positions(configs)
-        known = positions[np.isfinite(positions)]
-        if slice_.name in ranges or len(known):
-            low, high = ranges.get(slice_.name) or (float(known.min()), float(known.max()))
-            same = set(integers.get(slice_.name, ()))  # of runs with different ranges: as a number
-            axes.append(Axis(slice_, low, high, same.pop() if len(same) == 1 else None))
-    return axes
+def ranks_within(values: Array, groups: Sequence[object]) -> Array:
+    """Return the ranks `(n,)` of values within their group, in (0, 1); equal values have equal ranks.
+
+    >>> ranks_within(np.array([5.0, 1.0, 1.0, 7.0]), ["a", "b", "b", "a"]).tolist()
+    [0.25, 0.5, 0.5, 0.75]
+    """
+    ranks = np.empty(len(values))
+    members: dict[object, list[int]] = {}
+    for number, group in enumerate(groups):
+        members.setdefault(group, []).append(number)
+    for rows in members.values():
+        _, place, count = np.unique(values[rows], return_inverse=True, return_counts=True)
+        ranks[rows] = ((np.cumsum(count) - count / 2) / len(rows))[place]
+    return ranks
 
 
-def _mean(parts: Sequence[Array]) -> Array:
-    return np.asarray(np.mean(parts, axis=0), dtype=np.float64)
+def most_important(axes: Sequence[Axis], found: Importance | None, limit: int) -> tuple[list[Axis], str]:
+    """Return at most `limit` axes in their own order, and which of the parameters they are.
+
+    They are those with the largest shares, or the first ones if the shares are unknown.
+    """
+    ranked = [share.names[0] for share in found.singles] if found else [axis.name for axis in axes]
+    chosen = [axis for axis in axes if axis.name in ranked[:limit]]
+    which = f"the {len(chosen)} parameters of {len(axes)} that explain most"
+    return chosen, which if found else f"the first {len(chosen)} parameters of {len(axes)}"
 
 
 def _shares(names: Sequence[tuple[str, ...]], shares: Array) -> list[Share]:

@@ -79,11 +79,6 @@ def total(added: Iterable[Words], subtracted: Iterable[Words] = (), *, size: int
     return np.ascontiguousarray(quarters[:, ::2]).view(np.uint64)
 
 
-def add(first: Words, second: Words) -> Words:
-    """Return `first + second` modulo `2^128`; all arrays are `(n, 2)`."""
-    return total((first, second), size=len(first))
-
-
 def negate(words: Words) -> Words:
     """Return `-words` modulo `2^128`: in two's complement, invert all bits and add 1."""
     fraction = ~words[:, 0] + _ONE

@@ -10,13 +10,14 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import WireError
-from fbo_flower.secure import fixed_point, keys
+from fbo_flower.secure import fixed_point, keys, shamir
 from fbo_flower.secure.fixed_point import Words
 
 Bytes = npt.NDArray[np.uint8]
@@ -55,7 +56,7 @@ def mask(words: Words, private: bytes, others: Sequence[bytes], label: bytes, ne
     own, public = secrets.token_bytes(keys.SEED_BYTES), keys.public_key(private)
     added: list[Words] = [words, keys.expand(own, len(words))]
     subtracted: list[Words] = []
-    shares = keys.split(own, needed, len(others))
+    shares = shamir.split(own, needed, len(others))
     boxes = []
     for other, share in zip(others, shares, strict=True):
         shared = keys.agree(private, other)
@@ -86,18 +87,14 @@ def reveal(
     found = []
     for other, is_there, box in zip(others, there, boxes, strict=True):
         shared = keys.agree(private, other)
-        if is_there:
-            found.append(_opened(keys.derive(shared, b"box", label), box.tobytes()))
-        else:
+        if not is_there:
             found.append(keys.derive(shared, b"mask", label))
+            continue
+        try:
+            found.append(keys.unseal(keys.derive(shared, b"box", label), box.tobytes()))
+        except WireError:
+            found.append(b"")
     return found
-
-
-def _opened(key: bytes, box: bytes) -> bytes:
-    try:
-        return keys.unseal(key, box)
-    except WireError:
-        return b""
 
 
 def unmask(
@@ -141,7 +138,7 @@ def _seed(shares: Sequence[bytes], needed: int, commitment: bytes) -> bytes | No
     """Return the seed that matches the commitment, trying up to `_TRIES` subsets of the shares; else None."""
     usable = [share for share in shares if len(share) == _SHARE_BYTES]
     for chosen in itertools.islice(itertools.combinations(usable, needed), _TRIES):
-        seed = keys.join(chosen)
-        if seed is not None and keys.commit(seed) == commitment:
-            return seed
+        with suppress(ValueError):  # shares that do not belong together
+            if keys.commit(seed := shamir.join(chosen)) == commitment:
+                return seed
     return None

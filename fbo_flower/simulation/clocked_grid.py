@@ -19,8 +19,7 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.durations import Duration
 from fbo_flower.simulation.grids import LocalGrid
-from fbo_flower.strategies.clocked import Clocked
-from fbo_flower.strategies.task_times import SentAt
+from fbo_flower.strategies.clocked import Clocked, SentAt
 
 
 @dataclass

@@ -23,12 +23,12 @@ from fbo_flower.errors import ConfigError, FBOError, did_you_mean
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.simulation.log_colours import colour_terminals_only
 from fbo_flower.simulation.rare_collections import rare_collections
-from fbo_flower.simulation.ray_actors import check_picklable
 from fbo_flower.simulation.ray_grid import RayGrid
+from fbo_flower.simulation.ray_workers import check_picklable
 from fbo_flower.simulation.settings import RayEngine
 from fbo_flower.strategies import TuningStrategy
+from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.result import TuningResult
-from fbo_flower.strategies.send_and_receive import Stopped
 
 ENGINES = ("ray", "inline", "flower")
 Start = Callable[[Grid], TuningResult]

@@ -20,7 +20,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fbo_flower.clients.app import TuningApp
 from fbo_flower.simulation.rare_collections import garbage_of_a_batch
-from fbo_flower.strategies.send_and_receive import ReplyProgress
+from fbo_flower.strategies.exchange import ReplyProgress
 
 RUN_ID = 1
 BATCH = 256  # messages that the in-process grid has answered together

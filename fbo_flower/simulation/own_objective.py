@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from fbo_flower.algorithms.options import check_number
 from fbo_flower.algorithms.records import Array
-from fbo_flower.clients.known_configs import points_of
+from fbo_flower.clients.evaluator import points_of
 from fbo_flower.clients.objective import (
     ObjectiveContext,
     check_minimize,

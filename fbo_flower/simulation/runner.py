@@ -17,8 +17,7 @@ import numpy as np
 
 from fbo_flower.algorithms import Algorithm, make_algorithm, with_secure_sums
 from fbo_flower.algorithms.options import check_number
-from fbo_flower.algorithms.recommended import RECOMMENDED
-from fbo_flower.algorithms.registry import register
+from fbo_flower.algorithms.registry import RECOMMENDED, register
 from fbo_flower.clients.agent import Prior
 from fbo_flower.clients.pruning import FEDERATED, Pruning
 from fbo_flower.errors import ConfigError, kind_of

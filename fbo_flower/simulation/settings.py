@@ -209,8 +209,8 @@ class RayEngine:
     Parameters
     ----------
     num_workers : worker processes, each with one CPU; None: one per CPU of the cluster
-    address : of a Ray cluster to join, "auto" for the cluster that this machine belongs to. None: start a
-        cluster on this machine, or use the one that this process has started
+    address : of a Ray cluster to join, "auto" for the cluster that this machine belongs to. None: that of
+        RAY_ADDRESS, else start a cluster on this machine, or use the one that this process has started
     timeout : seconds that one message may take; then its worker is ended and replaced. None: no limit
 
     Raises

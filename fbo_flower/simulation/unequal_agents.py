@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fbo_flower.algorithms import Algorithm
-from fbo_flower.clients.subset import check_subset
+from fbo_flower.clients.guards import check_subset
 from fbo_flower.errors import ConfigError, kind_of
 from fbo_flower.simulation.problems import Problem
 from fbo_flower.space.held import held_space

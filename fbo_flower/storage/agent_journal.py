@@ -10,46 +10,45 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from secrets import token_hex
-from typing import Any, SupportsBytes
+from typing import TYPE_CHECKING, SupportsBytes
 
 import numpy as np
 
 from fbo_flower.algorithms.records import Array, Task
 from fbo_flower.errors import JournalError
 from fbo_flower.storage import ledger
-from fbo_flower.storage.journal_kind import JournalKind, decoding
 from fbo_flower.storage.serialization import dumps
-from fbo_flower.storage.store import Store
+from fbo_flower.storage.store import JournalKind, Store
 
-VERSION = 3  # version 2 added the ledger of sent data, version 3 the checksums
+if TYPE_CHECKING:
+    import sqlite3
+
 COMMIT_SECONDS = 1.0
 SECONDS = "seconds"  # entry of `Evaluation.measures`: how long the evaluation took
-_TABLES = (
-    """
-CREATE TABLE studies (study TEXT PRIMARY KEY, entropy TEXT NOT NULL, memory BLOB NOT NULL) STRICT;
-CREATE TABLE tasks (
-  study TEXT NOT NULL, task TEXT NOT NULL, round INTEGER NOT NULL, report BLOB NOT NULL, sent REAL NOT NULL,
-  PRIMARY KEY (study, task)
-) STRICT;
-CREATE TABLE evaluations (
-  id INTEGER PRIMARY KEY, study TEXT NOT NULL, task TEXT NOT NULL, trial INTEGER NOT NULL,
-  point TEXT NOT NULL, value REAL, count INTEGER NOT NULL, span INTEGER NOT NULL, square REAL NOT NULL,
-  failure TEXT NOT NULL, measures TEXT NOT NULL, artifact BLOB
-) STRICT;
-CREATE INDEX evaluations_of_a_task ON evaluations (study, task);
-"""
-    + ledger.TABLE
-)
+STOPPED_AT = "stopped at step"  # entry of `Evaluation.measures` of a trial that was stopped early
 KIND = JournalKind(
     "fbo-flower agent journal",
-    VERSION,
-    _TABLES,
+    4,
+    {
+        "studies": "study TEXT PRIMARY KEY, entropy TEXT NOT NULL, memory BLOB NOT NULL",
+        "tasks": (
+            "study TEXT NOT NULL, task TEXT NOT NULL, round INTEGER NOT NULL, report BLOB NOT NULL, "
+            "sent REAL NOT NULL, PRIMARY KEY (study, task)"
+        ),
+        "evaluations": (
+            "id INTEGER PRIMARY KEY, study TEXT NOT NULL, task TEXT NOT NULL, trial INTEGER NOT NULL, "
+            "point TEXT NOT NULL, value REAL, count INTEGER NOT NULL, span INTEGER NOT NULL, "
+            "square REAL NOT NULL, failure TEXT NOT NULL, measures TEXT NOT NULL, artifact BLOB, "
+            "UNIQUE (study, task, id)"
+        ),
+        "sent": ledger.COLUMNS,
+    },
     "restore a copy that was made after the agent's last answer, or remove the file: then the agent counts "
     "as a new one, and its counts for max_trials and max_epsilon start again at 0",
 )
@@ -82,7 +81,7 @@ class Evaluation:
     artifact: bytes | None = None
 
 
-class AgentJournal:
+class AgentJournal(Store):
     """The journal of one agent.
 
     Parameters
@@ -108,35 +107,29 @@ class AgentJournal:
         wait_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = Store(path, KIND, wait_seconds)
-        owner = self._store.meta("agent")
+        super().__init__(path, KIND, wait_seconds)
+        self._clock = clock
+        self._pending: list[tuple[object, ...]] = []
+        self._committed = clock()
+        owner = self.meta("agent")
         if owner is None:
-            with self._store.transaction():
-                self._store.put_meta("agent", agent)
-                self._store.put_meta("incarnation", token_hex(8))
+            with self.transaction():
+                self.put_meta("agent", agent)
+                self.put_meta("incarnation", token_hex(8))
         elif owner != agent:
-            self._store.close()
+            self.close()
             raise JournalError(
                 f"journal: expected that of agent {agent!r}, got {owner!r} in {path}; pass the path of this "
                 "agent's file"
             )
-        self.incarnation = str(self._store.meta("incarnation"))
-        self._clock = clock
-        self._pending: list[tuple[object, ...]] = []
-        self._committed = clock()
-
-    def __enter__(self) -> AgentJournal:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+        self.incarnation = str(self.meta("incarnation"))
 
     def close(self) -> None:
         """Commit pending evaluations and close the SQLite connection."""
         try:
             self.commit()
         finally:  # otherwise the agent could never open its journal again
-            self._store.close()
+            super().close()
 
     # -- studies -------------------------------------------------------------------------------
 
@@ -147,48 +140,42 @@ class AgentJournal:
         """
         if self.algorithm(study) is not None:
             return
-        with self._store.transaction():
+        with self.transaction():
             if self.study(study) is None:
-                self._store.put("studies", (study, str(entropy), memory))
-            self._store.put_meta(f"algorithm.{study}", algorithm)
-            self._store.put_meta(f"space.{study}", space)
+                self.put("studies", (study, str(entropy), memory))
+            self.put_meta(f"algorithm.{study}", algorithm)
+            self.put_meta(f"space.{study}", space)
 
     def algorithm(self, study: str) -> str | None:
         """Return the algorithm and options of a study as text; None if the study is unknown."""
-        return self._store.meta(f"algorithm.{study}")
+        return self.meta(f"algorithm.{study}")
 
     def num_studies(self) -> int:
         """Return the number of studies."""
-        return sum(1 for _ in self._store.select("studies"))
+        return self.count("studies")
 
     def study(self, study: str) -> tuple[int, bytes] | None:
         """Return the entropy and the memory after the last finished task; None if the study is unknown."""
-        for _, entropy, memory in self._store.select("studies", "WHERE study = ?", (study,)):
-            with self._decoding(f"study {study}"):
-                return int(str(entropy)), _bytes(memory)
-        return None
+        row = self.row("studies", "WHERE study = ?", (study,))
+        return None if row is None else (int(row["entropy"]), row["memory"])
 
     # -- notes ---------------------------------------------------------------------------------
 
     def note(self, name: str) -> dict[str, object]:
         """Return the values last stored under a name with `put_note`; an empty dict if there are none."""
-        text = self._store.meta(f"note.{name}")
-        with self._decoding(f"the note {name}"):
-            return {} if text is None else dict(json.loads(text))
+        return dict(json.loads(self.meta(f"note.{name}") or "{}"))
 
     def put_note(self, name: str, values: Mapping[str, object]) -> None:
         """Store values under a name, for all studies, in a separate commit."""
-        with self._store.transaction():
-            self._store.put_meta(f"note.{name}", json.dumps(dict(values)))
+        with self.transaction():
+            self.put_meta(f"note.{name}", json.dumps(dict(values)))
 
     # -- tasks ---------------------------------------------------------------------------------
 
     def report(self, study: str, task: str) -> bytes | None:
         """Return the report sent for a task; None if the task was not finished."""
-        for _, _, _, report, _ in self._store.select("tasks", "WHERE study = ? AND task = ?", (study, task)):
-            with self._decoding("a report"):
-                return _bytes(report)
-        return None
+        row = self.row("tasks", "WHERE study = ? AND task = ?", (study, task))
+        return None if row is None else row["report"]
 
     def finish(
         self,
@@ -205,24 +192,24 @@ class AgentJournal:
         `answered` is the name of the piece of work and the key of its task; "" for none.
         """
         known = self.study(study)
-        with self._store.transaction():
+        with self.transaction():
             if answered[0]:
-                self._store.put_meta(f"answer.{study}.{answered[0]}", answered[1])
-            self._store.append("evaluations", self._pending)
+                self.put_meta(f"answer.{study}.{answered[0]}", answered[1])
+            self.insert("evaluations", self._pending)
             if known is not None:
-                self._store.put("studies", (study, str(known[0]), bytes(memory)))
-            self._store.put("tasks", (study, task, server_round, bytes(report), time.time()))
-            self._store.append("sent", map(ledger.as_row, sent))
+                self.put("studies", (study, str(known[0]), bytes(memory)))
+            self.put("tasks", (study, task, server_round, bytes(report), time.time()))
+            self.insert("sent", map(astuple, sent))
         self._pending = []
 
     def answered(self, study: str, work: str) -> str | None:
         """Return the key of the task with which a piece of work was answered; None if it was not."""
-        return self._store.meta(f"answer.{study}.{work}")
+        return self.meta(f"answer.{study}.{work}")
 
     def enter_sent(self, sent: Sequence[ledger.LedgerEntry]) -> None:
         """Commit ledger rows of a message that no task produced, e.g. a repeated report."""
-        with self._store.transaction():
-            self._store.append("sent", map(ledger.as_row, sent))
+        with self.transaction():
+            self.insert("sent", map(astuple, sent))
 
     def enter_registration(self, names: Sequence[str], disclosure: str = "") -> None:
         """Store the fields that the agent sends at registration and what it discloses, if they changed."""
@@ -239,10 +226,9 @@ class AgentJournal:
         beside others.
         """
         e = evaluation
-        value = None if np.isnan(e.value) else e.value
         point, measures = json.dumps([float(x) for x in e.point]), json.dumps(dict(e.measures))
         counts = e.count, e.span, e.square
-        self._pending.append((study, task, e.trial, point, value, *counts, e.failure, measures, e.artifact))
+        self._pending.append((study, task, e.trial, point, e.value, *counts, e.failure, measures, e.artifact))
         long = e.measures.get(SECONDS, 0.0) >= COMMIT_SECONDS
         if long or self._clock() - self._committed >= COMMIT_SECONDS:
             self.commit()
@@ -250,35 +236,28 @@ class AgentJournal:
     def commit(self) -> None:
         """Commit all pending evaluations."""
         if self._pending:
-            with self._store.transaction():
-                self._store.append("evaluations", self._pending)
+            with self.transaction():
+                self.insert("evaluations", self._pending)
             self._pending = []
         self._committed = self._clock()
 
     def evaluations(self, study: str, task: str | None = None) -> list[Evaluation]:
         """Return the evaluations of a study, or of one of its tasks, in the order they were added."""
         where, arguments = ("", (study,)) if task is None else (" AND task = ?", (study, task))
-        rows = self._store.select("evaluations", f"WHERE study = ?{where} ORDER BY id", arguments)
-        with self._decoding("an evaluation"):
-            return [_evaluation(row) for row in rows]
-
-    def _decoding(self, what: str) -> AbstractContextManager[None]:
-        return decoding(self._store.path, KIND, what)
+        rows = self.select("evaluations", f"WHERE study = ?{where} ORDER BY id", arguments)
+        return [_evaluation(row) for row in rows]
 
 
-def _evaluation(row: Sequence[Any]) -> Evaluation:
-    _, _, _, trial, point, value, count, span, square, failure, measures, artifact = row
-    return Evaluation(
-        int(trial), np.array(json.loads(point), dtype=np.float64),
-        float("nan") if value is None else float(value), int(count), int(span), float(square),
-        str(failure), dict(json.loads(measures)), None if artifact is None else _bytes(artifact),
-    )  # fmt: skip
+def _evaluation(row: sqlite3.Row) -> Evaluation:
+    value = math.nan if row["value"] is None else row["value"]
+    point, measures = np.array(json.loads(row["point"]), dtype=np.float64), json.loads(row["measures"])
+    counts = row["count"], row["span"], row["square"]
+    return Evaluation(row["trial"], point, value, *counts, row["failure"], measures, row["artifact"])
 
 
-def _bytes(value: object) -> bytes:
-    if not isinstance(value, bytes):
-        raise TypeError(f"expected bytes, got {type(value).__name__}")
-    return value
+def minimize_note(study: str) -> str:
+    """Return the name of the note that says that a study's objective is a loss."""
+    return f"minimize.{study}"
 
 
 def task_key(task: Task) -> str:

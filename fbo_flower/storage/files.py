@@ -1,9 +1,15 @@
-"""Write files atomically (a reader sees the old file or the whole new one), and read files of arrays."""
+"""Files on disk: atomic, private and locked ones, and files of arrays.
+
+A file is written atomically: a reader sees the old file or the whole new one.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
+import stat
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -14,8 +20,15 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from fbo_flower.errors import ConfigError
-from fbo_flower.storage.private import create_private_file, make_private_directory
+from fbo_flower.errors import ConfigError, JournalError
+
+try:
+    import fcntl
+except ImportError:  # Windows: only SQLite's own lock keeps two writers apart
+    fcntl = None  # type: ignore[assignment]
+
+_POLL_SECONDS = 0.05  # between two attempts to take the lock
+_WARNED: set[Path] = set()
 
 
 @contextmanager
@@ -97,3 +110,70 @@ def writable_directory(path: str | os.PathLike[str], *, private: bool = False) -
             f"out: expected a directory that can be written, got {directory} ({error.strerror})"
         ) from error
     return directory
+
+
+def make_private_directory(path: Path) -> None:
+    """Create a directory and its missing parents for their owner only; one that exists stays as it is."""
+    missing = []
+    while not path.exists():
+        missing.append(path)
+        path = path.parent
+    for directory in reversed(missing):
+        directory.mkdir(mode=0o700, exist_ok=True)
+
+
+def create_private_file(path: Path) -> None:
+    """Create an empty file that only its owner can read and write; FileExistsError if it exists."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def warn_if_others_can_read(path: Path) -> None:
+    """Log a warning, once per process, if every user of the machine can read or write a file.
+
+    The mode of an existing file stays: its owner may have chosen it. A group may have access.
+    """
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if os.name == "posix" and mode & 0o007 and path not in _WARNED:
+        _WARNED.add(path)
+        logging.getLogger("flwr").warning(
+            "journal: expected a file that other users cannot read, got %s with mode %o; run `chmod 600 %s`",
+            path, mode, path,
+        )  # fmt: skip
+
+
+def sync_directory(path: Path) -> None:
+    """Write a directory's entries to the disk, where the system can."""
+    if os.name == "posix":
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def lock(path: Path, wait_seconds: float) -> IO[str]:
+    """Take the lock and return the open lock file; closing it releases the lock."""
+    name = path.with_name(path.name + ".lock")
+    stream = os.fdopen(
+        os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+", encoding="utf-8", errors="replace"
+    )
+    if fcntl is None:
+        return stream
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                stream.seek(0)
+                holder = stream.read(200).strip() or "another process"
+                stream.close()
+                raise JournalError(
+                    f"journal: expected {path} to be free within {wait_seconds:g} s, {holder} holds it"
+                ) from None
+            time.sleep(_POLL_SECONDS)
+    stream.truncate(0)
+    stream.write(f"process {os.getpid()}")
+    stream.flush()
+    return stream

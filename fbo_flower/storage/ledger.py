@@ -10,22 +10,15 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fbo_flower.algorithms.disclosure import ENVELOPE
 from fbo_flower.algorithms.records import AnyArray
 
-if TYPE_CHECKING:
-    pass
-
-TABLE = """
-CREATE TABLE sent (
-  id INTEGER PRIMARY KEY, study TEXT NOT NULL, round INTEGER NOT NULL, phase TEXT NOT NULL,
-  algorithm TEXT NOT NULL, name TEXT NOT NULL, shape TEXT NOT NULL, dtype TEXT NOT NULL,
-  bytes INTEGER NOT NULL, source TEXT NOT NULL, again INTEGER NOT NULL
-) STRICT
-"""
-COLUMNS = ("study", "round", "phase", "algorithm", "name", "shape", "dtype", "bytes", "source", "again")
+COLUMNS = (  # of the table `sent`: the fields of `LedgerEntry` in order
+    "id INTEGER PRIMARY KEY, study TEXT NOT NULL, round INTEGER NOT NULL, phase TEXT NOT NULL, "
+    "algorithm TEXT NOT NULL, name TEXT NOT NULL, shape TEXT NOT NULL, dtype TEXT NOT NULL, "
+    "bytes INTEGER NOT NULL, source TEXT NOT NULL, again INTEGER NOT NULL"
+)
 _NAMED = ("num-failed", "disclosed.failures", "disclosed.incumbent", "disclosed.expected")
 _CHOSEN_BY = "; chosen by: "  # separates the two texts of the column `source`
 
@@ -124,13 +117,6 @@ def entries(
     rows += [row(name, "", _kind(value), len(str(value))) for name, value in values.items()]
     rest = {key: value for key, value in config.items() if key not in {*_NAMED, "values"}}
     return [*rows, row(ENVELOPE, "", "text", len(json.dumps(rest, default=str)))]
-
-
-def as_row(entry: LedgerEntry) -> tuple[object, ...]:
-    """Return an entry as a row of the table, without its id."""
-    e = entry
-    numbers = e.shape, e.dtype, e.num_bytes
-    return e.study, e.round, e.phase, e.algorithm, e.name, *numbers, e.source, int(e.again)
 
 
 def _kind(value: object) -> str:

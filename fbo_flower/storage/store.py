@@ -1,54 +1,248 @@
-"""A SQLite file that one process at a time writes, and whose commits survive a crash.
+"""A SQLite file that one process at a time writes, that others may read, and whose commits survive a crash.
 
 SQLite uses write-ahead logging with a full sync at each commit: after a kill or a power cut the file holds
-every committed transaction and nothing of an open one. A lock file beside it keeps a second process out and
-names the process that holds it. The operating system releases the lock when that process ends.
+every committed transaction and nothing of an open one. A lock file beside it keeps a second writer out and
+names the process that holds it. The operating system releases the lock when that process ends. A reader takes
+no lock of ours, writes nothing and sees one committed state.
 
 The file is made under another name and renamed when it is complete, with mode 0600. So an empty file is
-never a new journal, but one that has lost its content. Every row has a checksum (see `checksums`). SQLite
-checks all pages when a process opens a file for the first time, or after somebody else has changed it.
+never a new journal, but one that has lost its content.
+
+The column `crc` of every row holds the CRC-32 of the table's name and of all other columns, the row's id or
+key included. So a changed cell, and content that moved to another row, are found when the row is read. The
+entry `rows` of the table `meta` holds the number of rows of every table. SQLite checks all pages, and we
+compare these numbers, when a process opens a file for the first time, or after somebody else has changed it.
+These are checks against damage. They do not protect against somebody who changes the file on purpose and
+computes the checksums again.
+
+What cannot be found: if the newest commits are still in the file `-wal`, after a crash, and that file is
+damaged or lost, SQLite returns to an earlier commit, which is a valid journal.
 """
 
 from __future__ import annotations
 
-import contextlib
+import json
+import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
+from zlib import crc32
 
-from fbo_flower.errors import JournalError
-from fbo_flower.storage.checksums import (
-    CRC,
-    META,
-    Damaged,
-    Layout,
-    NotAJournal,
-    add_checksums,
-    as_stored,
-    check_pages,
-    check_tables,
-    checksum,
-    layout_of,
-    put_counts,
-    read_layout,
-    stored_counts,
-    verified_rows,
+from fbo_flower.errors import JournalError, WireError
+from fbo_flower.storage.files import (
+    create_private_file,
+    lock,
+    make_private_directory,
+    sync_directory,
+    warn_if_others_can_read,
 )
-from fbo_flower.storage.journal_kind import JournalKind, journal_errors
-from fbo_flower.storage.lock_file import lock, sync_directory
-from fbo_flower.storage.private import create_private_file, make_private_directory, warn_if_others_can_read
 
 if TYPE_CHECKING:
-    import sqlite3
+    import sqlite3  # imported late: agents without a journal do not need it
 
+_NUMBERED = "id INTEGER PRIMARY KEY"  # begins the columns of a table whose rows are numbered from 1
+_META = {"meta": "key TEXT PRIMARY KEY, value TEXT NOT NULL"}
+_ROWS = "rows"  # key of the numbers of rows in `meta`
+_DISK = {8: "readonly", 10: "I/O error", 13: "full", 14: "cannot open"}  # SQLite's codes for a disk's faults
+_IN_USE, _NOT_A_DATABASE = {5, 6}, 26
+_TO_SQL: dict[str, Callable[[Any], object]] = {  # what SQLite will return: it keeps no sign of a zero
+    "TEXT": str.__str__,  # an enumeration's members are texts, too
+    "REAL": lambda value: None if math.isnan(value) else float(value) + 0.0,
+    "INTEGER": int,
+    "BLOB": bytes,
+}
 _checked: dict[Path, tuple[int, ...]] = {}  # file -> its identity when this process closed it
 
 
-class Store:
-    """An open journal file.
+class Damaged(Exception):  # noqa: N818  # never leaves this package: it becomes a JournalError
+    """The content of a file is not what was written; the text says what is wrong."""
+
+
+class NotAJournal(Damaged):
+    """The file may never have been a journal, so nobody should be told to remove it without a look."""
+
+
+@dataclass(frozen=True)
+class JournalKind:
+    """A kind of journal.
+
+    Parameters
+    ----------
+    application : name, which is stored in a new file and compared in an existing one
+    version : of the tables
+    tables : table -> its columns in SQL, without `crc`
+    advice : what to do about a damaged file
+    """
+
+    application: str
+    version: int
+    tables: Mapping[str, str]
+    advice: str
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """The SQL statement that creates each table."""
+        return {
+            table: f"CREATE TABLE {table} (crc INTEGER NOT NULL, {columns}) STRICT"
+            for table, columns in (_META | dict(self.tables)).items()
+        }
+
+
+class Rows:
+    """The rows of a journal, with the errors that name it.
+
+    Parameters
+    ----------
+    path : path of the SQLite file
+    kind : the kind of journal that the file must be
+    """
+
+    connection: sqlite3.Connection
+
+    def __init__(self, path: Path, kind: JournalKind) -> None:
+        self.path, self.kind = path, kind
+
+    def meta(self, key: str) -> str | None:
+        """Return a text about the whole journal; None if there is none."""
+        row = self.row("meta", "WHERE key = ?", (key,))
+        return None if row is None else str(row["value"])
+
+    def row(self, table: str, where: str, arguments: Sequence[object]) -> sqlite3.Row | None:
+        """Return the first row that `select` yields; None if there is none."""
+        return next(self.select(table, where, arguments), None)
+
+    def select(self, table: str, where: str = "", arguments: Sequence[object] = ()) -> Iterator[sqlite3.Row]:
+        """Yield the rows of a table after comparing their checksums; a value is `row[column]`.
+
+        Parameters
+        ----------
+        where : SQL text behind the table's name
+
+        Raises
+        ------
+        JournalError
+            If a row is damaged.
+        """
+        with self.errors():
+            for row in self.connection.execute(f"SELECT * FROM {table} {where}", arguments):
+                if checksum(table, row[1:]) != row[0]:
+                    raise Damaged(f"a row of {table} has another checksum")
+                yield row
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn every error of SQLite, and of content that does not parse, into a JournalError with advice."""
+        import sqlite3
+
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in _DISK or "disk is full" in str(error):
+                raise JournalError(
+                    f"journal: expected a disk with room for {self.path}, got: {error}; free some space on "
+                    "it or check the disk, then start again or resume: what was committed before is kept"
+                ) from error
+            if code in _IN_USE:
+                raise JournalError(
+                    f"journal: expected {self.path} to be free, another program uses it"
+                ) from error
+            raise self._damaged(str(error), code == _NOT_A_DATABASE) from error
+        except (Damaged, WireError, UnicodeDecodeError, MemoryError) as error:
+            raise self._damaged(str(error), isinstance(error, NotAJournal)) from error
+
+    def _damaged(self, what: str, something_else: bool) -> JournalError:
+        look = "pass the path of a journal; if this was one, " if something_else else ""
+        return JournalError(
+            f"journal: expected an undamaged {self.kind.application} in {self.path}, got another content: "
+            f"{what}; {look}{self.kind.advice}"
+        )
+
+    def identify(self) -> None:
+        """Check that the file is a journal of this kind and version."""
+        if not self.connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
+            raise NotAJournal("the database has no table `meta`")
+        texts = dict(
+            self.connection.execute("SELECT key, value FROM meta WHERE key IN ('application', 'version')")
+        )
+        version = str(texts.get("version"))
+        if "application" not in texts or not re.fullmatch("[0-9]{1,6}", version):
+            raise NotAJournal("the kind or the version of the journal is missing")
+        if (texts["application"], int(version)) != (self.kind.application, self.kind.version):
+            raise JournalError(
+                f"journal: expected {self.kind.application} version {self.kind.version} in {self.path}, "
+                f"got {texts['application']} version {version}; pass the path of another file, or use the "
+                "version of fbo-flower that wrote it"
+            )
+
+    def check(self) -> dict[str, int]:
+        """Check all pages, the tables and the numbers of rows; return the number of rows of every table.
+
+        `quick_check` would not compare the indexes with their tables. An index that misses a row hides this
+        row from a query: an agent would not find its report and would evaluate again. The checksums of the
+        tables with a key, whose rows are looked up, are compared too: damage to a key must not look like a
+        missing row. Numbered rows are compared when they are read.
+        """
+        found = self.connection.execute("PRAGMA integrity_check(1)").fetchone()
+        if found is None or found[0] != "ok":
+            raise Damaged(f"SQLite found: {found[0] if found else 'nothing'}")
+        statements = self.connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+        if dict(statements) != self.kind.schema:
+            raise Damaged("tables or columns are missing")
+        counts = self.stored_counts()
+        for table, statement in self.kind.schema.items():
+            if _NUMBERED in statement:
+                numbers = self.connection.execute(f"SELECT COUNT(*), COALESCE(MAX(id), 0) FROM {table}")
+                count, last = numbers.fetchone()
+            else:
+                count = last = sum(1 for _ in self.select(table))
+            if not counts.get(table) == count == last:
+                raise Damaged(f"{table} has {count} rows of {counts.get(table)}")
+        return counts
+
+    def stored_counts(self) -> dict[str, int]:
+        """Return the numbers of rows that the last commit recorded."""
+        text = self.meta(_ROWS)
+        if text is None:
+            raise Damaged("the numbers of rows are missing")
+        return dict(json.loads(text))
+
+
+@contextmanager
+def opened(path: Path, kind: JournalKind, *, check: bool = True) -> Iterator[Rows]:
+    """Open a journal read-only, also while a process writes it; the block reads one committed state.
+
+    Parameters
+    ----------
+    check : check the whole file; every row that is read is checked anyway
+
+    Raises
+    ------
+    JournalError
+        If the file does not exist, is damaged, or is not a journal of this kind and version.
+    """
+    if not path.is_file():
+        raise JournalError(
+            f"journal: expected the file of an existing {kind.application}, got {path}; pass the path of one"
+        )
+    file = Rows(path, kind)
+    with file.errors(), closing(_connect(f"{path.resolve().as_uri()}?mode=ro")) as file.connection:
+        file.connection.execute("BEGIN")
+        file.identify()
+        if check:
+            file.check()
+        try:
+            yield file
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise Damaged(f"its content cannot be read ({type(error).__name__})") from error
+
+
+class Store(Rows):
+    """An open journal that this process writes.
 
     Parameters
     ----------
@@ -64,9 +258,8 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str], kind: JournalKind, wait_seconds: float) -> None:
-        self.path, self.kind = Path(path), kind
+        super().__init__(Path(path), kind)
         self._wait_seconds = wait_seconds
-        self._layout: Layout = {}
         self._counts: dict[str, int] = {}
         try:
             make_private_directory(self.path.parent)
@@ -81,70 +274,52 @@ class Store:
             with self.errors():
                 self._open()
         except BaseException:
-            self.close()
+            Store.close(self)
             raise
 
-    # -- rows ----------------------------------------------------------------------------------
+    def __enter__(self) -> Self:
+        return self
 
-    def meta(self, key: str) -> str | None:
-        """Return the text stored with `put_meta`; None if there is none."""
-        for _, text in self.select("meta", "WHERE key = ?", (key,)):
-            return str(text)
-        return None
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the SQLite connection and release the lock; a second call does nothing."""
+        try:
+            if hasattr(self, "connection"):
+                self.connection.close()
+            if self._counts:  # it was opened without an error
+                with suppress(OSError):
+                    _checked[self.path.resolve()] = _identity(self.path)
+                self._counts = {}
+        finally:
+            self._lock.close()
+
+    # -- rows ----------------------------------------------------------------------------------
 
     def put_meta(self, key: str, value: str) -> None:
         """Store a short text about the whole journal under a key; call it inside a transaction."""
         self.put("meta", (key, value))
 
-    def select(
-        self, table: str, where: str = "", arguments: Sequence[object] = ()
-    ) -> Iterator[tuple[object, ...]]:
-        """Yield the rows of a table, with all columns in order, after comparing their checksums.
-
-        Parameters
-        ----------
-        where : SQL text behind the table's name
-
-        Raises
-        ------
-        JournalError
-            If a row is damaged.
-        """
-        with self.errors():
-            yield from verified_rows(self.connection, table, self._layout[table].names, where, arguments)
-
-    def append(self, table: str, rows: Iterable[Sequence[object]]) -> None:
+    def insert(self, table: str, rows: Iterable[Sequence[object]]) -> None:
         """Append rows to a table whose first column is `id`, which they do not hold; inside a transaction."""
-        columns, kinds, _ = self._layout[table]
-        first = self._counts[table] + 1
-        numbered = [as_stored((number, *row), kinds) for number, row in enumerate(rows, start=first)]
-        self.connection.executemany(
-            f"INSERT INTO {table} ({', '.join(columns)}, {CRC}) "
-            f"VALUES ({', '.join('?' * (len(columns) + 1))})",
-            [(*row, checksum(table, row)) for row in numbered],
-        )
+        numbered = [(number, *row) for number, row in enumerate(rows, start=self._counts[table] + 1)]
+        self._write("INSERT", table, numbered)
         self._counts[table] += len(numbered)
 
     def put(self, table: str, row: Sequence[object]) -> None:
         """Write a row, in place of the one with the same primary key, if any; inside a transaction."""
-        columns, kinds, keys = self._layout[table]
-        row = as_stored(row, kinds)
-        same = " AND ".join(f"{key} = ?" for key in keys)
-        values = [row[columns.index(key)] for key in keys]
-        known = self.connection.execute(f"SELECT 1 FROM {table} WHERE {same}", values).fetchone()
-        self.connection.execute(
-            f"INSERT OR REPLACE INTO {table} ({', '.join(columns)}, {CRC}) "
-            f"VALUES ({', '.join('?' * (len(columns) + 1))})",
-            (*row, checksum(table, row)),
-        )
-        self._counts[table] += known is None
+        if self._write("INSERT OR IGNORE", table, [row]):
+            self._counts[table] += 1
+        else:
+            self._write("REPLACE", table, [row])
 
     def count(self, table: str) -> int:
         """Return the number of rows of a table."""
         return self._counts[table]
 
-    @contextlib.contextmanager
-    def transaction(self):  # type: ignore[no-untyped-def]  # a context manager that yields nothing
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
         """Run the block in a transaction: commit at its end, roll back if it raises.
 
         Raises
@@ -159,7 +334,7 @@ class Store:
             try:
                 yield
                 if self._counts != before:
-                    put_counts(self.connection, self._counts)
+                    self._write("REPLACE", "meta", [(_ROWS, json.dumps(self._counts))])
                 self.connection.execute("COMMIT")
             except BaseException:
                 self._counts = before
@@ -167,24 +342,16 @@ class Store:
                     self.connection.execute("ROLLBACK")
                 raise
 
-    @contextlib.contextmanager
-    def errors(self) -> Iterator[None]:
-        """Turn every error of SQLite, and of content that does not parse, into a JournalError with advice."""
-        with journal_errors(self.path, self.kind):
-            yield
-
-    def close(self) -> None:
-        """Close the SQLite connection and release the lock; a second call does nothing."""
-        connection = getattr(self, "connection", None)
-        try:
-            if connection is not None:
-                connection.close()
-            if self._counts:  # it was opened without an error
-                with suppress(OSError):
-                    _checked[self.path.resolve()] = _identity(self.path)
-                self._counts = {}
-        finally:
-            self._lock.close()
+    def _write(self, how: str, table: str, rows: Iterable[Sequence[object]]) -> int:
+        """Write rows with their checksums; return how many were written."""
+        kinds = [column["type"] for column in self.connection.execute(f"PRAGMA table_info({table})")][1:]
+        as_stored = [
+            [None if v is None else _TO_SQL[kind](v) for v, kind in zip(row, kinds, strict=True)]
+            for row in rows
+        ]
+        statement = f"{how} INTO {table} VALUES (?{', ?' * len(kinds)})"
+        found = self.connection.executemany(statement, ((checksum(table, row), *row) for row in as_stored))
+        return found.rowcount
 
     # -- opening -------------------------------------------------------------------------------
 
@@ -197,21 +364,10 @@ class Store:
             raise Damaged("the file is empty")
         warn_if_others_can_read(self.path)
         self.connection = _connect(self.path, self._wait_seconds)
-        found, version = identify(self.connection)
-        if (found, version) != (self.kind.application, self.kind.version):
-            raise JournalError(
-                f"journal: expected {self.kind.application} version {self.kind.version} in {self.path}, "
-                f"got {found} version {version}; pass the path of another file, or use the version of "
-                "fbo-flower that wrote it"
-            )
-        new = _checked.get(self.path.resolve()) != _identity(self.path)
-        if new:
-            check_pages(self.connection)
-        _configure(self.connection)
-        self._layout = layout_of(self.kind.tables)
-        if new:
-            check_tables(self.connection, self._layout)
-        self._counts = stored_counts(self.connection)
+        self.identify()
+        known = _checked.get(self.path.resolve()) == _identity(self.path)
+        self._counts = self.stored_counts() if known else self.check()
+        self._configure()
 
     def _create(self, path: Path) -> None:
         """Make a new journal under another name, and rename it when it is complete."""
@@ -220,43 +376,39 @@ class Store:
             path.with_name(name).unlink(missing_ok=True)  # of a process that died, or of a removed journal
         create_private_file(new)
         self.connection = _connect(new, self._wait_seconds)
-        _configure(self.connection)
+        self._configure()
         with self.transaction():
-            for statement in filter(str.strip, f"{META};{self.kind.tables}".split(";")):
+            for statement in self.kind.schema.values():
                 self.connection.execute(statement)
-            self._finish({"application": self.kind.application, "version": str(self.kind.version)})
+            self._counts = dict.fromkeys(self.kind.schema, 0) | {"meta": 1}  # the numbers of rows
+            self.put_meta("application", self.kind.application)
+            self.put_meta("version", str(self.kind.version))
         self.connection.close()
         os.replace(new, path)
         sync_directory(path.parent)
 
-    def _finish(self, texts: Mapping[str, str]) -> None:
-        """Add the checksums that are missing, then write texts about the journal."""
-        add_checksums(self.connection)
-        self._layout, self._counts = read_layout(self.connection), stored_counts(self.connection)
-        for key, text in texts.items():
-            self.put_meta(key, text)
+    def _configure(self) -> None:
+        self.connection.execute("PRAGMA journal_mode=WAL")
+        self.connection.execute("PRAGMA synchronous=FULL")
 
 
-def _connect(path: Path, wait_seconds: float) -> sqlite3.Connection:
+def _connect(path: str | Path, wait_seconds: float = 5.0) -> sqlite3.Connection:
     import sqlite3
 
-    return sqlite3.connect(path, timeout=wait_seconds, isolation_level=None)
+    uri = isinstance(path, str)
+    connection = sqlite3.connect(path, timeout=wait_seconds, isolation_level=None, uri=uri)
+    connection.row_factory = sqlite3.Row
+    return connection
 
 
-def _configure(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
+def checksum(table: str, values: Sequence[object]) -> int:
+    """Return the CRC-32 of a row, whose values must have the types that SQLite returns.
 
-
-def identify(connection: sqlite3.Connection) -> tuple[str, int]:
-    """Return the kind and the version of a journal; Damaged if it has none."""
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
-        raise NotAJournal("the database has no table `meta`")
-    texts = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('application', 'version')"))
-    version = str(texts.get("version"))
-    if "application" not in texts or not re.fullmatch("[0-9]{1,6}", version):
-        raise NotAJournal("the kind or the version of the journal is missing")
-    return str(texts["application"]), int(version)
+    >>> checksum("t", ("ab", "c", None)) == checksum("t", ("a", "bc", None))
+    False
+    """
+    texts = [(len(v), crc32(v)) if isinstance(v, bytes) else v for v in values]
+    return crc32(ascii(texts).encode(), crc32(table.encode()))  # `repr` depends on the version of Unicode
 
 
 def _identity(path: Path) -> tuple[int, ...]:

@@ -12,29 +12,30 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import JournalError
-from fbo_flower.storage.journal_kind import JournalKind, decoding
 from fbo_flower.storage.serialization import dumps, loads
-from fbo_flower.storage.store import Store
+from fbo_flower.storage.store import JournalKind, Store, opened
+
+if TYPE_CHECKING:
+    import sqlite3
 
 AnyArray = npt.NDArray[np.generic]
 
-VERSION = 2  # version 2 added the checksums
-_TABLES = """
-CREATE TABLE events (
-  id INTEGER PRIMARY KEY, kind TEXT NOT NULL, round INTEGER NOT NULL, phase TEXT NOT NULL,
-  agent TEXT NOT NULL, data BLOB NOT NULL
-) STRICT
-"""
 KIND = JournalKind(
     "fbo-flower study journal",
-    VERSION,
-    _TABLES,
+    3,
+    {
+        "events": (
+            "id INTEGER PRIMARY KEY, kind TEXT NOT NULL, round INTEGER NOT NULL, phase TEXT NOT NULL, "
+            "agent TEXT NOT NULL, data BLOB NOT NULL"
+        )
+    },
     "restore a copy (agents answer again what it does not hold), or start a new study with another file",
 )
 
@@ -58,7 +59,7 @@ class Event:
     values: Mapping[str, object] = field(default_factory=dict)
 
 
-class StudyJournal:
+class StudyJournal(Store):
     """The journal of one study.
 
     Parameters
@@ -73,25 +74,13 @@ class StudyJournal:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, wait_seconds: float = 5.0) -> None:
-        self._store = Store(path, KIND, wait_seconds)
-        self.path = self._store.path
-
-    def __enter__(self) -> StudyJournal:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the SQLite connection."""
-        self._store.close()
+        super().__init__(path, KIND, wait_seconds)
 
     @property
     def settings(self) -> dict[str, object] | None:
         """Settings the study was started with; None for a new journal."""
-        text = self._store.meta("settings")
-        with decoding(self.path, KIND, "the settings"):
-            return None if text is None else dict(json.loads(text))
+        text = self.meta("settings")
+        return None if text is None else dict(json.loads(text))
 
     def begin(self, settings: Mapping[str, object], limits: Mapping[str, int | None] | None = None) -> None:
         """Store the settings of a new study, or check that a resumed study has the stored ones.
@@ -107,7 +96,7 @@ class StudyJournal:
             If the settings differ, or a limit is smaller than before; the message lists the differences.
         """
         self._compare(settings)
-        before = json.loads(self._store.meta("limits") or "{}")
+        before = json.loads(self.meta("limits") or "{}")
         lowered = [
             f"{name} was {'without end' if before[name] is None else before[name]} and is {limit}"
             for name, limit in (limits or {}).items()
@@ -119,16 +108,16 @@ class StudyJournal:
                 f"{'; '.join(lowered)}; to end a study earlier, press Ctrl-C"
             )
         if limits and before != limits:
-            with self._store.transaction():
-                self._store.put_meta("limits", json.dumps(dict(limits)))
+            with self.transaction():
+                self.put_meta("limits", json.dumps(dict(limits)))
 
     def _compare(self, settings: Mapping[str, object]) -> None:
         """Store the settings if there are none yet; JournalError if they differ from the stored ones."""
         text = json.dumps(dict(settings), sort_keys=True)
         before = self.settings
         if before is None:
-            with self._store.transaction():
-                self._store.put_meta("settings", text)
+            with self.transaction():
+                self.put_meta("settings", text)
             return
         now = dict(json.loads(text))
         names = sorted({*before, *now})
@@ -145,16 +134,50 @@ class StudyJournal:
     def write(self, events: Sequence[Event]) -> None:
         """Append events in one commit."""
         rows = [(e.kind, e.round, e.phase, e.agent, dumps(e.arrays, e.values)) for e in events]
-        with self._store.transaction():
-            self._store.append("events", rows)
+        with self.transaction():
+            self.insert("events", rows)
 
     def events(self) -> Iterator[Event]:
         """Yield all committed events in order."""
-        for _, kind, server_round, phase, agent, data in self._store.select("events", "ORDER BY id"):
-            with self._store.errors(), decoding(self.path, KIND, "an event"):
-                arrays, values = loads(cast(bytes, data))
-                values = dict(values)
-            yield Event(str(kind), cast(int, server_round), str(phase), str(agent), arrays, values)
+        yield from map(_event, self.select("events", "ORDER BY id"))
 
     def __len__(self) -> int:
-        return self._store.count("events")
+        return self.count("events")
+
+
+class StudyJournalReader:
+    """Reads a server's journal again and again while the server writes it, without holding it up.
+
+    Parameters
+    ----------
+    path : path of the SQLite file
+    check : whether the whole file is checked at the first look; every row that is read is checked anyway
+
+    Raises
+    ------
+    JournalError
+        If the file does not exist, is damaged, or is not a server's journal.
+    """
+
+    def __init__(self, path: Path, *, check: bool = False) -> None:
+        self.path = path
+        self._last = 0  # id of the last event that was read
+        with opened(path, KIND, check=check):
+            pass
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of the study; empty if it has not begun."""
+        with opened(self.path, KIND, check=False) as journal:
+            return dict(json.loads(journal.meta("settings") or "{}"))
+
+    def new_events(self) -> Iterator[Event]:
+        """Yield the events that were committed since the last call."""
+        with opened(self.path, KIND, check=False) as journal:
+            for row in journal.select("events", "WHERE id > ? ORDER BY id", (self._last,)):
+                self._last = row["id"]
+                yield _event(row)
+
+
+def _event(row: sqlite3.Row) -> Event:
+    arrays, values = loads(row["data"])
+    return Event(row["kind"], row["round"], row["phase"], row["agent"], arrays, values)

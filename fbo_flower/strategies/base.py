@@ -30,18 +30,18 @@ from flwr.serverapp.strategy import Strategy
 from fbo_flower.algorithms import Algorithm, with_secure_sums
 from fbo_flower.algorithms.options import canonical_json, check_number
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
-from fbo_flower.algorithms.records import Phase
+from fbo_flower.algorithms.records import Phase, ServerResults
 from fbo_flower.algorithms.registry import register
-from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.errors import ConfigError, ObjectiveError, WrongTypeError, kind_of, printable
 from fbo_flower.numerics.seeding import fresh_entropy
 from fbo_flower.numerics.threads import single_thread
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import StudyJournal
 from fbo_flower.storage.warm_start import WarmStart
-from fbo_flower.strategies.async_loop import AsyncLoop, check_mode, check_staleness
 from fbo_flower.strategies.callbacks import Notifier, check_callbacks
+from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.interrupts import interruptible
+from fbo_flower.strategies.loops import AsyncLoop, Exchange, RoundLoop
 from fbo_flower.strategies.recorder import RoundProgress
 from fbo_flower.strategies.replies import NO_REPLY, Reply, read_reply
 from fbo_flower.strategies.result import (
@@ -53,12 +53,10 @@ from fbo_flower.strategies.result import (
     half_of,
     messages_of,
 )
-from fbo_flower.strategies.round_loop import Exchange, RoundLoop
-from fbo_flower.strategies.send_and_receive import Stopped
-from fbo_flower.strategies.settings import ASYNC, SYNC, StrategySettings, fixed_settings, study_settings
+from fbo_flower.strategies.settings import ASYNC, SYNC, StrategySettings, study_settings
 from fbo_flower.strategies.study_end import end_study
 from fbo_flower.strategies.study_run import StudyRun
-from fbo_flower.strategies.study_start import StudyStart
+from fbo_flower.strategies.study_start import begin_study
 from fbo_flower.study.study import Study
 from fbo_flower.trackers.callback import Callback
 
@@ -143,8 +141,6 @@ class TuningStrategy(Strategy):
         )
         self.complete: Callable[[Study], Study] = _as_it_is  # a simulation adds regret and simulated times
         self._seed = seed
-        self._mode = SYNC
-        self._max_staleness: int | None = None
         self._stop = threading.Event()
         self._run: StudyRun | None = None
         self._wrong_types: dict[str, str] = {}  # agent -> what its objective returned, and no number
@@ -247,15 +243,12 @@ class TuningStrategy(Strategy):
             check_number("num_rounds", num_rounds, 1, integer=True)
         elif not self.algorithm.finishes:
             num_rounds = DEFAULT_ROUNDS
-        check_mode(
-            mode, self.algorithm.barrier, self.algorithm.name, self._settings.fraction, self._settings.quorum
-        )
-        check_staleness(max_staleness, mode)
+        self._settings = replace(self._settings, mode=mode, max_staleness=max_staleness)
+        self._settings.check_algorithm(self.algorithm)
         for name, config in (("train_config", train_config), ("evaluate_config", evaluate_config)):
             check_no_config(name, config)
         if timeout is not None:
             self._settings = replace(self._settings, round_timeout=timeout)
-        self._mode, self._max_staleness = mode, max_staleness
         if resume and journal is None:
             raise ConfigError("resume: expected the journal of a study, got none; pass journal=FILE")
         status = "failed"
@@ -390,14 +383,12 @@ class TuningStrategy(Strategy):
         if self._seed is None:
             self._seed = fresh_entropy() if recorded is None else int(str(recorded["seed"]))
         if journal is not None:
-            fixed = fixed_settings(
-                self._settings, self.algorithm, self._seed, warm_start, self._mode, self._max_staleness
-            )
+            fixed = self._settings.fixed(self.algorithm, self._seed, warm_start)
             journal.begin(fixed, {"num_rounds": num_rounds})
-        study_start = StudyStart(
-            self.algorithm, self._settings, warm_start, self._stop, self._mode == ASYNC, self._max_staleness
-        )
-        return study_start.start(grid, self._seed, journal, events)
+        return begin_study(
+            grid, self.algorithm, self._settings, self._seed,
+            stop=self._stop, journal=journal, events=events, warm_start=warm_start,
+        )  # fmt: skip
 
     def _tell(self, phase: Phase, server_round: int) -> None:
         """Give the replies of a half-round to the algorithm, log its progress, and note who failed."""
@@ -440,7 +431,7 @@ class TuningStrategy(Strategy):
         return self._run
 
     def _loop(self) -> RoundLoop:
-        loop = AsyncLoop if self._mode == ASYNC else RoundLoop
+        loop = AsyncLoop if self._settings.mode == ASYNC else RoundLoop
         run = self._current()
         notifier = self._notifier or Notifier((), run, None)
         return loop(run, self._settings, self._stop, self._tell, notifier, self._round_ended)
@@ -462,7 +453,7 @@ class TuningStrategy(Strategy):
         with single_thread():
             if self._run is None or server_round <= self._rounds_of_hooks:
                 self._forget()
-                self._mode, self._max_staleness = SYNC, None
+                self._settings = replace(self._settings, mode=SYNC, max_staleness=None)
                 messages = messages_of(arrays, None, self.algorithm.name)
                 self._run = self._begin(grid, None, False, messages, None)
                 self._notifier = Notifier(self._settings.callbacks, self._run, None)

@@ -19,8 +19,9 @@ from flwr.serverapp import Grid, ServerApp
 from fbo_flower import __version__, wire
 from fbo_flower.errors import FBOError
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.strategies import refusals
-from fbo_flower.strategies.send_and_receive import send_and_receive
+from fbo_flower.strategies.exchange import send_and_receive
+from fbo_flower.strategies.registration import wait_for_nodes
+from fbo_flower.strategies.registration_message import differing_parameters
 
 MARK = "fbo-flower doctor: "
 SETTINGS = "fbo-flower-doctor"  # key of the run config
@@ -59,7 +60,7 @@ def examine(
     "differing": the parameters in which the nodes' search spaces differ, "" if there is one space
     """
     stop = threading.Event()
-    nodes = _connected(grid, num_nodes, wait_seconds)
+    nodes = wait_for_nodes(grid, num_nodes or None, time.monotonic() + wait_seconds, stop, _STEADY_SECONDS)
     kind = MessageType.QUERY + (f".{action}" if action else "")
     content = [RecordDict({"config": ConfigRecord()}) for _ in nodes]
     messages = [Message(c, node, kind, group_id="0") for c, node in zip(content, nodes, strict=True)]
@@ -88,7 +89,7 @@ def examine(
         "time": time.time(),
     }
     spaces = {s.digest: s for reply in replies.values() if (s := _space(reply)) is not None}
-    differing = refusals.differing(list(spaces.values())) if len(spaces) > 1 else ""
+    differing = differing_parameters(list(spaces.values())) if len(spaces) > 1 else ""
     return {"server": server, "nodes": rows, "differing": differing}
 
 
@@ -100,19 +101,6 @@ def _space(reply: Message) -> SearchSpace | None:
         return SearchSpace.from_json(text) if isinstance(text, str) and len(text) <= wire.MAX_TEXT else None
     except FBOError:
         return None
-
-
-def _connected(grid: Grid, num_nodes: int, wait_seconds: float) -> list[int]:
-    """Return the connected nodes once their number is `num_nodes` or stops changing, or at the deadline."""
-    nodes, now = sorted(grid.get_node_ids()), time.monotonic()
-    steady_since, deadline = now, now + wait_seconds
-    while time.monotonic() < deadline and not (0 < num_nodes <= len(nodes)):
-        if not num_nodes and nodes and time.monotonic() - steady_since >= _STEADY_SECONDS:
-            break
-        time.sleep(0.1)
-        if (current := sorted(grid.get_node_ids())) != nodes:
-            nodes, steady_since = current, time.monotonic()
-    return nodes
 
 
 def _properties(content: RecordDict) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from fbo_flower.algorithms import Algorithm
 from fbo_flower.algorithms.algorithm_record import AlgorithmRecord
-from fbo_flower.algorithms.option_texts import option_texts
 from fbo_flower.algorithms.registry import BUILT_IN, Algorithms, find
 from fbo_flower.strategies.base import TuningStrategy
 
@@ -46,7 +45,7 @@ def _make_class(
         f"Run `{algorithm.name}`: {summary}.",
         *([caution] if caution else []),
         "`TuningStrategy` explains the settings that all strategies share.",
-        "\n".join(["Options of the algorithm", "-" * 24, *option_texts(algorithm)]),
+        "\n".join(["Options of the algorithm", "-" * 24, *algorithm.option_texts()]),
     ]
     body = {"algorithm_class": algorithm, "__module__": module, "__doc__": "\n\n".join(paragraphs)}
     return type(algorithm.__name__, (TuningStrategy,), body)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from fbo_flower.strategies.send_and_receive import Stopped
+from fbo_flower.strategies.exchange import Stopped
 
 
 @contextmanager

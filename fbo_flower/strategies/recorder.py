@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fbo_flower.algorithms.records import AnyArray, Array
-from fbo_flower.algorithms.server_results import ServerResults
+from fbo_flower.algorithms.records import AnyArray, Array, ServerResults
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.strategies.trial_rows import TrialRows
 from fbo_flower.study.ranking import best_rows

@@ -27,10 +27,56 @@ from fbo_flower.algorithms.records import natural_key
 from fbo_flower.errors import ConfigError, FBOError
 from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage.node_differences import node_differences
-from fbo_flower.strategies import refusals
-from fbo_flower.strategies.connected_nodes import is_simulated, wait_for_nodes
-from fbo_flower.strategies.registration_message import Registration, read_registration
-from fbo_flower.strategies.send_and_receive import send_and_receive
+from fbo_flower.strategies.exchange import Stopped, send_and_receive
+from fbo_flower.strategies.forwarding_grid import ForwardingGrid
+from fbo_flower.strategies.registration_message import (
+    Registration,
+    all_refused,
+    differing_parameters,
+    read_registration,
+    shorten,
+    spaces_of,
+    too_few,
+)
+
+_STEADY_SECONDS = 2.0  # the number of connected nodes must not change for this time
+_STEADY_SECONDS_SIMULATED = 1.0  # the same in a simulation, whose nodes all connect when it starts
+
+
+def is_simulated(grid: Grid) -> bool:
+    """Return whether a grid is that of Flower's simulation, whose nodes are all there from the start."""
+    while isinstance(grid, ForwardingGrid):
+        grid = grid.within
+    return type(grid).__name__ == "InMemoryGrid"  # its module differs between versions of Flower
+
+
+def wait_for_nodes(
+    grid: Grid,
+    num_agents: int | None,
+    deadline: float,
+    stop: threading.Event,
+    steady_seconds: float = _STEADY_SECONDS,
+) -> list[int]:
+    """Return the connected nodes: once `num_agents` are connected, or at the deadline.
+
+    Without `num_agents`, or in a simulation: once the number of nodes has not changed for `steady_seconds`.
+    """
+    nodes = sorted(grid.get_node_ids())
+    steady_since = time.monotonic()
+    while time.monotonic() < deadline:
+        if num_agents is not None and len(nodes) >= num_agents:
+            return nodes
+        is_complete = num_agents is None or is_simulated(grid)
+        enough = steady_seconds if num_agents is None else _STEADY_SECONDS_SIMULATED
+        if is_complete and nodes and time.monotonic() - steady_since >= enough:
+            return nodes
+        if stop.wait(0.05):
+            raise Stopped
+        now = sorted(grid.get_node_ids())
+        if now != nodes:
+            nodes, steady_since = now, time.monotonic()
+    return nodes
+
 
 _MAX_SKIPPED_ROUNDS = 8
 _END_SECONDS = 60.0  # to wait for the replies to the message that ends a study
@@ -135,10 +181,10 @@ class AgentRegistry:
                 self._back_off(connected)
                 return
             if connected and len(connected) >= (num_agents or 1) and set(connected) <= set(self.refused):
-                raise ConfigError(refusals.all_refused(self.refused))
+                raise ConfigError(all_refused(self.refused))
             if time.monotonic() >= deadline:
                 raise ConfigError(
-                    refusals.too_few(num_agents, len(self.nodes), len(connected), wait_seconds, self.refused)
+                    too_few(num_agents, len(self.nodes), len(connected), wait_seconds, self.refused)
                 )
             stop.wait(min(pause, max(_FIRST_PAUSE / 10, deadline - time.monotonic())))
             pause = min(2 * pause, _LAST_PAUSE)  # a simulation logs a traceback for every refusal
@@ -159,21 +205,21 @@ class AgentRegistry:
                 else:
                     self.backoff[node] = requests, rounds_to_skip - 1
         valid = []
-        for registration in self._query(grid, nodes, time.monotonic() + seconds, stop):
-            if registration.digest != self._digest():
+        for found in self._query(grid, nodes, time.monotonic() + seconds, stop):
+            if found.digest != self._digest():
                 self._refuse(
-                    registration.node,
-                    f"space: expected digest {self._digest()}, got {registration.digest}; give this "
-                    "agent the study's search space",
+                    found.node,
+                    f"space: expected digest {self._digest()}, got {found.digest}; give this agent "
+                    "the study's search space",
                 )
-            elif registration.minimize != bool(self.minimize):
+            elif found.minimize != bool(self.minimize):
                 self._refuse(
-                    registration.node,
+                    found.node,
                     f"minimize: expected {bool(self.minimize)}, as at the other agents, got "
-                    f"{registration.minimize}; give every agent the same app",
+                    f"{found.minimize}; give every agent the same app",
                 )
             else:
-                valid.append(registration)
+                valid.append(found)
         self._admit_all(valid, connected)
         self._back_off(nodes)
 
@@ -195,13 +241,7 @@ class AgentRegistry:
         seconds : how long to wait for the agents at most
         """
         agents = [agent for agent in self.present(grid.get_node_ids()) if agent in self.want_end]
-        kind = MessageType.QUERY + self.message_suffix
-        messages = [
-            Message(
-                RecordDict({"config": ConfigRecord({"end": study})}), self.nodes[agent], kind, group_id="0"
-            )
-            for agent in agents
-        ]
+        messages = self._queries([self.nodes[agent] for agent in agents], {"end": study})
         replies = send_and_receive(grid, messages, min(seconds, _END_SECONDS), stop)
         told = sum(not reply.has_error() and _confirms(reply.content) for reply in replies.values())
         if told < len(agents):
@@ -211,6 +251,12 @@ class AgentRegistry:
                 len(agents) - told, len(agents),
             )  # fmt: skip
 
+    def _queries(self, nodes: Iterable[int], config: dict[str, Any]) -> list[Message]:
+        kind = MessageType.QUERY + self.message_suffix
+        return [
+            Message(RecordDict({"config": ConfigRecord(config)}), node, kind, group_id="0") for node in nodes
+        ]
+
     def _digest(self) -> str:
         return self.space.digest if self.space is not None else ""
 
@@ -218,15 +264,7 @@ class AgentRegistry:
         self, grid: Grid, nodes: list[int], deadline: float, stop: threading.Event
     ) -> list[Registration]:
         """Return the valid registrations of nodes, in natural order of their agents."""
-        messages = [
-            Message(
-                RecordDict({"config": ConfigRecord({"key": True} if self.needs_keys else {})}),
-                node,
-                MessageType.QUERY + self.message_suffix,
-                group_id="0",
-            )
-            for node in nodes
-        ]
+        messages = self._queries(nodes, {"key": True} if self.needs_keys else {})
         sent = time.time()
         replies = send_and_receive(grid, messages, max(1.0, deadline - time.monotonic()), stop)
         heard = time.time()
@@ -270,11 +308,11 @@ class AgentRegistry:
             spaces = {r.digest: SearchSpace.from_json(r.space) for r in registrations}
             if self.space is not None:
                 spaces[expected] = self.space
-            differing = refusals.differing(list(spaces.values()))
+            differing = differing_parameters(list(spaces.values()))
             begun = "; the study began with another: use it again, or start a new study" * bool(expected)
             raise ConfigError(
                 f"space: expected the same search space at every agent, got "
-                f"{refusals.spaces_of(groups)}; they differ in {differing}{begun}"
+                f"{spaces_of(groups)}; they differ in {differing}{begun}"
             )
 
     def _check_minimize(self, registrations: list[Registration]) -> None:
@@ -286,7 +324,7 @@ class AgentRegistry:
         if others:
             raise ConfigError(
                 f"minimize: expected the same at every agent, got {self.minimize} at some and "
-                f"{not self.minimize} at {refusals.shorten(others)}; give every agent the same app"
+                f"{not self.minimize} at {shorten(others)}; give every agent the same app"
             )
 
     def mark_suspect(self, agent: str) -> None:
@@ -329,7 +367,7 @@ class AgentRegistry:
             self._refuse(
                 registration.node,
                 f"fixed: expected an agent that tunes all parameters, because {self.needs_all_parameters}, "
-                f"got {refusals.shorten([registration.agent])} with {len(registration.fixed)} fixed ones",
+                f"got {shorten([registration.agent])} with {len(registration.fixed)} fixed ones",
             )
             return
         agent = self._agent_id(registration, incarnations)
@@ -351,20 +389,14 @@ class AgentRegistry:
 
     def _note_settings(self, agent: str, registration: Registration) -> None:
         """Note what an agent has said of itself; its operator may have changed that."""
-        if registration.key:
-            self.keys[agent] = registration.key
-        if registration.disclosure:
-            self.disclosures[agent] = registration.disclosure
+        texts = (self.keys, "key"), (self.disclosures, "disclosure"), (self.roles, "role")
+        for noted, name in texts:
+            if text := getattr(registration, name):
+                noted[agent] = text
+        for agents, is_one in ((self.spent, registration.spent), (self.curves, registration.curves)):
+            (agents.add if is_one else agents.discard)(agent)
         if registration.wants_end:
             self.want_end.add(agent)
-        if registration.role:
-            self.roles[agent] = registration.role
-        self.spent.discard(agent)
-        if registration.spent:
-            self.spent.add(agent)
-        self.curves.discard(agent)
-        if registration.curves:
-            self.curves.add(agent)
         self.participation.pop(agent, None)
         if registration.participation < 1.0:
             self.participation[agent] = registration.participation

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -55,10 +56,34 @@ class Registration:
     curves: bool = False
 
 
+_MAX_NAME = 100  # characters of an agent's id and of the token of its memory
+_OPTIONAL: dict[str, tuple[Any, Callable[[Any], bool], str]] = {  # entry -> default, check, expectation
+    "incarnation": (
+        "",
+        lambda text: isinstance(text, str) and len(text) <= _MAX_NAME,
+        f"a text of at most {_MAX_NAME} characters",
+    ),
+    "key": (
+        "",
+        lambda text: isinstance(text, str) and re.fullmatch("([0-9a-f]{256})?", text) is not None,
+        "signed public keys of 128 bytes in hexadecimal digits, as this version of fbo-flower sends them",
+    ),
+    "participation": (
+        1.0,
+        lambda share: isinstance(share, float) and 1e-3 <= share <= 1.0,
+        "a number from 0.001 to 1",
+    ),
+    "fixed": (
+        [],
+        lambda names: isinstance(names, list) and all(isinstance(name, str) for name in names),
+        "a list of names of parameters",
+    ),
+}
+
+
 def read_registration(node: int, content: RecordDict) -> Registration:
     """Return a node's registration; raise ConfigError if a field is missing or malformed."""
     config: Mapping[str, Any] = content.get("config", {})
-    texts = {key: config.get(key) for key in ("agent", "digest", "space", "role")}
     if config.get("schema") != wire.SCHEMA_VERSION:
         raise ConfigError(
             f"schema: expected version {wire.SCHEMA_VERSION}, got {config.get('schema')!r}; install the same "
@@ -71,66 +96,84 @@ def read_registration(node: int, content: RecordDict) -> Registration:
             f"registration: expected only the entries that this version knows, got {got}; install "
             "the same version of fbo-flower on server and agents"
         )
+    texts = {key: config.get(key) for key in ("agent", "digest", "space", "role")}
     malformed = [k for k, text in texts.items() if not isinstance(text, str) or len(text) > wire.MAX_TEXT]
     if malformed:
         raise ConfigError(
             f"registration: expected texts of at most {wire.MAX_TEXT} characters for {', '.join(texts)}; "
             f"missing or malformed: {', '.join(malformed)}"
         )
-    texts["incarnation"] = config.get("incarnation", "")
-    if not isinstance(texts["incarnation"], str) or len(texts["incarnation"]) > 100:
-        raise ConfigError("registration: incarnation: expected a text of at most 100 characters")
-    texts["key"] = config.get("key", "")
-    if not isinstance(texts["key"], str) or not re.fullmatch("([0-9a-f]{290})?", texts["key"]):
+    agent, digest, space_json, role = map(str, texts.values())
+    said = {name: config.get(name, default) for name, (default, _, _) in _OPTIONAL.items()}
+    for name, (_, is_valid, expected) in _OPTIONAL.items():
+        if not is_valid(said[name]):
+            raise ConfigError(f"registration: {name}: expected {expected}, got {show(said[name])}")
+    if not 0 < len(agent) <= _MAX_NAME or not agent.isprintable():
+        raise ConfigError(f"agent: expected 1 to {_MAX_NAME} printable characters, got {agent[:_MAX_NAME]!r}")
+    space = _parsed_space(space_json)
+    if space.digest != digest:
         raise ConfigError(
-            "registration: key: expected signed public keys of 145 bytes in hexadecimal digits; install the "
-            "same version of fbo-flower on server and agents"
+            f"digest: expected that of the search space in the same message, {space.digest}, "
+            f"got {digest[:64]}"
         )
-    named = {name: str(text) for name, text in texts.items()}
-    registration = Registration(
-        node, **named, disclosure=_disclosure(config),
-        wants_end=config.get("end") is True, minimize=config.get("minimize") is True,
-        spent=config.get("spent") is True, participation=_participation(config),
-        fixed=_fixed(config), curves=config.get("curves") is True,
+    said["fixed"] = tuple(said["fixed"])
+    check_names(space, said["fixed"])
+    said |= {name: config.get(name) is True for name in ("minimize", "spent", "curves")}
+    chosen = config.get("disclose"), config.get("disclose_by")
+    disclosure = f"{chosen[0]}, {chosen[1]}" if chosen[0] in DISCLOSURES and chosen[1] in CHOOSERS else ""
+    return Registration(
+        node, agent, digest, space_json, role,
+        disclosure=disclosure, wants_end=config.get("end") is True, **said,
     )  # fmt: skip
-    if not 0 < len(registration.agent) <= 100 or not registration.agent.isprintable():
-        shown = registration.agent[:100]
-        raise ConfigError(f"agent: expected 1 to 100 printable characters, got {shown!r}")
-    space = _space(registration.space)
-    digest = space.digest
-    if digest != registration.digest:
-        raise ConfigError(
-            f"digest: expected that of the search space in the same message, {digest}, "
-            f"got {registration.digest[:64]}"
-        )
-    check_names(space, registration.fixed)
-    return registration
-
-
-def _fixed(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the parameters that the agent does not tune."""
-    names = config.get("fixed", [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError("registration: fixed: expected a list of names of parameters")
-    return tuple(names)
-
-
-def _participation(config: Mapping[str, Any]) -> float:
-    """Return the share of the rounds in which the agent wants tasks; ConfigError if it is none."""
-    share = config.get("participation", 1.0)
-    if not isinstance(share, float) or not 1e-3 <= share <= 1.0:
-        raise ConfigError(
-            f"registration: participation: expected a number from 0.001 to 1, got {str(share)[:100]}"
-        )
-    return share
 
 
 @lru_cache(maxsize=4)  # most agents have the same space
-def _space(text: str) -> SearchSpace:
+def _parsed_space(text: str) -> SearchSpace:
     return SearchSpace.from_json(text)
 
 
-def _disclosure(config: Mapping[str, Any]) -> str:
-    """Return what the agent discloses and who chose it; "" if it says nonsense."""
-    said = config.get("disclose"), config.get("disclose_by")
-    return f"{said[0]}, {said[1]}" if said[0] in DISCLOSURES and said[1] in CHOOSERS else ""
+def all_refused(refused: Mapping[int, str]) -> str:
+    """Return the text of the error that no node takes part."""
+    reasons = Counter(refused.values()).most_common()
+    count, others = len(refused), len(reasons) - 1
+    who = "the only node refuses" if count == 1 else f"all {count} nodes refuse"
+    more = f"; {others} other reasons are in the log" if others else ""
+    return f"agents: expected nodes that take part, {who}: {reasons[0][0]}{more}"
+
+
+def too_few(
+    expected: int | None, got: int, connected: int, seconds: float, refused: Mapping[int, str]
+) -> str:
+    """Return the text of the error that too few agents have registered."""
+    text = f"agents: expected {expected or 'at least 1'}, only {got} registered after {seconds:g} s"
+    if connected > got + len(refused):
+        text += f"; {connected - got - len(refused)} connected nodes did not answer"
+    if refused:
+        text += f"; {len(refused)} were refused, the first because: {next(iter(refused.values()))}"
+    if connected < (expected or 1):
+        text += "; start more SuperNodes"
+        if expected:
+            text += f" or set num-supernodes={expected}"
+    return text
+
+
+def shorten(agents: list[str]) -> str:
+    """Return the names of the first agents, for a message."""
+    names = ", ".join(agents[:5])
+    return f"agent {names}" if len(agents) == 1 else f"agents {names}{', ...' if len(agents) > 5 else ''}"
+
+
+def spaces_of(groups: Mapping[str, list[str]]) -> str:
+    """Return which agents have which search space; `groups` maps a digest to agents, largest group first."""
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    return "; ".join(f"{digest[:12]} at {shorten(agents)}" for digest, agents in ordered)
+
+
+def differing_parameters(spaces: Sequence[SearchSpace]) -> str:
+    """Return the names of the parameters in which search spaces differ, or that only their order does."""
+    names = dict.fromkeys(name for space in spaces for name in space.parameters)
+    first = spaces[0].parameters
+    differ = [name for name in names if any(s.parameters.get(name) != first.get(name) for s in spaces)]
+    if not differ:
+        return "the order of the parameters"
+    return ", ".join(name[:40] for name in differ[:5]) + ", ..." * (len(differ) > 5)

@@ -1,21 +1,35 @@
-"""Replies to tasks before they are checked, and their entries in a study's journal."""
+"""Tasks that were sent and their replies: read, journalled, checked and recorded.
+
+This is the one place that asks whether a reply is sound. If the strategy pools learning curves, agents may
+also send medians of theirs (`CurvePool`). A replayed journal makes the same pool from the stored replies.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from logging import INFO, WARNING
+from typing import Any, cast
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
+from flwr.common.logger import log
 
 from fbo_flower import wire
-from fbo_flower.algorithms.records import Scalar, Task
+from fbo_flower.algorithms import Algorithm
+from fbo_flower.algorithms.bandits.base import NUM_EVALUATIONS
+from fbo_flower.algorithms.messages import Schema
+from fbo_flower.algorithms.records import Array, Phase, Report, Scalar, Task
+from fbo_flower.algorithms.trials_per_round import answers_in_part
 from fbo_flower.errors import WireError, printable
+from fbo_flower.numerics.median_rule import pooled
 from fbo_flower.storage import Event
 from fbo_flower.storage.agent_journal import task_key
-from fbo_flower.wire.flower_records import count_bytes, from_records
-from fbo_flower.wire.numpy_client import from_lists, to_lists
+from fbo_flower.strategies.recorder import Recorder, count_floats
+from fbo_flower.strategies.registration import AgentRegistry
+from fbo_flower.wire.curves import LEAST_AGENTS, MAX_STEPS, POOLED
+from fbo_flower.wire.flower_records import count_bytes, from_lists, from_records, to_lists
 
 
 @dataclass(frozen=True)
@@ -82,3 +96,199 @@ def tasks_digest(tasks: Mapping[str, Task]) -> str:
     """Return a checksum of the tasks of a half-round; replaying a journal must give the same one."""
     lines = [f"{agent} {task_key(task)}" for agent, task in sorted(tasks.items())]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+@dataclass
+class CurvePool:
+    """The latest summary of each agent's curves, see `wire.curves`.
+
+    Parameters
+    ----------
+    summaries : agent -> `(k, 3)`
+    """
+
+    summaries: dict[str, Array] = field(default_factory=dict)
+    _pooled: Array | None = None  # of `summaries`, until one changes
+
+    def add(self, agent: str, disclosure: wire.Disclosure) -> None:
+        """Note what an agent has sent, if it has sent a summary."""
+        if disclosure.curves is not None:
+            self.summaries[agent] = disclosure.curves
+            self._pooled = None
+
+    def attach(self, packed: wire.Packed, agent: str, task: Task, understands: Iterable[str]) -> wire.Packed:
+        """Return an encoded task with the pooled summary, if it asks for trials and its agent knows of it.
+
+        The summary may have no rows yet. It also asks the agent for its own.
+
+        Parameters
+        ----------
+        understands : agents that said at registration that they use or send summaries
+        """
+        if task.phase is not Phase.TRAIN or not task.num_trials or agent not in understands:
+            return packed
+        if self._pooled is None:
+            self._pooled = pooled(list(self.summaries.values()), LEAST_AGENTS, MAX_STEPS)
+        return packed._replace(arrays={**packed.arrays, POOLED: self._pooled})
+
+
+@dataclass(frozen=True)
+class SentTask:
+    """A task, and the content of the message that carries it.
+
+    Parameters
+    ----------
+    late : whether this is an earlier task that was not answered, instead of the one that the algorithm made
+        now. Of its report the algorithm gets the numbers of trials only
+    made_in, made_after : the round in which the task was made, and how many answers the run had told then
+    """
+
+    agent: str
+    task: Task
+    envelope: wire.Envelope
+    content: RecordDict
+    late: bool = False
+    made_in: int = 0
+    made_after: int = 0
+
+
+@dataclass
+class Unanswered:
+    """The tasks that agents have not answered with a valid report.
+
+    Parameters
+    ----------
+    tasks : agent and phase -> the last task, if it was not answered
+    """
+
+    tasks: dict[tuple[str, Phase], Task] = field(default_factory=dict)
+
+    def to_send(self, algorithm: Algorithm[Any], agent: str, task: Task) -> Task:
+        """Return a task, or the earlier one about the same work that the agent has not answered yet; note it.
+
+        An agent answers each piece of work once. It may have answered the earlier task, or begun to: then it
+        refuses another one, and what it has evaluated already is not evaluated again.
+        """
+        task = self._answerable(algorithm, agent, task)
+        self.tasks[agent, task.phase] = task
+        return task
+
+    def answered(self, agent: str, phase: Phase) -> None:
+        """Note that an agent has sent a valid report."""
+        self.tasks.pop((agent, phase), None)
+
+    def _answerable(self, algorithm: Algorithm[Any], agent: str, task: Task) -> Task:
+        earlier = self.tasks.get((agent, task.phase))
+        if earlier is None or (earlier.trial, earlier.num_trials > 0) != (task.trial, task.num_trials > 0):
+            return task
+        if not task.num_trials and algorithm.inner.report_kind(task) != algorithm.inner.report_kind(earlier):
+            return task
+        if task.phase not in {Phase.TRAIN, Phase.FINISH} and algorithm.sums_securely:
+            return task  # an exchange within a secure sum
+        before = algorithm.evaluation_task(earlier)
+        if task_key(before) == task_key(algorithm.evaluation_task(task)):
+            return task
+        return replace(before, round=task.round)
+
+
+MAX_REASON = 300  # characters of a reason in the log
+
+CheckedReply = tuple[Report, wire.Disclosure]
+
+
+@dataclass(frozen=True)
+class ReportReader:
+    """Reads the replies of a run.
+
+    Parameters
+    ----------
+    algorithm : says which reports are valid
+    registry : learns whose budget is used up
+    recorder : gets the numbers and the disclosed trials
+    pool : gets the medians of learning curves; None: they are not pooled
+    """
+
+    algorithm: Algorithm[Any]
+    registry: AgentRegistry
+    recorder: Recorder
+    pool: CurvePool | None
+
+    def check(self, sent: SentTask, reply: Reply) -> CheckedReply | WireError:
+        """Return the report in a reply and what it discloses, or the error in it; nothing is recorded."""
+        try:
+            if reply.packed is None:
+                raise WireError(reply.reason, reply.word)
+            task = self._answered_part(sent.task, reply.packed)
+            space, schema = self.recorder.space, self._schema
+            checked = wire.decode_report(reply.packed, task, sent.envelope, schema, space.dimension)
+            self.algorithm.check_report(task, checked[0])
+            return checked
+        except WireError as error:
+            return error.with_traceback(None)
+
+    def read(
+        self,
+        sent: SentTask,
+        server_round: int,
+        reply: Reply,
+        checked: CheckedReply | WireError | None,
+        *,
+        quiet: bool,
+    ) -> Report | None:
+        """Return an agent's valid report; None, counted and logged once, if there is none.
+
+        Parameters
+        ----------
+        checked : what `check` has returned for this reply; None: it is checked now
+        quiet : whether the log has it already, because a journal is replayed
+        """
+        self.recorder.count(bytes_up=reply.num_bytes)
+        if reply.packed is None and not reply.refused:
+            if not quiet:
+                log(WARNING, "Round %d, agent %s: %s", server_round, sent.agent, reply.reason)
+            self.recorder.count_unused("failures", reply.word)
+            return None
+        if reply.packed is not None and wire.declines(reply.packed, sent.envelope):
+            self._note_spent(sent.agent, quiet)
+            return None
+        checked = checked or self.check(sent, reply)
+        if isinstance(checked, WireError):
+            if not quiet:
+                log(WARNING, "Round %d, agent %s: refused: %s", server_round, sent.agent, checked)
+            self.recorder.count_unused("refused", checked.reason)
+            return None
+        report, disclosure = checked
+        if reply.packed is not None and wire.says_spent(reply.packed):
+            self._note_spent(sent.agent, quiet)
+        self._record(sent.agent, server_round, report, disclosure)
+        return report
+
+    def _record(self, agent: str, server_round: int, report: Report, disclosure: wire.Disclosure) -> None:
+        floats = count_floats(report.arrays)
+        self.recorder.count(replies=1, failed_trials=report.num_failed, floats_up=floats)
+        failures = {} if disclosure.trials is None else disclosure.trials.failures
+        reason = printable(failures[min(failures)])[:MAX_REASON] if failures else ""
+        self.recorder.count_evaluations(report.num_trials, report.num_failed, reason)
+        self.recorder.disclose(agent, server_round, disclosure)
+        if self.pool is not None:
+            self.pool.add(agent, disclosure)
+        if isinstance(num_evaluations := report.values.get(NUM_EVALUATIONS), int):
+            self.recorder.evaluations[agent] = num_evaluations
+
+    def _note_spent(self, agent: str, quiet: bool) -> None:
+        """Ask an agent for no more evaluations, because its budget is used up."""
+        if agent not in self.registry.spent:
+            self.registry.spent.add(agent)
+            if not quiet:
+                log(INFO, "Agent %s has used up its budget of evaluations (max_trials)", agent)
+
+    def _answered_part(self, task: Task, packed: wire.Packed) -> Task:
+        """Return a task with the trials that the agent has made, if its operator may allow only some."""
+        number = packed.config.get("num-trials")
+        if not isinstance(number, int) or not 0 < number < task.num_trials:
+            return task
+        return replace(task, num_trials=number) if answers_in_part(self.algorithm.inner) else task
+
+    @cached_property
+    def _schema(self) -> Schema:
+        return self.algorithm.report_schema(self.recorder.space)

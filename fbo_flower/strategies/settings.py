@@ -45,6 +45,8 @@ class StrategySettings:
     minimize: bool
     callbacks: Sequence[Callback | Callable[[RoundProgress], None]] = ()
     pool_curves: bool = False
+    mode: str = SYNC
+    max_staleness: int | None = None
 
     def __post_init__(self) -> None:
         if self.num_agents is not None:
@@ -57,34 +59,44 @@ class StrategySettings:
         check_number("quorum", self.quorum, 1e-9, 1.0)
         check_number("wait_seconds", self.wait_seconds, 0.0)
         check_number("round_timeout", self.round_timeout, 0.0)
+        if self.mode not in (SYNC, ASYNC):
+            raise ConfigError(f"mode: expected 'sync' or 'async', got {self.mode!r}")
+        if self.max_staleness is not None:
+            check_number("max_staleness", self.max_staleness, 0, integer=True)
+            if self.mode != ASYNC:
+                raise ConfigError(
+                    f"max_staleness: expected the mode 'async', got {self.mode!r}, in which no answer is "
+                    "older than its round; leave max_staleness out"
+                )
+
+    def check_algorithm(self, algorithm: Algorithm[Any]) -> None:
+        """Raise ConfigError unless the algorithm can run in this mode."""
+        check_barrier(algorithm, self.mode)
+        if self.mode == ASYNC and (self.fraction < 1.0 or self.quorum < 1.0):
+            raise ConfigError(
+                f"mode: expected no fraction and no quorum in an asynchronous study, got {self.fraction:g} "
+                f"and {self.quorum:g}; no agent waits for another one there"
+            )
+
+    def fixed(self, algorithm: Algorithm[Any], seed: int, warm_start: WarmStart | None) -> dict[str, object]:
+        """Return the settings that must not change when a study is resumed."""
+        return {
+            "algorithm": algorithm.name,
+            "options": algorithm.options(),
+            "seed": str(seed),
+            "fraction": self.fraction,
+            "label": self.label,
+            **({} if warm_start is None else {"warm_start": warm_start.digest}),
+            **({} if self.mode == SYNC else {"mode": self.mode}),
+            **({} if self.max_staleness is None else {"max_staleness": self.max_staleness}),
+            **({"pool_curves": True} if self.pool_curves else {}),
+        }
 
 
-def fixed_settings(
-    settings: StrategySettings,
-    algorithm: Algorithm[Any],
-    seed: int,
-    warm_start: WarmStart | None,
-    mode: str = SYNC,
-    max_staleness: int | None = None,
-) -> dict[str, object]:
-    """Return the settings that must not change when a study is resumed.
-
-    Parameters
-    ----------
-    mode : "sync" or "async"
-    max_staleness : see `TuningStrategy.start`
-    """
-    return {
-        "algorithm": algorithm.name,
-        "options": algorithm.options(),
-        "seed": str(seed),
-        "fraction": settings.fraction,
-        "label": settings.label,
-        **({} if warm_start is None else {"warm_start": warm_start.digest}),
-        **({} if mode == SYNC else {"mode": mode}),
-        **({} if max_staleness is None else {"max_staleness": max_staleness}),
-        **({"pool_curves": True} if settings.pool_curves else {}),
-    }
+def check_barrier(algorithm: Algorithm[Any], mode: str) -> None:
+    """Raise ConfigError if a study without rounds is asked of an algorithm that needs all answers at once."""
+    if mode == ASYNC and algorithm.barrier:
+        raise ConfigError(f"mode: expected 'sync' for {algorithm.name}, because {algorithm.barrier}")
 
 
 def study_settings(

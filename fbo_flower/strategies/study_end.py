@@ -9,11 +9,11 @@ from logging import INFO, WARNING
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower.algorithms.server_results import ServerResults
+from fbo_flower.algorithms.records import ServerResults
 from fbo_flower.errors import ObjectiveError, printable
+from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.recorder import Recorder, failures_text, tally
-from fbo_flower.strategies.report_reader import MAX_REASON
-from fbo_flower.strategies.send_and_receive import Stopped
+from fbo_flower.strategies.replies import MAX_REASON
 from fbo_flower.strategies.settings import StrategySettings
 from fbo_flower.strategies.study_run import StudyRun
 

@@ -24,16 +24,22 @@ from fbo_flower.errors import JournalError, WireError
 from fbo_flower.numerics.discrete_noise import Uniform, uniform_from
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.storage import Event, StudyJournal
-from fbo_flower.strategies.clocked import Clocked
-from fbo_flower.strategies.curve_pool import CurvePool
-from fbo_flower.strategies.federation_event import texts
+from fbo_flower.strategies.attendance import Silence
+from fbo_flower.strategies.clocked import Clocked, SentAt, TaskTimes
 from fbo_flower.strategies.recorder import Recorder, RoundProgress, count_floats, plain_progress
 from fbo_flower.strategies.registration import AgentRegistry
-from fbo_flower.strategies.replies import NO_REPLY, Reply, from_event, tasks_digest, to_event
-from fbo_flower.strategies.report_reader import CheckedReply, ReportReader
-from fbo_flower.strategies.sent_tasks import SentTask, Unanswered
-from fbo_flower.strategies.silence import Silence
-from fbo_flower.strategies.task_times import SentAt, TaskTimes
+from fbo_flower.strategies.replies import (
+    NO_REPLY,
+    CheckedReply,
+    CurvePool,
+    Reply,
+    ReportReader,
+    SentTask,
+    Unanswered,
+    from_event,
+    tasks_digest,
+    to_event,
+)
 from fbo_flower.wire.flower_records import count_bytes, to_records
 
 _MESSAGE_TYPES = {
@@ -369,3 +375,8 @@ class StudyRun:
     def _write(self, event: Event) -> None:
         if self.journal is not None:
             self.journal.write([event])
+
+
+def texts(value: object) -> dict[str, str]:
+    """Return a mapping of a journal's event as one of texts."""
+    return {str(k): str(v) for k, v in cast(Mapping[str, object], value).items()}

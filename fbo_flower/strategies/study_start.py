@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from logging import INFO
+from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, cast
 
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from fbo_flower.algorithms import Algorithm
-from fbo_flower.algorithms.records import AnyArray, Federation
-from fbo_flower.errors import FBOError, JournalError
+from fbo_flower.algorithms import Algorithm, make_algorithm, with_secure_sums
+from fbo_flower.algorithms.records import Federation
+from fbo_flower.errors import ConfigError, FBOError, JournalError
 from fbo_flower.numerics.seeding import generator
+from fbo_flower.space.space import SearchSpace
 from fbo_flower.storage import Event, StudyJournal
+from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.storage.warm_start import WarmStart
 from fbo_flower.strategies.clocked import Clocked
-from fbo_flower.strategies.curve_pool import CurvePool
-from fbo_flower.strategies.federation_event import federation_from_event, federation_to_event
 from fbo_flower.strategies.recorder import Recorder
 from fbo_flower.strategies.registration import AgentRegistry
-from fbo_flower.strategies.settings import StrategySettings
-from fbo_flower.strategies.study_run import StudyRun
+from fbo_flower.strategies.replies import CurvePool
+from fbo_flower.strategies.settings import ASYNC, StrategySettings, study_settings
+from fbo_flower.strategies.study_run import StudyRun, texts
+from fbo_flower.study.study import Study
+
+
+def federation_to_event(study: str, federation: Federation) -> Event:
+    """Return the journal's first event: the search space and the agents that registered at the start."""
+    values = {
+        "study": study,
+        "space": federation.space.to_json(),
+        "agents": list(federation.agents),
+        "roles": dict(federation.roles),
+    }
+    return Event("roll", values=values)
+
+
+def federation_from_event(event: Event) -> tuple[str, Federation]:
+    """Undo `federation_to_event`: return the study's id and its federation."""
+    values = event.values
+    space = SearchSpace.from_json(str(values["space"]))
+    agents = tuple(cast(list[str], values["agents"]))
+    return str(values["study"]), Federation(space, agents, texts(values["roles"]))
 
 
 @contextmanager
@@ -44,88 +66,120 @@ def replaying() -> Iterator[None]:
         ) from error
 
 
-@dataclass(frozen=True)
-class StudyStart:
-    """Starts or resumes one study.
+def begin_study(
+    grid: Grid,
+    algorithm: Algorithm[Any],
+    settings: StrategySettings,
+    seed: int,
+    *,
+    stop: threading.Event,
+    journal: StudyJournal | None = None,
+    events: Sequence[Event] = (),
+    warm_start: WarmStart | None = None,
+) -> StudyRun:
+    """Return a run that is ready for its next round, with all agents registered.
 
     Parameters
     ----------
-    algorithm, settings : of the strategy
-    warm_start : messages of an earlier study; None: start without
     stop : ends the wait for agents when it is set
-    asynchronous : whether agents do not wait for each other
-    max_staleness : see `StudyRun`
+    events : of the journal; empty for a new study
+    warm_start : messages of an earlier study; None: start without
+
+    Raises
+    ------
+    ConfigError
+        If too few agents connect, they have different search spaces, or the algorithm or the warm start does
+        not fit the search space.
+    JournalError
+        If this version of the algorithm makes other tasks than the journal holds.
     """
+    registry = AgentRegistry(
+        settings.space,
+        settings.message_suffix,
+        algorithm.sums_securely,
+        algorithm.inner.needs_all_parameters,
+    )
+    if events:
+        with replaying():
+            study, federation = federation_from_event(events[0])
+        registry.space = federation.space
+    else:
+        registry.wait_for_agents(grid, settings.num_agents, settings.wait_seconds, stop)
+        assert registry.space is not None
+        algorithm.check(registry.space)
+        # not derived from the seed: two studies with the same seed must have different ids
+        study = token_hex(8)
+        federation = Federation(registry.space, tuple(registry.nodes), registry.roles)
+    state = algorithm.init(federation, generator(seed, "server", "init"))
+    if warm_start is not None:
+        warm_start.check_space(federation.space.digest)
+        inner = algorithm.inner.warm_start(algorithm.inner_state(state), warm_start.arrays)
+        state = algorithm.with_inner_state(state, inner)
+    clock = grid.now if isinstance(grid, Clocked) else time.perf_counter
+    run = StudyRun(
+        algorithm, seed, study, registry,
+        Recorder(settings.label, federation.space, settings.minimize, clock), state, journal,
+        seeded=settings.seed is not None, clocked=isinstance(grid, Clocked),
+        asynchronous=settings.mode == ASYNC, max_staleness=settings.max_staleness,
+        pool=CurvePool() if settings.pool_curves else None,
+    )  # fmt: skip
+    if events:
+        with replaying():
+            run.replay(events[1:])
+        run.seconds_before = sum(row["seconds"] for row in run.recorder.rounds)
+        registry.wait_for_agents(grid, settings.num_agents, settings.wait_seconds, stop)
+        log(INFO, "Resumed after round %d", len(run.recorder.rounds))
+    elif journal is not None:
+        journal.write([federation_to_event(study, federation)])
+    run.note_minimize(bool(registry.minimize))
+    run.write_agents()
+    return run
 
-    algorithm: Algorithm[Any]
-    settings: StrategySettings
-    warm_start: WarmStart | None
-    stop: threading.Event
-    asynchronous: bool = False
-    max_staleness: int | None = None
 
-    def start(self, grid: Grid, seed: int, journal: StudyJournal | None, events: list[Event]) -> StudyRun:
-        """Return a run that is ready for its next round, with all agents registered.
+def study_of_journal(path: str | os.PathLike[str]) -> Study:
+    """Return the study in a server's journal up to its last commit; the server may run meanwhile.
 
-        Parameters
-        ----------
-        events : of the journal; empty for a new study
-
-        Raises
-        ------
-        ConfigError
-            If too few agents connect, they have different search spaces, or the algorithm or the warm start
-            does not fit the search space.
-        JournalError
-            If this version of the algorithm makes other tasks than the journal holds.
-        """
-        needs_keys = self.algorithm.sums_securely
-        registry = AgentRegistry(
-            self.settings.space,
-            self.settings.message_suffix,
-            needs_keys,
-            self.algorithm.inner.needs_all_parameters,
+    Raises
+    ------
+    JournalError
+        If the file is not a server's journal, is damaged, holds no study yet, or was written by a version
+        of the algorithm that made other tasks.
+    ConfigError
+        If the algorithm is not installed here.
+    """
+    reader = StudyJournalReader(Path(path), check=True)
+    recorded, events = reader.settings(), list(reader.new_events())
+    if not recorded or not events:
+        raise JournalError(
+            f"journal: expected a study in {path}, got none yet; wait until its agents registered"
         )
-        if events:
-            with replaying():
-                study, federation = federation_from_event(events[0])
-            registry.space = federation.space
-        else:
-            self._register(registry, grid)
-            assert registry.space is not None
-            self.algorithm.check(registry.space)
-            # not derived from the seed: two studies with the same seed must have different ids
-            study = token_hex(8)
-            federation = Federation(registry.space, tuple(registry.nodes), registry.roles)
-        state = self.algorithm.init(federation, generator(seed, "server", "init"))
-        if self.warm_start is not None:
-            self.warm_start.check_space(federation.space.digest)
-            state = self._warm_started(state, self.warm_start.arrays)
-        clock = grid.now if isinstance(grid, Clocked) else time.perf_counter
-        recorder = Recorder(self.settings.label, federation.space, self.settings.minimize, clock)
-        seeded = self.settings.seed is not None
+    if "warm_start" in recorded:
+        raise ConfigError(
+            f"journal: {path} holds a study that began with messages of another one, which the journal does "
+            "not hold; use the study that the server saves at its end"
+        )
+    algorithm = with_secure_sums(make_algorithm(str(recorded["algorithm"]), dict(recorded["options"])))
+    with replaying():
+        study, federation = federation_from_event(events[0])
+        registry = AgentRegistry(federation.space)
+        registry.nodes.update(dict.fromkeys(federation.agents, 0))
+        clock_times = any("time" in event.values for event in events)
+        seed, label = int(recorded["seed"]), str(recorded["label"])
         run = StudyRun(
-            self.algorithm, seed, study, registry, recorder, state, journal, seeded,
-            clocked=isinstance(grid, Clocked), asynchronous=self.asynchronous,
-            max_staleness=self.max_staleness, pool=CurvePool() if self.settings.pool_curves else None,
+            algorithm, seed, study, registry, Recorder(label, federation.space, clock=lambda: 0.0),
+            algorithm.init(federation, generator(seed, "server", "init")), clocked=clock_times,
+            asynchronous=recorded.get("mode") == ASYNC, max_staleness=recorded.get("max_staleness"),
         )  # fmt: skip
-        if events:
-            with replaying():
-                run.replay(events[1:])
-            run.seconds_before = sum(row["seconds"] for row in recorder.rounds)
-            self._register(registry, grid)
-            log(INFO, "Resumed after round %d", len(recorder.rounds))
-        elif journal is not None:
-            journal.write([federation_to_event(study, federation)])
-        run.note_minimize(bool(registry.minimize))
-        run.write_agents()
-        return run
-
-    def _register(self, registry: AgentRegistry, grid: Grid) -> None:
-        registry.wait_for_agents(grid, self.settings.num_agents, self.settings.wait_seconds, self.stop)
-
-    def _warm_started(self, state: Any, messages: Mapping[str, AnyArray]) -> Any:
-        """Return the server's initial state with the messages of an earlier study added to it."""
-        core = self.algorithm.inner
-        inner = core.warm_start(self.algorithm.inner_state(state), messages)
-        return self.algorithm.with_inner_state(state, inner)
+        run.replay(events[1:])
+    for agent in run.registry.incarnations:
+        registry.nodes.setdefault(agent, 0)
+    run.seconds_before = sum(row["seconds"] for row in run.recorder.rounds)
+    num_rounds = next((e.values["num_rounds"] for e in reversed(events) if "num_rounds" in e.values), None)
+    status = "finished" if events[-1].kind == "end" else "interrupted"
+    settings = StrategySettings(
+        None, None, float(recorded["fraction"]), 0.0, 0.0, 1.0, None, "", label, run.recorder.minimize
+    )
+    requested = num_rounds if isinstance(num_rounds, int) else None
+    described: dict[str, Any] = study_settings(settings, run, requested, status, 0.0)
+    results = run.algorithm.results(run.state)
+    return run.recorder.study(described, results)

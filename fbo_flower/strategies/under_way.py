@@ -11,10 +11,9 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fbo_flower.strategies.clocked import Clocked
+from fbo_flower.strategies.exchange import polls
 from fbo_flower.strategies.replies import NO_REPLY, Reply, read_reply
-from fbo_flower.strategies.send_and_receive import Stopped
 
-_FIRST_WAIT, _LAST_WAIT, _GROWTH = 0.002, 0.2, 1.3  # seconds between two polls
 _GONE = Reply(reason="its node has left", word="gone")
 
 
@@ -70,11 +69,8 @@ class UnderWay:
         """
         replies = dict.fromkeys(self._unsent, _GONE)
         self._unsent = []
-        end, wait = time.monotonic() + seconds, _FIRST_WAIT
-        while True:
-            if self.stop.is_set():
-                raise Stopped
-            for message in list(self.grid.pull_messages(self._agents.keys())):
+        for arrived in polls(self.grid, self._agents.keys(), self.stop, time.monotonic() + seconds):
+            for message in arrived:
                 agent = self._forget(message.metadata.reply_to_message_id)
                 if agent is not None:
                     replies[agent] = read_reply(message)
@@ -84,11 +80,9 @@ class UnderWay:
             for message_id in [i for i, deadline in self._deadlines.items() if deadline <= now]:
                 replies[self._agents[message_id]] = NO_REPLY
                 self._forget(message_id)
-            left = end - time.monotonic()
-            if replies or not self._agents or left <= 0.0:
-                return replies
-            self.stop.wait(min(wait, left))
-            wait = min(wait * _GROWTH, _LAST_WAIT)
+            if replies or not self._agents:
+                break
+        return replies
 
     def _now(self) -> float:
         return self.grid.now() if isinstance(self.grid, Clocked) else time.monotonic()

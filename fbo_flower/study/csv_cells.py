@@ -17,7 +17,6 @@ import csv
 import itertools
 import json
 import math
-import operator
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,11 +45,8 @@ def write_rows(file: IO[str], rows: Iterable[Iterable[str]]) -> None:
     csv.writer(_UnixLines(file)).writerows(rows)  # its own lineterminator="\n" leaves a bare "\r" unquoted
 
 
-def read_columns(file: IO[str], num_columns: int) -> Iterator[list[list[str]]]:
-    """Yield the cells of up to `CHUNK` rows at a time, one list per CSV column.
-
-    Rows without quotes are split at the commas, several times faster than by the CSV reader; other rows go
-    through the reader.
+def read_columns(file: IO[str], num_columns: int) -> Iterator[list[tuple[str, ...]]]:
+    """Yield the cells of up to `CHUNK` rows at a time, one tuple per CSV column.
 
     Parameters
     ----------
@@ -64,39 +60,13 @@ def read_columns(file: IO[str], num_columns: int) -> Iterator[list[list[str]]]:
     csv.Error
         If quotes are not closed.
     """
-    num_rows = 0
-    while lines := list(itertools.islice(file, CHUNK)):
-        text = "".join(lines)
-        if _is_plain(text, lines, num_columns):
-            cells = text.removesuffix("\n").replace("\n", ",").split(",")
-            columns = [cells[start::num_columns] for start in range(num_columns)]
-            num_rows += len(lines)
-        else:
-            rows = _parsed_rows(lines, file)
-            for number, row in enumerate(rows, start=num_rows):
-                if len(row) != num_columns:
-                    raise ConfigError(f"row {number}: expected {num_columns} cells, got {len(row)}")
-            columns = [list(column) for column in zip(*rows, strict=True)]
-            num_rows += len(rows)
-        yield columns
-
-
-def _is_plain(text: str, lines: list[str], num_columns: int) -> bool:
-    """Return whether every line is a row of `num_columns` cells without quotes."""
-    if '"' in text or "\r" in text or "\n" in lines:  # an empty line has no cell at all
-        return False
-    return set(map(operator.methodcaller("count", ","), lines)) == {num_columns - 1}
-
-
-def _parsed_rows(lines: list[str], file: Iterator[str]) -> list[list[str]]:
-    """Return the rows that start in `lines`; the last one may go on in `file`, inside quotes."""
-    reader = csv.reader(itertools.chain(lines, file), strict=True)
-    rows = []
-    for row in reader:
-        rows.append(row)
-        if reader.line_num >= len(lines):
-            break
-    return rows
+    reader, num_rows = csv.reader(file, strict=True), 0
+    while rows := list(itertools.islice(reader, CHUNK)):
+        for number, row in enumerate(rows, start=num_rows):
+            if len(row) != num_columns:
+                raise ConfigError(f"row {number}: expected {num_columns} cells, got {len(row)}")
+        yield list(zip(*rows, strict=True))
+        num_rows += len(rows)
 
 
 class _UnixLines:
@@ -153,7 +123,11 @@ def decode_column(name: str, kind: Any, cells: Iterator[Sequence[str]], num_rows
     if isinstance(kind, str):
         return _decode(name, kind, next(cells))
     parameters = [_decode(f"{name}.{p}", k, next(cells), True) for p, k in kind.items()]
-    return _join_parameters(list(kind), parameters, num_rows)
+    rows = zip(*parameters, strict=True) if parameters else itertools.repeat((), num_rows)
+    return [
+        {parameter: value for parameter, value in zip(kind, row, strict=True) if value is not ABSENT}
+        for row in rows
+    ]
 
 
 def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[str, str], list[Sequence[str]]]:
@@ -162,7 +136,9 @@ def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[st
         raise ConfigError(f"column {column!r}: expected parameter names that are text, got {names}")
     layout: dict[str, str] = {}
     cells: list[Sequence[str]] = []
-    for name, values in _split_parameters(configs, sorted(names)):
+    for name in sorted(names):
+        values = [config.get(name, ABSENT) for config in configs]
+        values = [value.item() if isinstance(value, np.generic) else value for value in values]
         types = set(map(type, values)) - {_Absent}
         if not types <= set(_SCALARS):
             found = ", ".join(sorted(type_.__name__ for type_ in types - set(_SCALARS)))
@@ -176,29 +152,6 @@ def _encode_configs(column: str, configs: list[dict[str, Any]]) -> tuple[dict[st
         layout[name] = kind
         cells.append(["" if value is ABSENT else write(value) for value in values])
     return layout, cells
-
-
-def _split_parameters(
-    configs: Sequence[Mapping[str, Any]], names: Iterable[str]
-) -> Iterator[tuple[str, list[Any]]]:
-    """Yield (parameter, its value in each configuration); `ABSENT` where a configuration lacks it."""
-    for name in names:
-        values = [config.get(name, ABSENT) for config in configs]
-        if any(issubclass(type_, np.generic) for type_ in set(map(type, values))):
-            values = [value.item() if isinstance(value, np.generic) else value for value in values]
-        yield name, values
-
-
-def _join_parameters(names: list[str], parameters: Sequence[Values], num_rows: int) -> list[dict[str, Any]]:
-    """Return one configuration per row: the inverse of `_split_parameters`."""
-    if not names:
-        return [{} for _ in range(num_rows)]
-    if not any(ABSENT in values for values in parameters):
-        return list(map(dict, map(zip, itertools.repeat(names), zip(*parameters, strict=True))))
-    return [
-        {name: value for name, value in zip(names, row, strict=True) if value is not ABSENT}
-        for row in zip(*parameters, strict=True)
-    ]
 
 
 def _decode(name: str, kind: Any, cells: Sequence[str], may_be_absent: bool = False) -> Values:
@@ -255,14 +208,10 @@ def printable_json(text: str) -> str:
     """Return a JSON text with control characters as escapes, but line breaks between values as they are."""
     if text.isprintable():
         return text
-    # escapes of two lone surrogates in a row would become one character
+    # surrogates stay: escapes of two lone ones in a row would become one character
     return "".join(
-        c if c.isprintable() or c == "\n" or _is_surrogate(c) else json.dumps(c)[1:-1] for c in text
+        c if c.isprintable() or c == "\n" or "\ud800" <= c <= "\udfff" else json.dumps(c)[1:-1] for c in text
     )
-
-
-def _is_surrogate(character: str) -> bool:
-    return "\ud800" <= character <= "\udfff"
 
 
 def _read_boolean(cell: str) -> bool:
@@ -281,13 +230,7 @@ def _read_json(cell: str) -> Any:
 _ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|.?)", re.DOTALL)
 _SHORT = {r"\\"[:2]: "\\", r"\n": "\n", r"\r": "\r", r"\t": "\t"}
 _JSON = json.JSONEncoder(ensure_ascii=False).encode
-_SCALARS: dict[type, str] = {
-    bool: "boolean",
-    int: "integer",
-    float: "real",
-    str: "text",
-    type(None): "json",
-}
+_SCALARS: dict[type, str] = {bool: "boolean", int: "integer", float: "real", str: "text", type(None): "json"}
 _WRITERS: dict[str, Callable[[Any], str]] = {
     "text": str,
     "integer": str,

@@ -1,28 +1,29 @@
-"""The directory of a study: it is not overwritten unless the user asks for it."""
+"""The directory of a study: tables as CSV, settings and recommendations as JSON.
+
+`study.json` is written last and records the kinds and lengths of the tables, so a directory with a valid
+`study.json` is complete. It is not overwritten unless the user asks for it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.storage.files import writable_directory
+from fbo_flower.storage.files import atomic_file, writable_directory
+from fbo_flower.study.schema import RECOMMENDATIONS, TABLES, as_json, check_schema, expect
+from fbo_flower.study.table import Table
 
 MARK = "study.json"  # written last, so a directory with it holds a whole study
-DERIVED = (
-    "report.png",
-    "report.pdf",
-    "report.svg",
-    "report.html",
-    "privacy.md",
-)  # made from a study, by name
-_TABLES = (
-    "trials.csv", "rounds.csv", "regret.csv", "models.csv", "judgements.csv", "times.csv", "replies.csv",
-    "best.json",
-)  # fmt: skip
+DERIVED = ("report.png", "report.pdf", "report.svg", "report.html", "privacy.md")  # made from a study
+_BEST = "best.json"  # holds the table of recommendations
+_FILES = {name: f"{name}.csv" for name in TABLES if name != "recommendations"}
+_ALWAYS = ("trials", "rounds")  # the other tables have a file only if they have rows
 _OF_THE_RUN = ("messages", "models", "journals", "simulate.json")
 
 
@@ -54,7 +55,8 @@ def study_directory(
             f"out: expected a directory without a study, got {path}, which holds one; choose another "
             "directory, or replace the study with --overwrite (in Python overwrite=True)"
         )
-    _remove(path, (MARK, *_TABLES, *DERIVED, *_OF_THE_RUN))
+    for name in (MARK, *_FILES.values(), _BEST, *DERIVED, *_OF_THE_RUN):
+        _remove(path / name)
     return path
 
 
@@ -70,18 +72,110 @@ def removed_if_empty(directory: Path) -> Iterator[None]:
                 path.rmdir()
 
 
-def remove_derived(directory: Path) -> None:
-    """Remove the pictures and pages that were made from the study in a directory."""
-    _remove(directory, DERIVED)
+def write_study(directory: Path, settings: Mapping[str, Any], tables: Mapping[str, Table]) -> None:
+    """Write a study's files; each file is replaced as a whole or, if writing fails, not at all.
+
+    Parameters
+    ----------
+    directory : created if it does not exist
+    settings : plain JSON
+    tables : as in `schema.TABLES`
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be written; the message names it.
+    """
+    if holds_study(directory) and not _is_same(directory / MARK, settings):
+        for name in DERIVED:
+            _remove(directory / name)  # made from the study that this one replaces
+    layouts: dict[str, Any] = {}
+    for name, file in _FILES.items():
+        if name in _ALWAYS or len(tables[name]):
+            layouts[name] = {"rows": len(tables[name]), "columns": tables[name].write_csv(directory / file)}
+        else:
+            _remove(directory / file)  # left by an earlier study in this directory
+    best: dict[str, Any] = {}
+    for row in tables["recommendations"]:
+        config = dict(sorted(row["config"].items()))
+        best.setdefault(row["algorithm"], {})[row["agent"]] = {"value": row["value"], "config": config}
+    _write_json(directory / _BEST, best)
+    _write_json(directory / MARK, {**settings, "tables": layouts})  # last: marks the directory as complete
 
 
-def _remove(directory: Path, names: tuple[str, ...]) -> None:
-    for name in names:
-        path = directory / name
-        try:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be removed ({error.strerror})") from error
+def read_study(directory: Path) -> tuple[dict[str, Any], dict[str, Table]]:
+    """Return the settings and the tables of a study's directory.
+
+    Returns
+    -------
+    settings : as in the file
+    tables : `trials`, `rounds`, `recommendations`, and each of the others that has a file
+
+    Raises
+    ------
+    ConfigError
+        If a file is missing, malformed, of another schema or does not match `study.json`. The message names
+        the file or the entry of `study.json`.
+    """
+    settings = _read_json(directory / MARK)
+    check_schema(settings)
+    layouts = expect(settings.pop("tables", None), dict, "tables")
+    tables = {"recommendations": _read_best(directory / _BEST)}
+    for name, file in _FILES.items():
+        if name in _ALWAYS or name in layouts:
+            layout = expect(layouts.get(name), dict, f"tables.{name}")
+            columns = expect(layout.get("columns"), dict, f"tables.{name}.columns")
+            num_rows = expect(layout.get("rows"), int, f"tables.{name}.rows")
+            table = tables[name] = Table.read_csv(directory / file, columns)
+            if len(table) != num_rows:
+                raise ConfigError(
+                    f"{directory / file}: expected {num_rows} rows as study.json says, got {len(table)}"
+                )
+    return settings, tables
+
+
+def _is_same(path: Path, settings: Mapping[str, Any]) -> bool:
+    """Return whether the study at `path` has these settings; a study's time of creation is one of them."""
+    try:
+        found = dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return False
+    found.pop("tables", None)
+    return as_json(found, sort_keys=True) == as_json(dict(settings), sort_keys=True)
+
+
+def _read_best(path: Path) -> Table:
+    rows: list[dict[str, Any]] = []
+    try:
+        for algorithm, agents in expect(_read_json(path), dict, "best").items():
+            for agent, best in expect(agents, dict, algorithm).items():
+                rows.append({"algorithm": algorithm, "agent": agent, **expect(best, dict, agent)})
+        return Table.from_rows(rows, RECOMMENDATIONS)
+    except ConfigError as error:
+        raise ConfigError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
+def _remove(path: Path) -> None:
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be removed ({error.strerror})") from error
+
+
+def _write_json(path: Path, value: object) -> None:
+    with atomic_file(path, text=True) as file:
+        file.write(as_json(value) + "\n")
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such file; expected a directory that Study.save wrote") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: expected JSON, {error}") from error

@@ -13,16 +13,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fbo_flower.errors import ConfigError
 from fbo_flower.space.optuna import require_optuna, to_distributions
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.study.dataframe import STOPPED_EARLY, SUCCEEDED
 from fbo_flower.study.optuna_storage import Storage, open_storage, quiet_optuna
 from fbo_flower.study.ranking import natural_order
-from fbo_flower.study.trial import RUNNING, Trial
+from fbo_flower.study.trial import RUNNING, STOPPED_EARLY, SUCCEEDED, Trial, trials_of
+
+if TYPE_CHECKING:
+    from fbo_flower.study.study import Study
 
 RUN, LABEL, NUMBER, AGENT = "fbo_flower:study", "fbo_flower:label", "fbo_flower:number", "agent"
+_SETTINGS = (
+    "algorithm",
+    "options",
+    "problem",
+    "metric",
+    "seed",
+)  # of a run, for its Optuna studies
 _WITH_VALUE = (SUCCEEDED, STOPPED_EARLY)
 
 
@@ -202,3 +212,38 @@ def _local(seconds: float, otherwise: datetime) -> datetime:
         return datetime.fromtimestamp(seconds)
     except (ValueError, OverflowError, OSError):  # NaN: unknown; or an agent's clock is far off
         return otherwise
+
+
+def write_study_to_optuna(
+    study: Study, storage: Storage, one_study: bool, space: SearchSpace | None
+) -> list[str]:
+    """Write the trials of all runs of a study into an Optuna storage; see `Study.to_optuna`."""
+    spaces = [space or _space_of(study, label) for label in study.algorithms]
+    names: list[str] = []
+    with quiet_optuna():
+        try:
+            opened = open_storage(storage)
+            for label, own in zip(study.algorithms, spaces, strict=True):
+                run = study.run(label)
+                # a study that was made by hand has no id
+                run_id = run.get("study") or f"{label} {study.settings.get('created', '')}".strip()
+                known = {name: run[name] for name in _SETTINGS if name in run}
+                writer = OptunaWriter(opened, run_id, label, own, study.minimizes(label), one_study, known)
+                trials, times = (table.where(algorithm=label) for table in (study.trials, study.times))
+                writer.write_all(trials_of(trials, times))
+                names += writer.names
+        except ConfigError:
+            raise
+        except Exception as error:  # of any database driver
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise ConfigError(f"{storage}: cannot be written ({reason})") from error
+    return names
+
+
+def _space_of(study: Study, label: str) -> SearchSpace:
+    text = study.run(label).get("space")
+    if not isinstance(text, str):
+        raise ConfigError(
+            f"to_optuna: expected the search space of {label} in the study, found none; pass space=..."
+        )
+    return SearchSpace.from_json(text)

@@ -62,9 +62,8 @@ def incumbents(trials: Table, *, minimize: bool = False) -> tuple[list[str], npt
         values = np.where(np.isfinite(trials["stopped_at"]), np.nan, values)
     agent, value = agent[order], sign * values[order]
     pulls = trials["pulls"][order] if "pulls" in trials.columns else np.ones(len(agent), dtype=np.int64)
-    num_evaluations = np.bincount(agent, weights=pulls, minlength=len(agents)).astype(
-        np.int64
-    )  # (num_agents,)
+    num_evaluations = np.zeros(len(agents), dtype=np.int64)
+    np.add.at(num_evaluations, agent, pulls)
     start = np.cumsum(num_evaluations) - num_evaluations
     evaluation = np.cumsum(pulls) - 1 - start[agent]  # a row's mean is known after its last evaluation
     curves = np.full((len(agents), num_evaluations.max(initial=0)), -np.inf)
@@ -98,14 +97,13 @@ def best_rows(table: Table, minimized: Collection[str] = ()) -> Table:
     return Table({name: rows[name] for name in RECOMMENDATIONS}, RECOMMENDATIONS)
 
 
-def sorted_rows(table: Table, algorithms: Mapping[str, int], last: str | None = None) -> Table:
-    """Return the rows sorted by algorithm in the given order, by agent (if it is a column), and by `last`."""
+def sorted_rows(table: Table, algorithms: Mapping[str, int]) -> Table:
+    """Return the rows sorted by algorithm in the given order, by agent, and by trial, evaluation or round."""
     rank = map(algorithms.__getitem__, table["algorithm"].tolist())
     keys = [np.fromiter(rank, dtype=np.intp, count=len(table))]
     if "agent" in table.columns:
         keys.append(_ranks(table["agent"])[1])
-    if last is not None:
-        keys.append(table[last])
+    keys += [table[name] for name in ("trial", "evaluations", "round") if name in table.columns][:1]
     order = np.lexsort(keys[::-1])
     return table if np.array_equal(order, np.arange(len(table))) else table.take(order)
 

@@ -51,9 +51,7 @@ REGRET: dict[str, Kind] = {
     "cumulative": "real",
     "simple": "real",
 }
-MODELS: dict[
-    str, Kind
-] = {  # one row per model that one site trains and others judge; a loss of NaN is unknown
+MODELS: dict[str, Kind] = {  # one row per model that one site trains and others judge; NaN: unknown loss
     "algorithm": "text",
     "trial": "integer",
     "round": "integer",
@@ -97,6 +95,17 @@ REPLIES: dict[str, Kind] = {  # one row per valid answer of an asynchronous run
 }
 RECOMMENDATIONS: dict[str, Kind] = {"algorithm": "text", "agent": "text", "value": "real", "config": "config"}
 
+TABLES = {  # of a study, in the order of its constructor
+    "trials": TRIALS,
+    "rounds": ROUNDS,
+    "regret": REGRET,
+    "recommendations": RECOMMENDATIONS,
+    "models": MODELS,
+    "judgements": JUDGEMENTS,
+    "times": TIMES,
+    "replies": REPLIES,
+}
+
 _STATUSES = ("finished", "interrupted", "failed")
 
 
@@ -105,8 +114,11 @@ def label(run: Mapping[str, Any]) -> str:
     return str(run.get("label", run["algorithm"]))
 
 
-def check_columns(name: str, table: Table, columns: Mapping[str, Kind]) -> None:
-    """Raise ConfigError if a table does not have exactly these columns and kinds."""
+def check_columns(name: str, table: Table) -> None:
+    """Raise ConfigError if a table of a study does not have exactly its columns and kinds."""
+    columns = TABLES[name]
+    if name == "trials" and "stopped_at" in table.columns:
+        columns = TRIALS | STOPPED
     if table.columns != tuple(columns) or table.kinds != columns:
         raise ConfigError(f"{name}: expected the columns {columns}, got {table.kinds}")
 

@@ -25,29 +25,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace
-from fbo_flower.study.dataframe import trials_frame
-from fbo_flower.study.files import read_study, write_study
-from fbo_flower.study.observations import Observations, observations
-from fbo_flower.study.optuna_bridge import Run, to_optuna
+from fbo_flower.study.directory import read_study, write_study
 from fbo_flower.study.optuna_reader import read_studies
+from fbo_flower.study.optuna_writer import write_study_to_optuna
 from fbo_flower.study.ranking import best_rows, natural_order, sorted_rows
 from fbo_flower.study.schema import (
-    JUDGEMENTS,
-    MODELS,
-    RECOMMENDATIONS,
-    REGRET,
-    REPLIES,
     ROUNDS,
-    STOPPED,
-    TIMES,
-    TRIALS,
+    TABLES,
     as_json,
     check_columns,
     checked_settings,
@@ -55,8 +47,10 @@ from fbo_flower.study.schema import (
     with_stopped,
 )
 from fbo_flower.study.table import Table
+from fbo_flower.study.trial import Observations, observations, trials_frame
 
 
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class Study:
     """The runs of one or several algorithms on one problem; read-only.
 
@@ -83,10 +77,15 @@ class Study:
         If the settings are not JSON of this schema, or a table does not have the expected columns.
     """
 
-    __slots__ = (
-        "judgements", "models", "recommendations", "regret", "replies", "rounds", "settings", "times",
-        "trials",
-    )  # fmt: skip
+    settings: dict[str, Any]
+    trials: Table
+    rounds: Table
+    regret: Table
+    recommendations: Table
+    models: Table
+    judgements: Table
+    times: Table
+    replies: Table
 
     def __init__(
         self,
@@ -100,41 +99,17 @@ class Study:
         times: Table | None = None,
         replies: Table | None = None,
     ) -> None:
-        regret = Table.from_rows([], REGRET) if regret is None else regret
-        models = Table.from_rows([], MODELS) if models is None else models
-        judgements = Table.from_rows([], JUDGEMENTS) if judgements is None else judgements
-        times = Table.from_rows([], TIMES) if times is None else times
-        replies = Table.from_rows([], REPLIES) if replies is None else replies
-        for name, table, columns in (
-            ("trials", trials, TRIALS | (STOPPED if "stopped_at" in trials.columns else {})),
-            ("rounds", rounds, ROUNDS),
-            ("regret", regret, REGRET),
-            ("recommendations", recommendations, RECOMMENDATIONS),
-            ("models", models, MODELS),
-            ("judgements", judgements, JUDGEMENTS),
-            ("times", times, TIMES),
-            ("replies", replies, REPLIES),
-        ):
-            if table is not None:
-                check_columns(name, table, columns)
-        self.settings: Final = checked_settings(settings)
-        tables = [trials, rounds, regret, models, judgements, times, replies] + (
-            [] if recommendations is None else [recommendations]
-        )
-        labels = [label(run) for run in self.settings["runs"]]
-        labels += [name for table in tables for name in table["algorithm"].tolist()]
-        order = {name: rank for rank, name in enumerate(dict.fromkeys(labels))}
-        self.trials: Final = sorted_rows(trials, order, "trial")
-        self.rounds: Final = sorted_rows(rounds, order, "round")
-        self.regret: Final = sorted_rows(regret, order, "evaluations")
-        self.models: Final = sorted_rows(models, order, "trial")
-        self.judgements: Final = sorted_rows(judgements, order, "trial")
-        self.times: Final = sorted_rows(times, order, "trial")
-        self.replies: Final = sorted_rows(replies, order, "trial")
-        recommendations = self.trials if recommendations is None else recommendations
-        self.recommendations: Final = sorted_rows(
-            best_rows(recommendations, {name for name in order if self.minimizes(name)}), order
-        )
+        given = trials, rounds, regret, recommendations, models, judgements, times, replies
+        for (name, columns), table in zip(TABLES.items(), given, strict=True):
+            own = Table.from_rows([], columns) if table is None else table
+            check_columns(name, own)
+            object.__setattr__(self, name, own)
+        object.__setattr__(self, "settings", checked_settings(settings))
+        order = {name: rank for rank, name in enumerate(self.algorithms)}
+        for name in TABLES:
+            object.__setattr__(self, name, sorted_rows(getattr(self, name), order))
+        best = self._best(self.trials if recommendations is None else recommendations)
+        object.__setattr__(self, "recommendations", sorted_rows(best, order))
 
     @property
     def algorithms(self) -> list[str]:
@@ -151,7 +126,7 @@ class Study:
         and `"observed"` has the `config` and `value` of the agent's best trial. An entry without
         `"observed"` is the best trial itself, or its agent discloses no trials.
         """
-        observed = {(row["algorithm"], row["agent"]): row for row in self._best_trials()}
+        observed = {(row["algorithm"], row["agent"]): row for row in self._best(self.trials)}
         best: dict[str, dict[str, Any]] = {}
         for row in self.recommendations:
             agent = row.pop("agent")
@@ -164,8 +139,8 @@ class Study:
                 best[agent] = entry
         return {agent: best[agent] for agent in sorted(best, key=natural_order)}
 
-    def _best_trials(self) -> Table:
-        return best_rows(self.trials, {name for name in self.algorithms if self.minimizes(name)})
+    def _best(self, table: Table) -> Table:
+        return best_rows(table, {label(run) for run in self.settings["runs"] if run.get("minimize")})
 
     def run(self, algorithm: str) -> dict[str, Any]:
         """Return the settings of one algorithm's run; an empty dict if they were not recorded."""
@@ -232,7 +207,7 @@ class Study:
         return Study(settings, Table.concatenate(trials), *map(Table.concatenate, tables))
 
     def to_dataframe(self) -> Any:  # pandas is optional and has no types of its own
-        """Return all trials as a `pandas.DataFrame`, one row per trial; see `study.dataframe.trials_frame`.
+        """Return all trials as a `pandas.DataFrame`, one row per trial; see `study.trial.trials_frame`.
 
         Raises
         ------
@@ -264,17 +239,7 @@ class Study:
         ConfigError
             If Optuna is not installed, the search space is unknown, or the storage cannot be written.
         """
-        runs = [
-            Run(
-                name,
-                self.run(name),
-                self.minimizes(name),
-                self.trials.where(algorithm=name),
-                self.times.where(algorithm=name),
-            )
-            for name in self.algorithms
-        ]
-        return to_optuna(runs, storage, one_study, space, str(self.settings.get("created", "")))
+        return write_study_to_optuna(self, storage, one_study, space)
 
     @classmethod
     def from_optuna(
@@ -323,17 +288,7 @@ class Study:
 
     def with_times(self, times: Table) -> Study:
         """Return this study with other start and end times of trials, columns as in `TIMES`."""
-        return Study(
-            self.settings,
-            self.trials,
-            self.rounds,
-            self.regret,
-            self.recommendations,
-            self.models,
-            self.judgements,
-            times,
-            self.replies,
-        )
+        return replace(self, times=times)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the study's files into `directory`, which is created if it does not exist.
@@ -345,8 +300,7 @@ class Study:
         ConfigError
             If a file cannot be written; the message names it.
         """
-        names = ("trials", "rounds", "regret", "recommendations", "models", "judgements", "times", "replies")
-        write_study(Path(directory), self.settings, dict(zip(names, self._tables, strict=True)))
+        write_study(Path(directory), self.settings, dict(zip(TABLES, self._tables, strict=True)))
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Study:
@@ -367,8 +321,7 @@ class Study:
 
     @property
     def _tables(self) -> tuple[Table, ...]:
-        tables = self.trials, self.rounds, self.regret, self.recommendations, self.models, self.judgements
-        return *tables, self.times, self.replies  # in the order of the constructor
+        return tuple(getattr(self, name) for name in TABLES)
 
     __hash__ = None  # type: ignore[assignment]  # equal by value, too large to hash
 

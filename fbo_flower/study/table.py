@@ -13,6 +13,7 @@ parameter there is `Study.to_dataframe`.
 from __future__ import annotations
 
 import csv
+import importlib
 import itertools
 import os
 import sys
@@ -34,7 +35,6 @@ from fbo_flower.study.csv_cells import (
     read_columns,
     write_rows,
 )
-from fbo_flower.study.pandas_module import require_pandas
 
 Kind = Literal["text", "integer", "real", "boolean", "config"]
 Column = npt.NDArray[Any]
@@ -133,6 +133,8 @@ class Table:
         lists = [column.tolist() for column in self._columns.values()]
         return (dict(zip(self._columns, row, strict=True)) for row in zip(*lists, strict=True))
 
+    __hash__ = None  # type: ignore[assignment]  # equal by value, too large to hash
+
     def __eq__(self, other: object) -> bool:
         """Compare columns, kinds and cells: `1`, `1.0` and `True` differ in a config, NaN equals NaN."""
         if not isinstance(other, Table):
@@ -142,8 +144,6 @@ class Table:
         if self._kinds != other._kinds or self.columns != other.columns or len(self) != len(other):
             return False
         return self._encoded() == other._encoded()
-
-    __hash__ = None  # type: ignore[assignment]  # equal by value, too large to hash
 
     def __repr__(self) -> str:
         return f"Table({len(self)} rows: {', '.join(self._columns)})"
@@ -290,3 +290,19 @@ def _kind_of(types: set[type]) -> Kind:
         if types and all(issubclass(type_, _TYPES[kind]) for type_ in types):
             return kind
     return "text"
+
+
+def require_pandas(caller: str) -> Any:  # the module, which has no types of its own
+    """Return the module pandas.
+
+    Raises
+    ------
+    ConfigError
+        If pandas is not installed; the message says what to install.
+    """
+    try:
+        return importlib.import_module("pandas")
+    except ImportError as error:
+        raise ConfigError(
+            f"{caller}: pandas is not installed; run pip install 'fbo-flower[pandas]'"
+        ) from error

@@ -1,16 +1,29 @@
-"""`Trial`: one trial of an agent as the server knows it, and the trials of a study's tables."""
+"""The trials of a study in other forms: as objects, as a pandas DataFrame, and as points and values.
+
+pandas is optional and imported late::
+
+    study = Study.load("runs/demo")
+    frame = study.to_dataframe()
+    frame.loc[frame["state"] == "succeeded"].groupby("agent")["value"].max()
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
-from fbo_flower.study.dataframe import FAILED, STOPPED_EARLY, SUCCEEDED
-from fbo_flower.study.table import Table
+import numpy as np
+import numpy.typing as npt
 
-RUNNING = "running"
+from fbo_flower.space.space import SearchSpace
+from fbo_flower.study.table import Column, Table, require_pandas
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Observations: TypeAlias = Mapping[str, tuple[Array, Array]]
+
+RUNNING, SUCCEEDED, FAILED, STOPPED_EARLY = "running", "succeeded", "failed", "stopped early"
 
 
 @dataclass(frozen=True)
@@ -60,7 +73,95 @@ class Trial:
 
 
 def trials_of(trials: Table, times: Table) -> Iterator[Trial]:
-    """Yield the trials of one algorithm, from tables with the columns `TRIALS` and `TIMES`."""
-    known = {(row["agent"], row["trial"]): (row["started"], row["ended"]) for row in times}
-    for row in trials:
-        yield Trial.of_row(row, known.get((row["agent"], row["trial"])))
+    """Yield the trials of tables with the columns `TRIALS` and `TIMES`."""
+    known = times_of(times)
+    for row, key in zip(trials, _keys(trials), strict=True):
+        yield Trial.of_row(row, known.get(key))
+
+
+def times_of(times: Table) -> dict[tuple[Any, ...], tuple[float, float]]:
+    """Return algorithm, agent and trial -> start and end, of a table with the columns `TIMES`."""
+    seconds = zip(times["started"].tolist(), times["ended"].tolist(), strict=True)
+    return dict(zip(_keys(times), seconds, strict=True))
+
+
+def _keys(table: Table) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table[name].tolist() for name in ("algorithm", "agent", "trial")), strict=True)
+
+
+def trials_frame(trials: Table, times: Table) -> Any:
+    """Return trials as a DataFrame with one row per trial and one column per parameter.
+
+    Parameters
+    ----------
+    trials, times : columns as in `study.schema.TRIALS` and `TIMES`
+
+    Returns
+    -------
+    The columns `algorithm`, `agent`, `round`, `trial`, `value`, `state` ("succeeded", "failed" or "stopped
+    early"), `started` and `ended` (times in UTC by the clock of the agent, NaT if unknown), one `config.NAME`
+    for each parameter in order of appearance, then `pulls`, `regret` and `failure`, and `stopped_at` if
+    trials were stopped early. The names are those of `trials.csv` and `times.csv`, so a parameter may be
+    called "value".
+
+    Numeric parameters have a numeric column, others a column of Python objects. A parameter that is inactive
+    in a trial is NaN or None there; integers with a gap become floats.
+
+    Raises
+    ------
+    ConfigError
+        If pandas is not installed.
+    """
+    pandas = require_pandas("to_dataframe")
+    configs = trials["config"].tolist()
+    columns: dict[str, Column] = {
+        name: trials[name].copy() for name in ("algorithm", "agent", "round", "trial", "value")
+    }
+    columns["state"] = np.where(np.isfinite(trials["value"]), SUCCEEDED, FAILED).astype(object)
+    if "stopped_at" in trials.columns:
+        columns["state"][np.isfinite(trials["stopped_at"])] = STOPPED_EARLY
+    known = times_of(times)
+    seconds = np.array([known.get(key, (math.nan, math.nan)) for key in _keys(trials)]).reshape(-1, 2)
+    for name, column in zip(("started", "ended"), seconds.T, strict=True):
+        columns[name] = pandas.to_datetime(column, unit="s", utc=True)
+    for name in dict.fromkeys(name for config in configs for name in config):
+        columns[f"config.{name}"] = _parameter_column([config.get(name) for config in configs])
+    last = [name for name in ("pulls", "regret", "failure", "stopped_at") if name in trials.columns]
+    columns |= {name: trials[name].copy() for name in last}
+    return pandas.DataFrame(columns)
+
+
+def _parameter_column(values: Sequence[Any]) -> Column:
+    types = {type(value) for value in values}
+    if types == {bool}:
+        return np.array(values, dtype=np.bool_)
+    if types == {int} and all(abs(value) < 2**63 for value in values):
+        return np.array(values, dtype=np.int64)
+    if types <= {int, float, type(None)} and types & {int, float}:
+        return np.array(values, dtype=np.float64)  # None -> NaN
+    return np.fromiter(values, dtype=object, count=len(values))
+
+
+def observations(trials: Table, space: SearchSpace, without: Collection[str] = ()) -> Observations:
+    """Return agent -> points `(n, D)` and values `(n,)` of the trials that completed.
+
+    Parameters
+    ----------
+    trials : columns as in `study.schema.TRIALS`
+    without : agents that are left out
+
+    Raises
+    ------
+    ConfigError
+        If a configuration is not in the space.
+    """
+    held: dict[str, tuple[Array, Array]] = {}
+    succeeded = np.isfinite(trials["value"])
+    if "stopped_at" in trials.columns:
+        succeeded &= np.isnan(trials["stopped_at"])
+    for agent in dict.fromkeys(trials["agent"].tolist()):
+        rows = (trials["agent"] == agent) & succeeded
+        if agent not in without and rows.any():
+            points = np.array([space.encode(config) for config in trials["config"][rows]])
+            held[agent] = points, np.array(trials["value"][rows], dtype=np.float64)
+    return held

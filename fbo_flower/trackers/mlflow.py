@@ -11,9 +11,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fbo_flower.study.trial import RUNNING, Trial
-from fbo_flower.trackers.callback import Callback, RoundInfo, StudyInfo
-from fbo_flower.trackers.running_best import RunningBest, finite, missing, scalars_of
+from fbo_flower.study.trial import Trial
+from fbo_flower.trackers.callback import RoundInfo, StudyInfo
+from fbo_flower.trackers.tracker import Tracker, finite, scalars_of
 
 if TYPE_CHECKING:
     from fbo_flower.study.study import Study
@@ -24,7 +24,7 @@ _MAX_PARAM = 500  # characters, MLflow's limit for some stores
 _ENDS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 
 
-class MLflowTracker(Callback):
+class MLflowTracker(Tracker):
     """Writes a study into MLflow while it runs.
 
     The study's run has the options as parameters and the numbers of `rounds.csv` as metrics, at the step of
@@ -44,25 +44,19 @@ class MLflowTracker(Callback):
     """
 
     def __init__(self, tracking_uri: str | PathLike[str], experiment: str = "fbo-flower") -> None:
-        try:
-            import mlflow  # noqa: F401
-        except ImportError as error:
-            raise missing("MLflowTracker", "MLflow", "mlflow") from error
+        super().__init__("MLflow", "mlflow")
         text = str(tracking_uri)
         self._uri = text if "://" in text else Path(text).absolute().as_uri()
         self._experiment = experiment
-        self._study = ""
         self._client: Any = None  # MLflow has no types where it is missing
+
+    def _reset(self) -> None:
         self._runs: dict[str, str] = {}  # agent -> id of its run; "": the study's
         self._steps: dict[str, set[int]] = {}  # agent -> steps that an earlier process has written
-        self._best = RunningBest()
         self._trials: list[tuple[Trial, float]] = []  # of the open round, with the best so far
 
-    def on_trial(self, study: StudyInfo, trial: Trial) -> None:
-        """Keep the numbers of a finished trial until the end of its round."""
-        self._begin(study)
-        if trial.state != RUNNING:
-            self._trials.append((trial, self._best.take(trial)))
+    def _keep(self, trial: Trial, best: float) -> None:
+        self._trials.append((trial, best))
 
     def on_round(self, study: StudyInfo, finished: RoundInfo) -> None:
         """Write the numbers of a round and of its trials."""
@@ -75,16 +69,11 @@ class MLflowTracker(Callback):
         self._begin(study)
         self._write_trials(study)
         status = _ENDS.get(str(result.settings["runs"][0].get("status")), "FINISHED")
-        for agent, trial in self._best.best.items():
+        for agent, trial in self._best.items():
             best = {"value": trial.value, "config": dict(trial.config), "trial": trial.trial}
             self._client_of().log_text(self._run(study, agent), json.dumps(best, indent=2), "best.json")
         for run in self._runs.values():
             self._client_of().set_terminated(run, status)
-
-    def _begin(self, study: StudyInfo) -> None:
-        if study.study != self._study:
-            self._study, self._best = study.study, RunningBest(study.minimize)
-            self._runs, self._steps, self._trials = {}, {}, []
 
     def _write_trials(self, study: StudyInfo) -> None:
         by_agent: dict[str, list[tuple[int, dict[str, float]]]] = {}

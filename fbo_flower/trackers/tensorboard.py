@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from fbo_flower.study.trial import RUNNING, Trial
-from fbo_flower.trackers.callback import Callback, RoundInfo, StudyInfo
-from fbo_flower.trackers.running_best import RunningBest, finite, missing, scalars_of
+from fbo_flower.study.trial import Trial
+from fbo_flower.trackers.callback import RoundInfo, StudyInfo
+from fbo_flower.trackers.tracker import Tracker, finite, scalars_of
 
 if TYPE_CHECKING:
     from fbo_flower.study.study import Study
@@ -26,7 +26,7 @@ FILE = "events.out.tfevents.0.fbo-flower"
 ROUNDS = "rounds"
 
 
-class TensorBoardTracker(Callback):
+class TensorBoardTracker(Tracker):
     """Writes scalars that `tensorboard --logdir DIR` shows while the study runs.
 
     An agent's trial gives `value`, `best` (so far), `failed` (0 or 1) and `config/NAME` for each number of
@@ -44,22 +44,16 @@ class TensorBoardTracker(Callback):
     """
 
     def __init__(self, logdir: str | PathLike[str]) -> None:
-        try:
-            import tensorboard  # noqa: F401
-        except ImportError as error:
-            raise missing("TensorBoardTracker", "TensorBoard", "tensorboard") from error
+        super().__init__("TensorBoard", "tensorboard")
         self._logdir = Path(logdir)
-        self._study = ""
-        self._best = RunningBest()
+
+    def _reset(self) -> None:
         self._events: dict[str, list[bytes]] = {}  # folder -> events of the open round
         self._begun: set[str] = set()  # folders that this process has written into
 
-    def on_trial(self, study: StudyInfo, trial: Trial) -> None:
-        """Keep the numbers of a finished trial until the end of its round."""
-        self._begin(study)
-        if trial.state != RUNNING:
-            folder = f"agent {quote(trial.agent, safe=' ~')}"  # a name may hold a slash
-            self._add(folder, trial.trial, scalars_of(trial, self._best.take(trial)), trial.ended)
+    def _keep(self, trial: Trial, best: float) -> None:
+        folder = f"agent {quote(trial.agent, safe=' ~')}"  # a name may hold a slash
+        self._add(folder, trial.trial, scalars_of(trial, best), trial.ended)
 
     def on_round(self, study: StudyInfo, finished: RoundInfo) -> None:
         """Write the numbers of a round and of its trials."""
@@ -71,11 +65,6 @@ class TensorBoardTracker(Callback):
         """Write what is left."""
         self._begin(study)
         self._flush(study)
-
-    def _begin(self, study: StudyInfo) -> None:
-        if study.study != self._study:
-            self._study, self._best = study.study, RunningBest(study.minimize)
-            self._events, self._begun = {}, set()
 
     def _add(self, folder: str, step: int, numbers: Mapping[str, float], seconds: float) -> None:
         from tensorboard.compat.proto.event_pb2 import Event

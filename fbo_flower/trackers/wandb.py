@@ -5,9 +5,9 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from fbo_flower.study.trial import RUNNING, Trial
-from fbo_flower.trackers.callback import Callback, RoundInfo, StudyInfo
-from fbo_flower.trackers.running_best import RunningBest, finite, missing, scalars_of
+from fbo_flower.study.trial import Trial
+from fbo_flower.trackers.callback import RoundInfo, StudyInfo
+from fbo_flower.trackers.tracker import Tracker, finite, scalars_of
 
 if TYPE_CHECKING:
     from fbo_flower.study.study import Study
@@ -16,7 +16,7 @@ _COLUMNS = ("agent", "trial", "round", "state", "value", "failure")
 _ENDS = {"finished": 0, "interrupted": 255, "failed": 1}  # exit codes by which W&B names the state of a run
 
 
-class WandbTracker(Callback):
+class WandbTracker(Tracker):
     """Writes a study into a run of Weights & Biases while it runs.
 
     Each round gives the numbers of `rounds.csv` as `rounds/NAME`, and `agents/AGENT/value`, `best` (so far),
@@ -39,29 +39,19 @@ class WandbTracker(Callback):
     def __init__(
         self, directory: str | PathLike[str] = ".", *, mode: str = "offline", project: str = "fbo-flower"
     ) -> None:
-        try:
-            import wandb  # noqa: F401
-        except ImportError as error:
-            raise missing("WandbTracker", "Weights & Biases", "wandb") from error
+        super().__init__("Weights & Biases", "wandb")
         self._directory, self._project = str(directory), project
         self._mode: Any = mode  # wandb checks it
-        self._study = ""
         self._run: Any = None  # wandb has no types where it is missing
-        self._reset("", False)
 
-    def _reset(self, study: str, minimize: bool) -> None:
-        self._study, self._best = study, RunningBest(minimize)
+    def _reset(self) -> None:
         self._rows: list[Trial] = []
         self._waves: list[dict[str, float]] = []  # the n-th trials of the agents in this round
         self._place: dict[str, int] = {}  # agent -> its number of trials in this round
 
-    def on_trial(self, study: StudyInfo, trial: Trial) -> None:
-        """Keep the numbers of a finished trial until the end of its round."""
-        self._begin(study)
-        if trial.state == RUNNING:
-            return
+    def _keep(self, trial: Trial, best: float) -> None:
         self._rows.append(trial)
-        numbers = scalars_of(trial, self._best.take(trial)) | {"trial": float(trial.trial)}
+        numbers = scalars_of(trial, best) | {"trial": float(trial.trial)}
         place = self._place.get(trial.agent, 0)
         self._place[trial.agent] = place + 1
         if place == len(self._waves):
@@ -92,10 +82,6 @@ class WandbTracker(Callback):
             run.log({"trials": table})
         self._run = None
         run.finish(exit_code=_ENDS.get(str(result.settings["runs"][0].get("status")), 0))
-
-    def _begin(self, study: StudyInfo) -> None:
-        if study.study != self._study:
-            self._reset(study.study, study.minimize)
 
     def _run_of(self, study: StudyInfo) -> Any:
         if self._run is None:

@@ -14,8 +14,8 @@ from typing import cast
 
 import numpy as np
 
+from fbo_flower.algorithms.messages import ArraySpec, Schema
 from fbo_flower.algorithms.records import AnyArray, Scalar
-from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.errors import WireError
 
 MAX_TEXT = 2**20  # characters of one text

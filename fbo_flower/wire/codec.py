@@ -1,7 +1,7 @@
 """Encode tasks and reports as arrays and scalars; decode and check those that arrive.
 
 A task or a report becomes NumPy arrays by name and a flat dictionary of scalars. `flower_records` puts them
-into Flower messages, `numpy_client` into the lists of `NumPyClient`. An incoming message is not trusted until
+into Flower messages, or into the lists of `NumPyClient`. An incoming message is not trusted until
 `decode_task` or `decode_report` has checked its version, study, agent, search space, names, dtypes, shapes,
 bounds and sizes.
 """
@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fbo_flower.algorithms.messages import Schema
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AnyArray, Phase, Report, Scalar, Task
-from fbo_flower.algorithms.schema import Schema
 from fbo_flower.errors import WireError
 from fbo_flower.wire.checks import checked_arrays, checked_values, count_at, show, text_at
 from fbo_flower.wire.disclosure import Disclosure, decode_disclosure, disclosed_arrays, encode_disclosure

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fbo_flower.algorithms.messages import ArraySpec
 from fbo_flower.algorithms.records import AnyArray, Array
-from fbo_flower.algorithms.schema import ArraySpec
 from fbo_flower.errors import WireError
 
 OWN, POOLED = "disclosed.curves", "pooled.curves"  # names of the arrays in reports and tasks

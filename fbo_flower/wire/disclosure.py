@@ -13,8 +13,8 @@ from typing import cast
 
 import numpy as np
 
+from fbo_flower.algorithms.messages import ArraySpec
 from fbo_flower.algorithms.records import AnyArray, Array, Outcome, Scalar, Task
-from fbo_flower.algorithms.schema import ArraySpec
 from fbo_flower.errors import WireError
 from fbo_flower.wire import curves
 from fbo_flower.wire.checks import json_object, show

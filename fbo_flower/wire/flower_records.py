@@ -3,15 +3,18 @@
 A message's content has two records: `arrays` holds every array under its name; `config` holds the scalars,
 and its entry `names` lists the arrays. An incoming array is read from its `.npy` bytes only after its header
 has been checked against their number; nothing is unpickled. `codec.py` checks what arrays and scalars mean.
+
+Flower checks the type of every key and value of a new record and writes every `.npy` header anew, which takes
+longer than an agent's other work on a message. Records made here are filled directly, and headers are kept.
 """
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from flwr.app import Array as FlowerArray
@@ -19,18 +22,19 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fbo_flower.algorithms.records import AnyArray, Scalar
 from fbo_flower.errors import WireError
-from fbo_flower.wire import quick_records
 from fbo_flower.wire.checks import show
 from fbo_flower.wire.codec import Packed
-from fbo_flower.wire.numpy_client import NAMES
 
 MAX_BYTES = 64 * 2**20  # bytes of all arrays of one message together
 MAX_ARRAYS = 32
 MAX_AXES = 8
+NAMES = "names"  # scalar that holds the arrays' names, joined by commas
 _SCALARS = (bool, int, float, str)
 _PLAIN = frozenset(_SCALARS)
 _KINDS = "fiub"  # of NumPy's dtypes
-_SHORT_HEADER = 256  # headers of at most this many bytes are cached
+_SHORT_HEADER = 256  # headers of at most this many bytes are kept
+_Header = tuple[tuple[int, ...], bool, np.dtype[Any]]  # shape, Fortran order, dtype
+_Record = TypeVar("_Record", ArrayRecord, ConfigRecord, RecordDict)
 
 
 def to_records(packed: Packed, seen: dict[int, FlowerArray] | None = None) -> RecordDict:
@@ -45,10 +49,10 @@ def to_records(packed: Packed, seen: dict[int, FlowerArray] | None = None) -> Re
     seen = {} if seen is None else seen
     for array in arrays.values():
         if id(array) not in seen:
-            seen[id(array)] = quick_records.flower_array(array)
-    record = quick_records.array_record({name: seen[id(array)] for name, array in arrays.items()})
+            seen[id(array)] = flower_array(array)
+    record = record_of(ArrayRecord, {name: seen[id(array)] for name, array in arrays.items()})
     scalars = config | {NAMES: ",".join(arrays)}  # a NumPyClient receives a list and needs the names
-    return quick_records.content({"arrays": record, "config": quick_records.config_record(scalars)})
+    return record_of(RecordDict, {"arrays": record, "config": record_of(ConfigRecord, scalars)})
 
 
 def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArray]] | None = None) -> Packed:
@@ -87,15 +91,27 @@ def from_records(content: RecordDict, seen: dict[int, tuple[FlowerArray, AnyArra
     names = scalars.pop(NAMES, "")
     if ",".join(encoded) != names:
         raise WireError(f"names: expected {show(','.join(encoded))}, got {show(names)}", NAMES)
-    if seen is None:
-        return Packed({name: _decode_array(name, array) for name, array in encoded.items()}, scalars)
-    arrays: dict[str, AnyArray] = {}
+    seen = {} if seen is None else seen
     for name, array in encoded.items():
-        known = seen.get(id(array))
-        if known is None:
-            known = seen[id(array)] = array, _decode_array(name, array)
-        arrays[name] = known[1]
-    return Packed(arrays, scalars)
+        if id(array) not in seen:
+            seen[id(array)] = array, _decode_array(name, array)
+    return Packed({name: seen[id(array)][1] for name, array in encoded.items()}, scalars)
+
+
+def to_lists(packed: Packed) -> tuple[list[AnyArray], dict[str, Scalar]]:
+    """Return a message as the list of arrays and the scalars that `NumPyClient` takes."""
+    arrays, config = packed
+    return list(arrays.values()), config | {NAMES: ",".join(arrays)}
+
+
+def from_lists(arrays: Sequence[AnyArray], config: Mapping[str, Scalar]) -> Packed:
+    """Return a message with its arrays by name; WireError if names and arrays differ in number."""
+    text = config.get(NAMES, "")
+    names = text.split(",") if isinstance(text, str) and text else []
+    if not isinstance(text, str) or len(names) != len(arrays) or len(set(names)) != len(names):
+        raise WireError(f"names: expected {len(arrays)} different names, got {show(text)}", NAMES)
+    rest = {key: value for key, value in config.items() if key != NAMES}
+    return Packed(dict(zip(names, arrays, strict=True)), rest)
 
 
 def count_bytes(content: RecordDict) -> int:
@@ -108,93 +124,80 @@ def count_bytes(content: RecordDict) -> int:
         if isinstance(record, ArrayRecord):
             total += record.count_bytes()
         elif isinstance(record, ConfigRecord):
-            texts = list(record.keys())
-            for value in record.values():
-                if type(value) is str:
-                    texts.append(value)
-                else:
-                    total += _size(value)
-            total += _size("".join(texts))
+            total += _size([*record.keys(), *record.values()])
     return total
 
 
 def _size(value: object) -> int:
-    kind = type(value)
-    if kind is int or kind is float:
-        return 8
     if isinstance(value, list):
-        return sum(_size(item) for item in value)
+        return sum(map(_size, value))
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
     return len(value) if isinstance(value, bytes) else 1 if isinstance(value, bool) else 8
 
 
+def record_of(kind: type[_Record], entries: dict[str, Any]) -> _Record:
+    """Return a record of Flower's that holds these valid entries themselves, not a checked copy."""
+    record = kind()
+    if entries_of(record) is None:
+        return kind(dict(entries.items()))
+    record.__dict__["_data"] = entries
+    return record
+
+
+def entries_of(record: ArrayRecord | ConfigRecord | RecordDict) -> object:
+    """Return what a record keeps its entries in; None if Flower keeps them elsewhere."""
+    return record.__dict__.get("_data")
+
+
+def flower_array(array: AnyArray) -> FlowerArray:
+    """Return an array in Flower's form, with the bytes that `numpy.save` writes."""
+    fortran = array.flags.f_contiguous and not array.flags.c_contiguous
+    data = _npy_header(array.dtype, array.shape, fortran) + array.tobytes("F" if fortran else "C")
+    return FlowerArray(_dtype_name(array.dtype), array.shape, "numpy.ndarray", data)
+
+
+@lru_cache(maxsize=64)  # NumPy puts the name together anew each time
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    return str(dtype)
+
+
+@lru_cache(maxsize=256)
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool) -> bytes:
+    buffer = io.BytesIO()
+    descr = np.lib.format.dtype_to_descr(dtype)
+    np.lib.format.write_array_header_1_0(buffer, {"descr": descr, "fortran_order": fortran, "shape": shape})
+    return buffer.getvalue()
+
+
 def _decode_array(name: str, array: FlowerArray) -> AnyArray:
     """Read one array in NumPy's `.npy` format; its header must state exactly the size of its data."""
     data = array.data
-    known = _known_header(data)
-    if known is not None and array.stype == "numpy.ndarray" and known.num_bytes == len(data) - known.offset:
-        flat = np.frombuffer(data, dtype=known.dtype, offset=known.offset)
-        return flat.reshape(known.shape, order="F" if known.fortran else "C")
+    offset = 10 + int.from_bytes(data[8:10], "little")  # of the numbers, in version 1 of the format
+    read = _read_short_header if offset <= _SHORT_HEADER else _read_header
     try:
-        shape, fortran, dtype, offset = _read_header(data)
+        shape, fortran, dtype = read(data[:offset])
     except Exception as error:  # NumPy raises several kinds on malformed headers
         raise WireError(f"{name[:80]}: expected an array in npy format", "encoding") from error
-    if not _is_shape(shape):
+    if len(shape) > MAX_AXES or not all(type(n) is int and 0 <= n <= MAX_BYTES for n in shape):
         raise WireError(
             f"{name[:80]}: expected an array of at most {MAX_AXES} axes, got {show(shape)}", "shape"
         )
-    size = math.prod(shape)  # Python integers: cannot overflow
     if array.stype != "numpy.ndarray" or dtype.kind not in _KINDS:
         raise WireError(f"{name[:80]}: expected plain numbers, got {dtype}", "dtype")
-    if size * dtype.itemsize != len(data) - offset:
-        raise WireError(
-            f"{name[:80]}: expected {size * dtype.itemsize} bytes for shape {show(shape)}", "size"
-        )
+    size = math.prod(shape) * dtype.itemsize  # Python integers: cannot overflow
+    if size != len(data) - offset:
+        raise WireError(f"{name[:80]}: expected {size} bytes for shape {show(shape)}", "size")
     flat = np.frombuffer(data, dtype=dtype, offset=offset)
     return cast(AnyArray, flat.reshape(shape, order="F" if fortran else "C"))
 
 
-def _is_shape(shape: tuple[int, ...]) -> bool:
-    return len(shape) <= MAX_AXES and all(type(n) is int and 0 <= n <= MAX_BYTES for n in shape)
-
-
-class _Header(NamedTuple):
-    """What a short `.npy` header says that `_decode_array` accepts."""
-
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype[Any]
-    offset: int  # where the data begin
-    num_bytes: int  # of the data
-
-
-def _known_header(data: bytes) -> _Header | None:
-    """Return a valid short header; None if it is long or not valid."""
-    if data[6:8] != b"\x01\x00":
-        return None
-    end = 10 + int.from_bytes(data[8:10], "little")
-    return _short_header(data[:end]) if end <= min(_SHORT_HEADER, len(data)) else None
+def _read_header(header: bytes) -> _Header:
+    stream = io.BytesIO(header)
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError("another version")
+    return np.lib.format.read_array_header_1_0(stream)
 
 
 # messages have few different headers, and NumPy takes longer to parse a header than to read the numbers
-@lru_cache(maxsize=256)
-def _short_header(header: bytes) -> _Header | None:
-    try:
-        shape, fortran, dtype, offset = _read_header(header)
-    except Exception:  # NumPy raises several kinds; `_decode_array` says what is wrong
-        return None
-    if not _is_shape(shape) or dtype.kind not in _KINDS:
-        return None
-    return _Header(shape, fortran, dtype, offset, math.prod(shape) * dtype.itemsize)
-
-
-def _read_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return shape, Fortran order, dtype, and where the data begin."""
-    stream = io.BytesIO(data)
-    readers: dict[tuple[int, int], Callable[..., tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    shape, fortran, dtype = readers[np.lib.format.read_magic(stream)](stream)
-    return shape, fortran, dtype, stream.tell()
+_read_short_header = lru_cache(maxsize=256)(_read_header)

@@ -34,7 +34,7 @@ ATTACKS: dict[str, Attack] = {
     "co-kg": Attack("values and points from successive posteriors", f"{__name__}.co_kg:attack"),
     "fts": Attack("points of foreign rounds, and values from the next weights", f"{__name__}.fts:attack"),
     "fed-ei": Attack(
-        "points and values from parts of sums, from totals and from their differences",
+        "owners of anonymous rows, by their looks and by lies; members that lie; a sum of features",
         f"{__name__}.fed_ei:attack",
     ),
     "consensus": Attack("points that agents evaluate, from their designs", f"{__name__}.peers:consensus"),

@@ -22,7 +22,7 @@ from fbo_flower.algorithms import secure_member
 from fbo_flower.algorithms.records import AnyArray, Array, Phase, Task
 from fbo_flower.algorithms.secure_member import SUM, Member
 from fbo_flower.errors import WireError
-from fbo_flower.secure import fixed_point, keys, members, rounds
+from fbo_flower.secure import fixed_point, keys, members, rounds, shamir
 from studies.attacks.records import AttackResult, rms
 
 LEAST = 2
@@ -110,7 +110,7 @@ def equivocate(rng: np.random.Generator, *, earlier: bool) -> tuple[float | None
             try:
                 member = _signed(member, told)
                 member = secure_member.accept_reveal(
-                    _task(Phase.REVEAL, 1, boxes=boxes, signatures=signatures[agent]), member, LEAST
+                    _task(Phase.REVEAL, 1, boxes=boxes, signatures=signatures[agent]), member, LEAST, False
                 )
             except WireError:
                 return None, guess
@@ -154,19 +154,18 @@ def _unmasked(
     victim = members.agreement_of(group.agents[VICTIM].card())
     own_share = rounds.reveal(helper.private, [victim], [True], box, helper.label())[0]
     shares = [own_share, revealed[TRUSTING][VICTIM]]
-    own = keys.join(shares[:needed])
-    assert own is not None
+    own = shamir.join(shares[:needed])
     shared = keys.agree(helper.private, victim)
     seeds = {
         TRUSTING: revealed[VICTIM][TRUSTING],
         MISLED: revealed[MISLED][VICTIM],
         HELPER: keys.derive(shared, b"mask", helper.label()),
     }
-    words = fixed_point.add(sent[VICTIM].words, fixed_point.negate(keys.expand(own, SIZE)))
+    added, subtracted = [sent[VICTIM].words], [keys.expand(own, SIZE)]
     for other, seed in seeds.items():
-        pair, public = keys.expand(seed, SIZE), members.agreement_of(group.agents[other].card())
-        words = fixed_point.add(words, fixed_point.negate(pair) if victim < public else pair)
-    return fixed_point.decode(words)
+        public = members.agreement_of(group.agents[other].card())
+        (subtracted if victim < public else added).append(keys.expand(seed, SIZE))
+    return fixed_point.decode(fixed_point.total(added, subtracted, size=SIZE))
 
 
 # -- the difference of two sums ------------------------------------------------------------------------
@@ -226,7 +225,7 @@ def add_up(group: Group, number: int, work: str, repeats: bool = False) -> tuple
             Phase.REVEAL, number, boxes=group.boxes(name, sent),
             signatures=secure_member.to_rows(rows, keys.SIGNATURE_BYTES),
         )  # fmt: skip
-        after[name] = secure_member.accept_reveal(task, member, LEAST)
+        after[name] = secure_member.accept_reveal(task, member, LEAST, False)
         parts = [bytes.fromhex(part) for part in secure_member.revealed(task, after[name]).split(",")]
         revealed[name] = dict(zip(group.others(name), parts, strict=True))
     public = {name: members.agreement_of(m.card()) for name, m in group.agents.items()}

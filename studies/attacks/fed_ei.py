@@ -1,136 +1,221 @@
-"""Attack fed-ei: points and values from an agent's part of the sums, from totals, and from their differences.
+"""What `fed-ei` gives away: to a server that reads all totals, to one that lies, and to members that lie.
 
-`Phi^T Phi` of `n < M` points determines the span of their features; `posterior.observed_points` looks for the
-points whose features lie in it. Given the points, `Phi^T y` is linear in the standardised values.
+The server sees every row and the names of the agents in each sum. It does not see whose a row is, so it can
+guess: rows of one agent look alike. `linking` measures how far that leads. `fed_ei_server` lets the server
+lie. `filled` lets a member lie: what it writes into the table must not become a row that nobody wrote.
 
-With secure sums the server sees totals only. The total over many points spans nearly all smooth functions, so
-single points cannot be told from it. But the difference of the totals of two rounds holds only the points of
-one round, one of each agent: the server can look for these, though not say whose they are. If an agent is in
-one total and not in the next, their difference is all of its points minus the newest ones of the others, and
-its pseudoinverse tells which is which. So members sum with the same partners only (`secure_member`).
-`silent_agent` plays this against them, and against the totals that members would give without this rule.
-
-The first total of agents with a point each needs no difference: `first_sum` fits the points to it.
-
-With noise (`noise_multiplier`) an agent sends `Phi^T y / t` only. The attacker here knows all of the agent's
-points and values but its newest point, subtracts them, and looks for the point whose features the rest are.
+`first_sum` shows why agents send rows and not sums of features: such sums hide who, not what.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import least_squares, nnls
+from scipy.optimize import least_squares, linear_sum_assignment, nnls
 
-from fbo_flower import algorithms
-from fbo_flower.algorithms.records import AnyArray, Array
+from fbo_flower.algorithms import FedEI
+from fbo_flower.algorithms.fed_ei import FedEIState
+from fbo_flower.algorithms.messages import Summand
+from fbo_flower.algorithms.records import AgentState, Array, Federation, Payload, Phase, Task
+from fbo_flower.algorithms.requests import Rng
 from fbo_flower.clients import client_app
-from fbo_flower.numerics.surrogates import rff
-from fbo_flower.numerics.surrogates.transforms import transform
-from fbo_flower.numerics.surrogates.trend import unpack
-from fbo_flower.simulation import Fault
-from fbo_flower.simulation.problems import make_problem
-from fbo_flower.strategies import FedEI, TuningStrategy
-from studies.attacks.posterior import observed_points
-from studies.attacks.records import AttackResult, TappedGrid, rms
+from fbo_flower.numerics import slots
+from fbo_flower.numerics.surrogates import rff, trend
+from fbo_flower.simulation import InProcessGrid
+from fbo_flower.simulation.problems import Problem
+from fbo_flower.space import SearchSpace
+from fbo_flower.strategies import TuningStrategy
+from studies.attacks import fed_ei_server
+from studies.attacks.fed_ei_server import HONEST, NUM_AGENTS, SAME, SHARING, HostileServer, Total
+from studies.attacks.records import AttackResult, rms
+from studies.papers.ei.problems import PROBLEMS
 
-NUM_AGENTS = 4
-NUM_ROUNDS = 6
-FIRST_AGENTS = 16  # of `first_sum`, with a point each
+LINKED = ("Styblinski-5", "draws, .64 in common")
+NUM_ROUNDS, FIRST_ROUND, CHAIN = 16, 6, 9  # rounds, the first one whose rows are linked, links in a chain
+WEIGHTS = {"points": 0.0, "points and values": 0.1}  # of squared differences of values
 RESTARTS = 10
-MULTIPLIERS = (1e-3, 1.0)  # of an agent's own noise: a control that the attack works, and protection
-JITTER = 1e-2  # added and taken off again by `observed_points`
 
 
 def attack(seed: int) -> Iterator[AttackResult]:
-    """Attack four agents on the function f1 after a few rounds; the totals are those of secure sums."""
-    problem = make_problem("f1", NUM_AGENTS, seed, {})
-    grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
-    study = FedEI(num_agents=NUM_AGENTS, seed=seed, secure_sums=0).start(grid, num_rounds=NUM_ROUNDS).study
-    shared = next(o.arrays for o in grid.heard.tasks if "frequencies" in o.arrays)
-    features = rff.RandomFeatures(_float(shared["frequencies"]), _float(shared["phases"]))
-    sent = {(o.agent, o.round): o.arrays for o in grid.heard.reports if "gram" in o.arrays}
-    agents = [str(a) for a in range(NUM_AGENTS)]
-    points, values = {}, {}
-    for agent in agents:
-        rows = study.trials.where(agent=agent)
-        points[agent] = np.array([[c["x1"], c["x2"]] for c in rows["config"]])
-        values[agent] = transform(np.asarray(rows["value"], dtype=np.float64), "winsorise")
-    draws = np.random.default_rng(seed)
-
-    distances: list[float] = []
-    uniform: list[float] = []
-    errors: list[float] = []
-    truths: list[float] = []
-    for agent in agents:
-        found = _points(_float(sent[agent, NUM_ROUNDS]["gram"]), features, len(points[agent]))
-        near = np.linalg.norm(points[agent][:, None] - found[None], axis=2)
-        distances += near.min(axis=1).tolist()
-        uniform += _guessed(points[agent], draws)
-        moment = _float(sent[agent, NUM_ROUNDS]["moment"])
-        recovered = np.linalg.lstsq(features(found).T, moment, rcond=1e-9)[0]
-        errors += (recovered[near.argmin(axis=1)] - values[agent]).tolist()
-        truths += values[agent].tolist()
-    side, own = "side of the square", "as many uniform points"
-    yield AttackResult(
-        "FedEI: points, from an agent's part in the clear",
-        rms(distances),
-        rms(uniform),
-        side,
-        len(distances),
-        own,
-    )
-    yield AttackResult(
-        "FedEI: values at the points that were found", rms(errors), float(np.std(truths)),
-        "s.d. of the agent's values", len(errors), "the mean of the values",
-    )  # fmt: skip
-
-    last, before = (
-        np.sum([_float(sent[agent, number]["gram"]) for agent in agents], axis=0)
-        for number in (NUM_ROUNDS, NUM_ROUNDS - 1)
-    )
-    everything = np.concatenate([points[agent] for agent in agents])
-    newest = np.array([points[agent][-1] for agent in agents])
-    for what, gram, truth in (
-        ("all points of all agents, from a total", last, everything),
-        ("the points of one round, from the difference of two totals", last - before, newest),
-    ):
-        found = _points(gram, features, len(truth))
-        near = np.linalg.norm(truth[:, None] - found[None], axis=2).min(axis=1)
-        guess = _guessed(truth, draws)
-        yield AttackResult(f"FedEI, secure sums: {what}", rms(near), rms(guess), side, len(truth), own)
-
-    best = [
-        float(np.linalg.norm(_float(sent[a, NUM_ROUNDS]["point"]) - points[a], axis=1).min()) for a in agents
-    ]
-    uniform = [float(np.linalg.norm(draws.random(2) - points[a][int(values[a].argmax())])) for a in agents]
-    yield AttackResult(
-        "FedEI: the best point, which it sends with consent", rms(best), rms(uniform), side, len(best),
-        "a uniform point",
-    )  # fmt: skip
-
-    for multiplier in MULTIPLIERS:
-        yield _noisy(multiplier, seed)
-    yield from silent_agent(seed)
-    yield from first_sum(features, seed)
+    """Link rows, let the server and members lie, and read the points of one sum of features."""
+    for label in LINKED:
+        yield from linking(PROBLEMS[label](NUM_AGENTS, seed), f"fed-ei, {label}", seed)
+    yield from fed_ei_server.attack(seed)
+    for what in FILLS:
+        found = filled(PROBLEMS[LINKED[0]](NUM_AGENTS, seed), what, seed)
+        told = "the log names the sum" if found.lines else "no line in the log"
+        yield AttackResult(
+            f"fed-ei, a member that fills its table with {what} ({told}): rows that nobody evaluated",
+            found.num_false, 0.0, "rows", found.num_rows, "an honest member",
+        )  # fmt: skip
+    yield from first_sum(seed)
 
 
-def first_sum(features: rff.RandomFeatures, seed: int) -> Iterator[AttackResult]:
-    """Look for the points and values of agents with an observation each, from one honest total.
+# -- linking -------------------------------------------------------------------------------------------
 
-    A fit with weights of 0 or more on a mesh tells where points are; least squares moves them until the
-    total is met. The points and values are uniform and normal: those of an agent's initial design.
+
+@dataclass(frozen=True)
+class Owned:
+    """The rows `(m, D + 1)` of one sum and, as the truth, their owners `(m,)`."""
+
+    rows: Array
+    owners: Sequence[str]
+
+
+def linking(problem: Problem, what: str, seed: int) -> Iterator[AttackResult]:
+    """Link each row to one of the sum before, and follow the links; of two kinds, report the better."""
+    sums = watched(problem, seed, NUM_ROUNDS)
+    linked = [sums[number] for number in range(FIRST_ROUND, FIRST_ROUND + CHAIN + 1) if number in sums]
+    found = {by: follow(linked, weight) for by, weight in WEIGHTS.items()}
+    by = max(found, key=lambda name: float(np.mean(found[name][0])))
+    links, ends = found[by]
+    for name, right in ((f"links by {by} to the sum before", links), (f"chains of {CHAIN} links", ends)):
+        yield AttackResult(
+            f"{what}: {name}", float(np.mean(right)), 1.0 / problem.num_agents, "share that is right",
+            len(right), "any agent",
+        )  # fmt: skip
+
+
+def watched(problem: Problem, seed: int, num_rounds: int) -> dict[int, Owned]:
+    """Run a study with secure sums; return the rows of each round's sum."""
+    totals: list[tuple[int, Total]] = []
+    rounds: list[int] = []
+
+    @dataclass(frozen=True, kw_only=True)
+    class Curious(FedEI):
+        def ask(self, state: FedEIState, phase: Phase, server_round: int, *rest: Any) -> Any:
+            rounds.append(server_round)
+            return super().ask(state, phase, server_round, *rest)
+
+        def aggregate_groups(self, state: FedEIState, groups: Any) -> FedEIState:
+            totals.extend((rounds[-1], Total(tuple(agents), sums)) for agents, sums in groups)
+            return super().aggregate_groups(state, groups)
+
+    class Server(TuningStrategy):
+        algorithm_class = Curious
+
+    app = client_app(problem, problem.space, seed=seed, disclose="trials")
+    grid = InProcessGrid(app, problem.num_agents)
+    server = Server(num_agents=problem.num_agents, seed=seed)
+    trials = server.start(grid, num_rounds=num_rounds).study.trials
+    points = np.array([problem.space.encode(config) for config in trials["config"]])
+    found: dict[int, Owned] = {}
+    for number, total in totals:
+        owners = []
+        for row in total.rows:  # the first trials may repeat others' points: the newest is in the sum
+            same = np.abs(points - row[:-1]).max(axis=1) < SAME
+            owners.append(trials["agent"][int(np.flatnonzero(same & (trials["round"] <= number))[-1])])
+        before = found.get(number, Owned(total.rows[:0], []))
+        found[number] = Owned(np.concatenate([before.rows, total.rows]), [*before.owners, *owners])
+    return found
+
+
+def follow(sums: Sequence[Owned], weight: float) -> tuple[list[bool], list[bool]]:
+    """Return for each link whether both rows have one owner, and for each chain whether both ends have.
+
+    A chain that finds no row in a sum, for instance because it was lost, waits for the next one.
+
+    Parameters
+    ----------
+    weight : of squared differences of values, beside squared distances of points
     """
-    draws, upper = np.random.default_rng(seed), np.triu_indices(features.num_features)
-    points, values = draws.random((FIRST_AGENTS, 2)), draws.standard_normal(FIRST_AGENTS)
+    scale = np.sqrt(np.append(np.ones(sums[0].rows.shape[1] - 1), weight))
+    ends = [(row * scale, owner) for row, owner in zip(sums[0].rows, sums[0].owners, strict=True)]
+    links: list[bool] = []
+    for owned in sums[1:]:
+        rows = owned.rows * scale
+        distances = ((np.array([row for row, _ in ends])[:, None] - rows) ** 2).sum(axis=2)
+        taken = [(int(i), int(j)) for i, j in zip(*linear_sum_assignment(distances), strict=True)]
+        links += [ends[chain][1] == owned.owners[row] for chain, row in taken]
+        for chain, row in taken:
+            ends[chain] = rows[row], owned.owners[row]
+        new = sorted(set(range(len(rows))) - {row for _, row in taken})
+        ends += [(rows[row], owned.owners[row]) for row in new]
+    return links, [ends[chain][1] == owner for chain, owner in enumerate(sums[0].owners)]
+
+
+# -- members that lie ----------------------------------------------------------------------------------
+
+# what is written into each slot: every coordinate, and the last entry
+FILLS: Mapping[str, tuple[float, float]] = {
+    "counts of 7": (0.0, 7 * slots.MARK),
+    "coordinates of 3": (3.0, slots.MARK + 1.0),
+    "huge values": (1e12, 1e12),
+    "well-formed rows": (0.3, slots.MARK + trend.LARGEST),
+    "offsets of .1 without a count": (0.1, 0.1),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filler(FedEI):
+    """An agent that writes the same into every slot of its table."""
+
+    name: ClassVar[str] = "fed-ei-filler"
+
+    fills: ClassVar[str]  # no option: the members of a sum compare these
+
+    def summands(self, task: Task, space: SearchSpace) -> Mapping[str, Summand]:
+        return {n: replace(s, bound=1e15) for n, s in super().summands(task, space).items()}
+
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+        coordinate, last = FILLS[self.fills]
+        if "slots" not in task.values:
+            return Payload()
+        table = np.full((int(task.values["slots"]), agent_state.space.dimension + 1), coordinate)
+        table[:, -1] = last
+        return Payload({"table": table, "level": np.zeros(trend.NUM_SUMS)})
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What an honest server has after a sum with a member that fills its table.
+
+    Parameters
+    ----------
+    num_rows, num_false : rows in the pool, and those that no honest agent has evaluated
+    lines : what the server logs
+    """
+
+    num_rows: int
+    num_false: int
+    lines: Sequence[str]
+
+
+def filled(problem: Problem, what: str, seed: int) -> Filled:
+    """Sum tables of which the last agent fills its own; return what an honest server has then."""
+    liar = str(problem.num_agents - 1)
+    filler = type("Filler", (Filler,), {"fills": what})(secure_sums=HONEST.secure_sums)
+    agents = HostileServer(problem, seed, others={liar: filler})
+    small = slots.num_slots(2 * problem.num_agents)
+    total = agents.add_up(agents.tasks(replace(SHARING, slots=small)))
+    server, rng = HONEST, np.random.default_rng(seed)
+    before = server.init(Federation(problem.space, tuple(agents.points)), rng)
+    state = before if total is None else server.aggregate_groups(before, [(total.agents, total.sums)])
+    honest = [agent for agent in agents.points if agent != liar]
+    false = [row for row in state.rows if not any(agents.has_made(agent, row) for agent in honest)]
+    return Filled(len(state.rows), len(false), server.progress_lines(state, before))
+
+
+# -- one sum of features -------------------------------------------------------------------------------
+
+
+def first_sum(seed: int, num_agents: int = 16, num_features: int = 100) -> Iterator[AttackResult]:
+    """Look for the points and values of agents with an observation each, from one sum of features.
+
+    The sum is `Phi^T Phi` and `Phi^T y` over agents. A fit with weights of 0 or more on a mesh tells where
+    points are; least squares moves them until the sum is met.
+    """
+    draws = np.random.default_rng(seed)
+    features = rff.draw_features(num_features, 0.3 * np.sqrt(2.0), 2, draws)
+    upper = np.triu_indices(num_features)
+    points, values = draws.random((num_agents, 2)), draws.standard_normal(num_agents)
     axis = np.linspace(0.0, 1.0, 41)
     mesh = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
 
-    def products(x: Array) -> Array:  # one row per point, the upper triangle of phi phi^T
+    def products(x: Array) -> Array:  # a row per point, the upper triangle of phi phi^T
         phi = features(x)
         return np.asarray(phi[:, upper[0]] * phi[:, upper[1]])
 
@@ -139,7 +224,7 @@ def first_sum(features: rff.RandomFeatures, seed: int) -> Iterator[AttackResult]
     base = rows[sizes > 1e-9 * sizes[0]]
     total = base @ products(points).sum(axis=0)
     left, start = nnls(base @ on_mesh.T, total)[0], list[Array]()
-    while len(start) < FIRST_AGENTS:
+    while len(start) < num_agents:
         near = np.linalg.norm(mesh - mesh[left.argmax()], axis=1) < 0.06
         mass = left[near].sum()
         middle = left[near] @ mesh[near] / mass if mass > 0.3 else draws.random(2)
@@ -149,7 +234,7 @@ def first_sum(features: rff.RandomFeatures, seed: int) -> Iterator[AttackResult]
     def misses(x: Array) -> Array:
         return np.asarray(base @ products(x.reshape(-1, 2)).sum(axis=0) - total)
 
-    found, cost = np.array(start[:FIRST_AGENTS]) + draws.normal(0.0, 0.005, (FIRST_AGENTS, 2)), np.inf
+    found, cost = np.array(start[:num_agents]) + draws.normal(0.0, 0.005, (num_agents, 2)), np.inf
     for _ in range(RESTARTS):
         first = np.clip(found if cost == np.inf else found + draws.normal(0.0, 0.03, found.shape), 0.0, 1.0)
         fit = least_squares(
@@ -161,119 +246,13 @@ def first_sum(features: rff.RandomFeatures, seed: int) -> Iterator[AttackResult]
             break
     distances = np.linalg.norm(points[:, None] - found, axis=2)
     recovered = np.linalg.lstsq(features(found).T, features(points).T @ values, rcond=None)[0]
-    what = f"FedEI, secure sums: {FIRST_AGENTS} agents with a point each, from one total:"
+    uniform = np.linalg.norm(points[:, None] - draws.random(points.shape), axis=2).min(axis=1)
+    what = f"a sum of {num_features} features over {num_agents} agents with a point each:"
     yield AttackResult(
-        f"{what} points", rms(distances.min(axis=1)), rms(_guessed(points, draws)),
-        "side of the square", FIRST_AGENTS, "as many uniform points",
+        f"{what} points", rms(distances.min(axis=1)), rms(uniform), "side of the square", num_agents,
+        "as many uniform points",
     )  # fmt: skip
     yield AttackResult(
         f"{what} values, without a name", rms(recovered[distances.argmin(axis=1)] - values),
-        float(values.std()), "s.d. of the values", FIRST_AGENTS, "the mean of the values",
+        float(values.std()), "s.d. of the values", num_agents, "the mean of the values",
     )  # fmt: skip
-
-
-_TOTALS: list[tuple[tuple[str, ...], Array]] = []  # members and Gram matrix of every sum that was revealed
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Curious(algorithms.FedEI):
-    """A server of fed-ei that keeps every total."""
-
-    def aggregate_sum(self, state: Any, agents: Sequence[str], sums: Mapping[str, Array]) -> Any:
-        _TOTALS.append((tuple(agents), sums["gram"]))
-        return super().aggregate_sum(state, agents, sums)
-
-
-class _CuriousServer(TuningStrategy):
-    algorithm_class = _Curious
-
-
-def silent_agent(seed: int) -> Iterator[AttackResult]:
-    """Look for the points of an agent that is silent in the last round, from totals with it and without."""
-    problem = make_problem("f1", NUM_AGENTS, seed, {})
-    app = client_app(problem, problem.space, seed=seed, disclose="trials")
-    draws, victim = np.random.default_rng(seed), "0"
-    for rules in ("earlier", "present"):
-        _TOTALS.clear()
-        faults = {int(victim): Fault("silent", rounds=[NUM_ROUNDS])}
-        grid = TappedGrid(app, NUM_AGENTS, faults=faults)
-        sums = 3 if rules == "present" else 0
-        server = _CuriousServer(num_agents=NUM_AGENTS, seed=seed, round_timeout=0.5, secure_sums=sums)
-        study = server.start(grid, num_rounds=NUM_ROUNDS).study
-        rows = study.trials.where(agent=victim)
-        points = np.array([[c["x1"], c["x2"]] for c in rows["config"]])
-        shared = next(o.arrays for o in grid.heard.tasks if "frequencies" in o.arrays)
-        features = rff.RandomFeatures(_float(shared["frequencies"]), _float(shared["phases"]))
-        totals = list(_TOTALS)
-        if rules == "earlier":  # members gave a total over whoever was there
-            sent = {
-                (o.agent, o.round): _float(o.arrays["gram"]) for o in grid.heard.reports if "gram" in o.arrays
-            }
-            for number in (NUM_ROUNDS - 1, NUM_ROUNDS):
-                there = tuple(agent for agent, of in sent if of == number)
-                totals.append((there, np.sum([sent[agent, number] for agent in there], axis=0)))
-        guess = _guessed(points, draws)
-        pairs = [(a, b) for a, b in pairwise(totals) if victim in a[0] and victim not in b[0]]
-        found = np.empty((0, 2))
-        for (_, with_it), (others, without) in pairs:
-            found = _points(with_it - without, features, len(points) + len(others), signed=True)
-        near = np.linalg.norm(points[:, None] - found[None], axis=2).min(axis=1) if len(found) else guess
-        yield AttackResult(
-            f"FedEI, secure sums: an agent's points, from a total without it, {rules} rules", rms(near),
-            rms(guess), "side of the square", len(points), "as many uniform points",
-        )  # fmt: skip
-
-
-def _noisy(multiplier: float, seed: int) -> AttackResult:
-    """Attack the newest point of each agent by one that knows all others, through its noise."""
-    problem = make_problem("f1", NUM_AGENTS, seed, {})
-    grid = TappedGrid(client_app(problem, problem.space, seed=seed, disclose="trials"), NUM_AGENTS)
-    study = FedEI(num_agents=NUM_AGENTS, seed=seed, secure_sums=0, tilt=0.0, noise_multiplier=multiplier)
-    trials = study.start(grid, num_rounds=NUM_ROUNDS).study.trials
-    shared = next(o.arrays for o in grid.heard.tasks if "frequencies" in o.arrays)
-    features = rff.RandomFeatures(_float(shared["frequencies"]), _float(shared["phases"]))
-    guesses = np.random.default_rng(seed).random((4096, 2))
-    found, uniform = [], []
-    for sent in grid.heard.reports:
-        if sent.round != NUM_ROUNDS or "moment" not in sent.arrays:
-            continue
-        rows = trials.where(agent=sent.agent)
-        points = np.array([[c["x1"], c["x2"]] for c in rows["config"]])
-        values = transform(np.asarray(rows["value"], dtype=np.float64), "winsorise")
-        rest = len(points) * _float(sent.arrays["moment"]) - features(points[:-1]).T @ values[:-1]
-        best = guesses[int(np.argmax(np.sign(values[-1]) * (features(guesses) @ rest)))]
-        found.append(float(np.linalg.norm(best - points[-1])))
-        uniform.append(float(np.linalg.norm(guesses - points[-1], axis=1).mean()))
-    return AttackResult(
-        f"FedEI, noise {multiplier:g} of its own: an agent's newest point, from its part",
-        rms(found), rms(uniform), "side of the square", len(found), "a uniform point",
-    )  # fmt: skip
-
-
-def _points(gram: Array, features: rff.RandomFeatures, count: int, signed: bool = False) -> Array:
-    """Return the points found from an upper triangle of `Phi^T Phi`.
-
-    Parameters
-    ----------
-    signed : whether it is the difference of two such matrices; then the points of the first are returned
-    """
-    matrix = unpack(gram, features.num_features)
-    levels, vectors = np.linalg.eigh(matrix)
-    span = (vectors * np.abs(levels)) @ vectors.T + JITTER * np.eye(features.num_features)
-    found = observed_points(_float(np.linalg.inv(span)), JITTER, features, count)
-    if not signed or not len(found):
-        return found
-    phi = features(found)
-    weights = np.sum((phi @ np.linalg.pinv(matrix, rcond=1e-9)) * phi, axis=1)  # 1, or -1 in the second
-    first: Array = found[weights > 0.0]
-    return first
-
-
-def _guessed(points: Array, draws: np.random.Generator) -> Sequence[float]:
-    """Return the distance of each point to the nearest of as many uniform points."""
-    guess = draws.random(points.shape)
-    return np.linalg.norm(points[:, None] - guess[None], axis=2).min(axis=1).tolist()  # type: ignore[no-any-return]
-
-
-def _float(array: AnyArray) -> Array:
-    return np.asarray(array, dtype=np.float64)

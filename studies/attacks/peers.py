@@ -1,6 +1,7 @@
 """Attack the comparators `consensus` and `fmtbo`: the points and optima that their messages tell.
 
-`flora` sends the sums of `fed-ei`, which `attacks.fed_ei` attacks; `dp-vote` has a bound on what votes tell.
+`flora` sends sums of features, in which `attacks.fed_ei.first_sum` finds the points; `dp-vote` has a bound on
+what votes tell.
 """
 
 from __future__ import annotations

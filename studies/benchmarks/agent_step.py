@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from fbo_flower.numerics.linalg import Array
+from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.maximise import maximise
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator

@@ -4,6 +4,7 @@
 
 A step is all that an agent computes for one task: propose, learn, summarise. The objective, messages and the
 server's work are not counted. Ten agents per problem run a study, so the histories are those of a real one.
+An agent of `fed-ei` has four observations before its first step that looks for a point by itself.
 With `--before` every cell alternates with the same cell of another checkout.
 """
 
@@ -24,7 +25,8 @@ from typing import Any
 HERE = Path(__file__)
 PROBLEMS = ("Branin", "Hartmann-6", "mixed and conditional")
 VARIANTS: dict[str, dict[str, Any]] = {"ei": {}, "fed-ei": {"secure_sums": 0}}
-COUNTS = (3, 10, 20, 50)  # observations before a step
+COUNTS = (4, 10, 20, 50)  # observations before a step
+NUM_AGENTS = 10
 WIDTH = 3  # steps averaged, of each agent, from each of these counts on
 
 
@@ -40,7 +42,7 @@ def cell(label: str, variant: str, most: int, profile: cProfile.Profile | None =
     from studies.papers.ei.problems import PROBLEMS as MAKERS
 
     kind: Any = {"ei": algorithms.ExpectedImprovement, "fed-ei": algorithms.FedEI}[variant]
-    algorithm, problem, outside = kind(**VARIANTS[variant]), MAKERS[label][1](0), 0.0
+    algorithm, problem, outside = kind(**VARIANTS[variant]), MAKERS[label](NUM_AGENTS, 0), 0.0
     agents = tuple(str(agent) for agent in range(problem.num_agents))
     spent: dict[int, list[float]] = {count: [] for count in COUNTS if count <= most}
 
@@ -55,12 +57,12 @@ def cell(label: str, variant: str, most: int, profile: cProfile.Profile | None =
     with single_thread():
         state = algorithm.init(Federation(problem.space, agents), generator(0, "init"))
         held = {a: AgentState(problem.space, History.empty(problem.space.dimension)) for a in agents}
-        for server_round in range(1, most + WIDTH - 1):
+        for server_round in range(1, most + WIDTH + 1):  # fed-ei has a round without a trial
             state, tasks = algorithm.ask(state, Phase.TRAIN, server_round, agents, generator(0, server_round))
             reports = {}
             for agent, task in tasks.items():
                 count, outside = held[agent].next_trial, 0.0
-                if profile and count >= 3:
+                if profile and count >= COUNTS[0]:
                     profile.enable()
                 begin = time.process_time()
                 draws = partial(generator, 0, agent)

@@ -4,8 +4,9 @@
     python -m studies.benchmarks.exchanges --out runs/exchanges --seeds 12 --only-report
 
 Every agent makes the same three random evaluations first, in one exchange, and 20 of its own after that: in
-20, 10, 4 or 2 further exchanges. Runs are jobs with a result each, so a stopped experiment goes on where it
-was. Writes `results.md` and `exchanges.png`. `ts` and `ei` send nothing, so their trials do not depend on `k`
+20, 10, 4 or 2 further exchanges. `fed-ei` has one exchange more, its second, without an evaluation. Runs are
+jobs with a result each, so a stopped experiment goes on where it was. Writes `results.md` and
+`exchanges.png`. `ts` and `ei` send nothing, so their trials do not depend on `k`
 (`tests/algorithms/test_trials_per_round.py`): they run once, and `k` only divides their exchanges.
 
 Means are over the agents of one seed; standard errors over seeds, of the difference from `k = 1` in pairs.
@@ -42,9 +43,11 @@ PROBLEMS: dict[str, Callable[[int], Problem]] = {
 }
 ALONE = ("ts", "ei")
 FEDERATED = ("fts", "fed-ei")
-OPTIONS = {"fed-ei": {"secure_sums": 0}}  # the same sums without masks, in a tenth of the time
+# fed-ei: the same sums without masks, in a tenth of the time
+OPTIONS = {"fed-ei": {"secure_sums": 0, "num_initial": NUM_INITIAL}}
 EVALUATIONS = (5, 8, 13, 18, 23)
 EXCHANGES = (2, 3, 5, 11, 21)  # with k = 10 there are 3, with k = 5 there are 5, with k = 2 there are 11
+WITHOUT_EVALUATION = {"fed-ei": 1}  # exchanges
 COLOURS = {1: "#000000", 2: "#0072B2", 5: "#D55E00", 10: "#009E73"}
 
 
@@ -52,7 +55,7 @@ def curves(label: str, algorithm: str, trials_per_round: int, seed: int) -> Arra
     """Run one study; return the best scores so far `(agents, BUDGET)`, and bytes down and up per agent."""
     problem = PROBLEMS[label](seed)
     options = {**OPTIONS.get(algorithm, {}), "trials_per_round": trials_per_round}
-    rounds = 1 + LATER // trials_per_round
+    rounds = num_exchanges(algorithm, trials_per_round)
     study = simulate(
         problem, algorithm=make_algorithm(algorithm, options), num_rounds=rounds, seed=seed, engine="inline"
     )
@@ -60,9 +63,15 @@ def curves(label: str, algorithm: str, trials_per_round: int, seed: int) -> Arra
     return {"best": best_so_far(study, problem, BUDGET), "bytes": np.array(sent)}
 
 
-def evaluations_after(exchanges: int, trials_per_round: int) -> int:
+def num_exchanges(algorithm: str, trials_per_round: int) -> int:
+    """Return the number of exchanges for `BUDGET` evaluations."""
+    return 1 + WITHOUT_EVALUATION.get(algorithm, 0) + LATER // trials_per_round
+
+
+def evaluations_after(algorithm: str, exchanges: int, trials_per_round: int) -> int:
     """Return an agent's evaluations after a number of exchanges; the first is the initial design."""
-    return min(NUM_INITIAL + (exchanges - 1) * trials_per_round, BUDGET)
+    later = max(exchanges - 1 - WITHOUT_EVALUATION.get(algorithm, 0), 0)
+    return min(NUM_INITIAL + later * trials_per_round, BUDGET)
 
 
 def name_of(label: str, algorithm: str, trials_per_round: int, seed: int) -> str:
@@ -110,8 +119,8 @@ def tables(directory: Path, label: str, seeds: Sequence[int]) -> list[str]:
             found = read(directory, label, algorithm, k, seeds)
             cells = []
             for number in EXCHANGES:
-                done, at = evaluations_after(number, k), evaluations_after(number, 1)
-                if NUM_INITIAL + (number - 1) * k > BUDGET:
+                done, at = evaluations_after(algorithm, number, k), evaluations_after(algorithm, number, 1)
+                if number > num_exchanges(algorithm, k):
                     cells.append("")
                 elif k == 1:
                     cells.append(f"{found[:, done - 1].mean():.4f}")
@@ -145,8 +154,8 @@ def draw(directory: Path, found: dict[str, list[int]], file: Path) -> None:
                 if algorithm == "fed-ei":
                     low, high = (mean - error)[drawn], (mean + error)[drawn]
                     axes[column].fill_between(x[drawn], low, high, color=COLOURS[k], alpha=0.12, linewidth=0)
-                number = np.arange(1, 2 + LATER // k)
-                at = NUM_INITIAL + (number - 1) * k - 1
+                number = np.arange(1, 1 + num_exchanges(algorithm, k))
+                at = np.array([evaluations_after(algorithm, n, k) for n in number.tolist()]) - 1
                 values = read(directory, label, algorithm, k, seeds)[:, at].mean(axis=0)
                 axes[len(found) + column].plot(number, values, marker=".", markersize=3, **style)
         axes[column].axhline(0.0, color="#888888", linewidth=0.8)

@@ -34,9 +34,17 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvgM, Strategy
 
 from fbo_flower import Float, Int, Ordinal, SearchSpace
-from fbo_flower.federated import Clients, Judge, Population, Run, Search, TunerProgress, tune_federation
-from fbo_flower.federated.proposals import Proposals
-from fbo_flower.federated.recommend import ranking
+from fbo_flower.federated import (
+    Clients,
+    Guard,
+    Judge,
+    Population,
+    Run,
+    Search,
+    TunerProgress,
+    tune_federation,
+)
+from fbo_flower.federated.proposals import Proposals, ranking
 from fbo_flower.federated.records import Trial
 from fbo_flower.federated.schedules import ASHA
 from fbo_flower.federated.step import Failure, Step
@@ -166,7 +174,7 @@ def whole_run(
     grid = InProcessGrid(app(on, seed, stream), num_clients_of(on, seed))
     setup = TrialSetup(lambda config: Run(make(config), first_model(on, seed, stream)), seed)
     run, nodes = TrialRun(setup, stream, dict(config), None), grid.get_node_ids()
-    step = Step(grid, "accuracy", 1.0, 60.0, "share", threading.Event())
+    step = Step(grid, Guard("accuracy"), 1.0, 60.0, "share", threading.Event())
     for server_round in range(1, ROUNDS + 1):
         with single_thread():
             result = step.run({stream: run}, {stream: server_round}, {stream: nodes}, nodes)[stream]

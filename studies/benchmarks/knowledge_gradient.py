@@ -22,7 +22,8 @@ from collections.abc import Callable
 import numpy as np
 
 from fbo_flower.numerics.acquisition import batch as batch_search
-from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient, maximise_jointly
+from fbo_flower.numerics.acquisition.batch import maximise_batch
+from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient
 from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
 from fbo_flower.numerics.acquisition.normal import centred_draws
 from fbo_flower.numerics.arrays import Array
@@ -112,7 +113,8 @@ def many_agents(full: bool) -> None:
             for limit in (few, num_agents) if full or num_agents <= 16 else (few,):
                 batch_search.FEW = limit
                 begin = time.process_time()
-                found = maximise_jointly(mean, factor, NOISE_VARIANCE, own, beta, draws, 1, rng).index
+                acquisition = BatchKnowledgeGradient(mean, factor, NOISE_VARIANCE, draws)
+                found = maximise_batch(acquisition, own, beta, 1, rng).index
                 times.append(time.process_time() - begin)
                 central = judge.values(found, num_agents - 1, found[-1:])[0]
                 values.append(central + beta * own[np.arange(num_agents), found].sum())
@@ -159,7 +161,8 @@ def ours() -> None:
                 given: tuple[Array, Array, Array, Array] = (mean, factor, gains, draws),
             ) -> object:
                 m, f, g, d = given
-                return maximise_jointly(m, f, NOISE_VARIANCE, g, beta, d, starts, np.random.default_rng(0))
+                acquisition = BatchKnowledgeGradient(m, f, NOISE_VARIANCE, d)
+                return maximise_batch(acquisition, g, beta, starts, np.random.default_rng(0))
 
             rows.append(
                 [
@@ -201,16 +204,13 @@ def beside_botorch(seeds: int = 3) -> None:
         with_data = np.concatenate([points, x])
         prior = basis(with_data)
         weight, covariance = posterior(prior, prior[len(points) :], y)
-        found = maximise_jointly(
+        acquisition = BatchKnowledgeGradient(
             prior[: len(points)] @ weight,
             prior[: len(points)] @ np.linalg.cholesky(covariance),
             NOISE_VARIANCE,
-            np.zeros((NUM_AGENTS, len(points))),
-            0.0,
             centred_draws(NUM_DRAWS, NUM_AGENTS, rng),
-            2,
-            rng,
         )
+        found = maximise_batch(acquisition, np.zeros((NUM_AGENTS, len(points))), 0.0, 2, rng)
         our_time, our_batch = time.process_time() - begin, points[found.index]
 
         begin = time.process_time()

@@ -36,10 +36,10 @@ def main() -> None:
     """Print the lines of one study."""
     algorithm, num_rounds = sys.argv[1], int(sys.argv[2])
     every, begun, evaluations = max(1, num_rounds // 12), time.process_time(), 0
-    problem: dict[str, Any] = {"problem": "garland", "num_agents": AGENTS}
+    problem: dict[str, Any] = {"objective": "garland", "agents": AGENTS}
     if algorithm == "pf-pne":
         space = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
-        problem = {"objective": hill, "space": space, "agents": AGENTS}
+        problem = {"objective": hill, "space": space, "agents": list(range(AGENTS))}
 
     def on_round(progress: RoundProgress) -> None:
         nonlocal begun, evaluations

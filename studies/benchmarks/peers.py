@@ -1,7 +1,7 @@
 """Compare the comparators of `studies/peers` with `ei`: best so far, bytes and milliseconds.
 
-All start from the same three random points per agent. A difference is that of the means over the agents of
-one seed; the standard error is over seeds::
+All start from the same three random points per agent, `fed-ei` from the first two of them. A difference is
+that of the means over the agents of one seed; the standard error is over seeds::
 
     python -m studies.benchmarks.peers OUT --seeds 6 [--only consensus fmtbo]
 
@@ -32,7 +32,7 @@ from studies.papers.ei.curves import best_so_far, run_study, score
 from studies.papers.ei.problems import PROBLEMS
 
 LABELS = ("landmine linear", "digits", "Hartmann-6")
-BUDGET, CHECKPOINTS = 20, (3, 5, 10, 20)
+NUM_AGENTS, BUDGET, CHECKPOINTS = 10, 20, (3, 5, 10, 20)
 CURVES: dict[str, tuple[str, dict[str, Any]]] = {
     "ei": ("ei", {}),
     "fed-ei": ("fed-ei", {"secure_sums": 0}),
@@ -108,7 +108,7 @@ def run_all(directory: Path, num_seeds: int, variants: Sequence[str]) -> None:
             for variant in variants:
                 path = directory / f"{label}-{variant}-{seed}.npz"
                 if not path.exists():
-                    problem = PROBLEMS[label][1](seed)
+                    problem = PROBLEMS[label](NUM_AGENTS, seed)
                     make = curve if variant in CURVES else shared
                     with single_thread():
                         np.savez(path, **make(problem, variant, seed))  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ def report(directory: Path, num_seeds: int, variants: Sequence[str]) -> None:
             down, up, seconds = measured
             shown = "-"
             if variant in CURVES:
-                shown = f"{1e3 * (seconds - idle[2]) / 10 / (BUDGET - 2):.1f}"
+                shown = f"{1e3 * (seconds - idle[2]) / NUM_AGENTS / (BUDGET - 2):.1f}"
             print(f"| {variant} | {down:,.0f} | {up:,.0f} | {shown} |")
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from fbo_flower.algorithms import FedEI
 from fbo_flower.algorithms.records import Array, History
 from fbo_flower.clients import Pruning
-from fbo_flower.clients.curve_book import CurveBook
+from fbo_flower.clients.pruning import CurveBook
 from fbo_flower.simulation import Agents, simulate
 from fbo_flower.study import Study, Table
 from fbo_flower.trackers import Callback, StudyInfo
@@ -177,7 +177,7 @@ def run(problem: str, rule: str, seed: int, late: bool, most: float) -> dict[str
             objective,
             PROBLEMS[problem].space,
             Agents(NUM_AGENTS, pruning=pruning, participation=shares if late else None),
-            FedEI(num_initial=1, num_candidates=128),
+            FedEI(num_candidates=128),
             NUM_TRIALS if np.isinf(most) else MOST_ROUNDS,
             seed=seed,
             engine="inline",

@@ -40,7 +40,7 @@ def recorded(problem: str, seed: int) -> Iterator[Array]:
         objective,
         space=made.space,
         agents=Agents(list(range(NUM_AGENTS)), pruning=Pruning("off")),
-        algorithm=make_algorithm("fed-ei", {"num_initial": 1, "num_candidates": 128}),
+        algorithm=make_algorithm("fed-ei", {"num_candidates": 128}),
         num_rounds=NUM_TRIALS,
         seed=seed,
         engine="inline",

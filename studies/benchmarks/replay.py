@@ -19,7 +19,7 @@ from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import Phase
 from fbo_flower.simulation import InProcessGrid, problem_app
 from fbo_flower.strategies import STRATEGIES
-from fbo_flower.strategies.send_and_receive import ReplyProgress
+from fbo_flower.strategies.exchange import ReplyProgress
 from studies.benchmarks.scenes import Hills
 
 NUM_STEPS = 4  # rounds that are recorded

@@ -30,7 +30,7 @@ RUNS: dict[str, Run] = {
     "ei": ("digits-svm", "ei", 5, 10, {}),
     "fed-ei": ("digits-svm", "fed-ei", 5, 10, {}),
     "fed-ei in the clear": ("digits-svm", "fed-ei", 5, 10, {"secure_sums": 0}),
-    "fed-ei trend alone": ("digits-svm", "fed-ei", 5, 10, {"tilt": 0}),
+    "fed-ei standardise": ("digits-svm", "fed-ei", 5, 10, {"y_transform": "standardise"}),
     "fed-ei in threes": ("digits-svm", "fed-ei", 5, 5, {"trials_per_round": 3}),
     "fts": ("digits-svm", "fts", 5, 12, {}),
     "fts portfolio": ("digits-svm", "fts", 5, 12, {"advice": "portfolio"}),

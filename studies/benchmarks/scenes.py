@@ -21,7 +21,7 @@ from fbo_flower import Float, SearchSpace
 from fbo_flower.clients import ObjectiveContext
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation.problems import Config, Problem, number
-from fbo_flower.strategies.send_and_receive import send_and_receive
+from fbo_flower.strategies.exchange import send_and_receive
 
 NUM_FLOATS = 100  # floats that the idle app gets and returns
 
@@ -195,5 +195,5 @@ def cpu_seconds() -> dict[str, float]:
             command = Path(f"/proc/{process}/cmdline").read_bytes()
         except OSError:
             continue
-        found["workers" if b"_Actor" in command else "ray"] += used.get(process, 0.0)
+        found["workers" if b"ray::_Worker" in command else "ray"] += used.get(process, 0.0)
     return found

@@ -123,7 +123,7 @@ def shares() -> None:
         good = shamir.split(seed, needed, others)
         lies = [good[0][:4] + secrets.token_bytes(len(good[0]) - 4), *good[1:]]  # tried first
         for code, split, join in (
-            ("ours", shamir.split, keys.join),
+            ("ours", shamir.split, shamir.join),
             ("Flower", create_shares, flower_join),
         ):
             times = [cpu_ms(partial(split, seed, needed, others), 20)]

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fbo_flower.numerics.acquisition.joint_kg import maximise_jointly
+from fbo_flower.numerics.acquisition.batch import maximise_batch
+from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient
 from fbo_flower.numerics.acquisition.normal import centred_draws
 from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.bandits import hct, partition
@@ -241,11 +242,11 @@ def test_joint_knowledge_gradient_ours(benchmark: Any) -> None:
         x, y, rng = x[:20], y[:20], np.random.default_rng(number)
         prior = kg.basis(np.concatenate([points, x]))
         weight, covariance = kg.posterior(prior, prior[len(points) :], y)
-        return maximise_jointly(
+        acquisition = BatchKnowledgeGradient(
             prior[: len(points)] @ weight, prior[: len(points)] @ np.linalg.cholesky(covariance),
-            kg.NOISE_VARIANCE, np.zeros((kg.NUM_AGENTS, len(points))), 0.0,
-            centred_draws(kg.NUM_DRAWS, kg.NUM_AGENTS, rng), 2, rng,
+            kg.NOISE_VARIANCE, centred_draws(kg.NUM_DRAWS, kg.NUM_AGENTS, rng),
         )  # fmt: skip
+        return maximise_batch(acquisition, np.zeros((kg.NUM_AGENTS, len(points))), 0.0, 2, rng)
 
     measure(benchmark, "fbo-flower", work, 3)
 

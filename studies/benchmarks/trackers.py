@@ -16,8 +16,7 @@ from pathlib import Path
 from fbo_flower import Float, SearchSpace
 from fbo_flower.errors import ConfigError
 from fbo_flower.study import Study, Table
-from fbo_flower.study.schema import SCHEMA
-from fbo_flower.study.study import ROUNDS, TRIALS
+from fbo_flower.study.schema import ROUNDS, SCHEMA, TRIALS
 from fbo_flower.study.trial import Trial
 from fbo_flower.trackers import (
     Callback,

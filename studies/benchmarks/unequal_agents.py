@@ -48,7 +48,7 @@ def fixed_parameters(problem: ShiftedFunction, seed: int) -> Fixed:
 def best_so_far(problem: ShiftedFunction, algorithm: str, seed: int, fixed: Fixed | None) -> Array:
     """Return the best values after `AT` evaluations, `(agents, len(AT))`."""
     options = {"num_initial": NUM_INITIAL, **OPTIONS.get(algorithm, {})}
-    rounds = max(AT) - NUM_INITIAL + 1
+    rounds = max(AT) - NUM_INITIAL + (2 if algorithm == "fed-ei" else 1)  # it has one without a trial
     study = simulate(
         problem,
         agents=Agents(fixed=fixed),

@@ -36,7 +36,7 @@ LEARNS = {
     "local-pne": "nothing",
     "hct": "nothing",
     "ei": "nothing",
-    "fed-ei": "with consent, every agent's best point; from totals, all points but not whose they are",
+    "fed-ei": "all points and standardised values, but not whose they are",
     "tpe": "nothing",
     "gpsampler": "nothing",
     "rfms": "configurations, models, one loss per model and site",

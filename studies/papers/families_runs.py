@@ -44,7 +44,8 @@ ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
     "local-pne": ("local-pne", {}),
     "hct": ("hct", {}),
     "ei": ("ei", {}),
-    "fed-ei": ("fed-ei", {"secure_sums": 0}),  # the same points as with secure sums, in a tenth of the time
+    # the same points as with secure sums, in a tenth of the time
+    "fed-ei": ("fed-ei", {"secure_sums": 0, "num_initial": NUM_INITIAL}),
 }
 BROAD = ("random", "ts", "fts", "fts portfolio", "rgpe", "ei", "fed-ei")
 GP_AGENTS, GP_BUDGET = 3, 20
@@ -92,7 +93,8 @@ def run_algorithm(problem: str, num_agents: int, label: str, seed: int, budget: 
     """Run one algorithm; return the arrays that `families_report` uses."""
     made = _made(problem, num_agents, seed)
     algorithm, options = ALGORITHMS[label]
-    rounds: int | None = budget - NUM_INITIAL + 1
+    without_trial = algorithm == "fed-ei"  # it has a round for an exchange alone
+    rounds: int | None = budget - NUM_INITIAL + 1 + without_trial
     options = dict(options)
     if algorithm in BANDITS:
         rounds, options = None, {**options, "budget": budget}

@@ -53,7 +53,21 @@ def suggested(space: SearchSpace, trial: Any) -> dict[str, Any]:
 def scores(
     problem: Problem, agent: int, starts: Sequence[Mapping[str, Any]], sampler: str, seed: int, budget: int
 ) -> Array:
-    """Return the values `(budget,)` of an agent's evaluations, without noise where that is known.
+    """Return the values `(budget,)` of an agent's evaluations, without noise where that is known."""
+    configs, values = evaluations(problem, agent, starts, sampler, seed, budget)
+    found = []
+    for config, value in zip(configs, values, strict=True):
+        known = score(problem, config, agent)
+        if known is None and problem.optimum(agent) is not None:
+            known = problem.true_value(config, agent)
+        found.append(value if known is None else known)
+    return np.array(found)
+
+
+def evaluations(
+    problem: Problem, agent: int, starts: Sequence[Mapping[str, Any]], sampler: str, seed: int, budget: int
+) -> tuple[list[dict[str, Any]], Array]:
+    """Return the configurations that an agent evaluates alone, and their values `(budget,)`.
 
     Parameters
     ----------
@@ -73,17 +87,15 @@ def scores(
         study = optuna.create_study(direction="maximize", sampler=made)
         for config in starts:
             study.enqueue_trial(dict(config))
-        found: list[float] = []
+        configs: list[dict[str, Any]] = []
+        values: list[float] = []
 
         def objective(trial: Any) -> float:
             config = suggested(problem.space, trial)
             context: Any = Context(agent, generator(seed, "objective", str(agent), trial.number))
-            value = float(problem(config, context))
-            known = score(problem, config, agent)
-            if known is None and problem.optimum(agent) is not None:
-                known = problem.true_value(config, agent)
-            found.append(value if known is None else known)
-            return value
+            configs.append(config)
+            values.append(float(problem(config, context)))
+            return values[-1]
 
         study.optimize(objective, n_trials=budget)
-    return np.array(found)
+    return configs, np.array(values)

@@ -39,8 +39,7 @@ from fbo_flower.algorithms.records import (
     Task,
     floats,
 )
-from fbo_flower.algorithms.requests import Rng, Steps
-from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.requests import Draws, Rng, Session, Steps
 from fbo_flower.space import SearchSpace
 from studies.peers.mixing import Designs
 

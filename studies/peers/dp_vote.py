@@ -35,13 +35,12 @@ from fbo_flower.algorithms.records import (
     Query,
     Report,
     Scalar,
+    ServerResults,
     Task,
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.server_results import ServerResults
-from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.requests import Draws, Rng, Session
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.discrete_noise import Uniform
 from fbo_flower.numerics.noise_grid import add_noise, grid_step, to_steps

@@ -11,7 +11,7 @@ from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import Array
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.privacy_account import LEAST_MULTIPLIER, Account
+from fbo_flower.numerics.privacy import sampled_epsilon
 from fbo_flower.secure import members
 from fbo_flower.space import SearchSpace
 
@@ -108,8 +108,4 @@ class VoteOptions(Algorithm[VoteState]):
         Neighbouring federations differ in one agent's votes. With secure sums this holds against everybody
         who sees the sum and knows no member's noise.
         """
-        if count == 0:
-            return 0.0
-        if self.noise_multiplier < LEAST_MULTIPLIER:
-            return math.inf
-        return Account({(self.noise_multiplier, 1.0): count}).epsilon(self.delta)
+        return sampled_epsilon(self.noise_multiplier, 1.0, count, self.delta)

@@ -2,7 +2,7 @@
 
 An agent spends its local budget with the steps of `ei`. Then it sends a regression of its values, as two sums
 over its observations in random features that all agents share. The server combines the regressions to one
-surface (`numerics.acquisition.loss_surfaces`), maximises it, and sends the maximiser to all agents, which
+surface (`studies.peers.loss_surfaces`), maximises it, and sends the maximiser to all agents, which
 evaluate it as their last trial.
 
 The sums `Phi^T Phi` and `Phi^T y` carry a regression as plain numbers; a pickled model would carry code. They
@@ -12,7 +12,7 @@ give it without that consent.
 
 A late agent that finds the configuration decided evaluates it first, and nothing else.
 
-[Zhou2021] : see `numerics.acquisition.loss_surfaces`.
+[Zhou2021] : see `studies.peers.loss_surfaces`.
 """
 
 from __future__ import annotations
@@ -41,14 +41,12 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.requests import Draws, Rng, Session
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.surrogates.rff import RandomFeatures, draw_features
-from fbo_flower.numerics.surrogates.trend import packed_size, statistics
 from fbo_flower.space import SearchSpace
 from studies.peers.flora_options import FloraOptions, FloraState, Surface
-from studies.peers.loss_surfaces import combined
+from studies.peers.loss_surfaces import combined, packed_size, statistics
 
 NUM_CANDIDATES = 2048  # of the server's maximisation
 LARGEST = 1e9

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fbo_flower.algorithms.ei.options import EIOptions
+from fbo_flower.algorithms.ei.local import EIOptions
 from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
 from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import AnyArray, Array

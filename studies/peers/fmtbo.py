@@ -39,15 +39,14 @@ from fbo_flower.algorithms.records import (
     floats,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Condition, Fit, Rng, Steps
-from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.requests import Condition, Draws, Fit, Rng, Session, Steps
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.guided import GuidedImprovement
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp
-from fbo_flower.numerics.surrogates.condition_many import Conditioned
+from fbo_flower.numerics.surrogates.gp_many import Conditioned
 from fbo_flower.space import SearchSpace
 from studies.peers.mixture import LogMixtureImprovement
 from studies.peers.rank_sharing import dissimilarities, ranks_of, shared_hyperparameters

@@ -17,16 +17,17 @@ optimization for federated learning, 2021.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.numerics.arrays import Array
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.optim.functions import Differentiable, LinearFunction
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
-from fbo_flower.numerics.surrogates.trend import ridge_weights, unpack
 
 COMBINATIONS = ("single", "uncertainty", "max-min", "average")
 
@@ -102,7 +103,7 @@ def combined(
     Parameters
     ----------
     combine : one of `COMBINATIONS`
-    sums : `(G_k, b_k)` of every agent, `G_k` packed by `trend.statistics`; "single" and "uncertainty" need
+    sums : `(G_k, b_k)` of every agent, `G_k` packed by `statistics`; "single" and "uncertainty" need
         only their total
     ridge : `r`, positive
     caution : `a`
@@ -119,3 +120,63 @@ def combined(
         return Lowest(features, each)
     counts = np.array([float(np.trace(unpack(gram, len(moment)))) for gram, moment in sums])
     return LinearFunction(features, np.asarray(counts @ each / counts.sum(), dtype=np.float64))
+
+
+def packed_size(num_features: int) -> int:
+    """Return the number of entries in the upper triangle of an `(M, M)` matrix."""
+    return num_features * (num_features + 1) // 2
+
+
+def statistics(phi: Array, y: Array) -> tuple[Array, Array]:
+    """Return the upper triangle of `Phi^T Phi` as `(M (M + 1) / 2,)`, and `Phi^T y (M,)`.
+
+    Parameters
+    ----------
+    phi : `(n, M)`; `n` may be 0
+    y : `(n,)`
+    """
+    if phi.ndim != 2 or y.shape != (len(phi),):
+        raise ConfigError(f"statistics: expected phi (n, M) and y (n,), got {phi.shape} and {y.shape}")
+    return (phi.T @ phi).ravel()[_upper(phi.shape[1])], phi.T @ y
+
+
+def unpack(gram: Array, num_features: int) -> Array:
+    """Return the symmetric `(M, M)` matrix with the given upper triangle."""
+    matrix = np.zeros((num_features, num_features))
+    matrix[_triangle(num_features)] = gram
+    return np.asarray(matrix + np.triu(matrix, 1).T, dtype=np.float64)
+
+
+def ridge_weights(gram: Array, moment: Array, ridge: float) -> Array:
+    """Return `w (M,)` from sums of `statistics`.
+
+    Parameters
+    ----------
+    gram : `(M (M + 1) / 2,)`, upper triangle of the sum of `Phi^T Phi`
+    moment : `(M,)`, the sum of `Phi^T y`
+    ridge : positive
+
+    Raises
+    ------
+    NumericalError
+        If the sum plus ridge is not positive definite, so it is not what agents sent.
+    """
+    num_features = len(moment)
+    if gram.shape != (packed_size(num_features),):
+        raise ConfigError(f"gram: expected {packed_size(num_features)} numbers, got {gram.shape}")
+    matrix = unpack(gram, num_features)
+    matrix.flat[:: num_features + 1] += ridge
+    return cholesky(matrix).solve(moment)
+
+
+@functools.lru_cache(maxsize=8)
+def _upper(num_features: int) -> IntArray:
+    """Return the places of the upper triangle in a flat `(M, M)` matrix."""
+    rows, columns = _triangle(num_features)
+    return np.asarray(rows * num_features + columns, dtype=np.int64)
+
+
+@functools.lru_cache(maxsize=8)
+def _triangle(num_features: int) -> tuple[IntArray, IntArray]:
+    rows, columns = np.triu_indices(num_features)
+    return rows, columns

@@ -14,8 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.acquisition.normal import log_excess, log_excess_and_slopes
-from fbo_flower.numerics.acquisition.proposals import LEAST_STDDEV, moments
+from fbo_flower.numerics.acquisition.log_ei import (
+    LEAST_STDDEV,
+    log_improvement,
+    log_improvement_and_gradient,
+    moments,
+)
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.surrogates.gp import Posterior
 
@@ -47,8 +51,7 @@ class LogMixtureImprovement:
     def __call__(self, z: Array, /) -> Array:
         """Return `log EI` `(m,)` at `z (m, F)`."""
         mean, variance = self.predict(z)
-        stddev = np.sqrt(np.maximum(variance, LEAST_STDDEV**2))
-        return np.asarray(np.log(stddev) + log_excess((mean - self._best) / stddev), dtype=np.float64)
+        return log_improvement(mean, np.sqrt(np.maximum(variance, LEAST_STDDEV**2)), self._best)
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
         """Return values `(m,)` and gradients `(m, F)` at `z (m, F)`."""
@@ -62,8 +65,5 @@ class LogMixtureImprovement:
             variance += w * (s * s + (m - mean) ** 2)
             variance_slope += 2 * w * (s[:, None] * ds + (m - mean)[:, None] * (dm - mean_slope))
         stddev = np.sqrt(np.maximum(variance, LEAST_STDDEV**2))
-        u = (mean - self._best) / stddev
-        log_h, in_stddev, in_mean = log_excess_and_slopes(u)
-        gradient = (in_mean / stddev)[:, None] * mean_slope
-        gradient += (in_stddev / (2 * stddev**2))[:, None] * variance_slope
-        return np.asarray(np.log(stddev) + log_h, dtype=np.float64), gradient
+        stddev_slope = variance_slope / (2 * stddev)[:, None]
+        return log_improvement_and_gradient(mean, stddev, mean_slope, stddev_slope, self._best)

@@ -111,8 +111,10 @@ class PersonalAgents:
             if client not in self._agents:
                 history = History.empty(self._space.dimension)
                 self._agents[client] = _Agent(AgentState(self._space, history))
-        idle = sorted((c for c in clients if self._agents[c].task is None), key=natural_key)
-        if idle:
+        for _ in range(2):  # the first task may be an exchange without a trial, as in fed-ei
+            idle = sorted((c for c in clients if self._agents[c].task is None), key=natural_key)
+            if not idle:
+                break
             self._server, tasks = self._algorithm.ask(
                 self._server, Phase.TRAIN, number, idle, rng("ask", number)
             )

@@ -11,10 +11,18 @@ import pytest
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import FTS, FedPNE
 from fbo_flower.algorithms.fts.fts import Advice, Message
-from fbo_flower.algorithms.messages import Content, real, schema_of, summable, summands_of, whole
+from fbo_flower.algorithms.messages import (
+    ArraySpec,
+    Content,
+    Schema,
+    Summand,
+    real,
+    schema_of,
+    summable,
+    summands_of,
+    whole,
+)
 from fbo_flower.algorithms.records import AnyArray, Payload, Phase, Report, Task
-from fbo_flower.algorithms.schema import ArraySpec, Schema
-from fbo_flower.algorithms.summand import Summand
 from fbo_flower.errors import WireError
 from fbo_flower.wire.checks import checked_arrays, checked_values
 

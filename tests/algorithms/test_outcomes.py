@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fbo_flower.algorithms.once import once_per_state
-from fbo_flower.algorithms.outcomes import joined
+from fbo_flower.algorithms.bandits.base import once_per_state
 from fbo_flower.algorithms.records import AgentState, History, Outcome
+from fbo_flower.algorithms.run_task import joined
 from fbo_flower.space import Float, SearchSpace
 
 

@@ -212,7 +212,8 @@ def members_of_sums(monkeypatch):
 
 def test_members_sum_all_their_observations_again_with_the_same_partners_only(monkeypatch):
     """The difference of two sums, of which one lacks an agent, would be all observations of that agent."""
-    kind, found = type(make_algorithm("fed-ei", {"secure_sums": 0})), []
+    kind, found = type(make_algorithm("co-kg", {})), []
+    options = {"num_initial": 4, "num_points": 25, "refit": 1}
     original = kind.aggregate_sum
 
     def aggregate_sum(self, state, agents, sums):
@@ -226,7 +227,9 @@ def test_members_sum_all_their_observations_again_with_the_same_partners_only(mo
         found.clear()
         grid = InProcessGrid(app, num_agents, faults={int(a[1:]): fault for a, fault in faults.items()})
         awaited = num_agents - late
-        strategy = STRATEGIES["fed-ei"](seed=4, num_agents=awaited, round_timeout=0.5, secure_sums=3)
+        strategy = STRATEGIES["co-kg"](
+            seed=4, num_agents=awaited, round_timeout=0.5, secure_sums=3, **options
+        )
         study = strategy.start(grid, num_rounds=rounds).study
         return list(found), study.rounds["round"].tolist()
 
@@ -452,7 +455,7 @@ def test_signatures_of_members_that_are_not_in_do_not_count(secured, agent):
     asked = summing(1, rows([o.card for o in others]))
     masked = secured.accept(asked, agent.state)
     signed = secured.accept(signing(1, [1, 1, 1, 0]), masked)
-    content = secure_member.digest_of(secured.inner.sum_content(asked))
+    content = secure_member.digest_of(secured.sum_content(asked))
     statement = members.statement(
         members.label(b"study", 1, [agent.card, *(o.card for o in others)], content),
         [agent.card, *(o.card for o in others[:3])],
@@ -608,7 +611,7 @@ def test_reports_of_a_sum_have_all_their_parts_and_come_when_asked(secured):
 
 def test_agents_without_a_valid_card_or_with_a_copied_one_are_left_out_of_sums(secured):
     state = secured.init(Federation(SPACE, tuple("01234")), np.random.default_rng(0))
-    known = {a: Agent().card for a in "012"} | {"3": b"x" * 145}
+    known = {a: Agent().card for a in "012"} | {"3": b"x" * 128}
     state = secured.register_cards(state, "study", known | {"4": known["1"]})
     state, tasks = secured.ask(state, Phase.TRAIN, 1, list("01234"), np.random.default_rng(0))
     assert [a for a, t in tasks.items() if "secure.sum" in t.values] == ["0", "1", "2"]

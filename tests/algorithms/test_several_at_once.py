@@ -9,6 +9,7 @@ import pytest
 from contract import SQUARE, same
 
 from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.fed_ei import Pool
 from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Query, Task
 from fbo_flower.algorithms.requests import alone
 from fbo_flower.algorithms.run_task import TaskResult, run_task
@@ -17,6 +18,7 @@ from fbo_flower.algorithms.thompson import ThompsonSampling
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.transforms import Y_TRANSFORMS, transform
+from fbo_flower.numerics.surrogates.trend import Rows, level_sums
 
 PATHS = {"num_candidates": 64, "num_path_features": 32}
 CASES: dict[str, dict[str, Any]] = {
@@ -24,7 +26,8 @@ CASES: dict[str, dict[str, Any]] = {
     "ts": PATHS,
     "ei": {"num_candidates": 64},
     "fts": {**PATHS, "num_features": 20},
-    "fed-ei": {"num_candidates": 64, "num_features": 20, "secure_sums": 0},
+    "fed-ei": {"num_candidates": 64, "secure_sums": 0},
+    "fed-ei with a pool": {"num_candidates": 64, "secure_sums": 0},
     "rgpe": {**PATHS, "num_features": 12, "num_draws": 10},
     "taf": {**PATHS, "num_features": 12},
 }
@@ -50,13 +53,26 @@ class Recorder:
         return Outcome(points, hill(points), first_trial + np.arange(len(points)))
 
 
+def pool() -> Pool:
+    """Return what agents of fed-ei get: 12 rows of others on the same hill."""
+    points = generator(5, "points").random((12, 2))
+    values = hill(points)
+    rows = np.column_stack([points, (values - values.mean()) / values.std()])
+    level = level_sums(values[:6]) + level_sums(values[6:])
+    lengthscales = np.array([0.5, 0.6])
+    evidence = Rows(points, rows[:, -1], lengthscales).log_evidence()
+    return Pool(rows=rows, lengthscales=lengthscales, evidence=evidence, level=level)
+
+
 def do(name: str, at_once: int, num_trials: int = 7) -> tuple[TaskResult, list[np.ndarray]]:
     """An agent with four observations does one task."""
-    algorithm = make_algorithm(name, {**CASES[name], "num_initial": 4, "trials_per_round": num_trials})
+    options = {**CASES[name], "num_initial": 4, "trials_per_round": num_trials}
+    algorithm = make_algorithm(name.split(maxsplit=1)[0], options)
     start = generator(0, "points").random((4, 2))
     state = AgentState(SQUARE, History(start, hill(start), np.arange(4)))
     recorder = Recorder()
-    task = Task(Phase.TRAIN, 2, 4, num_trials)
+    content = pool() if "pool" in name else Pool()
+    task = content.task(Phase.TRAIN, 2, 4, num_trials)
     return run_task(algorithm, task, state, recorder, draws, at_once=at_once), recorder.batches
 
 
@@ -79,7 +95,15 @@ def test_the_first_point_of_a_batch_is_the_one_that_a_single_step_proposes(name:
     assert [len(batch) for batch in one] == [1] * 7
 
 
-@pytest.mark.parametrize("name", ["ei", "ts"])
+def test_a_batch_of_fed_ei_begins_with_two_rows_of_the_pool() -> None:
+    _, batches = do("fed-ei with a pool", 3)
+    rows = SQUARE.snap(pool().arrays["rows"][:, :-1])
+    found = [(rows == point).all(axis=1).any() for point in np.concatenate(batches)]
+    assert found == [True, True, False, False, False, False, False]
+    assert hill(batches[0][:2]).min() > np.median(hill(rows)), "the model expects most of them"
+
+
+@pytest.mark.parametrize("name", ["ei", "ts", "fed-ei with a pool"])
 def test_a_batch_repeats_exactly(name: str) -> None:
     first, batches = do(name, 4)
     second, again = do(name, 4)

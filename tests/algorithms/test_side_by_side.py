@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fbo_flower.algorithms.ei.solve_trend import SolveTrend
 from fbo_flower.algorithms.requests import (
     Condition,
     DrawPath,
@@ -20,12 +19,12 @@ from fbo_flower.algorithms.requests import (
 )
 from fbo_flower.algorithms.side_by_side import Failed, side_by_side
 from fbo_flower.errors import NumericalError
-from fbo_flower.numerics.acquisition.guided import GuidedImprovement
-from fbo_flower.numerics.acquisition.tilt import Tilt
+from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
 from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import gp, rff
-from fbo_flower.numerics.surrogates.trend import statistics
+from fbo_flower.numerics.surrogates.gp_many import Known
+from fbo_flower.numerics.surrogates.trend import Rows
 
 HYPERPARAMETERS = gp.Hyperparameters("rbf", np.array([0.3, 0.2]), 1.3, 0.02)
 FEATURES = rff.draw_features(30, 0.5, 2, np.random.default_rng(0))
@@ -53,23 +52,39 @@ def fit_with_priors(agent: int) -> Request:
     return Fit(*data(agent), "matern52", None, gp.Priors(noise_centre=1e-4))
 
 
+def shared(agent: int) -> Shared:
+    """Return what an agent takes from 20 or 21 rows of others."""
+    rng = np.random.default_rng([5, agent])
+    x, scales = rng.random((20 + agent % 2, 2)), np.array([0.2, 0.4 + 0.01 * agent])
+    return Shared(Rows(x, rng.standard_normal(len(x)), scales), 0.006 * agent, 0.1 + 0.01 * agent)
+
+
+def fit_over_a_trend(agent: int) -> Request:
+    if not agent % 5:
+        return fit_with_priors(agent)  # it has no trend
+    x, y = data(agent, 5 + agent % 4)
+    mean, covariance = shared(agent).prior(x)
+    known = Known(covariance, np.array([0.3, 0.2 + 0.01 * agent]), 0.5 + 0.002 * agent, 1.0 - 0.006 * agent)
+    start = matching(HYPERPARAMETERS, 1) if agent % 3 else None
+    noisy = gp.Priors(noise_centre=3e-2) if agent % 2 else None
+    return Fit(x, y - mean, "matern52", start, gp.Priors(noise_centre=1e-4), noisy, known)
+
+
 def condition(agent: int) -> Request:
     return Condition(*data(agent), matching(HYPERPARAMETERS, agent))
 
 
-def solve_trend(agent: int) -> Request:
-    rng = np.random.default_rng([5, agent])
-    x, y = data(agent, 4 + agent % 3)
-    points, values = np.concatenate([x, rng.random((40, 2))]), np.concatenate([y, rng.standard_normal(40)])
-    return SolveTrend(*statistics(FEATURES(points), values), FEATURES(x), y, 0.1)
+def condition_over_a_trend(agent: int) -> Request:
+    if not agent % 5:
+        return condition(agent)  # it has no trend
+    x, y = data(agent)
+    mean, covariance = shared(agent).prior(x)
+    return Condition(x, y - mean, matching(HYPERPARAMETERS, agent), covariance)
 
 
 def guided(agent: int) -> GuidedImprovement:
-    rng = np.random.default_rng([6, agent])
-    trend = LinearFunction(FEATURES, rng.standard_normal(30), 0.1 * agent)
-    tilt = Tilt(rng.random((7, 2)), 0.2, 1.0 + agent % 2)
-    found = alone(ask(condition(agent)))
-    return GuidedImprovement(found, 0.5, trend if agent % 5 else None, tilt if agent % 3 else None)
+    found = alone(ask(condition_over_a_trend(agent)))
+    return GuidedImprovement(found, 0.5, shared(agent) if agent % 5 else None)
 
 
 def maximise_guided(agent: int) -> Request:
@@ -121,8 +136,8 @@ def bits(result: object) -> bytes:
 
 
 MAKERS = [
-    fit, fit_with_priors, condition, solve_trend, draw_path, draw_weights, evaluate, maximise_path,
-    maximise_message, maximise_guided, maximise_where_some_columns_do_not_move,
+    fit, fit_with_priors, fit_over_a_trend, condition, condition_over_a_trend, draw_path, draw_weights,
+    evaluate, maximise_path, maximise_message, maximise_guided, maximise_where_some_columns_do_not_move,
 ]  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from fbo_flower.algorithms.schedules import own_probability
 from fbo_flower.clients import client_app
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.errors import ConfigError, WireError
-from fbo_flower.numerics.privacy_account import Account
+from fbo_flower.numerics.privacy import Account
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.simulation import simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
@@ -44,7 +44,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "ei": {"num_candidates": 64},
     "fts": {**PATHS, "num_features": 20},
     "dp-fts": {**PATHS, "num_features": 12, "schedule": 0.3},
-    "fed-ei": {"num_candidates": 64, "num_features": 20, "secure_sums": 0},
+    "fed-ei": {"num_candidates": 64, "secure_sums": 0},
     "rgpe": {**PATHS, "num_features": 12, "num_draws": 10},
     "taf": {**PATHS, "num_features": 12},
 }
@@ -102,25 +102,36 @@ def test_three_trials_per_round_are_three_in_every_table(name):
         seed=1,
         engine="inline",
     )
+    sizes = [2, 0, 3, 3] if name == "fed-ei" else [3, 3, 3, 3]  # the pool begins with an exchange alone
     for agent in "012":
         mine = study.trials.where(agent=agent)
-        assert mine["trial"].tolist() == list(range(12))
-        assert mine["round"].tolist() == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
+        assert mine["trial"].tolist() == list(range(sum(sizes)))
+        assert mine["round"].tolist() == [r for r, size in enumerate(sizes, 1) for _ in range(size)]
     assert study.rounds["tasks"].tolist() == [3, 3, 3, 3]
     best = [max(study.trials["value"][study.trials["round"] <= r]) for r in study.rounds["round"]]
     assert study.rounds["best"].tolist() == best
 
 
-@pytest.mark.parametrize("name", ["fts", "fed-ei", "rgpe"])
-def test_messages_are_sent_once_per_exchange(name):
+@pytest.mark.parametrize(
+    ("name", "num_trials", "rounds"), [("fts", 12, (10, 4)), ("fed-ei", 11, (11, 5)), ("rgpe", 12, (10, 4))]
+)
+def test_messages_are_sent_once_per_exchange(name, num_trials, rounds):
     one, three = (
-        Run.begin(make_algorithm(name, {"trials_per_round": k, **SMALL[name]})).steps(rounds)
-        for k, rounds in ((1, 10), (3, 4))
+        Run.begin(make_algorithm(name, {"trials_per_round": k, **SMALL[name]})).steps(number)
+        for k, number in zip((1, 3), rounds, strict=True)
     )
-    for run, messages in ((one, 30), (three, 12)):
-        assert {len(history) for history in run.histories().values()} == {12}
-        assert sum(bool(e.report.arrays) for e in run.exchanges) <= messages
+    for run, number in zip((one, three), rounds, strict=True):
+        assert {len(history) for history in run.histories().values()} == {num_trials}
+        assert sum(bool(e.report.arrays) for e in run.exchanges) <= 3 * number
     assert sum(bool(e.report.arrays) for e in three.exchanges) > 0
+
+
+def test_rows_of_fed_ei_are_all_trials_of_their_exchange():
+    run = Run.begin(make_algorithm("fed-ei", {"trials_per_round": 3, **SMALL["fed-ei"]})).steps(5)
+    for agent, log in run.histories().items():
+        sent = [e.report.arrays.get("rows", np.empty((0, 3))) for e in run.exchanges if e.agent == agent]
+        assert [len(rows) for rows in sent] == [0, 2, 3, 3, 3]
+        np.testing.assert_allclose(np.concatenate(sent)[:, :-1], log.points, rtol=0, atol=1e-11)
 
 
 def test_a_message_is_made_from_all_trials_of_its_exchange():
@@ -132,19 +143,20 @@ def test_a_message_is_made_from_all_trials_of_its_exchange():
 
 
 def test_secure_sums_give_the_same_study_as_sums_in_the_clear():
-    options = {"num_features": 20, "num_candidates": 64, "trials_per_round": 3}
+    options = {"num_candidates": 64, "trials_per_round": 3}
     clear, secure = (
         simulate(
             "himmelblau",
             agents=4,
             algorithm=make_algorithm("fed-ei", {**options, "secure_sums": k}),
-            num_rounds=3,
+            num_rounds=5,
             seed=1,
             engine="inline",
         )
         for k in (0, 3)
     )
-    np.testing.assert_allclose(clear.trials["value"], secure.trials["value"], rtol=1e-4)
+    assert len(clear.trials) == 4 * (2 + 3 * 3)
+    np.testing.assert_array_equal(clear.trials["value"], secure.trials["value"])
 
 
 def test_the_first_exchange_is_the_initial_design_also_if_it_is_smaller():
@@ -152,12 +164,12 @@ def test_the_first_exchange_is_the_initial_design_also_if_it_is_smaller():
     assert [e.task.num_trials for e in run.exchanges if e.agent == "0"] == [2, 5]
 
 
-def test_a_late_joiner_of_fed_ei_uses_the_others_sums_in_all_of_its_first_trials():
+def test_a_late_joiner_of_fed_ei_uses_the_others_rows_in_all_of_its_first_trials():
     run = Run.begin(make_algorithm("fed-ei", {"trials_per_round": 4, **SMALL["fed-ei"]}), late=["2"])
-    run.steps(2, present=["0", "1"]).step()
+    run.steps(3, present=["0", "1"]).step()
     first = next(e for e in run.exchanges if e.agent == "2")
     assert first.task.num_trials == 4
-    assert "moment" in first.task.arrays
+    assert "rows" in first.task.arrays
     drawn = Run.begin(RandomSearch()).step().histories()["2"].points
     assert not any(same(point, other) for point in first.history.points for other in drawn), "none is random"
 
@@ -249,7 +261,7 @@ def test_noise_is_counted_by_exchanges_and_not_by_trials():
             for run in (one, five)
         ]
         assert counts[1] <= 3 < counts[0]
-        expected = [Account({(2.0, 1.0): count}).epsilon(1e-3) for count in counts]
+        expected = [Account({2.0: count}).epsilon(1e-3) for count in counts]
         assert spent == pytest.approx(expected)
         assert spent[1] < spent[0] / 2
 

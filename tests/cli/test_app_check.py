@@ -24,7 +24,7 @@ MISTAKES = [
     ("app = client_app(objective, {'x': (0, 1)})", "space: expected a SearchSpace, got a dict; wrap it"),
     ("app = client_app(lambda config: 1.0, space)", "expected a function of two arguments"),
     ("app = client_app(space, objective)", "objective, space: expected the objective first"),
-    ("app = client_app(objective, space, disclose='all')", "expected one of none, point, incumbent, trials"),
+    ("app = client_app(objective, space, disclose='all')", "expected one of none, incumbent, trials"),
     ("app = client_app(objective, SearchSpace({'x': (0, 1)}))", "x: expected a Float, Int, Categorical or"),
     ("app = objective", "clientapp my_app.client_app:app: expected a ClientApp, as in app = client_app("),
     ("apps = client_app(objective, space)", "module 'my_app.client_app' has no attribute 'app'"),

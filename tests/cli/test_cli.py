@@ -29,7 +29,7 @@ from fbo_flower.reports.summary import summarise
 from fbo_flower.simulation import PROBLEMS, Agents, Async, Clock, runner, simulate
 from fbo_flower.simulation.problems import DigitsSVM
 from fbo_flower.strategies import RoundProgress
-from fbo_flower.strategies.send_and_receive import REPORT_SECONDS, ReplyProgress
+from fbo_flower.strategies.exchange import REPORT_SECONDS, ReplyProgress
 from fbo_flower.study import Study
 
 ROOT = Path(__file__).parents[2]

@@ -185,7 +185,7 @@ CALLS = [
     (lambda: client_app(evaluated, None), "space: expected a SearchSpace, got None"),
     (
         lambda: client_app(evaluated, SPACE, disclose="all"),
-        "expected one of none, point, incumbent, trials, got 'all'",
+        "expected one of none, incumbent, trials, got 'all'",
     ),
     (lambda: client_app(evaluated, SPACE, seed="1"), "seed: expected an integer >= 0, got '1'"),
     (
@@ -195,7 +195,7 @@ CALLS = [
     (lambda: add_tuning(ClientApp(), SPACE, evaluated), "swap them"),
     (
         lambda: add_tuning(ClientApp(), evaluated, SPACE, disclose=True),
-        "expected one of none, point, incumbent, trials",
+        "expected one of none, incumbent, trials",
     ),
     (lambda: SearchSpace([Float(0, 1)]), 'as in SearchSpace({"x": Float(0, 1)}), got a list'),
     (lambda: SearchSpace({"x": (0, 1)}), "x: expected a Float, Int, Categorical or Ordinal, got (0, 1)"),

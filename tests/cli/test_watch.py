@@ -20,7 +20,7 @@ from fbo_flower.cli.watch_text import state_lines
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.storage import Event, StudyJournal
-from fbo_flower.storage.read_study_journal import StudyJournalReader
+from fbo_flower.storage.study_journal import StudyJournalReader
 from fbo_flower.strategies import RoundProgress
 
 NOW = datetime(2026, 1, 1, 12, 0, 0)
@@ -147,8 +147,8 @@ def test_reading_sees_commits_only_and_does_not_disturb_the_writer(tmp_path: Pat
         reader = StudyJournalReader(path)
         assert [event.kind for event in reader.new_events()] == ["roll", "agents"]
         files, locked = sorted(os.listdir(tmp_path)), (tmp_path / "study.db.lock").read_bytes()
-        with suppress(ZeroDivisionError), journal._store.transaction():  # half of a commit
-            journal._store.append("events", [("ask", 1, "train", "", b"half")])
+        with suppress(ZeroDivisionError), journal.transaction():  # half of a commit
+            journal.insert("events", [("ask", 1, "train", "", b"half")])
             assert list(reader.new_events()) == []
             raise ZeroDivisionError
         reading = StudyJournalReader(path).new_events()
@@ -165,7 +165,7 @@ def test_damage_is_reported_and_not_shown(tmp_path: Path) -> None:
     with StudyJournal(path) as journal:
         journal.begin(SETTINGS)
         journal.write(begin("ab"))
-        journal._store.connection.execute("UPDATE events SET agent = 'b' WHERE id = 2")
+        journal.connection.execute("UPDATE events SET agent = 'b' WHERE id = 2")
     reader = StudyJournalReader(path)
     with pytest.raises(JournalError, match="checksum"):
         list(reader.new_events())

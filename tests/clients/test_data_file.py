@@ -10,7 +10,7 @@ import pytest
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.clients import ObjectiveContext, client_app, data_file
-from fbo_flower.clients.data_file import names_of_files
+from fbo_flower.clients.node import names_of_files
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import RandomSearch
 from fbo_flower.study import Study

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS, make_algorithm
+from fbo_flower.algorithms.messages import ArraySpec
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
-from fbo_flower.algorithms.schema import ArraySpec
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
-from fbo_flower.wire.numpy_client import to_lists
+from fbo_flower.wire.flower_records import to_lists
 
 SPACE = SearchSpace(
     {

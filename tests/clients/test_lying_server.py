@@ -194,6 +194,13 @@ def test_protections_without_a_journal_are_declined():
     assert device(objective).answer(message(PLAIN, 0, 3, features(0))).arrays
 
 
+def test_rows_in_the_clear_are_declined_by_an_agent_that_discloses_nothing():
+    objective = Objective()
+    with pytest.raises(ConfigError, match="disclose: expected 'trials', because fed-ei"):
+        device(objective).answer(message(make_algorithm("fed-ei", {"secure_sums": 0}), 0, 2))
+    assert objective.calls == 0
+
+
 # -- the lockbox -------------------------------------------------------------------------------------
 
 

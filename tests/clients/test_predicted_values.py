@@ -13,16 +13,17 @@ from flwr.app import Context, RecordDict
 
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS
-from fbo_flower.algorithms.ei.trend import before
+from fbo_flower.algorithms.fed_ei import Pool
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import AgentState, History, Outcome, Phase, Task
 from fbo_flower.clients import Pruning, TuningAgent
 from fbo_flower.clients.agent_state_io import LiveState, agent_state_from_bytes, agent_state_to_bytes
 from fbo_flower.clients.own_answer import own_answer
 from fbo_flower.numerics.curve_forecast import forecast
+from fbo_flower.numerics.surrogates.trend import level_sums
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.storage.agent_journal import AgentJournal
-from fbo_flower.storage.read_curves import STOPPED_AT, curve_from_bytes
+from fbo_flower.storage.agent_journal import STOPPED_AT, AgentJournal
+from fbo_flower.storage.read_agent_journal import curve_from_bytes
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 NUM_STEPS, NUM_TRIALS = 6, 24
@@ -52,10 +53,16 @@ def agent(objective: Any = None, journal: Path | None = None, **given: Any) -> T
     return TuningAgent(objective or Curved(), SPACE, context, seed=4, **given)
 
 
-def answer(tuned: TuningAgent, num_trials: int = NUM_TRIALS, algorithm: str = "ei") -> wire.Packed:
-    options = canonical_json(ALGORITHMS[algorithm]().options())
+def answer(
+    tuned: TuningAgent,
+    num_trials: int = NUM_TRIALS,
+    algorithm: str = "ei",
+    task: Task | None = None,
+    **given: Any,
+) -> wire.Packed:
+    options = canonical_json(ALGORITHMS[algorithm](**given).options())
     envelope = wire.Envelope("s1", "3", SPACE.digest, algorithm, options)
-    return tuned.answer(wire.encode_task(Task(Phase.TRAIN, 1, 0, num_trials), envelope))
+    return tuned.answer(wire.encode_task(task or Task(Phase.TRAIN, 1, 0, num_trials), envelope))
 
 
 def state_of(tuned: TuningAgent) -> AgentState:
@@ -117,15 +124,16 @@ def test_the_last_value_can_be_learnt_instead(tmp_path: Path) -> None:
     assert not state_of(tuned).history.predicted
 
 
-def test_an_earlier_state_is_the_same_again_when_more_trials_are_known() -> None:
+def test_a_prediction_stays_the_same_when_more_trials_are_known() -> None:
     tuned = agent()
     answer(tuned, 10)
-    early = state_of(tuned).history.observed()
+    early = state_of(tuned).history
     later = agent()
     answer(later)
-    again = before(state_of(later), 10).history.observed()  # what fed-ei subtracts from sums
-    np.testing.assert_array_equal(early[0], again[0])
-    np.testing.assert_array_equal(early[1], again[1])
+    again = History.empty(2).extend(state_of(later).history.select(0, 10))
+    assert early.predicted == again.predicted != {}
+    np.testing.assert_array_equal(early.observed()[0], again.observed()[0])
+    np.testing.assert_array_equal(early.observed()[1], again.observed()[1])
 
 
 # -- what a prediction never is --------------------------------------------------------------------
@@ -135,9 +143,10 @@ def test_an_earlier_state_is_the_same_again_when_more_trials_are_known() -> None
 def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(
     algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fbo_flower.clients.curve_book.forecast", lambda *_: 1e6)
+    monkeypatch.setattr("fbo_flower.clients.pruning.forecast", lambda *_: 1e6)
     tuned = agent()
-    reply = answer(tuned, algorithm=algorithm)
+    options = {"trials_per_round": NUM_TRIALS} if algorithm == "fed-ei" else {}
+    reply = answer(tuned, algorithm=algorithm, **options)
     made, state = ALGORITHMS[algorithm](), state_of(tuned)
     history = state.history
     assert set(history.predicted.values()) == {1e6}
@@ -149,6 +158,20 @@ def test_a_stopped_trial_is_never_the_best_whatever_is_predicted(
     assert any((recommended == point).all() for point in history.points[completed])
     values = np.asarray(reply.arrays["disclosed.values"])
     np.testing.assert_array_equal(values, history.values)
+
+
+def test_a_stopped_trial_is_no_row_of_the_pool_of_fed_ei() -> None:
+    level = level_sums(np.array([0.2, 0.9])) + level_sums(np.array([0.4, 0.5]))
+    task = Pool(slots=1024, level=level).task(Phase.TRAIN, 1, 0, NUM_TRIALS)
+    tuned = agent()
+    reply = answer(tuned, algorithm="fed-ei", task=task, secure_sums=0, trials_per_round=NUM_TRIALS)
+    history = state_of(tuned).history
+    completed = ~np.isin(history.trials, list(history.stopped))
+    assert 0 < completed.sum() < NUM_TRIALS
+    rows = np.asarray(reply.arrays["rows"])
+    np.testing.assert_allclose(rows[:, :-1], history.points[completed], rtol=0, atol=1e-11)
+    order, expected = np.argsort(rows[:, -1]), np.argsort(history.values[completed])
+    np.testing.assert_array_equal(order, expected)
 
 
 def test_predictions_are_not_disclosed() -> None:

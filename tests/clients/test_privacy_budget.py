@@ -12,11 +12,11 @@ from flwr.app import Context, RecordDict
 
 from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.errors import ConfigError, ObjectiveError
-from fbo_flower.numerics.privacy_account import Account
+from fbo_flower.numerics.privacy import Account, sampled_epsilon
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import AgentJournal
-from fbo_flower.storage.read_ledger import read_ledger
+from fbo_flower.storage.read_agent_journal import read_ledger
 from fbo_flower.strategies import DPFTS, FTS, RandomSearch
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -115,11 +115,11 @@ def test_every_message_is_priced_at_its_own_noise_and_the_servers_delta_has_no_e
         before = messages(tmp_path, 0)
         run(tmp_path, DPFTS, 12, noise_multiplier=noise_multiplier, delta=0.4, **LOCAL)
         sent[noise_multiplier] = messages(tmp_path, 0) - before
-    account = Account({(noise, 1.0): count for noise, count in sent.items() if count})
+    account = Account({noise: count for noise, count in sent.items() if count})
     assert account.epsilon(DELTA) <= 3.0
     assert sent[40.0] == sent[30.0] == sent[50.0] == 12
     assert 0 < sent[2.0] < 12
-    one_more = Account({**account.releases, (2.0, 1.0): sent[2.0] + 1})
+    one_more = Account({**account.releases, 2.0: sent[2.0] + 1})
     assert one_more.epsilon(DELTA) > 3.0 or sent[1.0] == 0
 
 
@@ -150,4 +150,4 @@ def test_what_an_older_version_counted_stays_spent(tmp_path):
 
 def cost_of(count: int, rate: float, multiplier: float) -> float:
     """Epsilon after equal releases; `tests/numerics` compares the account with exact values."""
-    return Account({(multiplier, rate): count}).epsilon(DELTA) if count else 0.0
+    return sampled_epsilon(multiplier, rate, count, DELTA)

@@ -19,12 +19,10 @@ from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import History, Phase, Task
 from fbo_flower.cli.main import app
 from fbo_flower.clients import ObjectiveContext, Pruning, TuningAgent, client_app
-from fbo_flower.clients.curve_book import CurveBook, curve_to_bytes
-from fbo_flower.clients.pruning import Curve, StopRule
+from fbo_flower.clients.pruning import Curve, CurveBook, StopRule, curve_to_bytes
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
-from fbo_flower.storage.read_curves import STOPPED_AT
+from fbo_flower.storage.agent_journal import STOPPED_AT, AgentJournal, Evaluation
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 NUM_STEPS = 6
@@ -273,7 +271,7 @@ def test_repeated_evaluations_of_a_point_do_not_stop_early() -> None:
     from test_workers_evaluator import evaluate
 
     from fbo_flower.algorithms.records import Query
-    from fbo_flower.clients.parallel import Parallel
+    from fbo_flower.clients.workers_evaluator import Parallel
 
     query = Query(np.full((1, 2), 0.5), np.array([20]))
     outcome = evaluate(query, 0, Curved(), Parallel())

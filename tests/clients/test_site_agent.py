@@ -14,13 +14,12 @@ from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.rfms.site import MAX_MODEL_BYTES, digest
 from fbo_flower.clients import TuningAgent
 from fbo_flower.clients.memory import StateMemory
-from fbo_flower.clients.site_account import Account, noisy_rate
 from fbo_flower.clients.site_agent import Shipment, SiteAgent
-from fbo_flower.clients.site_options import SiteOptions
+from fbo_flower.clients.site_options import Account, SiteOptions, noisy_rate
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.discrete_noise import uniform_from
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.wire.numpy_client import to_lists
+from fbo_flower.wire.flower_records import to_lists
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 MODEL = np.arange(40, dtype=np.uint8)

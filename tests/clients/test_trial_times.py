@@ -13,7 +13,7 @@ from flwr.app import Message
 from fbo_flower import Float, SearchSpace
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients import client_app
-from fbo_flower.clients.trial_times import disclosed_times
+from fbo_flower.clients.task_context import disclosed_times
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import FTS, HCT

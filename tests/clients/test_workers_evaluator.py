@@ -20,12 +20,10 @@ from fbo_flower.algorithms import ExpectedImprovement, ThompsonSampling, make_al
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Outcome, Phase, Query, Task
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.clients.evaluation_cache import EvaluationCache
-from fbo_flower.clients.evaluation_replay import EvaluationReplay
+from fbo_flower.clients.evaluator import EvaluationCache
 from fbo_flower.clients.memory import StateMemory
-from fbo_flower.clients.parallel import Parallel
-from fbo_flower.clients.task_context import TaskContext
-from fbo_flower.clients.workers_evaluator import evaluator_of
+from fbo_flower.clients.task_context import EvaluationReplay, TaskContext
+from fbo_flower.clients.workers_evaluator import Parallel, evaluator_of
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Agents, simulate
 from fbo_flower.space import Float, SearchSpace

@@ -31,7 +31,8 @@ from fbo_flower.study import Study
 ROOT = Path(__file__).parents[2]
 PAGES = (
     "README.md", "docs/start.md", "docs/simulate.md", "docs/choose.md", "docs/troubleshooting.md",
-    "docs/tune-federation.md", "docs/trackers.md",
+    "docs/tune-federation.md", "docs/trackers.md", "docs/coming-from-optuna.md",
+    "docs/coming-from-flower.md", "docs/questions.md",
 )  # fmt: skip
 # the blocks of a page read files that the first Python block of another page writes
 FILES_OF = {"docs/simulate.md": "docs/start.md"}

@@ -28,7 +28,10 @@ _WIDTH = 100
 WRAPPED = (
     *("README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "docs/README.md", "docs/start.md"),
     *("docs/choose.md", "docs/simulate.md", "docs/troubleshooting.md", "docs/algorithms.md"),
-    "docs/results/demo.md",
+    "docs/concepts.md",
+    "docs/coming-from-optuna.md",
+    "docs/coming-from-flower.md",
+    "docs/questions.md",
 )
 
 

@@ -26,7 +26,7 @@ def setup(build: Any) -> TrialSetup:
 def advance(run: TrialRun, first: int, last: int) -> None:
     grid = toy_grid(3)
     for server_round in range(first, last + 1):
-        messages = run.train_messages(server_round, grid, grid.get_node_ids())
+        messages = run.messages("train", server_round, grid, grid.get_node_ids())
         run.train(server_round, grid.send_and_receive(messages))
 
 

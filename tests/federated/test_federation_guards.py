@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,9 @@ from toy_federation import SPACE, fedavg, toy_app, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.federated import TunedFederation
-from fbo_flower.federated.guards import Guard, weighted_median
-from fbo_flower.federated.noise import median_variance, sampling_variance
-from fbo_flower.federated.replies import check_replies
-from fbo_flower.federated.settings import SHARE
-from fbo_flower.federated.step import Step
+from fbo_flower.federated.replies import Guard, check_replies
+from fbo_flower.federated.values import median_variance, sampling_variance
+from fbo_flower.numerics.median_rule import weighted_median
 from fbo_flower.simulation.grids import FIRST_NODE, InProcessGrid, identify
 
 LIAR = 2
@@ -178,8 +175,3 @@ def test_a_median_needs_the_clients_own_values() -> None:
 def test_mistakes_are_named(guards: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         tune(honestly, **guards)
-
-
-def test_a_step_without_guards_believes_its_clients() -> None:
-    grid = InProcessGrid(toy_app(), 3)
-    assert Step(grid, "accuracy", 1.0, 1.0, SHARE, threading.Event()).guard is None

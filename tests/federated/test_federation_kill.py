@@ -9,19 +9,17 @@ from __future__ import annotations
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forks import import_noted, note_modules
-from toy_federation import SPACE, fedadam, fedavg, toy_app, toy_model, tune_flat
+from toy_federation import SPACE, fedadam, fedavg, toy_app, toy_model, tune_flat, watched_writes
 
 from fbo_flower.federated import Population, TunedFederation
-from fbo_flower.federated import checkpoints as checkpoints_module
 from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.storage.store import Store
 
 NUM_CLIENTS = 4
 Kill = tuple[str, int]  # "write", "committed" or "message", and the number of the one that is the last
@@ -67,33 +65,16 @@ def tune(case: str, directory: Path, seen: Any) -> TunedFederation:
     return tune_flat(grid, arguments.pop("build"), arguments.pop("space", SPACE), **arguments)
 
 
-@contextmanager
-def dying(kill: Kill | None, writes: Path) -> Iterator[None]:
+def dying(kill: Kill | None, writes: Path) -> AbstractContextManager[None]:
     """Note every write of journal and checkpoints, and end the process before or after one of them."""
-    transaction, write = Store.transaction, checkpoints_module.Checkpoints._write
 
-    def at(what: str) -> None:
-        if kill == (what, len(lines(writes))):
+    def at(what: str, done: bool) -> None:
+        if not done:
+            append_line(writes, what)
+        if kill == ("committed" if done else "write", len(lines(writes))):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    @contextmanager
-    def dying_transaction(self: Store) -> Iterator[None]:
-        with transaction(self):
-            yield
-            append_line(writes, "journal")
-            at("write")
-        at("committed")
-
-    def dying_write(self: Any, path: Path, *content: Any) -> None:
-        append_line(writes, "checkpoint")
-        at("write")
-        write(self, path, *content)
-        at("committed")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "transaction", dying_transaction)
-        patch.setattr(checkpoints_module.Checkpoints, "_write", dying_write)
-        yield
+    return watched_writes(at)
 
 
 def forked(work: Callable[[], None], directory: Path) -> bool:
@@ -138,24 +119,29 @@ def outcome(directory: Path) -> Any:
     return rows, result.best_trial, result.best_arrays["w"].numpy().tolist()
 
 
+def said(directory: Path) -> list[str]:
+    """Return the kinds of the messages that the clients have had, over all processes."""
+    return [kind for path in directory.glob("seen-*") for kind in lines(path)]
+
+
 def trained(directory: Path) -> int:
-    """Return how many training messages the clients have had, over all processes."""
-    return sum(lines(path).count("train") for path in directory.glob("seen-*"))
+    return said(directory).count("train")
 
 
 def check_kills(case: str, kills: Callable[[int, int], list[Kill]], tmp_path: Path) -> int:
     """Kill at each of the places, resume, and compare with the run that was not killed."""
     assert run(case, tmp_path / "whole")
     whole, once = outcome(tmp_path / "whole"), trained(tmp_path / "whole")
-    num_writes = len(lines(tmp_path / "whole" / "writes"))
-    places = kills(num_writes, len(lines(tmp_path / "whole" / "seen-0")))
+    messages = len(said(tmp_path / "whole"))
+    places = kills(len(lines(tmp_path / "whole" / "writes")), messages)
     for number, kill in enumerate(places):
         directory = tmp_path / f"killed-{number}"
         assert not run(case, directory, kill), f"{kill}: expected a killed process"
         assert run(case, directory)
         assert outcome(directory) == whole, kill
-        # only the round that was under way is trained again: every client once, at most
+        # only the round that was under way is done again: every client once, at most
         assert once <= trained(directory) <= once + NUM_CLIENTS, kill
+        assert messages <= len(said(directory)) <= messages + 2 * NUM_CLIENTS, kill
     return len(places)
 
 

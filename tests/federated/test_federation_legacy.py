@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context
+import pytest
+from flwr.app import ConfigRecord, Context, Message
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
 from toy_federation import SPACE, fedavg, toy_app, toy_model, tune_flat
 
-from fbo_flower.federated.legacy import LegacyClients
+from fbo_flower.errors import ConfigError
+from fbo_flower.federated.grids import LegacyClients
 from fbo_flower.simulation.grids import InProcessGrid
 
 ARGUMENTS: dict[str, Any] = {
@@ -69,3 +73,37 @@ def test_the_tuned_configuration_trains_the_same_clients() -> None:
     config = ConfigRecord(tuned.best_config)
     result = fedavg(tuned.best_config).start(grid, arrays, num_rounds=2, train_config=config)
     assert list(result.arrays) == list(arrays)
+
+
+@pytest.mark.parametrize("fractions", [{}, {"fraction_train": 0.0}], ids=["trained", "evaluated only"])
+def test_forgotten_legacy_clients_are_named_before_a_trial_counts_as_failed(
+    fractions: dict[str, float], tmp_path: Path
+) -> None:
+    def build(config: Any) -> FedAvg:
+        return FedAvg(min_available_nodes=1, min_train_nodes=0, min_evaluate_nodes=1, **fractions)  # type: ignore[arg-type]
+
+    grid = InProcessGrid(legacy_app(), 4)
+    with pytest.raises(
+        ConfigError, match=r"grid: expected LegacyClients\(grid\).*tune_federation\(Legacy"
+    ) as got:
+        tune_flat(grid, build, SPACE, **ARGUMENTS, journals=tmp_path)
+    assert "\n" not in str(got.value)
+    tuned = tune_flat(LegacyClients(grid), fedavg, SPACE, **ARGUMENTS, journals=tmp_path, resume=True)
+    assert "failed" not in tuned.trials["state"].tolist()
+
+
+def test_a_client_that_claims_to_be_of_the_legacy_api_does_not_end_a_run_that_has_succeeded() -> None:
+    app, messages = ClientApp(), []
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        messages.append(message)
+        if len(messages) > 1:
+            raise KeyError("fitins.parameters")
+        return toy_app()(message, context)
+
+    app.evaluate()(toy_app())
+    tuned = tune_flat(
+        InProcessGrid(app, 1), fedavg, SPACE, initial_arrays=toy_model(), rounds=1, num_trials=2
+    )
+    assert tuned.trials["state"].tolist() == ["finished", "failed"]

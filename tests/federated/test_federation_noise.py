@@ -6,9 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from fbo_flower.federated.curves import final_values, gain_of
-from fbo_flower.federated.noise import sampling_variance
 from fbo_flower.federated.records import Trial, TrialRound
+from fbo_flower.federated.values import final_values, gain_of, sampling_variance
 
 
 def test_with_equal_weights_the_variance_is_unbiased_over_all_samples() -> None:

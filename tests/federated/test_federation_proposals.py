@@ -7,8 +7,7 @@ import pytest
 
 from fbo_flower import Float, Int, SearchSpace
 from fbo_flower.errors import ConfigError
-from fbo_flower.federated.proposals import Proposals
-from fbo_flower.federated.recommend import ranking
+from fbo_flower.federated.proposals import Proposals, ranking
 from fbo_flower.federated.records import Trial, TrialRound
 
 SPACE = SearchSpace({"x": Float(0, 1), "n": Int(1, 4)})

@@ -1,63 +1,45 @@
-"""A server that is killed at any write goes on with the round in which it was, to the same result."""
+"""A server that is killed at any write goes on with the round in which it was, to the same result.
+
+That it is killed again and again, and how many messages are repeated, is in `test_federation_kill.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from toy_federation import SPACE, fedadam, fedavg, toy_app, toy_model, tune_flat
+from toy_federation import SPACE, fedadam, fedavg, toy_app, toy_model, tune_flat, watched_writes
 
 from fbo_flower.errors import ConfigError, JournalError
 from fbo_flower.federated import TunedFederation
-from fbo_flower.federated import checkpoints as checkpoints_module
 from fbo_flower.simulation.grids import Fault, InProcessGrid
-from fbo_flower.storage.store import Store
 
 
 class Killed(BaseException):
     """Stands for the death of the process: nothing catches it."""
 
 
-@contextmanager
-def dying(number: int, committed: bool) -> Iterator[list[str]]:
+def dying(number: int, committed: bool, writes: list[str]) -> AbstractContextManager[None]:
     """Die at the `number`-th write of journal or checkpoint, before or after it; 0: never."""
-    writes: list[str] = []
-    transaction, write = Store.transaction, checkpoints_module.Checkpoints._write
 
-    def at(what: str, late: bool) -> None:
-        if not late:
+    def at(what: str, done: bool) -> None:
+        if not done:
             writes.append(what)
-        if len(writes) == number and late == committed:
+        if len(writes) == number and done == committed:
             raise Killed
 
-    @contextmanager
-    def dying_transaction(self: Store) -> Iterator[None]:
-        with transaction(self):
-            yield
-            at("journal", False)
-        at("journal", True)
-
-    def dying_write(self: Any, path: Path, *content: Any) -> None:
-        at("checkpoint", False)
-        write(self, path, *content)
-        at("checkpoint", True)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "transaction", dying_transaction)
-        patch.setattr(checkpoints_module.Checkpoints, "_write", dying_write)
-        yield writes
+    return watched_writes(at)
 
 
-def tune(directory: Path, seen: list[Any] | None = None, **changes: Any) -> TunedFederation:
+def tune(directory: Path, **changes: Any) -> TunedFederation:
     arguments: dict[str, Any] = {
         "rounds": 4, "eta": 2, "num_trials": 4, "num_initial": 2, "num_parallel": 2, "finalists": 2,
         "initial_arrays": toy_model(), "number": 4, "journals": directory, "resume": True,
     }  # fmt: skip
-    grid = InProcessGrid(toy_app(seen), 4)
+    grid = InProcessGrid(toy_app(), 4)
     return tune_flat(grid, changes.pop("build", fedadam), SPACE, **{**arguments, **changes})
 
 
@@ -67,44 +49,16 @@ def tables(result: TunedFederation) -> Any:
 
 
 def test_killed_at_every_write_a_run_comes_to_the_same_result(tmp_path: Path) -> None:
-    with dying(0, False) as writes:
+    writes: list[str] = []
+    with dying(0, False, writes):
         whole = tune(tmp_path / "whole")
     assert {"journal", "checkpoint"} == set(writes)
     for number in range(1, len(writes) + 1):
         for committed in (False, True):
             directory = tmp_path / f"{number}-{committed}"
-            with pytest.raises(Killed), dying(number, committed):
+            with pytest.raises(Killed), dying(number, committed, []):
                 tune(directory)
             assert tables(tune(directory)) == tables(whole), (number, writes[number - 1], committed)
-
-
-def test_killed_again_and_again_a_run_comes_to_its_end(tmp_path: Path) -> None:
-    whole, times = tune(tmp_path / "whole"), 0
-    while True:
-        try:
-            with dying(6, times % 2 == 0):
-                result = tune(tmp_path / "killed")
-            break
-        except Killed:
-            times += 1
-            assert times < 100
-    assert times > 3
-    assert tables(result) == tables(whole)
-
-
-def test_only_the_round_that_was_under_way_is_done_again(tmp_path: Path) -> None:
-    seen: list[Any] = []
-    tune(tmp_path / "whole", seen)
-    messages, once = len(seen), len([1 for _, kind, _ in seen if kind == "train"])
-    seen.clear()
-    with dying(0, False) as writes:
-        tune(tmp_path / "count")
-    with pytest.raises(Killed), dying(len(writes) // 2, False):
-        tune(tmp_path / "killed", seen)
-    tune(tmp_path / "killed", seen)
-    trained = len([1 for _, kind, _ in seen if kind == "train"])
-    assert once <= trained <= once + 4
-    assert messages <= len(seen) <= messages + 8
 
 
 def test_a_finished_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_if_every_trial_fails_the_error_says_why() -> None:
         ({"space": {"x": (0, 1)}}, "space: expected a SearchSpace"),
         ({"build": fedavg({})}, "build: expected a function"),
         ({"build": lambda config: None}, "strategy: expected .*got None"),
-        ({"initial_arrays": lambda config: [1]}, "initial_arrays"),
+        ({"initial_arrays": [np.zeros(3)]}, r"initial_arrays: .*got a list; pass ArrayRecord\(LIST\)"),
         ({"number": 9, "wait_seconds": 0.1}, "expected 9, only 4"),
         ({"build": lambda config: FedAvg(min_available_nodes=3), "num_parallel": 2}, "num_parallel"),
         ({"resume": True}, "journal"),

@@ -53,7 +53,7 @@ def zipped(content, method=zipfile.ZIP_DEFLATED):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", method) as archive:
         for name, data in content.items() if isinstance(content, dict) else content:
-            archive.writestr(name, data)
+            archive.writestr(zipfile.ZipInfo(name), data, method)  # no time of day: ids hold the bytes
     return as_payload(buffer.getvalue())
 
 

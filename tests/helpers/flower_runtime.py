@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from waiting import LIMIT, wait_until
 
-from fbo_flower.simulation.ray_grid import ray_running
+from fbo_flower.simulation.ray_workers import ray_running
 
 ROOT = Path(__file__).parents[2]
 

@@ -101,7 +101,6 @@ STUDIES: dict[str, Golden] = {
     "ei": Golden("ei", 6),
     "fed-ei": Golden("fed-ei", 6),
     "fed-ei in the clear": Golden("fed-ei", 6, {"secure_sums": 0}),
-    "fed-ei with noise": Golden("fed-ei", 5, {"noise_multiplier": 1.0, "tilt": 0, "secure_sums": 3}),
     "fts": Golden("fts", 10),
     "fts portfolio": Golden("fts", 10, {"advice": "portfolio"}),
     "fts mixture": Golden("fts", 8, {"advice": "mixture"}),

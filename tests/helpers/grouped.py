@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.recommended import RECOMMENDED
+from fbo_flower.algorithms.registry import RECOMMENDED
 from fbo_flower.simulation import Agents, Async, Clock, Keep, Start, Sync
 
 GROUPS = {"agents": Agents, "rounds": Sync, "start": Start, "keep": Keep}

@@ -21,8 +21,8 @@ from typing import Any
 from flwr.serverapp import Grid
 from forks import import_noted, note_modules
 
-from fbo_flower.clients import evaluation_worker, worker_pool
-from fbo_flower.clients.parallel import Parallel
+from fbo_flower.clients import workers
+from fbo_flower.clients.workers_evaluator import Parallel
 from fbo_flower.simulation.agents import problem_app
 from fbo_flower.simulation.clocked_grid import ClockedGrid
 from fbo_flower.simulation.durations import log_normal
@@ -165,7 +165,7 @@ def _study(case: Case, directory: Path, writes: Path, evaluations: Path, kill: K
     app = problem_app(problem, strategy.algorithm, SEED, journals=directory, parallel=parallel)
     local = InProcessGrid(app, case.num_agents)
     grid: Grid = ClockedGrid(local, log_normal(), SEED) if case.mode == "async" else local
-    worker_pool.subprocess = SimpleNamespace(Popen=ForkedWorker, DEVNULL=None)  # type: ignore[assignment]
+    workers.subprocess = SimpleNamespace(Popen=ForkedWorker, DEVNULL=None)  # type: ignore[assignment]
     with _dying(kill, writes), _noting(evaluations):
         return strategy.start(
             grid, num_rounds=case.num_rounds, journal=directory / "study.db", resume=True, mode=case.mode
@@ -188,7 +188,7 @@ class ForkedWorker:
                 os.setsid()
                 os.closerange(3, descriptor)  # the other end of the pipe, so that it closes with the agent
                 os.closerange(descriptor + 1, 2**16)
-                evaluation_worker.main(descriptor)
+                workers.work(descriptor)
             finally:
                 os._exit(1)
 
@@ -233,7 +233,7 @@ def _noting(evaluations: Path) -> Iterator[None]:
     original = agent_journal.AgentJournal.append
 
     def append(self: Any, study: str, task: str, evaluation: Any) -> None:
-        _append(evaluations, f"{self._store.path.name}:{evaluation.trial}:{task[:8]}")
+        _append(evaluations, f"{self.path.name}:{evaluation.trial}:{task[:8]}")
         original(self, study, task, evaluation)
 
     agent_journal.AgentJournal.append = append  # type: ignore[method-assign]

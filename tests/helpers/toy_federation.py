@@ -7,18 +7,23 @@ the points, and a learning rate of 1 is the best.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedAvg, Strategy
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.federated import Clients, Judge, Keep, Run, Search, TunedFederation, tune_federation
+from fbo_flower.federated.checkpoints import Checkpoints
 from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.storage.store import Store
 
 SPACE = SearchSpace({"learning-rate": Float(0.01, 1.0)})
 
@@ -97,6 +102,29 @@ def tune_flat(grid: Any, build: Any, space: Any, metric: str = "accuracy", **fla
     if "on_round" in flat:
         flat["callbacks"] = [flat.pop("on_round")]
     return tune_federation(grid, built if callable(build) else build, space, metric, **flat)
+
+
+@contextmanager
+def watched_writes(at: Callable[[str, bool], None]) -> Iterator[None]:
+    """Call `at(what, done)` before and after every write of a "journal" or a "checkpoint"."""
+    transaction, write = Store.transaction, Checkpoints._write
+
+    @contextmanager
+    def watched_transaction(self: Store) -> Iterator[None]:
+        with transaction(self):
+            yield
+            at("journal", False)
+        at("journal", True)
+
+    def watched_write(self: Checkpoints, path: Path, *content: Any) -> None:
+        at("checkpoint", False)
+        write(self, path, *content)
+        at("checkpoint", True)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "transaction", watched_transaction)
+        patch.setattr(Checkpoints, "_write", watched_write)
+        yield
 
 
 RUN = {"initial_arrays", "train_config", "evaluate_config", "evaluate_fn"}

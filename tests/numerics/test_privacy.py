@@ -1,115 +1,127 @@
-"""Costs of Gaussian releases against closed forms, an integral, and Flower's own accountant."""
+"""Costs of Gaussian releases against their definition; what an agent's account holds, adds and refuses."""
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 
+import mpmath
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.privacy import ORDERS, clip_norm, epsilon_of, epsilon_of_releases, log_moments
+from fbo_flower.numerics.privacy import (
+    MOST_ENTRIES,
+    MOST_RELEASES,
+    Account,
+    clip_norm,
+    gaussian_epsilon,
+    sampled_epsilon,
+)
 
 
-def exact_delta(epsilon: float, mean_shift: float) -> float:
-    """Return the exact `delta` at `epsilon` of telling `N(0, 1)` from `N(mean_shift, 1)` [Balle2018].
+def delta_of(epsilon: float, z: float, q: float) -> float:
+    """Return `delta` of one release by its definition: the integral of `max(0, p - exp(epsilon) q)`."""
 
-    `k` releases without sampling are one such choice, with `mean_shift = sqrt(k) / z`.
+    def plain(x: float) -> float:
+        return float(norm.pdf(x, scale=z))
 
-    [Balle2018] Balle, Wang: Improving the Gaussian mechanism for differential privacy, Theorem 8.
-    """
-    first = log_ndtr(mean_shift / 2 - epsilon / mean_shift)
-    second = epsilon + log_ndtr(-mean_shift / 2 - epsilon / mean_shift)
-    return float(np.exp(first) - np.exp(second))
+    def mixture(x: float) -> float:
+        return (1 - q) * plain(x) + q * float(norm.pdf(x, loc=1.0, scale=z))
 
-
-def integral(order: float, q: float, z: float) -> float:
-    """`log E_{x ~ N(0, z^2)} [(1 - q + q exp((2x - 1) / 2z^2))^a]`, the divergence by its definition."""
-
-    def density(x: float) -> float:
-        ratio = 1 - q + q * math.exp((2 * x - 1) / (2 * z**2))
-        return float(norm.pdf(x, scale=z)) * ratio**order
-
-    top = order  # where the integrand of the shifted part sits
-    return math.log(quad(density, -12 * z, top + 12 * z, limit=500, points=[0.0, 1.0, top])[0])
+    ends, deltas = (-12 * z, 1 + 12 * z), []
+    for upper, lower in ((mixture, plain), (plain, mixture)):
+        with np.errstate(divide="ignore"):
+            found = quad(
+                lambda x, u=upper, o=lower: max(0.0, u(x) - math.exp(epsilon) * o(x)), *ends, limit=2000
+            )
+        deltas.append(found[0])
+    return max(deltas)
 
 
-@pytest.mark.parametrize(("q", "z"), [(0.1, 1.0), (0.35, 1.5), (0.9, 2.0)])
-def test_whole_orders_are_the_integral_and_others_lie_above_it(q: float, z: float) -> None:
-    moments = dict(zip(ORDERS.tolist(), log_moments(q, z).tolist(), strict=True))
-    for order in (2.0, 3.0, 5.0, 8.0):
-        assert moments[order] == pytest.approx(integral(order, q, z), rel=1e-6)
-    for order in (1.5, 2.5, 4.4):
-        key = min(moments, key=lambda a: abs(a - order))
-        assert moments[key] >= integral(key, q, z)
+@pytest.mark.parametrize("z", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("q", [0.1, 0.35, 1.0])
+@pytest.mark.parametrize("delta", [1e-2, 1e-4])
+def test_epsilon_of_one_release_is_that_of_the_definition(z: float, q: float, delta: float) -> None:
+    found = sampled_epsilon(z, q, 1, delta)
+    exact = 0.0
+    if delta_of(0.0, z, q) > delta:
+        exact = brentq(lambda e: delta_of(e, z, q) - delta, 0.0, 60.0)
+    assert exact - 1e-6 <= found <= 1.01 * exact + 1e-3
 
 
-def test_without_sampling_the_divergence_is_the_closed_form() -> None:
-    np.testing.assert_allclose(log_moments(1.0, 1.7) / (ORDERS - 1), ORDERS / (2 * 1.7**2), rtol=1e-12)
-    # and the limit of the sum over samples
-    whole = np.round(ORDERS) == ORDERS
-    np.testing.assert_allclose(log_moments(1.0 - 1e-12, 1.7)[whole], log_moments(1.0, 1.7)[whole], rtol=1e-6)
+def exact_delta(epsilon: float, precision: float) -> float:
+    """Return the delta of the best threshold between `N(0, 1)` and `N(m, 1)`, in 60 digits."""
+    with mpmath.workdps(60):
+        m = mpmath.sqrt(mpmath.mpf(precision))
+        cut = epsilon / m + m / 2
+        return float(mpmath.ncdf(m - cut) - mpmath.exp(epsilon) * mpmath.ncdf(-cut))
 
 
-@pytest.mark.parametrize(("releases", "z"), [(1, 1.0), (10, 1.0), (50, 5.0), (50, 20.0)])
-def test_epsilon_is_above_the_exact_one_of_gaussians_and_not_far(releases: int, z: float) -> None:
-    shift = math.sqrt(releases) / z
-    exact = brentq(lambda e: exact_delta(e, shift) - 1e-5, 1e-9, 500.0)
-    found = epsilon_of_releases(releases, 1.0, z, 1e-5)
-    assert exact <= found <= 1.15 * exact + 0.05
+@pytest.mark.parametrize("z", [1e-4, 0.3, 1.0, 20.0, 1e4])
+@pytest.mark.parametrize("delta", [0.4, 1e-3, 1e-9, 1e-15])
+def test_releases_together_cost_what_one_with_their_precision_costs(z: float, delta: float) -> None:
+    epsilon = Account().add(z).add(2 * z, 2).epsilon(delta)
+    precision = 1 / z**2 + 2 / (2 * z) ** 2
+    assert epsilon == pytest.approx(gaussian_epsilon(precision, delta), rel=1e-12)
+    assert exact_delta(epsilon, precision) <= delta * (1 + 1e-6)
+    assert epsilon == 0.0 or exact_delta(epsilon * (1 - 1e-6), precision) > delta
 
 
-def test_the_exact_delta_is_that_of_a_threshold_test() -> None:
-    # delta(epsilon) = max over events of P(A) - e^epsilon Q(A); the best events are half-lines
-    shift, epsilon = 0.8, 0.5
-    cuts = np.linspace(-6, 6, 4001)
-    best = np.max(norm.sf(cuts - shift) - math.exp(epsilon) * norm.sf(cuts))
-    assert exact_delta(epsilon, shift) == pytest.approx(best, abs=1e-6)
+def test_many_sampled_releases_agree_with_sums_of_losses_drawn_at_random() -> None:
+    z, q, count, epsilon_bound = 1.0, 0.35, 20, sampled_epsilon(1.0, 0.35, 20, 1e-2)
+    rng = np.random.default_rng(0)
+    x = z * rng.standard_normal((200_000, count)) + (rng.random((200_000, count)) < q)
+    losses = np.log1p(q * np.expm1((x - 0.5) / z**2)).sum(axis=1)
+    drawn = np.maximum(0.0, -np.expm1(epsilon_bound - losses))
+    assert drawn.mean() == pytest.approx(1e-2, abs=4 * drawn.std() / math.sqrt(len(drawn)))
 
 
 def test_sampling_and_noise_lower_the_cost_and_releases_raise_it() -> None:
-    base = epsilon_of_releases(20, 0.3, 1.0, 1e-4)
-    assert epsilon_of_releases(20, 0.1, 1.0, 1e-4) < base < epsilon_of_releases(20, 1.0, 1.0, 1e-4)
-    assert epsilon_of_releases(20, 0.3, 2.0, 1e-4) < base < epsilon_of_releases(40, 0.3, 1.0, 1e-4)
-    assert epsilon_of_releases(20, 0.3, 1.0, 1e-6) > base
-    assert epsilon_of_releases(0, 0.3, 1.0, 1e-4) == 0.0
-    assert epsilon_of_releases(5, 0.0, 1.0, 1e-4) == 0.0
-    assert epsilon_of_releases(1, 0.3, 0.0, 1e-4) == math.inf
+    base = sampled_epsilon(1.0, 0.3, 20, 1e-4)
+    assert sampled_epsilon(1.0, 0.1, 20, 1e-4) < base < sampled_epsilon(1.0, 1.0, 20, 1e-4)
+    assert sampled_epsilon(2.0, 0.3, 20, 1e-4) < base < sampled_epsilon(1.0, 0.3, 40, 1e-4)
+    assert sampled_epsilon(1.0, 0.3, 20, 1e-6) > base
+    assert sampled_epsilon(1.0, 0.3, 0, 1e-4) == 0.0
+    assert sampled_epsilon(0.0, 0.3, 1, 1e-4) == sampled_epsilon(1e-7, 0.3, 1, 1e-4) == math.inf
+    assert sampled_epsilon(0.05, 0.3, 2, 1e-4) == sampled_epsilon(0.05, 1.0, 2, 1e-4)
+    assert sampled_epsilon(1.0, 0.35, 20, 1e-15) <= gaussian_epsilon(20.0, 1e-15)
 
 
-@pytest.mark.parametrize(("q", "z"), [(0.1, 0.8), (0.35, 1.0), (0.35, 4.0), (1.0, 1.0)])
-def test_flowers_accountant_agrees(q: float, z: float) -> None:
-    pytest.importorskip("dp_accounting", reason='comes with "flwr[dp]"')
-    accounting = pytest.importorskip("flwr.serverapp")
-    method = accounting.SamplingMethod.POISSON if q < 1 else accounting.SamplingMethod.NO_AMPLIFICATION
-    config = accounting.PrivacyConfig(
-        target_delta=1e-4,
-        population_size=1000,
-        neighboring_relation=accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
-        sampling_method=method,
-    )
-    accountant = accounting.RdpAccountant(config)
-    accountant.compose(
-        accounting.GaussianPrivacyEvent(
-            noise_multiplier=z, sample_size=round(q * 1000), population_size=1000
-        ),
-        30,
-    )
-    theirs = accountant.get_epsilon(1e-4)
-    assert theirs * 0.999 <= epsilon_of_releases(30, q, z, 1e-4) <= theirs * 1.05
+@pytest.mark.parametrize(("z", "q"), [(1.0, 0.35), (4.0, 0.35), (20.0, 0.1)])
+def test_the_coarse_grid_costs_less_than_one_percent(z: float, q: float) -> None:
+    from dp_accounting import dp_event
+    from dp_accounting.pld import PLDAccountant
+
+    fine = PLDAccountant(value_discretization_interval=1e-4)
+    fine.compose(dp_event.PoissonSampledDpEvent(q, dp_event.GaussianDpEvent(z)), 40)
+    exact = fine.get_epsilon(1e-3)
+    assert exact * (1 - 1e-6) <= sampled_epsilon(z, q, 40, 1e-3) <= 1.01 * exact
+
+
+def test_without_the_library_sampled_releases_are_refused_and_others_counted(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(ConfigError, match=r"fbo-flower\[dp\]"):
+        sampled_epsilon(1.0, 0.31, 20, 1e-3)
+    assert sampled_epsilon(1.0, 1.0, 20, 1e-3) > 0
+    assert Account().add(1.0).epsilon(1e-3) > 0
 
 
 def test_settings_without_meaning_are_refused() -> None:
-    for q, z in ((-0.1, 1.0), (1.1, 1.0), (0.5, 0.0), (0.5, math.nan), (0.5, math.inf)):
+    for z, q, count in ((-1.0, 0.5, 1), (math.nan, 0.5, 1), (math.inf, 0.5, 1), (1.0, 0.0, 1), (1.0, 1.1, 1)):
         with pytest.raises(ConfigError, match="privacy"):
-            log_moments(q, z)
-    for delta in (0.0, 1.0, -1.0):
+            sampled_epsilon(z, q, count, 1e-3)
+    for delta in (0.0, 1.0, -1.0, math.nan):
         with pytest.raises(ConfigError, match="delta"):
-            epsilon_of(np.ones_like(ORDERS), delta)
+            gaussian_epsilon(1.0, delta)
+        with pytest.raises(ConfigError, match="delta"):
+            Account().epsilon(delta)
 
 
 def test_clipping_shortens_long_vectors_and_leaves_short_ones() -> None:
@@ -117,3 +129,71 @@ def test_clipping_shortens_long_vectors_and_leaves_short_ones() -> None:
     np.testing.assert_allclose(clip_norm(long, 2.5), [1.5, -2.0], rtol=1e-15)
     assert clip_norm(short, 2.5) is short
     np.testing.assert_array_equal(clip_norm(np.zeros(3), 1.0), np.zeros(3))
+
+
+# -- accounts ------------------------------------------------------------------------------------------
+
+
+def test_an_account_adds_up_and_a_release_without_noise_costs_everything() -> None:
+    assert Account().add(4.0, 2).add(4.0) == Account({4.0: 3})
+    assert Account().epsilon(1e-3) == 0.0
+    assert Account().add(1.0).add(0.0).epsilon(1e-3) == math.inf
+
+
+def test_every_release_raises_the_cost() -> None:
+    account, before = Account(), 0.0
+    for z in (2.0, 4.0, 1.0, 2.0, 20.0):
+        account = account.add(z)
+        assert account.epsilon(1e-3) > before
+        before = account.epsilon(1e-3)
+
+
+def test_extreme_entries_are_bounded_and_not_errors() -> None:
+    assert Account().add(1e9).epsilon(1e-3) == 0.0
+    assert 1e11 < Account().add(1e-6).add(1e9).epsilon(1e-3) < math.inf
+    assert 0 < Account().add(5000.0, MOST_RELEASES).epsilon(1e-3) < 10
+
+
+multipliers = st.one_of(st.just(0.0), st.floats(1e-6, 1e9))
+
+
+@given(st.dictionaries(multipliers, st.integers(1, 1000), max_size=MOST_ENTRIES))
+def test_json_returns_the_account(releases: dict[float, int]) -> None:
+    account = Account(releases)
+    assert Account.from_json(json.loads(json.dumps(account.to_json()))) == account
+
+
+def test_the_form_in_json_stays() -> None:
+    assert json.dumps(Account().add(2, 3).add(1.0).to_json()) == '{"releases": [[1.0, 1], [2.0, 3]]}'
+
+
+BAD_ROWS: list[object] = [
+    None, {}, "[1, 1]", [1.0], [1.0, 1.0, 1], ["1", 1], [1.0, None], [1.0, 1.0], [1.0, True], [True, 1],
+    [1.0, 0], [1.0, -5], [1.0, MOST_RELEASES + 1], [-1.0, 1], [1e-7, 1], [math.nan, 1], [math.inf, 1],
+    [10**400, 1], [[1.0], 1],
+]  # fmt: skip
+BAD_VALUES: list[object] = [None, [], "x", 3, {}, {"releases": {}}, {"releases": [], "more": 1}]
+
+
+@pytest.mark.parametrize("value", [*({"releases": [row]} for row in BAD_ROWS), *BAD_VALUES], ids=repr)
+def test_damaged_accounts_are_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match="account"):
+        Account.from_json(value)
+
+
+def test_entries_are_bounded_and_not_repeated() -> None:
+    with pytest.raises(ConfigError, match="twice"):
+        Account.from_json({"releases": [[1.0, 1], [1, 2]]})
+    rows = [[1.0 + i, 1] for i in range(MOST_ENTRIES + 1)]
+    with pytest.raises(ConfigError, match="at most 64"):
+        Account.from_json({"releases": rows})
+    account = Account.from_json({"releases": rows[:-1]})
+    assert math.isfinite(account.epsilon(1e-3))
+    account.add(1.0)  # an entry that is there
+    with pytest.raises(ConfigError, match="different noise multipliers"):
+        account.add(0.5)
+    with pytest.raises(ConfigError, match="releases"):
+        Account().add(1.0, MOST_RELEASES).add(1.0)
+    for z, count in ((-1.0, 1), (math.nan, 1), (1.0, 0)):
+        with pytest.raises(ConfigError, match="account"):
+            Account().add(z, count)

@@ -6,14 +6,18 @@ import math
 
 import numpy as np
 import pytest
+from made_study import made_study
 from sklearn.tree import DecisionTreeRegressor
 
-from fbo_flower.reports.importance import Axis, fit_forest, forest_importance, study_importance, tree_boxes
-from fbo_flower.reports.slices import Slice
+from fbo_flower.reports.importance import (
+    Axis,
+    fit_forest,
+    forest_importance,
+    study_importance,
+    tree_boxes,
+)
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
 from fbo_flower.study import Study
-from fbo_flower.study.schema import ROUNDS, TRIALS
-from fbo_flower.study.table import Table
 
 SPACE = SearchSpace(
     {
@@ -34,16 +38,10 @@ def a_study(number: int, *, minimize: bool = False, agents: int = 2) -> Study:
         for trial in range(number):
             config = SPACE.decode(rng.random(5))
             value = 100.0 * agent + math.log10(float(config["lr"])) + 0.5 * float(config["depth"])
-            rows.append(
-                {
-                    "algorithm": "ts", "agent": str(agent), "round": 1, "trial": trial, "pulls": 1,
-                    "config": config, "value": -value if minimize else value, "failure": "",
-                    "regret": math.nan,
-                }
-            )  # fmt: skip
-    settings = {"schema": 2, "name": "x", "created": "2026-01-01T00:00:00+00:00", "versions": {}}
+            row = {"algorithm": "ts", "agent": str(agent), "trial": trial, "config": config}
+            rows.append(row | {"value": -value if minimize else value})
     runs = [{"algorithm": "ts", "space": SPACE.to_json(), **({"minimize": True} if minimize else {})}]
-    return Study({**settings, "runs": runs}, Table.from_rows(rows, TRIALS), Table.from_rows([], ROUNDS))
+    return made_study(runs, trials=rows)
 
 
 def test_the_boxes_of_a_tree_predict_what_the_tree_predicts() -> None:
@@ -61,7 +59,7 @@ def test_shares_of_a_smooth_additive_function_are_near_its_closed_form() -> None
     # f = 2 x + y: variances 4/12 and 1/12
     rng = np.random.default_rng(1)
     points = rng.random((3000, 3))
-    axes = [Axis(Slice(name), 0.0, 1.0) for name in ("x", "y", "z")]
+    axes = [Axis(name) for name in ("x", "y", "z")]
     found = forest_importance(axes, points, 2 * points[:, 0] + points[:, 1])
     shares = {share.names[0]: share.mean for share in found.singles}
     assert shares["x"] == pytest.approx(0.8, abs=0.03)
@@ -70,7 +68,6 @@ def test_shares_of_a_smooth_additive_function_are_near_its_closed_form() -> None
     assert all(pair.mean < 0.02 for pair in found.pairs)
     assert found.score > 0.95
     x = np.array([0.25, 0.75])
-    np.testing.assert_allclose(found.curve("x", x), 2 * x + 0.5, atol=0.05)
     np.testing.assert_allclose(found.surface("x", "y", x, x), 2 * x[:, None] + x[None], atol=0.08)
 
 
@@ -86,15 +83,15 @@ def test_parameters_of_a_study_are_ranked_whatever_the_levels_of_its_agents(mini
     assert [share.names[0] for share in found.singles[:2]] == ["lr", "depth"]
     assert found.singles[0].mean > 0.5
     assert found.singles[2].mean < 0.1
-    low, high = found.curve("lr", np.array([0.1, 0.9]))
+    low, high = found.surface("lr", "idle", np.array([0.1, 0.9]), np.array([0.5])).ravel()
     assert low < 0.35, "larger is better, also of a loss"
     assert high > 0.65
 
 
 def test_each_integer_and_each_choice_has_the_same_part_of_its_axis() -> None:
-    integer = Axis(Slice("depth"), 1.0, 4.0, Int(1, 4))
+    integer = Axis("depth", 1.0, 4.0, integer=Int(1, 4))
     np.testing.assert_allclose(integer.unit(np.array([1.0, 2, 3, 4])), [0.125, 0.375, 0.625, 0.875])
-    choice = Axis(Slice("kind", choices=("a", "b")), 0.0, 2.0)
+    choice = Axis("kind", 0.0, 2.0, choices=("a", "b"))
     np.testing.assert_allclose(choice.unit(np.array([0.0, 1.0, np.nan])), [0.25, 0.75, 0.5])
 
 

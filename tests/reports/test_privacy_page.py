@@ -10,7 +10,7 @@ import pytest
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.cli import main as cli
 from fbo_flower.clients import client_app
-from fbo_flower.numerics.privacy_account import Account
+from fbo_flower.numerics.privacy import Account
 from fbo_flower.reports.privacy_page import PAGE, privacy_page
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import InProcessGrid
@@ -46,7 +46,7 @@ def test_amounts_are_per_agent_and_round() -> None:
 
 def test_epsilon_is_what_the_releases_cost_and_its_limits_are_said() -> None:
     text = privacy_page(run("dp-fts", noise_multiplier=2.0, sampling_rate=1.0, **SMALL))
-    epsilon = Account({(2.0, 1.0): 3}).epsilon(1e-3)
+    epsilon = Account({2.0: 3}).epsilon(1e-3)
     assert f"epsilon {epsilon:.3g} at delta 0.001 after 3 releases" in text
     assert "it does not cover trials that agents disclose beside it" in text
     text = privacy_page(run("dp-fts", noise="local", noise_multiplier=2.0, sampling_rate=1.0, **SMALL))

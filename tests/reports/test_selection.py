@@ -4,46 +4,38 @@ import moocore
 import numpy as np
 import pytest
 from figure_text import clipped
+from made_study import made_study
 
 from fbo_flower.cli.main import run
-from fbo_flower.reports.plots import figure, plot_study
+from fbo_flower.errors import ConfigError
+from fbo_flower.reports.figures import figure, plot_study
 from fbo_flower.reports.selection import selection_cells, selections, volume, volume_matrix, win_matrix
 from fbo_flower.study import Study
-from fbo_flower.study.schema import MODELS, ROUNDS, SCHEMA, TRIALS
-from fbo_flower.study.table import Table
-
-
-def model(name, trial, losses, outbag=(np.nan,) * 3, on_front=False, shipped=False, failure=""):
-    names = ("openbox_outbag", "curators_outbag", "lockbox")
-    return {
-        "algorithm": name, "trial": trial, "round": trial + 1, "config": {"x": 0.1 * trial},
-        "failure": failure,
-        "local_loss": losses[0], "remote_loss": losses[1], "on_front": on_front, "shipped": shipped,
-        "model": "", **dict(zip(names, outbag, strict=True)),
-    }  # fmt: skip
 
 
 def study(*runs, seed=0):
-    settings = {"schema": SCHEMA, "name": "s", "runs": []}
-    rows = []
-    for name, method, models in runs:
-        settings["runs"].append(
-            {
-                "algorithm": "rfms",
-                "label": name,
-                "options": {"method": method},
-                "problem": "heart",
-                "seed": seed,
-            }
-        )
-        rows += [model(name, trial, *m) for trial, m in enumerate(models)]
-    empty = Table.from_rows([], TRIALS), Table.from_rows([], ROUNDS)
-    return Study(settings, *empty, models=Table.from_rows(rows, MODELS))
+    settings = [
+        {"algorithm": "rfms", "label": name, "options": {"method": method}, "problem": "heart", "seed": seed}
+        for name, method, _ in runs
+    ]
+    columns = ("local_loss", "remote_loss", "openbox_outbag", "curators_outbag", "lockbox")
+    rows = [
+        {"algorithm": name, "trial": trial, "round": trial + 1, "config": {"x": 0.1 * trial}}
+        | dict(zip(columns, (*losses, *outbag), strict=True))
+        | {"on_front": on_front, "shipped": shipped, "failure": failure}
+        for name, _, models in runs
+        for trial, (losses, outbag, on_front, shipped, failure) in enumerate(models)
+    ]
+    return made_study(settings, models=rows)
+
+
+def model(losses, outbag=(np.nan,) * 3, on_front=False, shipped=False, failure=""):
+    return losses, outbag, on_front, shipped, failure
 
 
 POINTS = [(0.2, 0.5, 0.5), (0.5, 0.2, 0.5), (0.4, 0.4, 0.4)]
-FRONT = [((0.1 * k, 0.5 - 0.1 * k), p, True, k == 1) for k, p in enumerate(POINTS)]
-LOST = [((0.9, 0.9),), ((np.nan, np.nan), (np.nan,) * 3, False, False, "failed")]
+FRONT = [model((0.1 * k, 0.5 - 0.1 * k), p, True, k == 1) for k, p in enumerate(POINTS)]
+LOST = [model((0.9, 0.9)), model((np.nan, np.nan), failure="failed")]
 
 
 def test_volume_is_that_of_moocore_and_single_models_have_one_by_hand():
@@ -55,12 +47,14 @@ def test_volume_is_that_of_moocore_and_single_models_have_one_by_hand():
 
 def test_volume_counts_equal_models_once_and_leaves_out_what_is_missing():
     point = (0.5, 0.5, 0.5)
-    rows = study(("a", "fmo", [((0.1, 0.1), point, True), ((0.1, 0.1), point, True)])).models
+    rows = study(("a", "fmo", [model((0.1, 0.1), point, True)] * 2)).models
     assert volume(rows) == pytest.approx(0.125)
-    flat = study(("a", "fmo", [((0.1, 0.1), (0.5, 0.5, np.nan), True)])).models
+    flat = study(("a", "fmo", [model((0.1, 0.1), (0.5, 0.5, np.nan), True)])).models
     assert volume(flat) == pytest.approx(0.25), "no lockbox: an area"
     assert np.isnan(volume(flat.take(np.zeros(1, dtype=bool))))
-    mixed = study(("a", "fmo", [((0.1, 0.1), point, True), ((0.1, 0.1), (0.0, 0.0, np.nan), True)])).models
+    mixed = study(
+        ("a", "fmo", [model((0.1, 0.1), point, True), model((0.1, 0.1), (0.0, 0.0, np.nan), True)])
+    ).models
     assert volume(mixed) == pytest.approx(0.125)
 
 
@@ -78,10 +72,7 @@ def test_selection_counts_and_names_its_run():
     assert row.shipped["lockbox"] == 0.5
     cells = selection_cells([row])
     assert cells["shipped: openbox"] == ["0.500"]
-    assert (
-        selections(Study({"schema": SCHEMA, "runs": []}, *(Table.from_rows([], c) for c in (TRIALS, ROUNDS))))
-        == []
-    )
+    assert selections(made_study([])) == []
 
 
 def test_wins_are_shares_of_common_replications():
@@ -118,10 +109,8 @@ def test_figure_has_a_front_the_kept_back_losses_and_win_matrices_for_several(tm
 
 
 def test_figure_without_a_judged_model_says_so(tmp_path):
-    from fbo_flower.errors import ConfigError
-
     with pytest.raises(ConfigError, match="judged"):
-        figure(study(("fmo", "fmo", [((np.nan, np.nan), (np.nan,) * 3, False, False, "failed")])))
+        figure(study(("fmo", "fmo", LOST[1:])))
 
 
 def test_tables_survive_saving_and_the_report_shows_them(tmp_path, capsys):
@@ -136,5 +125,5 @@ def test_tables_survive_saving_and_the_report_shows_them(tmp_path, capsys):
     assert "| shipped: lockbox |" in capsys.readouterr().out
     assert made.only("lso").models["algorithm"].tolist() == ["lso"] * 3
     assert made.relabel("lso", "own").models.where(algorithm="own")["trial"].tolist() == [0, 1, 2]
-    Study({"schema": SCHEMA, "runs": []}, *(Table.from_rows([], c) for c in (TRIALS, ROUNDS))).save(tmp_path)
+    made_study([]).save(tmp_path)
     assert not (tmp_path / "models.csv").exists(), "of an earlier study"

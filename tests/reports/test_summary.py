@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_study import made_study
 from rich.console import Console
 
 from fbo_flower.errors import ConfigError
@@ -21,8 +22,6 @@ from fbo_flower.reports.summary import (
 )
 from fbo_flower.reports.summary_table import render_table, to_markdown
 from fbo_flower.study import Study
-from fbo_flower.study.schema import ROUNDS, TRIALS
-from fbo_flower.study.table import Table
 
 NAN = math.nan
 
@@ -30,49 +29,21 @@ NAN = math.nan
 def a_study(values: dict[str, dict[str, list[float]]], *, num_rounds: int = 2, **run: Any) -> Study:
     """Make a study of algorithm -> agent -> values."""
     trials = [
-        {
-            "algorithm": algorithm,
-            "agent": agent,
-            "round": k + 1,
-            "trial": k,
-            "pulls": 1,
-            "config": {"C": 1.0},
-            "value": value,
-            "failure": "diverged" if math.isnan(value) else "",
-            "regret": NAN,
-        }
+        {"algorithm": algorithm, "agent": agent, "round": k + 1, "trial": k, "config": {"C": 1.0}}
+        | {"value": value, "failure": "diverged" if math.isnan(value) else ""}
         for algorithm, agents in values.items()
         for agent, own in agents.items()
         for k, value in enumerate(own)
     ]
-    counts = {
-        "bytes_down": 600,
-        "bytes_up": 60,
-        "floats_down": 30.0,
-        "floats_up": 3.0,
-        "tasks": 3,
-        "replies": 3,
-        "failures": 1,
-        "refused": 0,
-        "failed_trials": 0,
-    }
+    counts = {"bytes_down": 600, "bytes_up": 60, "floats_down": 30.0, "floats_up": 3.0}
+    counts |= {"tasks": 3, "replies": 3, "failures": 1, "seconds": 1.5}
     rounds = [
-        {
-            "algorithm": algorithm,
-            "round": k + 1,
-            "seconds": 1.5,
-            "mean_incumbent": k + 0.5,
-            "reasons": "",
-            "best": 1.0,
-            **counts,
-        }
+        {"algorithm": algorithm, "round": k + 1, "mean_incumbent": k + 0.5, **counts}
         for algorithm in values
         for k in range(num_rounds)
     ]
     runs = [{"algorithm": algorithm, "num_agents": 3, "status": "finished", **run} for algorithm in values]
-    return Study(
-        {"schema": 2, "runs": runs}, Table.from_rows(trials, TRIALS), Table.from_rows(rounds, ROUNDS)
-    )
+    return made_study(runs, trials=trials, rounds=rounds)
 
 
 def rows_of(study: Study, **options: Any) -> dict[str, SummaryRow]:

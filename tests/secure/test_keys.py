@@ -1,4 +1,4 @@
-"""Keys, boxes, shares and masks."""
+"""Keys, boxes and masks."""
 
 import numpy as np
 import pytest
@@ -37,23 +37,6 @@ def test_a_box_that_was_touched_is_refused(pair):
     box[20] ^= 1
     with pytest.raises(WireError, match="sealed"):
         keys.unseal(key, bytes(box))
-
-
-@pytest.mark.parametrize(("threshold", "number"), [(1, 1), (2, 3), (4, 6)])
-def test_enough_shares_bring_a_secret_back_and_fewer_do_not(threshold, number):
-    secret = keys.new_private_key()[:32]
-    shares = keys.split(secret, threshold, number)
-    assert keys.join(shares[-threshold:]) == secret
-    if threshold > 1:
-        assert keys.join(shares[: threshold - 1]) != secret
-
-
-def test_shares_of_any_content_give_another_secret_or_none_and_no_error():
-    good, rng = keys.split(bytes(32), 3, 5), np.random.default_rng(0)
-    made = [[index.to_bytes(4, "little") + rng.bytes(48), *good[1:3]] for index in (0, 1, 2, 9, 2**32 - 1)]
-    made += [[bytes(52)] * 3, [good[0], good[0], good[1]], [good[0][:20], *good[1:3]], [b"", b"", b""]]
-    assert keys.join(good[1:4]) == bytes(32)
-    assert bytes(32) not in [keys.join(shares) for shares in made]
 
 
 def test_seeds_differ_by_purpose_and_label(pair):

@@ -6,6 +6,7 @@ import contextlib
 import secrets
 from itertools import combinations
 
+import numpy as np
 import pytest
 from Crypto.Protocol.SecretSharing import _Element
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
@@ -62,3 +63,13 @@ def test_what_is_no_sharing_is_refused():
     for threshold, number in ((0, 3), (4, 3), (1, 2**31)):
         with pytest.raises(ValueError, match="threshold"):
             shamir.split(b"secret", threshold, number)
+
+
+def test_shares_of_any_content_give_another_secret_or_none_and_no_other_error():
+    good, rng = shamir.split(bytes(32), 3, 5), np.random.default_rng(0)
+    made = [[index.to_bytes(4, "little") + rng.bytes(48), *good[1:3]] for index in (0, 1, 2, 9, 2**32 - 1)]
+    made += [[bytes(52)] * 3, [good[0], good[0], good[1]], [good[0][:20], *good[1:3]], [b"", b"", b""]]
+    assert shamir.join(good[1:4]) == bytes(32)
+    for shares in made:
+        with contextlib.suppress(ValueError):
+            assert shamir.join(shares) != bytes(32)

@@ -50,7 +50,8 @@ def trials(algorithm: str, options: dict[str, object], batch: int, monkeypatch) 
         ("taf", {"num_features": 20, "refresh_every": 2}),
         ("ei", {}),
         ("fed-ei", {"secure_sums": 0}),
-        ("fed-ei", {"secure_sums": 3, "tilt": 0.0}),
+        ("fed-ei", {"secure_sums": 3}),
+        ("fed-ei", {"secure_sums": 0, "trials_per_round": 2}),
     ],
 )
 def test_a_study_does_not_depend_on_the_size_of_batches(algorithm, options, monkeypatch) -> None:

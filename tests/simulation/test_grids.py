@@ -9,7 +9,7 @@ from waiting import LIMIT, Clock
 from fbo_flower import Float, SearchSpace
 from fbo_flower.simulation import grids, simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
-from fbo_flower.strategies.send_and_receive import ReplyProgress
+from fbo_flower.strategies.exchange import ReplyProgress
 
 
 def echo():

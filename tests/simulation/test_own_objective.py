@@ -14,7 +14,7 @@ import pytest
 from grouped import grouped
 
 from fbo_flower import Categorical, Float, SearchSpace
-from fbo_flower.algorithms.recommended import RECOMMENDED
+from fbo_flower.algorithms.registry import RECOMMENDED
 from fbo_flower.cli.main import run
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.errors import ConfigError
@@ -217,7 +217,10 @@ def test_ray_gives_the_same_trials_and_names_what_cannot_be_pickled() -> None:
         ({"initial": [{**KNOWN[0], "z": 0.1}]}, "initial[0]: z: expected no value because it is inactive"),
         ({"initial": KNOWN, "algorithm": "pf-pne"}, "initial: expected an algorithm with an initial design"),
         ({"objective": "digits-svm"}, "space, minimize, initial: expected none with a bundled problem"),
-        ({"options": {"tilted": 1}}, "options: fed-ei has no option 'tilted'; did you mean tilt?"),
+        (
+            {"options": {"min_distanc": 1}},
+            "options: fed-ei has no option 'min_distanc'; did you mean min_distance?",
+        ),
         (
             {"algorithm": gain},
             "algorithm: expected a name such as 'fts', or an object such as algorithms.FTS(), got a function",

@@ -1,105 +1,131 @@
-"""Batches handed out to actors that are planted here: sizes, bounds and failures, without Ray."""
+"""The grid over workers that are planted here: batches, memories and failures, without Ray."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from waiting import wait_until
 
-from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.simulation.ray_actors import ActorDied, Answers, BatchFailed
-from fbo_flower.simulation.ray_batches import (
+from fbo_flower.simulation import ray_grid
+from fbo_flower.simulation.ray_grid import (
     BATCH_BYTES,
     BATCH_SECONDS,
     IN_FLIGHT,
     LEAST_SECONDS,
     MAX_BATCH,
+    MAX_STARTS,
     UNCLAIMED,
-    Dispatcher,
+    RayGrid,
     batch_size,
 )
-from fbo_flower.simulation.ray_contexts import GridContexts, Parcel
+from fbo_flower.simulation.ray_workers import Answers, BatchFailed, WorkerDied
 
 
-class PlantedActors:
-    """Actors that answer in the order in which they are asked, and say that each message took `seconds`."""
+class PlantedWorkers:
+    """Workers that answer in the order in which they are asked, and say that each message took `seconds`.
+
+    A node's memory counts the messages that it has answered.
+    """
 
     def __init__(self, count: int, seconds: float = 1e-4, num_bytes: int = 100) -> None:
         self.count, self.seconds, self.num_bytes = count, seconds, num_bytes
-        self.sent: list[tuple[int, list[int]]] = []  # actor, nodes
-        self.parcels: list[tuple[int, Parcel]] = []
-        self.under_way: dict[int, Sequence[tuple[Message, Any]]] = {}
+        self.sent: list[tuple[int, Sequence[Message]]] = []  # worker, messages
+        self.under_way: dict[int, tuple[Sequence[Message], Mapping[int, bytes]]] = {}
         self.most_under_way = 0  # messages
         self.deadly: set[int] = set()  # nodes
         self.broken: set[int] = set()
-        self.replaced: list[int] = []
-        self.gone = False
+        self.num_replaced = 0
+        self.gone = self.stillborn = False
+        self.rng: np.random.Generator | None = None  # with it, one batch in ten fails
 
     def __len__(self) -> int:
         return self.count
 
-    def send(self, actor: int, parcel: Parcel) -> tuple[int, int]:
+    def send(
+        self, worker: int, messages: Sequence[Message], memories: Mapping[int, bytes]
+    ) -> tuple[int, int]:
         if self.gone:
             raise RuntimeError("no cluster")
-        batch = parcel.messages
-        self.parcels.append((actor, parcel))
-        self.sent.append((actor, [message.metadata.dst_node_id for message, _ in batch]))
-        self.under_way[len(self.sent)] = batch
-        self.most_under_way = max(self.most_under_way, sum(map(len, self.under_way.values())))
-        return len(self.sent), self.num_bytes * len(batch)
+        self.sent.append((worker, messages))
+        self.under_way[len(self.sent)] = messages, memories
+        self.most_under_way = max(self.most_under_way, sum(len(m) for m, _ in self.under_way.values()))
+        return len(self.sent), self.num_bytes * len(messages)
 
-    def done(self, references: Sequence[Any], seconds: float) -> list[Any]:
-        return [min(references)]
+    def wait(self, references: Sequence[int], seconds: float) -> int:
+        return min(references)
 
-    def collect(self, reference: Any) -> Answers:
-        batch = self.under_way.pop(reference)
-        nodes = {message.metadata.dst_node_id for message, _ in batch}
-        if nodes & self.deadly:
-            raise ActorDied("planted")
-        if nodes & self.broken:
+    def collect(self, reference: int) -> Answers:
+        messages, memories = self.under_way.pop(reference)
+        chance = self.rng.random() if self.rng and messages else 1.0
+        if memories.keys() & self.deadly or chance < 0.05 or (self.stillborn and not messages):
+            raise WorkerDied("planted")
+        if memories.keys() & self.broken or chance < 0.1:
             raise BatchFailed("planted")
-        replies = [(Message(message.content, reply_to=message), pickle.dumps("")) for message, _ in batch]
-        return Answers(replies, self.seconds * len(batch), self.num_bytes * len(batch))
+        contexts = {node: pickle.loads(memory) for node, memory in memories.items()}
+        for message in messages:
+            state = contexts[message.metadata.dst_node_id].state
+            state["count"] = ConfigRecord({"n": state.get("count", {"n": 0})["n"] + 1})
+        return Answers(
+            [Message(message.content, reply_to=message) for message in messages],
+            {node: pickle.dumps(context) for node, context in contexts.items()},
+            self.seconds * len(messages),
+            self.num_bytes * len(messages),
+        )
 
-    def replace(self, actor: int) -> None:
-        self.replaced.append(actor)
+    def replace(self, worker: int) -> None:
+        self.num_replaced += 1
 
-    def is_there(self, actor: int) -> bool:
-        return True
+    def end(self) -> None:
+        return
+
+    @property
+    def sizes(self) -> list[int]:
+        """Messages of each batch."""
+        return [len(messages) for _, messages in self.sent if messages]
 
 
 @contextmanager
-def dispatching(actors: PlantedActors, num_nodes: int) -> Iterator[tuple[Dispatcher, list[Any]]]:
-    grid = InProcessGrid(ClientApp(), num_nodes)
-    dispatcher = Dispatcher(actors, GridContexts(grid.contexts), None)
-    items = [
-        (str(node), Message(RecordDict({"c": ConfigRecord({"a": 1})}), node, MessageType.TRAIN))
-        for node in grid.contexts
-    ]
-    for message_id, message in items:
-        message.metadata.__dict__["_message_id"] = message_id
-    try:
-        yield dispatcher, items
-    finally:
-        dispatcher.close()
+def grid_over(workers: PlantedWorkers, num_nodes: int) -> Iterator[RayGrid]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_grid, "RayWorkers", lambda app, count, address: workers)
+        with RayGrid(ClientApp(), num_nodes) as grid:
+            yield grid
 
 
-def answers(dispatcher: Dispatcher, items: list[Any]) -> dict[str, Message]:
-    waiting, found = {i for i, _ in items}, {}
+def push(grid: RayGrid, nodes: Sequence[int] | None = None) -> list[str]:
+    return grid.push_messages(
+        grid.create_message(RecordDict({"c": ConfigRecord({"a": 1})}), MessageType.TRAIN, node, "1")
+        for node in (list(grid.contexts) if nodes is None else nodes)
+    )
+
+
+def ask(grid: RayGrid, nodes: Sequence[int] | None = None) -> dict[int, Message]:
+    """Send a message to each node, and return node -> reply."""
+    waiting, found = set(push(grid, nodes)), {}
 
     def all_there() -> bool:
-        for reply in dispatcher.pull(waiting - found.keys()):
-            found[reply.metadata.reply_to_message_id] = reply
-        return waiting == found.keys()
+        for reply in grid.pull_messages(waiting):
+            waiting.remove(reply.metadata.reply_to_message_id)
+            found[reply.metadata.src_node_id] = reply
+        return not waiting
 
     wait_until(all_there, "all answers")
     return found
+
+
+def failed(replies: Mapping[int, Message]) -> set[int]:
+    return {node for node, reply in replies.items() if reply.has_error()}
+
+
+def count(grid: RayGrid, node: int) -> Any:
+    return grid.context(node).state.get("count", {"n": 0})["n"]
 
 
 @pytest.mark.parametrize(
@@ -127,39 +153,32 @@ def test_batches_are_as_large_as_their_duration_and_size_allow(
 
 @pytest.mark.parametrize(("seconds", "largest"), [(1e-6, MAX_BATCH), (0.01, 25), (2.0, 1)])
 def test_batches_follow_the_seconds_that_messages_take(seconds: float, largest: int) -> None:
-    actors = PlantedActors(2, seconds)
-    with dispatching(actors, 4000) as (dispatcher, items):
-        dispatcher.push(items)
-        answers(dispatcher, items)
-    sizes = [len(nodes) for _, nodes in actors.sent]
+    workers = PlantedWorkers(2, seconds)
+    with grid_over(workers, 4000) as grid:
+        ask(grid)
+    sizes = workers.sizes
     assert sizes[: 2 * IN_FLIGHT] == [8] * 2 * IN_FLIGHT, "nothing is known yet"
     assert max(sizes[2 * IN_FLIGHT :]) == largest
     assert sizes[-1] <= max(1, LEAST_SECONDS / seconds), "the last batches shrink"
 
 
-def test_what_is_under_way_is_bounded_whatever_waits() -> None:
-    actors = PlantedActors(2, 1e-6)
-    with dispatching(actors, 6000) as (dispatcher, items):
-        dispatcher.push(items)
-        answers(dispatcher, items)
-    assert actors.most_under_way <= 2 * IN_FLIGHT * MAX_BATCH
-    large = PlantedActors(2, 1e-6, BATCH_BYTES // 10)
-    with dispatching(large, 400) as (dispatcher, items):
-        dispatcher.push(items)
-        answers(dispatcher, items)
-    assert large.most_under_way <= 2 * IN_FLIGHT * 10
+@pytest.mark.parametrize(
+    ("num_bytes", "num_nodes", "most"), [(100, 6000, MAX_BATCH), (BATCH_BYTES // 10, 400, 10)]
+)
+def test_what_is_under_way_is_bounded_whatever_waits(num_bytes: int, num_nodes: int, most: int) -> None:
+    workers = PlantedWorkers(2, 1e-6, num_bytes)
+    with grid_over(workers, num_nodes) as grid:
+        ask(grid)
+    assert workers.most_under_way <= 2 * IN_FLIGHT * most
 
 
 def test_replies_that_nobody_asks_for_are_dropped_from_the_oldest_on() -> None:
-    actors = PlantedActors(1)
-    with dispatching(actors, 3) as (dispatcher, items):
-        for turn in range(30):
-            for message_id, message in items:
-                message.metadata.__dict__["_message_id"] = f"{turn}.{message_id}"
-            dispatcher.push([(f"{turn}.{i}", message) for i, message in items])
-            wait_until(lambda: not dispatcher._owed, "all answers")
-        assert len(dispatcher._replies) <= UNCLAIMED * 3 + 3
-        assert len(dispatcher.pull([f"29.{i}" for i, _ in items])) == 3
+    with grid_over(PlantedWorkers(1), 3) as grid:
+        for _ in range(30):
+            ids = push(grid)
+            wait_until(lambda: not grid._owed, "all answers")
+        assert len(grid._replies) <= UNCLAIMED * 3 + 3
+        assert len(grid.pull_messages(ids)) == 3
 
 
 class AskedOnly(Set[str]):
@@ -180,65 +199,70 @@ class AskedOnly(Set[str]):
 
 
 def test_a_look_for_replies_costs_as_much_as_has_arrived_and_not_as_much_as_waits() -> None:
-    with dispatching(PlantedActors(1), 3) as (dispatcher, items):
-        dispatcher.push(items)
-        wait_until(lambda: not dispatcher._owed, "all answers")
-        waiting = AskedOnly([*(i for i, _ in items), *(f"other {k}" for k in range(1000))])
-        assert len(dispatcher.pull(waiting)) == 3
+    with grid_over(PlantedWorkers(1), 3) as grid:
+        ids = push(grid)
+        wait_until(lambda: not grid._owed, "all answers")
+        waiting = AskedOnly([*ids, *(f"other {k}" for k in range(1000))])
+        assert len(grid.pull_messages(waiting)) == 3
         assert waiting.asked == 3
-        assert dispatcher.pull(waiting) == []
+        assert grid.pull_messages(waiting) == []
 
 
 def test_one_of_a_batch_that_fails_costs_its_own_reply_alone() -> None:
-    actors = PlantedActors(2)
-    with dispatching(actors, 100) as (dispatcher, items):
-        nodes = [message.metadata.dst_node_id for _, message in items]
-        actors.deadly, actors.broken = {nodes[7]}, {nodes[40], nodes[41]}
-        dispatcher.push(items)
-        found = answers(dispatcher, items)
-        assert {int(i) for i, reply in found.items() if reply.has_error()} == {nodes[i] for i in (7, 40, 41)}
-        assert "died" in found[str(nodes[7])].error.reason
-        assert len(actors.replaced) == 2, "once in company, once alone"
-        dispatcher.push(items[:5])
-        assert len(answers(dispatcher, items[:5])) == 5
+    workers = PlantedWorkers(2)
+    with grid_over(workers, 100) as grid:
+        nodes = list(grid.contexts)
+        workers.deadly, workers.broken = {nodes[7]}, {nodes[40], nodes[41]}
+        found = ask(grid)
+        assert failed(found) == {nodes[i] for i in (7, 40, 41)}
+        assert "died" in found[nodes[7]].error.reason
+        assert workers.num_replaced == 2, "once in company, once alone"
+        assert failed(ask(grid, nodes[:5])) == set()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_answered_message_counts_once_whatever_happens_to_workers(seed: int) -> None:
+    workers = PlantedWorkers(3, seconds=0.05)  # batches of up to five
+    workers.rng = np.random.default_rng(seed)
+    with grid_over(workers, 20) as grid:
+        answered = dict.fromkeys(grid.contexts, 0)
+        for _ in range(30):
+            replies = ask(grid)
+            for node in replies.keys() - failed(replies):
+                answered[node] += 1
+        assert {node: count(grid, node) for node in answered} == answered
+    assert workers.num_replaced > 5
+    assert 300 < sum(answered.values()) < 600, "some messages failed, alone"
+
+
+def test_two_messages_to_a_node_both_count_in_one_batch() -> None:
+    with grid_over(PlantedWorkers(1), 1) as grid:
+        ids = push(grid, [1001, 1001])
+        wait_until(lambda: not grid._owed, "both answers")
+        assert len(grid.pull_messages(ids)) == 2
+        ask(grid)
+        assert count(grid, 1001) in {2, 3}, "of two batches under way the last to arrive counts"
 
 
 def test_a_cluster_that_is_gone_answers_with_errors_now_and_later() -> None:
-    actors = PlantedActors(2)
-    with dispatching(actors, 20) as (dispatcher, items):
-        actors.gone = True
-        dispatcher.push(items)
-        assert all(reply.has_error() for reply in answers(dispatcher, items).values())
-        dispatcher.push(items)
-        assert all("Ray failed" in reply.error.reason for reply in answers(dispatcher, items).values())
+    workers = PlantedWorkers(2)
+    with grid_over(workers, 20) as grid:
+        workers.gone = True
+        assert failed(ask(grid)) == set(grid.contexts)
+        assert all("Ray failed" in reply.error.reason for reply in ask(grid).values())
+
+
+def test_workers_that_die_one_after_the_other_before_they_start_end_the_study_with_errors() -> None:
+    workers = PlantedWorkers(2)
+    with grid_over(workers, 20) as grid:
+        workers.stillborn, workers.deadly = True, {next(iter(grid.contexts))}
+        assert failed(ask(grid)) >= workers.deadly
+        wait_until(lambda: not grid.is_running, "the end of the thread")
+        assert all("Ray failed" in reply.error.reason for reply in ask(grid).values())
+    assert workers.num_replaced - 2 * MAX_STARTS in {1, 2}, "one message killed one or two that had started"
 
 
 def test_the_seconds_of_work_add_up() -> None:
-    actors = PlantedActors(2, seconds=0.5)
-    with dispatching(actors, 10) as (dispatcher, items):
-        dispatcher.push(items)
-        answers(dispatcher, items)
-        assert dispatcher.busy_seconds == pytest.approx(5.0)
-
-
-def test_messages_go_to_the_worker_that_holds_their_context_and_carry_none() -> None:
-    actors = PlantedActors(2)
-    with dispatching(actors, 300) as (dispatcher, items):
-        dispatcher.push(items)
-        answers(dispatcher, items)
-        served = {
-            message.metadata.dst_node_id: a for a, parcel in actors.parcels for message, _ in parcel.messages
-        }
-        actors.parcels.clear()
-        dispatcher.push(items)
-        answers(dispatcher, items)
-    kept = [
-        isinstance(sent, int)
-        for actor, parcel in actors.parcels
-        for message, sent in parcel.messages
-        if served[message.metadata.dst_node_id] == actor
-    ]
-    moved = sum(len(parcel.messages) for _, parcel in actors.parcels) - len(kept)
-    assert all(kept)
-    assert len(kept) > 150, f"{moved} moved"
-    assert sum(len(parcel.forget) for _, parcel in actors.parcels) <= moved
+    with grid_over(PlantedWorkers(2, seconds=0.5), 10) as grid:
+        ask(grid)
+        assert grid.busy_seconds == pytest.approx(5.0)

@@ -18,9 +18,9 @@ from flwr.clientapp import ClientApp
 from waiting import LIMIT, wait_until
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation import ray_batches
+from fbo_flower.simulation import ray_grid
 from fbo_flower.simulation.ray_grid import RayGrid
-from fbo_flower.strategies.send_and_receive import send_and_receive
+from fbo_flower.strategies.exchange import send_and_receive
 
 pytestmark = pytest.mark.ray
 HOUR = 3600.0
@@ -165,14 +165,14 @@ class HourGlass:
 def test_a_message_that_never_ends_is_given_up_and_the_others_go_on(
     grid: RayGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hours, dispatcher, hanging = HourGlass(), grid._dispatcher, list(grid.contexts)[11]
-    monkeypatch.setattr(ray_batches, "time", hours)
+    hours, hanging = HourGlass(), list(grid.contexts)[11]
+    monkeypatch.setattr(ray_grid, "time", hours)
 
     def turn_when_only_its_worker_is_busy() -> None:
-        under_way = list(dispatcher._in_flight.values())
-        stuck = {b.actor for b in under_way if hanging in [m.metadata.dst_node_id for _, m in b.items]}
-        waiting = dispatcher._queue or dispatcher._suspects
-        if stuck and not waiting and {batch.actor for batch in under_way} == stuck:
+        under_way = list(grid._in_flight.values())
+        stuck = {b.worker for b in under_way if hanging in [m.metadata.dst_node_id for _, m in b.items]}
+        waiting = grid._queue or grid._suspects
+        if stuck and not waiting and {batch.worker for batch in under_way} == stuck:
             hours.turned += 100 * HOUR
 
     replies = ask(grid, {11: "hang"}, meanwhile=turn_when_only_its_worker_is_busy)
@@ -191,7 +191,7 @@ def test_sends_and_receives_in_one_call(grid: RayGrid) -> None:
     assert len(grid.send_and_receive(messages, timeout=LIMIT)) == 5
 
 
-def test_closing_ends_the_dispatcher_and_may_be_repeated(grid: RayGrid) -> None:
+def test_closing_ends_the_thread_and_may_be_repeated(grid: RayGrid) -> None:
     grid.close()
     assert not grid.is_running
     grid.close()

@@ -18,7 +18,7 @@ from fbo_flower.simulation.problems import Problem
 from fbo_flower.simulation.runner import observations
 from fbo_flower.space import Categorical, Float, SearchSpace
 from fbo_flower.storage.files import writable_directory
-from fbo_flower.strategies.send_and_receive import Stopped
+from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.study import Study
 
 SMALL = {"num_candidates": 64, "num_path_features": 32}

@@ -9,6 +9,8 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +19,11 @@ from waiting import Clock
 
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.errors import JournalError
-from fbo_flower.storage import lock_file
+from fbo_flower.storage import agent_journal, files, study_journal
 from fbo_flower.storage.agent_journal import AgentJournal, Evaluation, task_key
-from fbo_flower.storage.study_journal import Event, StudyJournal
+from fbo_flower.storage.read_agent_journal import read_ledger
+from fbo_flower.storage.store import JournalKind, Store
+from fbo_flower.storage.study_journal import Event, StudyJournal, StudyJournalReader
 
 
 def evaluation(trial: int, value: float = 0.5, **rest: object) -> Evaluation:
@@ -112,14 +116,44 @@ def test_the_journal_of_another_agent_and_other_files_are_refused(tmp_path: Path
     AgentJournal(tmp_path / "a.db", "7").close()  # none of them left a lock behind
 
 
-def test_a_journal_of_a_later_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [-1, 1])
+@pytest.mark.parametrize(
+    ("make", "read", "kind"),
+    [
+        (lambda path: AgentJournal(path, "7"), read_ledger, agent_journal.KIND),
+        (StudyJournal, StudyJournalReader, study_journal.KIND),
+    ],
+)
+def test_a_journal_of_another_version_is_refused_with_the_same_sentence_by_writer_and_reader(
+    tmp_path: Path,
+    version: int,
+    make: Callable[[Path], Store],
+    read: Callable[[Path], object],
+    kind: JournalKind,
+) -> None:
+    path, other = tmp_path / "a.db", kind.version + version
+    make(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'version'", (str(other),))
+    texts = set()
+    for use in (make, read):
+        with pytest.raises(JournalError) as refused:
+            use(path)
+        texts.add(str(refused.value))
+    assert texts == {
+        f"journal: expected {kind.application} version {kind.version} in {path}, got {kind.application} "
+        f"version {other}; pass the path of another file, or use the version of fbo-flower that wrote it"
+    }
+
+
+def test_the_journal_of_an_agent_that_died_before_its_first_entry_is_an_error_to_readers_only(
+    tmp_path: Path,
+) -> None:
+    Store(tmp_path / "a.db", agent_journal.KIND, 1.0).close()
+    with pytest.raises(JournalError, match="its content cannot be read"):
+        read_ledger(tmp_path / "a.db")
     AgentJournal(tmp_path / "a.db", "7").close()
-    connection = sqlite3.connect(tmp_path / "a.db")
-    connection.execute("UPDATE meta SET value = '99' WHERE key = 'version'")
-    connection.commit()
-    connection.close()
-    with pytest.raises(JournalError, match="99"):
-        AgentJournal(tmp_path / "a.db", "7")
+    assert read_ledger(tmp_path / "a.db").agent == "7"
 
 
 def test_a_second_process_waits_and_then_names_the_holder(
@@ -145,7 +179,7 @@ def test_a_second_process_waits_and_then_names_the_holder(
         assert holder.stdin is not None
         assert holder.stdout.readline() == "open\n"
         clock = Clock()
-        monkeypatch.setattr(lock_file, "time", clock)
+        monkeypatch.setattr(files, "time", clock)
         with pytest.raises(JournalError, match=f"process {holder.pid} holds it"):
             AgentJournal(tmp_path / "a.db", "7", wait_seconds=60.0)
         assert clock.now == pytest.approx(60.0, abs=0.1)

@@ -17,7 +17,7 @@ from fbo_flower.simulation.clocked_grid import ClockedGrid
 from fbo_flower.simulation.durations import constant, log_normal, slower
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
-from fbo_flower.strategies import FTS, RandomSearch, send_and_receive, under_way
+from fbo_flower.strategies import FTS, RandomSearch, exchange, under_way
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 NUM_AGENTS, ROUNDS = 4, 6
@@ -26,7 +26,7 @@ ALGORITHMS = {
     "ts": {},
     "fts": {"num_features": 16},
     "ei": {},
-    "fed-ei": {"secure_sums": 0, "num_features": 16},
+    "fed-ei": {"secure_sums": 0},
     "rgpe": {"num_features": 16},
     "taf": {"num_features": 16},
     "co-kg": {"num_points": 16, "num_initial": 3, "num_draws": 16},
@@ -265,7 +265,7 @@ def test_a_clock_is_refused_where_time_is_real(monkeypatch):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_what_an_old_answer_holds_for_others_is_dropped_and_its_trials_stay(algorithm):
-    options = {"num_initial": 1, **ALGORITHMS[algorithm]}
+    options = {"num_initial": 2 if algorithm == "fed-ei" else 1, **ALGORITHMS[algorithm]}
     first = options["num_initial"]  # trials of the first answer, during which more windows end
 
     def at(limit):
@@ -363,7 +363,7 @@ def test_deadlines_begin_anew_at_the_resume(tmp_path, monkeypatch, started):
         )
         with monkeypatch.context() as patch:
             patch.setattr(strategy._stop, "wait", grid.wait)
-            for module in (under_way, send_and_receive):
+            for module in (under_way, exchange):
                 patch.setattr(module.time, "monotonic", grid.monotonic)
             strategy.start(grid, num_rounds=number, journal=tmp_path / "study.db", resume=True, mode="async")
         return strategy.study

@@ -102,7 +102,7 @@ def test_a_trial_is_running_before_it_is_finished() -> None:
 
 
 def test_what_agents_do_not_disclose_reaches_no_callback() -> None:
-    for disclose in (None, "none", "point"):
+    for disclose in (None, "none"):
         diary = Diary()
         tune([diary], disclose=disclose)
         assert diary.of("running", "succeeded", "failed") == []

@@ -85,12 +85,12 @@ def test_the_evaluations_of_an_agent_whose_disk_is_full_are_kept_and_its_lock_is
     with AgentJournal(path, "0", wait_seconds=0.1) as journal:
         assert [e.trial for e in journal.evaluations("s", "t")] == [0]
     full_again = AgentJournal(path, "0")
-    full_again._store.connection.execute(f"PRAGMA max_page_count = {pages}")
+    full_again.connection.execute(f"PRAGMA max_page_count = {pages}")
     for trial in range(1, 400):
         full_again.append("s", "t", Evaluation(trial, np.zeros(1), 0.5))
     with pytest.raises(JournalError, match="free some space"):
         full_again.commit()
-    full_again._store.connection.execute("PRAGMA max_page_count = 100000")  # somebody has freed some
+    full_again.connection.execute("PRAGMA max_page_count = 100000")  # somebody has freed some
     full_again.close()
     with AgentJournal(path, "0") as journal:
         assert len(journal.evaluations("s", "t")) == 400

@@ -12,7 +12,7 @@ from fbo_flower.errors import JournalError
 from fbo_flower.simulation import Async, Clock, Keep, simulate
 from fbo_flower.storage import StudyJournal
 from fbo_flower.strategies import RoundProgress
-from fbo_flower.strategies.journal_study import study_of_journal
+from fbo_flower.strategies.study_start import study_of_journal
 from fbo_flower.study import Study
 
 SMALL: dict[str, object] = {"num_features": 10, "num_candidates": 16, "num_path_features": 8}

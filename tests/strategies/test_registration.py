@@ -13,8 +13,8 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, Int, SearchSpace
 from fbo_flower.strategies import RandomSearch
+from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.registration import AgentRegistry
-from fbo_flower.strategies.send_and_receive import Stopped
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 OTHER = SearchSpace({"x": Float(0.0, 2.0)})
@@ -306,7 +306,7 @@ class InMemoryGrid(InProcessGrid):
 
 
 def test_a_simulation_with_too_few_nodes_ends_at_once_and_says_how_many_to_add(monkeypatch):
-    monkeypatch.setattr("fbo_flower.strategies.connected_nodes._STEADY_SECONDS_SIMULATED", 0.1)
+    monkeypatch.setattr("fbo_flower.strategies.registration._STEADY_SECONDS_SIMULATED", 0.1)
     started = time.monotonic()
     with pytest.raises(ConfigError) as caught:
         register(InMemoryGrid(client_app(objective, SPACE), 2), 5, wait=LIMIT)

@@ -55,14 +55,9 @@ CASES = {
         None,
     ),
     "ei": ("himmelblau", {}, {"num_candidates": 32}, 3),
-    "fed-ei": ("himmelblau", {}, {"num_candidates": 32, "num_features": 12, "secure_sums": 0}, 4),
-    "fed-ei secure": ("himmelblau", {}, {"num_candidates": 32, "num_features": 12}, 4),
-    "fed-ei secure in twos": (
-        "himmelblau",
-        {},
-        {"num_candidates": 32, "num_features": 12, "trials_per_round": 2},
-        3,
-    ),
+    "fed-ei": ("himmelblau", {}, {"num_candidates": 32, "secure_sums": 0}, 4),
+    "fed-ei secure": ("himmelblau", {}, {"num_candidates": 32}, 4),
+    "fed-ei secure in twos": ("himmelblau", {}, {"num_candidates": 32, "trials_per_round": 2}, 4),
     "fts clocked": ("gp-samples", {}, {"num_features": 20}, 4),
     "fts async": ("gp-samples", {}, {"num_features": 20}, 4),
     "co-kg async": ("f1", {}, {"num_initial": 3, "num_points": 16}, 4),
@@ -72,12 +67,12 @@ CASES = {
         {"num_initial": 3, "num_points": 16, "central": "auto", "refit": 2, "refine_every": 1},
         4,
     ),
-    "fed-ei async": ("himmelblau", {}, {"num_candidates": 32, "num_features": 12, "secure_sums": 0}, 4),
+    "fed-ei async": ("himmelblau", {}, {"num_candidates": 32, "secure_sums": 0}, 4),
     "fed-ei async in twos": (
         "himmelblau",
         {},
-        {"num_candidates": 32, "num_features": 12, "secure_sums": 0, "trials_per_round": 2},
-        3,
+        {"num_candidates": 32, "secure_sums": 0, "trials_per_round": 2},
+        4,
     ),
 }
 

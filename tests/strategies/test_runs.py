@@ -15,8 +15,8 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import FTS, RandomSearch, ThompsonSampling
+from fbo_flower.strategies.exchange import Stopped
 from fbo_flower.strategies.recorder import Recorder
-from fbo_flower.strategies.send_and_receive import Stopped
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 SMALL = {"num_candidates": 64, "num_path_features": 32}

@@ -7,7 +7,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from waiting import LIMIT, Clock
 
-from fbo_flower.strategies.send_and_receive import Stopped, send_and_receive
+from fbo_flower.strategies.exchange import Stopped, send_and_receive
 
 
 class FakeGrid:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fbo_flower.strategies.silence import Silence
+from fbo_flower.strategies.attendance import Silence
 
 
 def rounds_asked(answers: set[int], num_rounds: int) -> list[int]:

@@ -25,7 +25,7 @@ SURROGATES = {
     "ei": {},
     "fts": {"num_features": 16},
     "dp-fts": {"num_features": 16, "num_regions": 2},
-    "fed-ei": {"num_features": 16},
+    "fed-ei": {},
     "rgpe": {"num_features": 16},
     "taf": {"num_features": 16},
 }
@@ -48,7 +48,8 @@ def test_fixed_parameters_keep_their_values_and_the_others_are_tuned(algorithm):
     mine = study.trials.where(agent="0")["config"].tolist()
     assert len(mine) >= 6
     assert {(c["y"], c["kernel"]) for c in mine} == {(0.25, "b")}
-    assert len({c["x"] for c in mine}) == len(mine)
+    assert len({(c["x"], c["depth"]) for c in mine}) == len(mine)
+    assert len({c["x"] for c in mine}) > 3
     assert {c["depth"] for c in study.trials.where(agent="2")["config"]} == {4}
     assert len({c["y"] for c in study.trials.where(agent="1")["config"]}) > 3
     assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
@@ -126,22 +127,23 @@ def bowl(config, shift):
 
 
 def test_agents_with_fixed_parameters_gain_from_similar_others_and_do_them_no_harm():
-    """Mean best value after 5 evaluations, `fed-ei` against `ei` alone, from the same initial points."""
+    """Mean best value after 5 evaluations, `fed-ei` against `ei` alone, from the same two random points."""
     fixed = {"0": {"z": 0.2}, "1": {"y": 0.6}}
     gains = {"some": [], "all": []}
     for seed in range(4):
         best = {}
-        for algorithm in ("fed-ei", "ei"):
+        for algorithm, options, num_rounds in (("fed-ei", {"secure_sums": 0}, 5), ("ei", {}, 4)):
             study = simulate(
                 bowl,
                 space=CUBE,
-                agents=Agents([0.0, 0.02, 0.04, 0.06], fixed=fixed),
-                algorithm=make_algorithm(algorithm, {"secure_sums": 0} if algorithm == "fed-ei" else {}),
-                num_rounds=3,
+                agents=Agents([0.0, 0.02, 0.04, 0.06, 0.03, 0.01], fixed=fixed),
+                algorithm=make_algorithm(algorithm, {"num_initial": 2, **options}),
+                num_rounds=num_rounds,
                 seed=seed,
                 engine="inline",
             )
-            best[algorithm] = [study.best[a]["value"] for a in "0123"]
+            assert len(study.trials) == 6 * 5
+            best[algorithm] = [study.best[a]["value"] for a in "012345"]
         gain = [one - two for one, two in zip(best["fed-ei"], best["ei"], strict=True)]
         gains["some"] += gain[:2]
         gains["all"] += gain[2:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -438,6 +439,11 @@ def test_two_runs_of_one_algorithm_merge_under_two_labels(study: Study, tmp_path
 def test_settings_of_another_form_are_refused(study: Study, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Study({**study.settings, **changes}, study.trials, study.rounds)
+
+
+def test_a_study_is_read_only(study: Study) -> None:
+    with pytest.raises(FrozenInstanceError):
+        study.trials = study.rounds  # type: ignore[misc]
 
 
 def test_tables_with_other_columns_are_refused(study: Study) -> None:

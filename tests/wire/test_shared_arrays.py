@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fbo_flower.algorithms.messages import ArraySpec, Schema
 from fbo_flower.algorithms.records import Phase, Task
-from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.errors import WireError
 from fbo_flower.wire.codec import Envelope, decode_task, encode_task
 from fbo_flower.wire.flower_records import from_records, to_records

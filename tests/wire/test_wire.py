@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from fbo_flower import wire
+from fbo_flower.algorithms.messages import ArraySpec, Schema
 from fbo_flower.algorithms.records import Outcome, Phase, Report, Task
-from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.errors import WireError
 from fbo_flower.wire import flower_records
-from fbo_flower.wire.flower_records import count_bytes, from_records, to_records
-from fbo_flower.wire.numpy_client import from_lists, to_lists
+from fbo_flower.wire.flower_records import count_bytes, from_lists, from_records, to_lists, to_records
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ENVELOPE = wire.Envelope("0123456789abcdef", "hospital-3", "ab" * 32, "fts", '{"num_initial":3}')

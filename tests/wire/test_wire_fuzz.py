@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fbo_flower import wire
+from fbo_flower.algorithms.messages import ArraySpec, Schema
 from fbo_flower.algorithms.records import Outcome, Phase, Report, Task
-from fbo_flower.algorithms.schema import ArraySpec, Schema
 from fbo_flower.errors import WireError
 from fbo_flower.wire.flower_records import MAX_BYTES, count_bytes, from_records, to_records
 

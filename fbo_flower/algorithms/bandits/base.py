@@ -1,26 +1,59 @@
-"""Base classes of the bandits: all have a budget; those on cells also a partition and a smoothness."""
+"""Base classes of the bandits: all have a budget; those on cells also a partition and a smoothness.
+
+An agent that discloses its best point and its best value asks the algorithm for both after each task. Both
+come from the same search through its statistics, which `once_per_state` does once.
+"""
 
 from __future__ import annotations
 
+import weakref
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fbo_flower.algorithms.messages import Content
+from fbo_flower.algorithms.messages import Content, Schema
 from fbo_flower.algorithms.options import check_choice, check_number
+from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
-from fbo_flower.algorithms.records import AgentState, Array, Payload, Task, natural_key
+from fbo_flower.algorithms.records import (
+    AgentState,
+    AnyArray,
+    Array,
+    Payload,
+    Phase,
+    Report,
+    Task,
+    natural_key,
+)
 from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.schema import Schema
 from fbo_flower.errors import ConfigError
 from fbo_flower.space.space import SearchSpace
 
-State = TypeVar("State")
 Value = TypeVar("Value")
 NUM_EVALUATIONS = "evaluations"  # name of the number of evaluations made, without reused values
+
+
+@dataclass(frozen=True)
+class BanditState:
+    """The server's state.
+
+    Parameters
+    ----------
+    agents : agents of the registration; the run ends when all of them have spent their budget
+    progress : every agent's next trial
+    attendance : which agents answer their tasks
+    """
+
+    agents: tuple[str, ...]
+    progress: Progress = field(default_factory=Progress, kw_only=True)
+    attendance: Attendance = field(default_factory=Attendance, kw_only=True)
+
+
+State = TypeVar("State", bound=BanditState)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +88,17 @@ class Bandit(Algorithm[State]):
 
     def reuses_values(self) -> bool:
         return self.deterministic
+
+    def unfinished(self, state: State, present: Sequence[str]) -> list[str]:
+        """Return the agents present that have not spent their budget."""
+        return [agent for agent in present if state.progress.of(agent) < self.budget]
+
+    def tell(self, state: State, phase: Phase, reports: Mapping[str, Report]) -> State:
+        attendance = state.attendance.tell(reports)
+        return replace(state, progress=state.progress.advance(reports), attendance=attendance)
+
+    def finished(self, state: State) -> bool:
+        return state.attendance.is_over(state.agents, state.progress, self.budget)
 
     def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
         return Evaluations(evaluations=self.evaluations(agent_state)).payload
@@ -130,3 +174,36 @@ def check_arity(arity: object) -> None:
 def check_most(number: object) -> None:
     """Raise ConfigError unless `max_evaluations_per_round` is an integer between 1 and 10**7."""
     check_number("max_evaluations_per_round", number, 1, 10**7, integer=True)
+
+
+Owner = TypeVar("Owner")
+T = TypeVar("T")
+
+
+def once_per_state(method: Callable[[Owner, AgentState], T]) -> Callable[[Owner, AgentState], T]:
+    """Let a method return its last result again, if owner and state are the same objects as before."""
+    last: tuple[Any, weakref.ref[AgentState], T] | None = None
+
+    @wraps(method)
+    def remembering(self: Owner, agent_state: AgentState) -> T:
+        nonlocal last
+        known = last  # one reading: another thread may replace it
+        if known is not None and known[0] is self and known[1]() is agent_state:
+            return known[2]
+        found = method(self, agent_state)
+        last = self, weakref.ref(agent_state), found
+        return found
+
+    return remembering
+
+
+def triangle(matrix: Array) -> Array:
+    """Return the upper triangle of a symmetric matrix `(P, P)`, `(P (P + 1) / 2,)`."""
+    return np.asarray(matrix[np.triu_indices(len(matrix))], dtype=np.float64)
+
+
+def symmetric(upper: AnyArray, size: int) -> Array:
+    """Return the symmetric matrix `(P, P)` with a given upper triangle."""
+    matrix = np.zeros((size, size))
+    matrix[np.triu_indices(size)] = upper
+    return np.asarray(matrix + np.triu(matrix, 1).T, dtype=np.float64)

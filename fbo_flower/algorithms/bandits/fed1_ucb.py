@@ -18,13 +18,19 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from fbo_flower.algorithms.bandits import arms
-from fbo_flower.algorithms.bandits.base import Bandit, Evaluations, check_most, in_order
+from fbo_flower.algorithms.bandits.base import (
+    Bandit,
+    BanditState,
+    Evaluations,
+    check_most,
+    in_order,
+    once_per_state,
+)
 from fbo_flower.algorithms.messages import Content, real, whole
-from fbo_flower.algorithms.once import once_per_state
 from fbo_flower.algorithms.options import check_number
-from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.records import (
     AgentState,
     Array,
@@ -36,8 +42,7 @@ from fbo_flower.algorithms.records import (
     Report,
     Task,
 )
-from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.requests import Draws, Rng, Session
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.bandits import elimination, ucb
 from fbo_flower.space.space import SearchSpace
@@ -68,31 +73,25 @@ class ArmMeans(Evaluations):
 
 
 @dataclass(frozen=True)
-class Fed1State:
-    """The server's state.
+class Fed1State(BanditState):
+    """The server's state, besides what `BanditState` has.
 
     Parameters
     ----------
-    agents : agents of the registration
     arms_seed, num_arms : seed of the arms, and their number `K`
     active : arms that are not eliminated, ascending
-    progress : every agent's next trial
     phase : number of the current phase, from 0
     means, counts : agent -> its statistics of all arms, `(K,)`
     owed : agent -> pulls that it has still to make in this phase
-    attendance : which agents answer their tasks
     """
 
-    agents: tuple[str, ...]
     arms_seed: int
     num_arms: int
     active: IntArray
-    progress: Progress = field(default_factory=Progress)
     phase: int = 0
     means: Mapping[str, Array] = field(default_factory=dict)
     counts: Mapping[str, IntArray] = field(default_factory=dict)
     owed: Mapping[str, int] = field(default_factory=dict)
-    attendance: Attendance = field(default_factory=Attendance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,24 +121,19 @@ class Fed1UCB(Bandit[Fed1State]):
 
     # -- the server's half ---------------------------------------------------------------------
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> Fed1State:
+    def init(self, federation: Federation, rng: Generator) -> Fed1State:
         count = arms.num_arms(federation.space.dimension)
         seed = arms.drawn_seed(self.arms_seed, rng)
         return Fed1State(federation.agents, seed, count, np.arange(count, dtype=np.int64))
 
     def ask(
-        self,
-        state: Fed1State,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
+        self, state: Fed1State, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[Fed1State, dict[str, Task]]:
         if phase is Phase.FINISH:
             return state, self._announce_best_arm(state, server_round, present)
         if phase is not Phase.TRAIN:
             return state, {}
-        waiting = [agent for agent in present if state.progress.of(agent) < self.budget]
+        waiting = self.unfinished(state, present)
         state = self._close_phase(state, waiting)
         pulls = ucb.phase_length(self.budget) if len(state.active) > 1 else self.budget
         content = Arms(arms_seed=state.arms_seed, phase=state.phase, pulls=pulls, arms=state.active)
@@ -164,14 +158,8 @@ class Fed1UCB(Bandit[Fed1State]):
                 counts[agent] = counts.get(agent, np.zeros(state.num_arms, dtype=np.int64)).copy()
                 means[agent][state.active], counts[agent][state.active] = sent.means, sent.counts
                 owed[agent] = int(np.sum(sent.owed))
-        progress = state.progress.advance(reports)
-        return replace(
-            state, progress=progress, means=in_order(means), counts=in_order(counts), owed=in_order(owed),
-            attendance=state.attendance.tell(reports),
-        )  # fmt: skip
-
-    def finished(self, state: Fed1State) -> bool:
-        return state.attendance.is_over(state.agents, state.progress, self.budget)
+        state = replace(state, means=in_order(means), counts=in_order(counts), owed=in_order(owed))
+        return super().tell(state, phase, reports)
 
     def _merged(self, state: Fed1State) -> elimination.Merged:
         """Return the statistics of the active arms over the agents that pulled them."""

@@ -9,42 +9,31 @@ The mathematics is in `numerics.bandits.hct`. An agent chooses the next cell aft
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
+from numpy.random import Generator
 
-from fbo_flower.algorithms.bandits.base import XArmedBandit
-from fbo_flower.algorithms.once import once_per_state
+from fbo_flower.algorithms.bandits.base import BanditState, XArmedBandit, once_per_state
 from fbo_flower.algorithms.options import check_choice, check_number
-from fbo_flower.algorithms.progress import Attendance, Progress
-from fbo_flower.algorithms.records import AgentState, Array, Federation, Phase, Query, Report, Task
-from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.records import AgentState, Array, Federation, Phase, Query, Task
+from fbo_flower.algorithms.requests import Draws, Session
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.numerics.bandits.hct import HCTOptions, Tree, power_above
 from fbo_flower.space.space import SearchSpace
 
 
-@dataclass(frozen=True)
-class HCTState:
-    """The server's state: the agents of the registration, every agent's next trial, and who answers."""
-
-    agents: tuple[str, ...]
-    progress: Progress = field(default_factory=Progress)
-    attendance: Attendance = field(default_factory=Attendance)
-
-
 @dataclass(frozen=True, kw_only=True)
-class HCT(XArmedBandit[HCTState]):
+class HCT(XArmedBandit[BanditState]):
     """Optimistic tree search by every agent alone; `XArmedBandit` describes the other options.
 
     Parameters
     ----------
     delta : probability that a confidence interval fails
     scale : "unit": `nu` and `c` are in the objective's unit; the paper assumes values in [0, 1]. "observed":
-    they
-        are multiples of the range of the values that the agent has observed, so that units do not matter
+        they are multiples of the range of the values that the agent has observed, so that units do not matter
     """
 
     name: ClassVar[str] = "hct"
@@ -69,17 +58,12 @@ class HCT(XArmedBandit[HCTState]):
 
     # -- the server's half ---------------------------------------------------------------------
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> HCTState:
-        return HCTState(federation.agents)
+    def init(self, federation: Federation, rng: Generator) -> BanditState:
+        return BanditState(federation.agents)
 
     def ask(
-        self,
-        state: HCTState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
-    ) -> tuple[HCTState, dict[str, Task]]:
+        self, state: BanditState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
+    ) -> tuple[BanditState, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}
         left = {agent: self.budget - state.progress.of(agent) for agent in present}
@@ -90,13 +74,6 @@ class HCT(XArmedBandit[HCTState]):
             if left[agent] > 0
         }
         return replace(state, attendance=state.attendance.ask(tasks)), tasks
-
-    def tell(self, state: HCTState, phase: Phase, reports: Mapping[str, Report]) -> HCTState:
-        attendance = state.attendance.tell(reports)
-        return HCTState(state.agents, state.progress.advance(reports), attendance)
-
-    def finished(self, state: HCTState) -> bool:
-        return state.attendance.is_over(state.agents, state.progress, self.budget)
 
     # -- the agent's half ----------------------------------------------------------------------
 

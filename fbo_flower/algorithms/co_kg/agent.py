@@ -6,7 +6,6 @@ values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -70,7 +69,8 @@ def own_choice(
     options: CoKGOptions[State], agent_state: AgentState, setting: SharedPrior, rng: np.random.Generator
 ) -> Array:
     """Return the point `(D,)` with the largest acquisition value under the agent's own posterior [Eq. 4]."""
-    points, basis, pivots = _frame(options, agent_state.space, _key(setting))
+    theta, picked = setting.hyperparameters.to_array().tobytes(), setting.pivots.tobytes()
+    points, basis, pivots = _frame(options, agent_state.space, theta, picked)
     x, y = observations(options, agent_state, setting)
     mean, covariance = pool([observe(x, y, pivots, setting.hyperparameters)])
     factor = basis @ cholesky(covariance).lower
@@ -167,22 +167,15 @@ def disclosed_trials(task: Task, agent_state: AgentState) -> tuple[Array, Array]
 # -- the point set in the coordinates of a shared prior --------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Key:
-    """Hyperparameters and pivots as bytes: the key under which `_frame` is cached."""
-
-    theta: bytes
-    pivots: bytes
-
-
-def _key(setting: SharedPrior) -> _Key:
-    return _Key(setting.hyperparameters.to_array().tobytes(), setting.pivots.tobytes())
-
-
 @lru_cache(maxsize=4)
-def _frame(options: CoKGOptions[State], space: SearchSpace, key: _Key) -> tuple[Array, Array, Array]:
-    """Return the point set `(S, D)`, its basis `(S, r)` and the pivots' features `(r, F)`."""
-    hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(key.theta))
-    pivots = space.features(np.frombuffer(key.pivots).reshape(-1, space.dimension))
+def _frame(
+    options: CoKGOptions[State], space: SearchSpace, theta: bytes, picked: bytes
+) -> tuple[Array, Array, Array]:
+    """Return the point set `(S, D)`, its basis `(S, r)` and the pivots' features `(r, F)`.
+
+    Hyperparameters and pivots are bytes, the key under which the result is cached.
+    """
+    hyperparameters = gp.Hyperparameters.from_array(options.kernel, np.frombuffer(theta))
+    pivots = space.features(np.frombuffer(picked).reshape(-1, space.dimension))
     points = options.points(space)
     return points, extend(space.features(points), pivots, hyperparameters), pivots

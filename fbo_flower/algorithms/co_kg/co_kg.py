@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from fbo_flower.algorithms.co_kg import agent as agent_half
 from fbo_flower.algorithms.co_kg import central
@@ -44,11 +45,11 @@ from fbo_flower.algorithms.records import (
     Phase,
     Query,
     Report,
+    ServerResults,
     Task,
     floats,
 )
 from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.errors import WireError
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
 from fbo_flower.numerics.linalg import Factor
@@ -73,16 +74,11 @@ class CoKG(CoKGOptions[CoKGState]):
 
     # -- the server's half ---------------------------------------------------------------------
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> CoKGState:
+    def init(self, federation: Federation, rng: Generator) -> CoKGState:
         return CoKGState(federation.space)
 
     def ask(
-        self,
-        state: CoKGState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
+        self, state: CoKGState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[CoKGState, dict[str, Task]]:
         if phase is Phase.FINISH:
             return self._ask_for_recommendations(state, server_round, present)

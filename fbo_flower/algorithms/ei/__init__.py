@@ -1,1 +1,1 @@
-"""Expected improvement: `ei`, every agent alone, and `fed-ei`, guided by sums over the other agents."""
+"""Expected improvement: `ei`, every agent alone, and `fed-ei`, with an anonymous pool of all observations."""

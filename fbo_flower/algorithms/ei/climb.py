@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from fbo_flower.algorithms.records import Array
-from fbo_flower.algorithms.requests import Evaluate, Maximise, Steps, alone
+from fbo_flower.algorithms.requests import Evaluate, Steps, alone
+from fbo_flower.algorithms.search import climbed
 from fbo_flower.numerics.aggregation.portfolio import cube_points
 from fbo_flower.numerics.optim.functions import Differentiable
-from fbo_flower.numerics.optim.maximise import Maximum
 from fbo_flower.space.parameters import Categorical, Float
 from fbo_flower.space.space import SearchSpace
 
@@ -65,7 +65,8 @@ def searching(
     spread = cube_points(num_candidates, space.dimension, rng)
     candidates = space.snap(np.concatenate([spread, centres, variations(space, centres, rng)]))
     avoid = space.features(seen)
-    point, value = yield from _climbed(function, space, candidates, avoid, min_distance)
+    point, found, apart = yield from climbed(function, space, candidates, avoid, min_distance, MAX_STEPS)
+    value = found if apart else -np.inf
     exchanged, best = point, value
     for _ in range(MAX_EXCHANGES):
         near = neighbours(space, exchanged)
@@ -76,7 +77,8 @@ def searching(
             break
         exchanged, best = near[int(np.argmax(values))], float(values.max())
     if best > value:
-        point, _ = yield from _climbed(function, space, exchanged[None, :], avoid, min_distance)
+        start = exchanged[None, :]
+        point, _, _ = yield from climbed(function, space, start, avoid, min_distance, MAX_STEPS)
     return point[None, :]
 
 
@@ -129,20 +131,3 @@ def _values(
     close = squares.min(axis=1, initial=np.inf) < min_distance**2
     values: Array = yield Evaluate(function, features)
     return np.where(close, -np.inf, values)
-
-
-def _climbed(
-    function: Differentiable, space: SearchSpace, candidates: Array, avoid: Array, min_distance: float
-) -> Steps[tuple[Array, float]]:
-    """Return the best point `(D,)` reached from snapped candidates `(S, D)`, and its value."""
-    axes, columns = space.continuous
-    # Inactive parameters do not move: snapping would undo their moves and change the value.
-    active = space.active(candidates)[:, axes]
-    movable = None if active.all() else active
-    best: Maximum = yield Maximise(
-        function, space.features(candidates), columns, avoid, min_distance, movable, MAX_STEPS
-    )
-    point = candidates[best.start].copy()
-    point[axes] = best.x[columns]
-    value = best.value if best.avoided else -np.inf
-    return space.snap(point[None, :])[0], value

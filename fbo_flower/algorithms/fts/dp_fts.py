@@ -34,10 +34,11 @@ from functools import partial
 from typing import Annotated, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from fbo_flower.algorithms.fts.dp_options import Collection, DPFTSOptions, DPFTSState
 from fbo_flower.algorithms.independent import uniform_point
-from fbo_flower.algorithms.messages import STEPS, Content, has_step, real, step_numbers
+from fbo_flower.algorithms.messages import STEPS, Content, Summand, has_step, real, step_numbers
 from fbo_flower.algorithms.progress import once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -49,6 +50,7 @@ from fbo_flower.algorithms.records import (
     Query,
     Report,
     Scalar,
+    ServerResults,
     Task,
     floats,
     natural_key,
@@ -56,8 +58,6 @@ from fbo_flower.algorithms.records import (
 from fbo_flower.algorithms.requests import Rng, Steps
 from fbo_flower.algorithms.schedules import own_probability
 from fbo_flower.algorithms.senders import shared_lengthscales
-from fbo_flower.algorithms.server_results import ServerResults
-from fbo_flower.algorithms.summand import Summand
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.aggregation.regions import Boxes, BoxwiseLinearFunction
 from fbo_flower.numerics.arrays import IntArray
@@ -110,7 +110,8 @@ class DPFTS(DPFTSOptions):
 
     # -- the server's half ---------------------------------------------------------------------
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> DPFTSState:
+    def init(self, federation: Federation, rng: Generator) -> DPFTSState:
+        self.check_cost()
         space = federation.space
         scales = shared_lengthscales(self.lengthscale, space)
         features = rff.draw_features(self.num_features, scales, space.num_features, rng)
@@ -145,12 +146,7 @@ class DPFTS(DPFTSOptions):
         return replace(state, drawn=draws)
 
     def ask(
-        self,
-        state: DPFTSState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
+        self, state: DPFTSState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[DPFTSState, dict[str, Task]]:
         if phase is not Phase.TRAIN or not present:
             return state, {}
@@ -196,14 +192,8 @@ class DPFTS(DPFTSOptions):
                 messages[agent] = message if self.noise == "local" else clip_norm(message, bound)
         return replace(state, collection=replace(state.collection, messages=messages))
 
-    def sum_name(self, task: Task, agent_state: AgentState) -> str:
-        return super().sum_name(task, agent_state)
-
     def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
         return {name: task.arrays[name] for name in ("frequencies", "phases") if name in task.arrays}
-
-    def skip_sum(self, state: DPFTSState) -> DPFTSState:
-        return state  # `_release` finds no total and releases nothing
 
     def aggregate_sum(
         self, state: DPFTSState, agents: Sequence[str], sums: Mapping[str, Array]
@@ -332,7 +322,7 @@ class DPFTS(DPFTSOptions):
         shares = raw / raw.sum(axis=0)
         return dict(zip(state.regions, shares, strict=True))
 
-    def _advice(self, state: DPFTSState, trial: int, rng: np.random.Generator) -> dict[str, AnyArray]:
+    def _advice(self, state: DPFTSState, trial: int, rng: Generator) -> dict[str, AnyArray]:
         """Toss the coin of every step: own surrogate with probability `p_t`, else the last release."""
         if trial == 0 or state.weights is None:
             return {}
@@ -403,7 +393,7 @@ class DPFTS(DPFTSOptions):
     def message_noise(self) -> float:
         return self.noise_multiplier if self.noise == "local" else 0.0
 
-    def _message(self, phi: Array, y: Array, rng: np.random.Generator) -> Array:
+    def _message(self, phi: Array, y: Array, rng: Generator) -> Array:
         """Return a draw or the mean of the weight posterior, `(M,)`, before clipping [Dai2020, Eqs. 2-3]."""
         if self.message == "draw":
             return rff.sample_weights(phi, y, self.message_noise_variance, rng)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,7 +12,7 @@ from fbo_flower.algorithms.schedules import Schedule, check_schedule
 from fbo_flower.algorithms.senders import check_features, check_lengthscale
 from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.privacy_account import LEAST_MULTIPLIER, Account
+from fbo_flower.numerics.privacy import sampled_epsilon
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
 from fbo_flower.space.space import SearchSpace
 
@@ -148,15 +147,21 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
         check_secure_sums(self.secure_sums)
         if self.max_epsilon is not None:
             check_number("max_epsilon", self.max_epsilon, 0)
-            least = self.epsilon(1)
-            if least > self.max_epsilon:
-                raise ConfigError(
-                    f"max_epsilon: expected at least {least:.4g}, the cost of the first release with these "
-                    f"options, got {self.max_epsilon!r}; raise it, or raise noise_multiplier"
-                )
 
     def check(self, space: SearchSpace) -> None:
         check_features(self.lengthscale, space)
+
+    def check_cost(self) -> None:
+        """Raise ConfigError if no release is within the budget, or its cost cannot be counted.
+
+        Only a server checks it: agents need not have the library that counts sampled releases.
+        """
+        least = self.epsilon(1)
+        if self.max_epsilon is not None and least > self.max_epsilon:
+            raise ConfigError(
+                f"max_epsilon: expected at least {least:.4g}, the cost of the first release with these "
+                f"options, got {self.max_epsilon!r}; raise it, or raise noise_multiplier"
+            )
 
     def epsilon(self, count: int) -> float:
         """Return `epsilon` after `count` releases, or with local noise after `count` messages of one agent.
@@ -170,11 +175,7 @@ class DPFTSOptions(LocalSurrogate[DPFTSState]):
         which agents sent a message, so sampling does not help.
         """
         rate = self.sampling_rate if self.noise == "central" and not self.secure_sums else 1.0
-        if count == 0:
-            return 0.0
-        if self.noise_multiplier < LEAST_MULTIPLIER:
-            return math.inf  # so little noise hides nothing
-        return Account({(self.noise_multiplier, rate): count}).epsilon(self.delta)
+        return sampled_epsilon(self.noise_multiplier, rate, count, self.delta)
 
     def affords(self, count: int) -> bool:
         """Return whether `count` releases, or messages of one agent, are within the privacy budget."""

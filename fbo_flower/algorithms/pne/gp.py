@@ -1,9 +1,9 @@
 """The Gaussian-process variant of PF-PNE, for small budgets: a shared mean function and a residual per agent.
 
 It has no cells. The model is `numerics.aggregation.shared_mean`, the choice of points
-`numerics.bandits.gp_search`, the agent's part `gp_agent.py`. Agents evaluate a common Sobol design, then
-agree on the unit of the objective, on a lengthscale and a noise level, and on how much their objectives
-share. Then each makes pulls of its own until the next exchange, which comes after a quarter more pulls.
+`numerics.bandits.gp_search`. Agents evaluate a common Sobol design, then agree on the unit of the objective,
+on a lengthscale and a noise level, and on how much their objectives share. Then each makes pulls of its own
+until the next exchange, which comes after a quarter more pulls.
 
 Messages. To the server: once number, mean and standard deviation of the agent's values; then at every
 exchange log likelihoods on a grid, and sums over its observations that say what they tell about the shared
@@ -19,52 +19,291 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
-from fbo_flower.algorithms.bandits.base import Bandit, check_most
-from fbo_flower.algorithms.messages import Content
-from fbo_flower.algorithms.once import once_per_state
-from fbo_flower.algorithms.options import check_choice
-from fbo_flower.algorithms.pne.gp_agent import (
-    MAX_SEED,
-    SHARING,
-    Setting,
-    Told,
-    best_point,
-    model,
-    report,
-    session,
-    unpacked,
+from fbo_flower.algorithms.bandits.arms import MAX_SEED
+from fbo_flower.algorithms.bandits.base import (
+    Bandit,
+    BanditState,
+    Evaluations,
+    check_most,
+    in_order,
+    once_per_state,
+    symmetric,
+    triangle,
 )
-from fbo_flower.algorithms.progress import Attendance, Progress
+from fbo_flower.algorithms.messages import Content, real, whole
+from fbo_flower.algorithms.options import check_choice
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
     Array,
     Federation,
+    IntArray,
+    Outcome,
     Payload,
     Phase,
+    Query,
     Report,
     Task,
     floats,
-    natural_key,
 )
-from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.requests import Draws, Rng, Session
+from fbo_flower.errors import WireError
 from fbo_flower.numerics.aggregation import shared_mean
-from fbo_flower.numerics.aggregation.shared_mean import NOISES, RESIDUALS
+from fbo_flower.numerics.aggregation.shared_mean import (
+    LENGTHSCALES,
+    NOISES,
+    RESIDUALS,
+    Belief,
+    Evidence,
+    Model,
+)
 from fbo_flower.numerics.bandits import gp_search
+from fbo_flower.numerics.bandits.racing_search import joint_deviations
+from fbo_flower.space.space import SearchSpace
+
+MAX_AGENTS = 10**5  # in a task
+SHARING = sum(residual < 1.0 for residual in RESIDUALS)  # residuals with which agents share something
+
+_PLACES = max(len(LENGTHSCALES), len(NOISES), len(RESIDUALS)) - 1
+
+
+def _weights(algorithm: object, space: SearchSpace) -> int:
+    """Return the number of weights of the shared function."""
+    return shared_mean.num_inducing(space.dimension)
+
+
+def _triangle(algorithm: object, space: SearchSpace) -> int:
+    """Return the number of entries in the upper triangle of a precision."""
+    size = _weights(algorithm, space)
+    return size * (size + 1) // 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting(Content):
+    """A task: a place in the common design; then scale, setting, and the sum of what the others sent."""
+
+    exchange: int = 0
+    agents: int = 0
+    place: int = -1
+    design_seed: int = -1
+    scale: Annotated[Array | None, real(2)] = None
+    setting: Annotated[IntArray | None, whole(2, high=_PLACES)] = None
+    chosen: Annotated[IntArray | None, whole(3, high=_PLACES)] = None
+    others_precision: Annotated[Array | None, real(_triangle)] = None
+    others_response: Annotated[Array | None, real(_weights)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told(Evaluations):
+    """A report: moments; with a scale also likelihoods; with a setting also evidence."""
+
+    exchange: int = 0
+    moments: Annotated[Array | None, real(3)] = None
+    likelihoods: Annotated[Array | None, real(len(LENGTHSCALES) * len(NOISES))] = None
+    precision: Annotated[Array | None, real(SHARING, _triangle)] = None
+    response: Annotated[Array | None, real(SHARING, _weights)] = None
+    misfit: Annotated[Array | None, real(len(RESIDUALS))] = None
 
 
 @dataclass(frozen=True)
-class GPState:
-    """The server's state.
+class Scale:
+    """The unit of the objective that the agents agreed on: the model is of `(y - mean) / stddev`."""
+
+    mean: float
+    stddev: float
+
+    @staticmethod
+    def read(arrays: Mapping[str, AnyArray]) -> Scale | None:
+        """Return the scale in a task or an agent's state; None before there is one."""
+        return Scale(*floats(arrays["scale"]).tolist()) if "scale" in arrays else None
+
+
+@dataclass(frozen=True)
+class Observations:
+    """The points that the agent evaluated.
 
     Parameters
     ----------
-    dim, agents, design_seed : of the study
+    points : `(n, D)`
+    count, total, within : `(n,)`: pulls with a value, their sum, and the squared deviations from their mean
+    failed : `(n,)`, failed pulls; at a point without a success they count as the agent's worst mean
+    """
+
+    points: Array
+    count: IntArray
+    total: Array
+    within: Array
+    failed: IntArray
+
+    @staticmethod
+    def read(agent_state: AgentState) -> Observations:
+        """Return the observations in the agent's state."""
+        arrays, dim = agent_state.arrays, agent_state.space.dimension
+        points = floats(arrays.get("seen.points", np.empty((0, dim))))
+        count, failed = (
+            np.asarray(arrays.get(f"seen.{n}", np.empty(0)), dtype=np.int64) for n in ("count", "failed")
+        )
+        total, within = (floats(arrays.get(f"seen.{n}", np.empty(0))) for n in ("total", "within"))
+        return Observations(points, count, total, within, failed)
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return the arrays under their names in an agent's state."""
+        return {f"seen.{name}": getattr(self, name) for name in self.__dataclass_fields__}
+
+    def add(self, outcome: Outcome) -> Observations:
+        """Return the observations with an outcome added, whose rows may repeat points."""
+        assert outcome.counts is not None and outcome.deviations is not None  # noqa: PT018  # repeats were asked
+        seen = self
+        for row, point in enumerate(outcome.points):
+            seen = seen._add(point, outcome, row)
+        return seen
+
+    def _add(self, point: Array, outcome: Outcome, row: int) -> Observations:
+        assert outcome.counts is not None and outcome.deviations is not None  # noqa: PT018
+        n, seen = int(outcome.counts[row]), self
+        place = np.flatnonzero((self.points == point).all(axis=1))
+        if len(place) == 0:
+            none = np.zeros(1, dtype=np.int64)
+            seen = Observations(
+                np.concatenate([self.points, point[np.newaxis]]),
+                np.concatenate([self.count, none]),
+                np.append(self.total, 0.0),
+                np.append(self.within, 0.0),
+                np.concatenate([self.failed, none]),
+            )
+        k = int(place[0]) if len(place) else len(self.points)
+        count, total, within, failed = (
+            getattr(seen, name).copy() for name in ("count", "total", "within", "failed")
+        )
+        failed[k] += int(outcome.pulls[row]) - n
+        if n:
+            with np.errstate(over="ignore", invalid="ignore"):  # huge values
+                value = float(outcome.values[row]) * n
+                before = count[k], total[k], within[k]
+                within[k] = joint_deviations(before, (n, value, float(outcome.deviations[row])))
+                total[k] += value
+            count[k] += n
+        return replace(seen, count=count, total=total, within=within, failed=failed)
+
+    def means(self) -> Array:
+        """Return the mean at every point; NaN where there is no success."""
+        return np.asarray(
+            np.where(self.count > 0, self.total / np.maximum(1, self.count), np.nan), dtype=np.float64
+        )
+
+    def moments(self) -> Array:
+        """Return number, mean and standard deviation of all values, `(3,)`."""
+        if not self.count.any():
+            return np.zeros(3)
+        count, means = self.count[self.count > 0], self.means()[self.count > 0]
+        mean = float(means @ count / count.sum())
+        unit = float(np.abs(means - mean).max()) or 1.0  # squares of huge values would overflow
+        variance = (self.within.sum() / unit / unit + count @ ((means - mean) / unit) ** 2) / count.sum()
+        return np.array([count.sum(), mean, unit * math.sqrt(variance)])
+
+    def modelled(self, scale: Scale) -> tuple[Array, Array, Array]:
+        """Return points, standardised means and counts, failures included; nothing before a success."""
+        means = self.means()
+        if not self.count.any():
+            return self.points[:0], np.empty(0), np.empty(0)
+        values = (np.where(np.isnan(means), np.nanmin(means), means) - scale.mean) / scale.stddev
+        return self.points, values, np.where(self.count > 0, self.count, self.failed).astype(np.float64)
+
+
+def model(setting: AnyArray, dim: int, residual: float) -> Model:
+    """Return the model of a setting: places in `LENGTHSCALES` and in `NOISES`."""
+    scale, noise = np.asarray(setting, dtype=np.int64).tolist()[:2]
+    return Model(dim, LENGTHSCALES[scale] * math.sqrt(dim), NOISES[noise], residual)
+
+
+def report(agent_state: AgentState, task: Task) -> Told:
+    """Return what the agent sends of its observations."""
+    seen, scale, dim = Observations.read(agent_state), Scale.read(task.arrays), agent_state.space.dimension
+    told = Told(exchange=Setting.of(task).exchange)
+    if scale is None:
+        return replace(told, moments=seen.moments())
+    x, y, counts = seen.modelled(scale)
+    within = float(seen.within.sum()) / scale.stddev / scale.stddev
+    likelihoods = shared_mean.log_likelihoods(dim, x, y, counts, within).reshape(-1)
+    if "setting" not in task.arrays:
+        return replace(told, likelihoods=likelihoods)
+    found = [shared_mean.evidence(model(task.arrays["setting"], dim, d), x, y, counts) for d in RESIDUALS]
+    return replace(
+        told,
+        likelihoods=likelihoods,
+        precision=np.array([triangle(e.precision) for e in found[:SHARING]]),
+        response=np.array([e.response for e in found[:SHARING]]),
+        misfit=np.array([e.misfit for e in found]),
+    )
+
+
+def unpacked(precision: AnyArray, response: AnyArray) -> Evidence:
+    """Return evidence about the shared function from the upper triangle of its precision."""
+    return Evidence(symmetric(precision, len(response)), floats(response), 0.0)
+
+
+def session(task: Task, agent_state: AgentState, draws: Draws) -> Session:
+    """Evaluate the first points, or one point after another that have the largest upper bound."""
+    seen, dim = Observations.read(agent_state), agent_state.space.dimension
+    if "others_response" in task.arrays:
+        kept = {n: task.arrays[n] for n in ("scale", "chosen", "others_precision", "others_response")}
+        agent_state = agent_state.write(**kept)
+    while (left := task.end - agent_state.next_trial) > 0:
+        trial = agent_state.next_trial
+        if "others_response" in task.arrays:
+            believed = belief(agent_state, seen)
+            assert believed is not None
+            points = gp_search.choose(believed, draws("choose", trial))[np.newaxis]
+        else:
+            content = Setting.of(task)
+            seed, place, agents = content.design_seed, content.place, content.agents
+            if seed < 0 or not 0 <= place < agents <= MAX_AGENTS:
+                raise WireError(
+                    f"place: expected a seed and a place below agents <= {MAX_AGENTS}, got {seed}, {place}, "
+                    f"{agents}"
+                )
+            points = gp_search.design(dim, agents, place, trial, left, seed)
+        outcome = yield Query(agent_state.space.snap(points), np.ones(len(points), dtype=np.int64))
+        seen = seen.add(outcome)
+        agent_state = agent_state.passed_to(outcome.end)
+    return agent_state.write(**seen.arrays())
+
+
+def belief(agent_state: AgentState, seen: Observations) -> Belief | None:
+    """Return the agent's posterior of its function; None before the first exchange."""
+    arrays, scale = agent_state.arrays, Scale.read(agent_state.arrays)
+    if scale is None or "chosen" not in arrays:
+        return None
+    residual = RESIDUALS[int(np.asarray(arrays["chosen"])[2])]
+    others = unpacked(arrays["others_precision"], arrays["others_response"])
+    dim = agent_state.space.dimension
+    return shared_mean.belief(model(arrays["chosen"], dim, residual), *seen.modelled(scale), others)
+
+
+def best_point(agent_state: AgentState) -> tuple[Array, float] | None:
+    """Return the point with the largest posterior mean, and the mean value there; None without a success."""
+    seen = Observations.read(agent_state)
+    succeeded = np.flatnonzero(seen.count > 0)
+    if len(succeeded) == 0:
+        return None
+    means, believed = seen.means()[succeeded], belief(agent_state, seen)
+    expected = means if believed is None else believed.predict(seen.points[succeeded])[0]
+    best = int(np.argmax(expected))
+    return seen.points[succeeded[best]], float(means[best])
+
+
+@dataclass(frozen=True)
+class GPState(BanditState):
+    """The server's state, besides what `BanditState` has.
+
+    Parameters
+    ----------
+    dim, design_seed : of the study
     target : pulls that every agent makes before the next exchange
     exchange : number of the exchange that is open
     reports : agent -> arrays of its report for the open exchange
@@ -75,7 +314,6 @@ class GPState:
     """
 
     dim: int
-    agents: tuple[str, ...]
     design_seed: int
     target: int
     exchange: int = 0
@@ -84,8 +322,6 @@ class GPState:
     setting: tuple[int, int] | None = None
     chosen: tuple[int, int, int] | None = None
     sent: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
-    progress: Progress = field(default_factory=Progress)
-    attendance: Attendance = field(default_factory=Attendance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,22 +348,17 @@ class GPPNE(Bandit[GPState]):
 
     # -- the server's half ---------------------------------------------------------------------
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> GPState:
+    def init(self, federation: Federation, rng: Generator) -> GPState:
         dim = federation.space.dimension
         first = min(self.budget, gp_search.design_size(dim, len(federation.agents)))
-        return GPState(dim, federation.agents, int(rng.integers(MAX_SEED)), first)
+        return GPState(federation.agents, dim, int(rng.integers(MAX_SEED)), first)
 
     def ask(
-        self,
-        state: GPState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
+        self, state: GPState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[GPState, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}
-        waiting = [agent for agent in present if state.progress.of(agent) < self.budget]
+        waiting = self.unfinished(state, present)
         state = self._close_exchange(state, waiting)
         tasks = {agent: self._task(state, agent, server_round) for agent in waiting}
         sent = {agent: task for agent, task in tasks.items() if task is not None}
@@ -138,12 +369,7 @@ class GPPNE(Bandit[GPState]):
         for agent, answer in reports.items():
             if Told.of(answer).exchange == state.exchange and answer.arrays:
                 received[agent] = dict(answer.arrays)
-        received = {agent: received[agent] for agent in sorted(received, key=natural_key)}
-        progress, attendance = state.progress.advance(reports), state.attendance.tell(reports)
-        return replace(state, reports=received, progress=progress, attendance=attendance)
-
-    def finished(self, state: GPState) -> bool:
-        return state.attendance.is_over(state.agents, state.progress, self.budget)
+        return super().tell(replace(state, reports=in_order(received)), phase, reports)
 
     def _task(self, state: GPState, agent: str, server_round: int) -> Task | None:
         """Return an agent's task; None if it has to wait for the others."""

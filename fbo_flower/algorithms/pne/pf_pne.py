@@ -24,14 +24,19 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
-from fbo_flower.algorithms.bandits.base import Evaluations, XArmedBandit, in_order
+from fbo_flower.algorithms.bandits.base import (
+    BanditState,
+    Evaluations,
+    XArmedBandit,
+    in_order,
+    once_per_state,
+)
 from fbo_flower.algorithms.messages import Content, real, summable, whole
-from fbo_flower.algorithms.once import once_per_state
 from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
 from fbo_flower.algorithms.pne.gp import GPPNE
 from fbo_flower.algorithms.pne.racing import RacingPNE
-from fbo_flower.algorithms.progress import Attendance, Progress
 from fbo_flower.algorithms.protocol import Algorithm
 from fbo_flower.algorithms.records import (
     AgentState,
@@ -46,8 +51,7 @@ from fbo_flower.algorithms.records import (
     Task,
     natural_key,
 )
-from fbo_flower.algorithms.requests import Rng
-from fbo_flower.algorithms.session import Draws, Session
+from fbo_flower.algorithms.requests import Draws, Rng, Session
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import elimination, partition
 from fbo_flower.numerics.bandits.cell_table import CellPulls, Survivors
@@ -88,14 +92,12 @@ class Means(Evaluations):
 
 
 @dataclass(frozen=True)
-class PNEState:
-    """The server's state.
+class PNEState(BanditState):
+    """The server's state, besides what `BanditState` has.
 
     Parameters
     ----------
     dim : `D`
-    agents : the `M` agents of the registration
-    progress : every agent's next trial
     depth, active : `h` of stage 1, and `K^h`, ascending
     wanted : pulls of each active cell that every agent has to make at this depth
     reports : agent -> means and counts of the active cells, over all its pulls at this depth
@@ -106,12 +108,9 @@ class PNEState:
     failed : agent -> how many of these failed
     merged : the secure sum of this depth, turned into statistics over all agents; None: there is none yet
     skipped : whether the secure sum of this depth failed, so that none of its cells is eliminated
-    attendance : which agents answer their tasks
     """
 
     dim: int
-    agents: tuple[str, ...]
-    progress: Progress = field(default_factory=Progress)
     depth: int = 0
     active: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     wanted: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
@@ -123,7 +122,6 @@ class PNEState:
     failed: Mapping[str, int] = field(default_factory=dict)
     merged: elimination.Merged | None = None
     skipped: bool = False
-    attendance: Attendance = field(default_factory=Attendance)
 
 
 @dataclass(frozen=True)
@@ -202,17 +200,12 @@ class PhasedPNE(XArmedBandit[PNEState]):
 
     # -- the server: stage 1 -------------------------------------------------------------------
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> PNEState:
-        state = PNEState(federation.space.dimension, federation.agents, stage_two=self.transition() < 0)
+    def init(self, federation: Federation, rng: Generator) -> PNEState:
+        state = PNEState(federation.agents, federation.space.dimension, stage_two=self.transition() < 0)
         return self._open_depth(state)
 
     def ask(
-        self,
-        state: PNEState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
+        self, state: PNEState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[PNEState, dict[str, Task]]:
         if phase is Phase.EVALUATE:
             return state, {}
@@ -257,13 +250,8 @@ class PhasedPNE(XArmedBandit[PNEState]):
         for agent in punctual if not state.stage_two else ():
             spent[agent] = spent.get(agent, 0) + progress.of(agent) - state.progress.of(agent)
             failed[agent] = failed.get(agent, 0) + reports[agent].num_failed
-        return replace(
-            state, progress=progress, reports=heard, synced=in_order(synced), spent=in_order(spent),
-            failed=in_order(failed), attendance=state.attendance.tell(reports),
-        )  # fmt: skip
-
-    def finished(self, state: PNEState) -> bool:
-        return state.attendance.is_over(state.agents, state.progress, self.budget)
+        state = replace(state, spent=in_order(spent), failed=in_order(failed))
+        return super().tell(replace(state, reports=heard, synced=in_order(synced)), phase, reports)
 
     def _open_depth(self, state: PNEState) -> PNEState:
         """Ask for `ceil(tau_h / M)` pulls of each active cell [Li2024, Alg. 2, line 6]."""

@@ -30,22 +30,31 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from fbo_flower.algorithms.options import check_choice, check_number
-from fbo_flower.algorithms.records import AnyArray, Federation, Phase, Report, Scalar, Task
+from fbo_flower.algorithms.records import (
+    AnyArray,
+    Array,
+    Federation,
+    Phase,
+    Report,
+    Scalar,
+    ServerResults,
+    Task,
+)
 from fbo_flower.algorithms.rfms.methods import METHODS, REFERENCES, SHIP, Method, shipped
-from fbo_flower.algorithms.rfms.results import results as server_results
 from fbo_flower.algorithms.rfms.site import MAX_MODELS, Sites, digest
 from fbo_flower.algorithms.rfms.state import (
     RFMSState,
     SiteReply,
     Trial,
+    pooled_loss,
     read_answer,
     read_late,
     read_trials,
     write_trials,
 )
-from fbo_flower.algorithms.server_results import ServerResults
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.acquisition.proposals import INCUMBENTS
 
@@ -110,7 +119,7 @@ class RFMS(Sites[RFMSState]):
 
     # -- the server's half ---------------------------------------------------------------------------
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> RFMSState:
+    def init(self, federation: Federation, rng: Generator) -> RFMSState:
         sites = {
             role: tuple(a for a in federation.agents if federation.roles.get(a) == role) for role in ROLES
         }
@@ -141,12 +150,7 @@ class RFMS(Sites[RFMSState]):
         return state.point is None and state.unjudged is None and (done >= self.num_trials or no_progress)
 
     def ask(
-        self,
-        state: RFMSState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
+        self, state: RFMSState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[RFMSState, dict[str, Task]]:
         if phase is Phase.TRAIN:
             return self._ask_openbox(state, server_round, present, rng)
@@ -164,7 +168,7 @@ class RFMS(Sites[RFMSState]):
     # -- TRAIN -------------------------------------------------------------------------------------------
 
     def _ask_openbox(
-        self, state: RFMSState, server_round: int, present: Sequence[str], rng: np.random.Generator
+        self, state: RFMSState, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[RFMSState, dict[str, Task]]:
         """Ask the openbox to train the next configuration [Sun2019, Alg. 1, lines 4-6 and 13-16]."""
         if state.openbox not in present or state.unjudged is not None or self.finished(state):
@@ -298,6 +302,69 @@ class RFMS(Sites[RFMSState]):
         read_late(report.values.get("late", "[]"), [t for t in owed if t != task.trial])
 
     def results(self, state: RFMSState) -> ServerResults:
-        """Return all trials with their losses at every site, and the configuration that is shipped."""
+        """Return a row per trial, a row per answer of a site, and the configuration that is shipped."""
         best = shipped(state, self.ship, self._method)
-        return server_results(state, best)
+        front, losses, failed = set(state.front()), state.losses(), state.failed()
+        models = []
+        for number, trial in enumerate(state.trials):
+            final = state.final_answers.get(number, {})
+            curators = pooled_loss(a for agent, a in final.items() if agent in state.curators)
+            lockboxes = pooled_loss(a for agent, a in final.items() if agent in state.lockboxes)
+            models.append(
+                {
+                    "trial": number,
+                    "round": trial.round,
+                    "config": state.space.decode(trial.point),
+                    "failure": _failure(state, number) if failed[number] else "",
+                    "local_loss": float(losses[number, 0]),
+                    "remote_loss": float(losses[number, 1]),
+                    "on_front": number in front,
+                    "shipped": number == best,
+                    "model": digest(state.models[number]).tobytes().hex() if number in state.models else "",
+                    "openbox_outbag": final[state.openbox].loss if state.openbox in final else math.nan,
+                    "curators_outbag": curators,
+                    "lockbox": lockboxes,
+                }
+            )
+        judgements = []
+        for number, trial in enumerate(state.trials):
+            judgements.append(_row(number, state.openbox, "openbox", "inbag", trial.local))
+            for split, answers in (("inbag", state.answers), ("outbag", state.final_answers)):
+                for agent, answer in answers.get(number, {}).items():
+                    judgements.append(_row(number, agent, _role(state, agent), split, answer))
+        return ServerResults(models, judgements, {} if best is None else _recommendations(state, best))
+
+
+def _recommendations(state: RFMSState, shipped: int) -> dict[str, tuple[Array, float]]:
+    """Return the shipped configuration for every site that judged it, with minus its loss as the value.
+
+    The loss is the one of the search, or of the end if there is none.
+    """
+    trial = state.trials[shipped]
+    answers = {**state.final_answers.get(shipped, {}), **state.answers.get(shipped, {})}
+    answers[state.openbox] = trial.local
+    known = {agent: answer.loss for agent, answer in answers.items() if math.isfinite(answer.loss)}
+    return {agent: (trial.point, -loss) for agent, loss in known.items()}
+
+
+def _row(trial: int, agent: str, role: str, split: str, answer: SiteReply) -> dict[str, object]:
+    return {
+        "agent": agent,
+        "role": role,
+        "trial": trial,
+        "split": split,
+        "loss": answer.loss,
+        "num_rows": answer.num_rows,
+        "failure": answer.failure,
+        "epsilon": answer.epsilon,
+    }
+
+
+def _role(state: RFMSState, agent: str) -> str:
+    return "openbox" if agent == state.openbox else "curator" if agent in state.curators else "lockbox"
+
+
+def _failure(state: RFMSState, trial: int) -> str:
+    local = state.trials[trial].local.failure
+    refusals = [f"{agent}: {a.failure}" for agent, a in state.answers.get(trial, {}).items() if a.failure]
+    return local or "; ".join(refusals)

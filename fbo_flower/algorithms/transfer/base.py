@@ -6,22 +6,28 @@ server derives `stored` from the reports. A target that has lost some reports `m
 it everything again.
 
 Targets are sent the same arrays where that is possible: with many agents, those of one group get the same
-sample of posteriors. Such arrays are encoded once, and in a simulation all targets of a process share them.
+sample of posteriors. With arrays of its own each target would get, encode, decode and store 40 kB for each
+posterior. Shared arrays are encoded once, decoded once, and in a simulation all targets of a process keep one
+copy.
 """
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Annotated, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
+from fbo_flower.algorithms.ei.local import kept_with
 from fbo_flower.algorithms.independent import uniform_point
 from fbo_flower.algorithms.messages import Content, real, whole
-from fbo_flower.algorithms.progress import once_per_trial
+from fbo_flower.algorithms.options import check_number
+from fbo_flower.algorithms.progress import Progress, once_per_trial
 from fbo_flower.algorithms.records import (
     AgentState,
     AnyArray,
@@ -39,14 +45,197 @@ from fbo_flower.algorithms.records import (
     natural_key,
 )
 from fbo_flower.algorithms.requests import Rng, Steps
-from fbo_flower.algorithms.senders import check_targets, is_due, is_target, shared_lengthscales
-from fbo_flower.algorithms.transfer.content import NO_INCUMBENTS, STORED, Outgoing, received
-from fbo_flower.algorithms.transfer.options import TransferOptions, TransferState, WeightPosterior
+from fbo_flower.algorithms.senders import (
+    MessageOptions,
+    check_features,
+    check_lengthscale,
+    check_messages,
+    check_targets,
+    is_due,
+    is_target,
+    shared_lengthscales,
+)
+from fbo_flower.algorithms.thompson import LocalSurrogate
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feature_models import pack_symmetric
 from fbo_flower.numerics.optim.functions import Differentiable
+from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import gp, rff
+from fbo_flower.numerics.surrogates.rff import RandomFeatures
 from fbo_flower.space.space import SearchSpace
+
+
+@dataclass(frozen=True)
+class WeightPosterior:
+    """An agent's posterior over weights of the shared features: `omega ~ N(mean, sigma^2 inverse)`.
+
+    Parameters
+    ----------
+    mean : `nu (M,)`
+    inverse : `Sigma^-1`, its lower triangle row by row, `(M (M + 1) / 2,)`
+    incumbent : `(1,)`, the agent's best value; `(0,)` if it is not sent
+    """
+
+    mean: Array
+    inverse: Array
+    incumbent: Array
+
+    @cached_property
+    def digest(self) -> int:
+        """The first 63 bits of SHA-256 of the content: the key under which a target stores it."""
+        content = b"".join(
+            np.ascontiguousarray(a).tobytes() for a in (self.mean, self.inverse, self.incumbent)
+        )
+        return int.from_bytes(hashlib.sha256(content).digest()[:8], "big") >> 1
+
+
+@dataclass(frozen=True)
+class TransferState:
+    """The server's state.
+
+    Parameters
+    ----------
+    space, progress : the search space; every agent's next trial
+    features : the shared random features
+    posteriors : agent -> the last posterior that it sent
+    answered : agents that were asked for a posterior and replied
+    has_features : agents that store the random features
+    stored : target -> digests of the posteriors that it stores
+    sent : target -> trial and arrays of its last task, so that a lost task is sent again unchanged
+    """
+
+    space: SearchSpace
+    features: RandomFeatures
+    progress: Progress = field(default_factory=Progress)
+    posteriors: Mapping[str, WeightPosterior] = field(default_factory=dict)
+    answered: frozenset[str] = frozenset()
+    has_features: frozenset[str] = frozenset()
+    stored: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    sent: Mapping[str, tuple[int, dict[str, AnyArray]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferOptions(MessageOptions, LocalSurrogate[TransferState]):
+    """Options of the algorithms that send whole posteriors.
+
+    Parameters
+    ----------
+    refresh_every : rounds between two posteriors of an agent
+    num_features : `M`, number of random Fourier features; a posterior has `M (M + 3) / 2` numbers
+    lengthscale : lengthscale of the shared features: one number, one per feature of the search space, or
+        "dimension": .35 times the square root of the number of features
+    message_noise_variance : `sigma^2` of the weight posterior, for standardised values
+    max_members : largest number of other agents' posteriors that a target uses; if there are more, a random
+        sample, fixed for each group of targets
+    """
+
+    refresh_every: int = 5
+    num_features: int = 100
+    lengthscale: float | str | tuple[float, ...] = 0.5
+    message_noise_variance: float = 1e-2
+    max_members: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_messages(self)
+        check_number("num_features", self.num_features, 1, 1024, integer=True)
+        check_number("message_noise_variance", self.message_noise_variance, 1e-8, 1e3)
+        check_number("max_members", self.max_members, 1, 1024, integer=True)
+        check_lengthscale(self.lengthscale)
+
+    def check(self, space: SearchSpace) -> None:
+        check_features(self.lengthscale, space)
+
+
+STORED = ("means", "inverses", "incumbents")
+NO_INCUMBENTS = np.empty(0)
+SHARED_FROM = 16  # posteriors in a task from which a target's own one is sent along, so that tasks are equal
+
+
+class Outgoing:
+    """The posteriors that a half-round's tasks carry; equal arrays of several tasks are one object."""
+
+    def __init__(
+        self, posteriors: Mapping[str, WeightPosterior], max_members: int, with_incumbents: bool
+    ) -> None:
+        self._limit, self._with_incumbents = max_members, with_incumbents
+        self._posteriors = {agent: posteriors[agent] for agent in sorted(posteriors, key=natural_key)}
+        self._samples: dict[int, list[str]] = {}
+        self._made: dict[tuple[int, ...], dict[str, AnyArray]] = {}
+
+    def arrays(self, agent: str, stored: Mapping[str, frozenset[int]]) -> dict[str, AnyArray]:
+        """Return the digests of the posteriors for a target, and the content of those it does not store."""
+        sample = self._sample(agent)
+        digests = {a: self._posteriors[a].digest for a in sample}
+        others = [a for a in sample if a != agent][: self._limit]
+        wanted = tuple(dict.fromkeys(digests[a] for a in others))  # equal posteriors of two agents count once
+        if not wanted:
+            return {}
+        has = stored.get(agent, frozenset())
+        missing = [a for a in others if digests[a] not in has]
+        arrays: dict[str, AnyArray] = {"members": np.array(wanted, dtype=np.int64)}
+        if len(missing) >= SHARED_FROM:
+            missing = [a for a in sample if digests[a] not in has]
+        if missing:
+            content = {digests[a]: self._posteriors[a] for a in missing}
+            arrays |= self._content(tuple(content), list(content.values()))
+        return arrays
+
+    def _sample(self, agent: str) -> list[str]:
+        """Return the agents whose posteriors a target is sent: perhaps itself too, and perhaps one too many.
+
+        If there are many, each group of targets has its own sample, the same in every round, so that a
+        posterior is sent once.
+        """
+        everyone = list(self._posteriors)
+        if len(everyone) - (agent in self._posteriors) <= self._limit:
+            return everyone
+        num_groups = -(-len(everyone) // self._limit)
+        group = int(generator(0, "group", agent).integers(num_groups))
+        if group not in self._samples:
+            rng = generator(0, "members", group)
+            chosen = rng.choice(len(everyone), self._limit + 1, replace=False)
+            chosen[:-1].sort()  # the last one is for the targets that are in the sample themselves
+            self._samples[group] = [everyone[i] for i in chosen]
+        return self._samples[group]
+
+    def _content(
+        self, digests: tuple[int, ...], posteriors: Sequence[WeightPosterior]
+    ) -> dict[str, AnyArray]:
+        if digests not in self._made:
+            arrays: dict[str, AnyArray] = {
+                "means": np.array([p.mean for p in posteriors]),
+                "inverses": np.array([p.inverse for p in posteriors]),
+            }
+            if self._with_incumbents:
+                arrays["incumbents"] = np.concatenate([p.incumbent for p in posteriors])
+            self._made[digests] = arrays
+        return self._made[digests]
+
+
+def received(arrays: Mapping[str, Array]) -> tuple[list[int], dict[str, Array]]:
+    """Return the digests of the posteriors in a task, and arrays of them that a state can keep.
+
+    All targets that share the arrays `STORED` of their tasks share what is returned.
+    """
+    kept = kept_with(arrays["means"])
+    rest, found = kept.get("received", ((), None))
+    if found is None or any(rest[i] is not arrays[name] for i, name in enumerate(STORED[1:])):
+        means, inverses, incumbents = (arrays[name] for name in STORED)
+        best = incumbents.reshape(-1, 1) if len(incumbents) else np.empty((len(means), 0))
+        rows = zip(means, inverses, best, strict=True)
+        found = [WeightPosterior(*row).digest for row in rows], {n: _own(arrays[n]) for n in STORED}
+        kept["received"] = (inverses, incumbents), found
+    digests: list[int]
+    digests, settled = found
+    return digests, settled
+
+
+def _own(array: Array) -> Array:
+    """Return a copy that cannot be written, which a state keeps as it is."""
+    copy = np.array(array, order="C")
+    copy.flags.writeable = False
+    return copy
 
 
 @dataclass(frozen=True)
@@ -119,26 +308,19 @@ class Transfer(TransferOptions):
         return False
 
     @abstractmethod
-    def acquisition(
-        self, posterior: gp.Posterior, members: Members, rng: np.random.Generator
-    ) -> Differentiable:
+    def acquisition(self, posterior: gp.Posterior, members: Members, rng: Generator) -> Differentiable:
         """Return the acquisition function that the target maximises next."""
 
     # -- the server's half ---------------------------------------------------------------------
 
-    def init(self, federation: Federation, rng: np.random.Generator) -> TransferState:
+    def init(self, federation: Federation, rng: Generator) -> TransferState:
         check_targets(self, federation)
         columns = federation.space.num_features
         scales = shared_lengthscales(self.lengthscale, federation.space)
         return TransferState(federation.space, rff.draw_features(self.num_features, scales, columns, rng))
 
     def ask(
-        self,
-        state: TransferState,
-        phase: Phase,
-        server_round: int,
-        present: Sequence[str],
-        rng: np.random.Generator,
+        self, state: TransferState, phase: Phase, server_round: int, present: Sequence[str], rng: Generator
     ) -> tuple[TransferState, dict[str, Task]]:
         if phase is not Phase.TRAIN:
             return state, {}

@@ -17,8 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.numerics.acquisition.normal import LOG_SQRT_2PI, log_cdf, log_excess
-from fbo_flower.numerics.acquisition.proposals import LEAST_STDDEV, LogImprovement, moments
+from fbo_flower.numerics.acquisition.log_ei import (
+    LEAST_STDDEV,
+    LogImprovement,
+    log_improvement,
+    log_improvement_and_gradient,
+    moments,
+)
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
@@ -121,7 +126,7 @@ class LogEnsembleImprovement:
 
     def __call__(self, z: Array, /) -> Array:
         mean, stddev = self.predict(z)
-        return np.asarray(np.log(stddev) + log_excess((mean - self.best) / stddev), dtype=np.float64)
+        return log_improvement(mean, stddev, self.best)
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
         """Return values `(m,)` and gradients `(m, F)`."""
@@ -134,13 +139,8 @@ class LogEnsembleImprovement:
         stddev = np.sqrt(np.maximum(total, LEAST_STDDEV**2))
         total_slope = (2.0 * self.weight**2 * own_stddev)[:, None] * own_stddev_slope + variance_slope
         stddev_slope = np.where((total > LEAST_STDDEV**2)[:, None], 0.5 * total_slope / stddev[:, None], 0.0)
-        u = (mean - self.best) / stddev
-        log_h = log_excess(u)
-        # d log(s h(u)) / dm = Phi / (s h), / ds = phi / (s h)
-        in_mean = np.exp(log_cdf(u) - log_h) / stddev
-        in_stddev = np.exp(-0.5 * u * u - LOG_SQRT_2PI - log_h) / stddev
-        gradient = in_mean[:, None] * (self.weight * own_slope + value_slope)
-        return np.log(stddev) + log_h, gradient + in_stddev[:, None] * stddev_slope
+        mean_slope = self.weight * own_slope + value_slope
+        return log_improvement_and_gradient(mean, stddev, mean_slope, stddev_slope, self.best)
 
 
 @dataclass(frozen=True)

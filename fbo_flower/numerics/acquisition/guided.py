@@ -1,67 +1,109 @@
-"""`log EI` over a trend plus a tilt, for many agents side by side: what `ei` and `fed-ei` maximise.
+"""`log EI` of an agent's process, alone or with what agents share, side by side for many agents.
 
-`LogExpectedImprovement` and `Tilt` have the formulas; here they are computed for `B` agents at once, with few
-calls. Notation: as there and in `numerics.optim.stacks`; `o` is the outputscale, `k` the kernel with
-outputscale 1, `A = o (K + s2 I)^-1`, `P = k A`. So the variance is `o (1 - k^T P)`, and
+`log_ei.LogImprovement` has the formula for one agent. Notation: as there and in `numerics.optim.stacks`; `o`
+is the outputscale, `k` the kernel with outputscale 1, `A = o (K + s2 I)^-1`, `P = k A`. So the variance is
+`o (1 - k^T P)`, and
 
     d log EI = Phi / (h sigma) (d m + o alpha^T dk) - phi / (h sigma^2) o P^T dk.
 
-Both terms in `dk` need only one product with the observed points. The trend is rough (float32) in `scores`
-and `value_and_gradient`, and so is the tilt in `scores`; `values` has float64 throughout.
+Both terms in `dk` need only one product with the observed points.
+
+With the rows of others (`numerics.surrogates.trend`) the agent's function is `g + h`: `g` has the kernel
+`rho k_F`, `h` the kernel `o k + tau`. The rows observe `g` with white noise, the agent's values `g + h`. So
+the covariance with all `M + n` observations is `rho k_F(x, [X_o, X]) + [0, o k(x, X) + tau]`, and mean,
+variance and gradient have the same form, with one inverse for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
-from fbo_flower.numerics.acquisition.log_ei import LEAST_VARIANCE
 from fbo_flower.numerics.acquisition.normal import excess_ratios
-from fbo_flower.numerics.acquisition.tilt import FLOOR, Tilt
 from fbo_flower.numerics.arrays import Array, IntArray
-from fbo_flower.numerics.optim.functions import LinearFunction
-from fbo_flower.numerics.optim.stacks import LinearStack, Stackable
+from fbo_flower.numerics.optim.stacks import Stackable
 from fbo_flower.numerics.surrogates import kernels
-from fbo_flower.numerics.surrogates.condition_many import Conditioned
+from fbo_flower.numerics.surrogates.gp_many import Conditioned
+from fbo_flower.numerics.surrogates.trend import KERNEL, Rows
 
+LEAST_VARIANCE = 1e-10  # relative to the outputscale: the variance at an observed point is rounding noise
 LEAST_GAIN = 1e-3  # of log EI: a step of the climb that gains less than a thousandth of EI is the last
 
 
 @dataclass(frozen=True)
-class GuidedImprovement(Stackable):
-    """`log EI` of a Gaussian process over a trend, plus a tilt, a `Differentiable`.
+class Shared:
+    """What an agent's process takes from the rows of others.
 
     Parameters
     ----------
-    process : of the function, or of its residuals if there is a trend
+    rows : the rows
+    share : `rho`
+    tau : prior variance of the agent's level
+    """
+
+    rows: Rows
+    share: float
+    tau: float
+
+    def prior(self, x: Array) -> tuple[Array, Array]:
+        """Return mean `(n,)` and covariance `(n, n)` of own values, as trend and level explain them."""
+        cross = self.rows.cross(x)
+        common = self.share * kernels.kernel(KERNEL, x, x, self.rows.lengthscales)
+        return self.rows.mean(cross, self.share), common + self.tau - self.rows.reduction(cross, self.share)
+
+    def joint(self, process: Conditioned) -> tuple[Array, Array]:
+        """Return `K^-1 [z_o, y] (M + n,)` and `K^-1 (M + n, M + n)` of all observations.
+
+        With the process conditioned on `y` minus the trend, its inverse is the lower right block.
+        """
+        solved, inverse = self.rows.solve(self.share)
+        if not len(process.x):
+            return solved, inverse
+        # G = A^-1 k_F(X_o, X) rho; the blocks follow from S = the covariance given the rows
+        common = kernels.kernel(KERNEL, self.rows.x, process.x, self.rows.lengthscales)
+        g = inverse @ (self.share * common)
+        corner = -g @ process.inverse
+        whole = np.block([[inverse - corner @ g.T, corner], [corner.T, process.inverse]])
+        return np.concatenate([solved - g @ process.alpha, process.alpha]), whole
+
+
+@dataclass(frozen=True)
+class GuidedImprovement(Stackable):
+    """`log EI` of a Gaussian process, a `Differentiable`.
+
+    Parameters
+    ----------
+    process : of the function; with `shared`, of what the trend leaves of it
     best : value to improve on
-    trend : None: 0
-    tilt : None: 0
+    shared : what is known from others; None: nothing
     """
 
     process: Conditioned
     best: float
-    trend: LinearFunction | None = None
-    tilt: Tilt | None = None
+    shared: Shared | None = None
 
     def __call__(self, z: Array, /) -> Array:
         """Return values `(m,)` at `z (m, F)`."""
-        values: Array = GuidedStack.of([self]).values(z[None])[0]
+        values: Array = self.stacked([self]).values(z[None])[0]
         return values
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return rough values `(m,)` and gradients `(m, F)` at `z (m, F)`."""
-        values, gradients = GuidedStack.of([self]).value_and_gradient(z[None])
+        """Return values `(m,)` and gradients `(m, F)` at `z (m, F)`."""
+        values, gradients = self.stacked([self]).value_and_gradient(z[None])
         return values[0], gradients[0]
+
+    def mean(self, z: Array) -> Array:
+        """Return the posterior mean `(m,)` at `z (m, F)`."""
+        stack = self.stacked([self])
+        k = stack.covariances(z[None], slopes=False)[0]
+        return np.asarray((k @ stack.alpha[:, :, None])[0, :, 0], dtype=np.float64)
 
     @property
     def shape(self) -> tuple[object, ...]:
-        trend = None if self.trend is None else self.trend.features.frequencies.shape
-        tilt = None if self.tilt is None else self.tilt.centres.shape
-        return self.process.hyperparameters.kernel, self.process.x.shape, trend, tilt
+        rows = None if self.shared is None else self.shared.rows.x.shape
+        return self.process.hyperparameters.kernel, self.process.x.shape, rows
 
     @staticmethod
     def stacked(functions: Sequence[GuidedImprovement]) -> GuidedStack:
@@ -70,54 +112,36 @@ class GuidedImprovement(Stackable):
 
 
 @dataclass(frozen=True)
-class Tilts:
-    """`Tilt`s with equally many centres.
+class Scaled:
+    """Observed points divided by the lengthscales of a kernel.
 
     Parameters
     ----------
-    centres : `(B, k, F)`
-    sharpness : `(B,)`, `1 / h^2`
-    weights : `(B,)`
+    x : `(B, n, F)`
+    inverse_scales : `(B, F)`
     """
 
-    centres: Array
-    sharpness: Array
-    weights: Array
+    kernel: str
+    x: Array
+    inverse_scales: Array
 
-    @staticmethod
-    def of(tilts: Sequence[Tilt]) -> Tilts:
-        """Stack tilts of one shape."""
-        widths = np.array([tilt.width for tilt in tilts])
-        return Tilts(np.array([t.centres for t in tilts]), widths**-2.0, np.array([t.weight for t in tilts]))
+    def squared_distances(self, z: Array) -> tuple[Array, Array]:
+        """Return `z / l`, and `r^2 (B, m, n)` by one matrix product."""
+        scaled = z * self.inverse_scales[:, None, :]
+        r2 = scaled @ (-2.0 * self.x).transpose(0, 2, 1)
+        r2 += np.square(scaled).sum(axis=2)[:, :, None]
+        r2 += np.square(self.x).sum(axis=2)[:, None, :]
+        return scaled, np.maximum(r2, 0.0, out=r2)  # the product may leave -1e-16 for equal rows
 
-    def values(self, z: Array) -> Array:
-        """Return values `(B, m)` at `z (B, m, F)`, in the precision of `z`."""
-        density = FLOOR + self._bumps(z).sum(axis=2) / self.centres.shape[1]
-        return np.asarray(self.weights[:, None] * np.log(density), dtype=np.float64)
+    def pull(self, scaled: Array, weights: Array) -> Array:
+        """Return `sum_i w_i slope_i (x_i - z) / l^2`, `(B, m, F)`, given `w_i slope_i (B, m, n)`."""
+        gradient = weights @ self.x
+        gradient -= scaled * weights.sum(axis=2)[:, :, None]
+        gradient *= self.inverse_scales[:, None, :]
+        return np.asarray(gradient, dtype=np.float64)
 
-    def value_and_gradient(self, z: Array) -> tuple[Array, Array]:
-        """Return values `(B, m)` and gradients `(B, m, F)` at `z (B, m, F)`."""
-        bumps = self._bumps(z)
-        total, count = bumps.sum(axis=2), self.centres.shape[1]
-        density = FLOOR + total / count
-        factor = (self.sharpness * self.weights / count)[:, None] / density
-        slopes = bumps @ self.centres
-        slopes -= z * total[:, :, None]
-        slopes *= factor[:, :, None]
-        return self.weights[:, None] * np.log(density), slopes
-
-    def take(self, rows: IntArray) -> Tilts:
-        return Tilts(self.centres[rows], self.sharpness[rows], self.weights[rows])
-
-    def _bumps(self, z: Array) -> Array:
-        """Return `exp(-|z - c|^2 / (2 h^2))`, `(B, m, k)`, in the precision of `z`."""
-        centres = self.centres.astype(z.dtype)
-        squares = z @ (-2.0 * centres).transpose(0, 2, 1)
-        squares += np.square(z).sum(axis=2)[:, :, None]
-        squares += np.square(centres).sum(axis=2)[:, None, :]
-        np.maximum(squares, 0.0, out=squares)
-        squares *= (-0.5 * self.sharpness).astype(z.dtype)[:, None, None]
-        return np.exp(squares, out=squares)
+    def take(self, rows: IntArray) -> Scaled:
+        return Scaled(self.kernel, self.x[rows], self.inverse_scales[rows])
 
 
 @dataclass(frozen=True)
@@ -126,21 +150,22 @@ class GuidedStack:
 
     Parameters
     ----------
-    x : `(B, n, F)`, observed points divided by the lengthscales
-    inverse_scales : `(B, F)`
-    alpha, inverses : `(B, n)`, `o (K + s2 I)^-1 y`, and `A (B, n, n)`
+    own : the agents' points
+    alpha, inverses : `(B, M + n)`, `o (K + s2 I)^-1 y`, and `A (B, M + n, M + n)`; with rows of others `o`
+        is in the kernels, and 1 here
     outputscale, best : `(B,)`
+    common : the points of all `M + n` observations; None: there are no others
+    share, tau : `(B,)`
     """
 
-    kernel: str
-    x: Array
-    inverse_scales: Array
+    own: Scaled
     alpha: Array
     inverses: Array
     outputscale: Array
     best: Array
-    trend: LinearStack | None
-    tilt: Tilts | None
+    common: Scaled | None = None
+    share: Array | None = None
+    tau: Array | None = None
     exact_scores: bool = False
     value_tolerance: float = LEAST_GAIN
 
@@ -150,94 +175,83 @@ class GuidedStack:
         processes = [function.process for function in functions]
         inverse_scales = 1.0 / np.array([p.hyperparameters.lengthscales for p in processes])
         outputscale = np.array([p.hyperparameters.outputscale for p in processes])
-        return GuidedStack(
-            processes[0].hyperparameters.kernel,
-            np.array([p.x for p in processes]) * inverse_scales[:, None, :],
-            inverse_scales,
-            outputscale[:, None] * np.array([p.alpha for p in processes]),
-            outputscale[:, None, None] * np.array([p.inverse for p in processes]),
-            outputscale,
-            np.array([function.best for function in functions]),
-            LinearStack.of([f.trend for f in functions if f.trend is not None])
-            if functions[0].trend is not None
-            else None,
-            Tilts.of([f.tilt for f in functions if f.tilt is not None])
-            if functions[0].tilt is not None
-            else None,
-        )
+        x, best = np.array([p.x for p in processes]), np.array([f.best for f in functions])
+        own = Scaled(processes[0].hyperparameters.kernel, x * inverse_scales[:, None, :], inverse_scales)
+        shared = [function.shared for function in functions if function.shared is not None]
+        if not shared:
+            alpha = outputscale[:, None] * np.array([p.alpha for p in processes])
+            inverses = outputscale[:, None, None] * np.array([p.inverse for p in processes])
+            return GuidedStack(own, alpha, inverses, outputscale, best)
+        joint = [one.joint(process) for one, process in zip(shared, processes, strict=True)]
+        alpha, inverses = (np.array(parts) for parts in zip(*joint, strict=True))
+        scales = 1.0 / np.array([one.rows.lengthscales for one in shared])
+        points = np.concatenate([np.array([one.rows.x for one in shared]), x], axis=1)
+        common = Scaled(KERNEL, points * scales[:, None, :], scales)
+        share, tau = np.array([one.share for one in shared]), np.array([one.tau for one in shared])
+        return GuidedStack(own, alpha, inverses, outputscale, best, common, share, tau)
 
     def scores(self, z: Array, /) -> Array:
         found = np.empty(z.shape[:2])
         for row in range(len(z)):  # one function's candidates fit into the caches, those of all do not
-            one, points = self.take(np.array([row])), z[row : row + 1]
-            trend = None if one.trend is None else one.trend.scores(points)
-            found[row] = one._log_improvement(points, trend)[0]
-            if one.tilt is not None:
-                found[row] += one.tilt.values(cast(Array, points.astype(np.float32)))[0]
+            found[row] = self.take(np.array([row])).values(z[row : row + 1])[0]
         return found
 
     def values(self, z: Array, /) -> Array:
-        found = self._log_improvement(z, None if self.trend is None else self.trend.values(z))
-        return found if self.tilt is None else found + self.tilt.values(z)
+        """Return `log EI`, `(B, m)`, at `z (B, m, F)`."""
+        k = self.covariances(z, slopes=False)[0]
+        mean = (k @ self.alpha[:, :, None])[:, :, 0] - self.best[:, None]
+        stddev = self._deviation(k, k @ self.inverses)[0]
+        return np.asarray(np.log(stddev) + excess_ratios(mean / stddev)[0], dtype=np.float64)
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
         """Return values `(B, m)` and gradients `(B, m, F)`."""
-        scaled, r2 = self._squared_distances(z)
-        k, slope = kernels.profile_and_slope(self.kernel, r2)
+        k, parts = self.covariances(z, slopes=True)
         projected = k @ self.inverses
         mean = (k @ self.alpha[:, :, None])[:, :, 0] - self.best[:, None]
-        if self.trend is not None:
-            trend, trend_gradient = self.trend.value_and_gradient(z)
-            mean += trend
-        share = 1.0 - (k * projected).sum(axis=2)  # variance / o
-        stddev = np.sqrt(self.outputscale[:, None] * np.maximum(share, LEAST_VARIANCE))
+        stddev, factor = self._deviation(k, projected)
         log_h, density, probability = excess_ratios(mean / stddev)
         probability /= stddev
-        # where the variance is cut off, its gradient is 0
-        density *= np.where(share > LEAST_VARIANCE, -self.outputscale[:, None], 0.0) / np.square(stddev)
+        density *= factor / np.square(stddev)
         projected *= density[:, :, None]
         projected += probability[:, :, None] * self.alpha[:, None, :]
-        projected *= slope
-        # sum_i w_i dk(z, x_i) / dz = sum_i w_i slope_i (x_i - z) / l^2
-        gradient = projected @ self.x
-        gradient -= scaled * projected.sum(axis=2)[:, :, None]
-        gradient *= self.inverse_scales[:, None, :]
-        if self.trend is not None:
-            gradient += probability[:, :, None] * trend_gradient
-        value = np.log(stddev) + log_h
-        if self.tilt is not None:
-            tilt, tilt_gradient = self.tilt.value_and_gradient(z)
-            value += tilt
-            gradient += tilt_gradient
-        return value, gradient
+        gradient = np.zeros(z.shape)
+        for points, scaled, slope in parts:  # the own points are the last of all
+            gradient += points.pull(scaled, slope * projected[:, :, projected.shape[2] - slope.shape[2] :])
+        return np.log(stddev) + log_h, gradient
+
+    def covariances(self, z: Array, *, slopes: bool) -> tuple[Array, list[tuple[Scaled, Array, Array]]]:
+        """Return covariances with all observations `(B, m, M + n)`, and their slopes for each kernel."""
+        scaled, r2 = self.own.squared_distances(z)
+        k, slope = _profiles(self.own.kernel, r2, slopes)
+        if self.common is None or self.share is None or self.tau is None:
+            return k, [(self.own, scaled, slope)]
+        others, r2 = self.common.squared_distances(z)
+        share, outputscale = self.share[:, None, None], self.outputscale[:, None, None]
+        whole, wide = _profiles(self.common.kernel, r2, slopes)
+        whole *= share
+        whole[:, :, whole.shape[2] - k.shape[2] :] += outputscale * k + self.tau[:, None, None]
+        return whole, [(self.common, others, share * wide), (self.own, scaled, outputscale * slope)]
 
     def take(self, rows: IntArray, /) -> GuidedStack:
-        return GuidedStack(
-            self.kernel,
-            self.x[rows],
-            self.inverse_scales[rows],
-            self.alpha[rows],
-            self.inverses[rows],
-            self.outputscale[rows],
-            self.best[rows],
-            None if self.trend is None else self.trend.take(rows),
-            None if self.tilt is None else self.tilt.take(rows),
-        )
+        common = None if self.common is None else self.common.take(rows)
+        share, tau = (None if a is None else a[rows] for a in (self.share, self.tau))
+        parts = self.alpha[rows], self.inverses[rows], self.outputscale[rows], self.best[rows]
+        return GuidedStack(self.own.take(rows), *parts, common, share, tau)
 
-    def _log_improvement(self, z: Array, trend: Array | None) -> Array:
-        """Return `log EI`, `(B, m)`, at `z (B, m, F)`, given the trend's values there."""
-        k = kernels.profile(self.kernel, self._squared_distances(z)[1])
-        mean = (k @ self.alpha[:, :, None])[:, :, 0] - self.best[:, None]
-        if trend is not None:
-            mean += trend
-        share = 1.0 - (k * (k @ self.inverses)).sum(axis=2)
-        stddev = np.sqrt(self.outputscale[:, None] * np.maximum(share, LEAST_VARIANCE))
-        return np.asarray(np.log(stddev) + excess_ratios(mean / stddev)[0], dtype=np.float64)
+    def _deviation(self, k: Array, projected: Array) -> tuple[Array, Array]:
+        """Return the standard deviation `(B, m)`, and what its square falls by per unit of `k^T P`."""
+        explained, scale = (k * projected).sum(axis=2), self.outputscale[:, None]
+        if self.share is None or self.tau is None:
+            left, unit = 1.0 - explained, scale
+        else:
+            prior = scale + (self.share + self.tau)[:, None]
+            left, unit = (prior - explained) / prior, prior
+        stddev = np.sqrt(unit * np.maximum(left, LEAST_VARIANCE))
+        # where the variance is cut off, its gradient is 0
+        falls = scale if self.share is None else 1.0
+        return stddev, np.where(left > LEAST_VARIANCE, -falls, 0.0)
 
-    def _squared_distances(self, z: Array) -> tuple[Array, Array]:
-        """Return `z / l`, and `r^2 (B, m, n)` by one matrix product."""
-        scaled = z * self.inverse_scales[:, None, :]
-        r2 = scaled @ (-2.0 * self.x).transpose(0, 2, 1)
-        r2 += np.square(scaled).sum(axis=2)[:, :, None]
-        r2 += np.square(self.x).sum(axis=2)[:, None, :]
-        return scaled, np.maximum(r2, 0.0, out=r2)  # the product may leave -1e-16 for equal rows
+
+def _profiles(kernel: str, r2: Array, slopes: bool) -> tuple[Array, Array]:
+    """Return a kernel and its slope at squared distances; without `slopes` the slope is not made."""
+    return kernels.profile_and_slope(kernel, r2) if slopes else (kernels.profile(kernel, r2), r2)

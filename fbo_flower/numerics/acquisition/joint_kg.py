@@ -1,4 +1,4 @@
-"""The knowledge gradient of a batch (q-KG) with common random numbers, and its maximisation.
+"""The knowledge gradient of a batch (q-KG) with common random numbers; `batch.maximise_batch` maximises it.
 
 Noisy observations at `x = (x_1, .., x_N)` turn the central mean into `mu(z) + s(x, z) xi`, `xi ~ N(0, I)`,
 `s(x, z) = K(z, x) D^-T`, `D D^T = K(x, x) + sigma^2 I`, `D` lower triangular [Zhan2025, Eqs. 7 and 9]. Column
@@ -21,39 +21,12 @@ from __future__ import annotations
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.acquisition.batch import JointMaximum, maximise_batch
 from fbo_flower.numerics.arrays import Array, IntArray
 
 BLOCK = 2**16  # values of fantasies processed at a time, so that they stay in the processor's cache
 GUESSED = 256  # points per block in `guess`, for the same reason
 LATER = 8  # agents after the one that moves, up to which the columns are updated one by one
 SHARED = 6  # most frequent maximisers that `guess` tries for all fantasies
-
-
-def maximise_jointly(
-    mean: Array,
-    factor: Array,
-    noise_variance: float,
-    local: Array,
-    beta: float,
-    draws: Array,
-    num_starts: int,
-    rng: np.random.Generator,
-) -> JointMaximum:
-    """Maximise `q-KG(x) + beta sum_n local_n(x_n)`.
-
-    Parameters
-    ----------
-    mean : `(S,)`, central posterior mean
-    factor : `(S, r)`, the central covariance is `factor factor^T`
-    noise_variance : noise variance of each observation
-    local : `(N, S)`, each agent's exact knowledge gradient
-    beta : weight of the agents' own gains; 0 is q-KG on the central model alone
-    draws : `(M, N)`, with mean 0, from `normal.centred_draws`
-    num_starts : 1 suffices for `beta` about 1.5; use 2 to 4 for 0
-    """
-    acquisition = BatchKnowledgeGradient(mean, factor, noise_variance, draws)
-    return maximise_batch(acquisition, local, beta, num_starts, rng)
 
 
 class BatchKnowledgeGradient:

@@ -7,8 +7,6 @@
 The second line uses `h' = Phi` and `h - u Phi = phi`. `log h` and both ratios are computed without underflow
 [Ament2023], so there is a direction to climb also where EI itself is 0 in float64.
 
-With a trend `m` the process models the residuals, and `mu = m + the mean of the residuals`.
-
 References
 ----------
 [Jones1998] Jones, Schonlau, Welch. Efficient global optimization of expensive black-box functions. Journal of
@@ -19,72 +17,69 @@ Bayesian optimization. NeurIPS 2023.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from fbo_flower.numerics.acquisition.normal import log_excess, log_excess_and_slopes
 from fbo_flower.numerics.arrays import Array
-from fbo_flower.numerics.optim.functions import Differentiable
-from fbo_flower.numerics.surrogates import kernels
-from fbo_flower.numerics.surrogates.gp import Posterior
+from fbo_flower.numerics.surrogates import gp, kernels
 
-LEAST_VARIANCE = 1e-10  # relative to the outputscale: the variance at an observed point is rounding noise
+LEAST_STDDEV = 1e-9  # in units of a standardised loss
 
 
-class LogExpectedImprovement:
-    """`log EI` of a Gaussian process over a trend, a `Differentiable`.
+def log_improvement(mean: Array, stddev: Array, best: float) -> Array:
+    """Return `log E max(f - best, 0)`, `(m,)`, for normal `f` with these means and deviations `(m,)`."""
+    return np.asarray(np.log(stddev) + log_excess((mean - best) / stddev), dtype=np.float64)
+
+
+def log_improvement_and_gradient(
+    mean: Array, stddev: Array, mean_slope: Array, stddev_slope: Array, best: float
+) -> tuple[Array, Array]:
+    """Return `log_improvement` and its gradient `(m, F)`, given those of the means and deviations."""
+    log_h, density, probability = log_excess_and_slopes((mean - best) / stddev)
+    # d log(s h(u)) / dm = Phi / (s h), / ds = phi / (s h)
+    in_mean, in_stddev = probability / stddev, density / stddev
+    return np.log(stddev) + log_h, in_mean[:, None] * mean_slope + in_stddev[:, None] * stddev_slope
+
+
+@dataclass(frozen=True)
+class LogImprovement:
+    """`log E max(f(z) - best, 0)` under a posterior, a `Differentiable`.
 
     Parameters
     ----------
-    posterior : of the function, or of its residuals if there is a trend
-    best : value to improve on
-    trend : `m`; None: 0
+    posterior : of the function, e.g. the standardised negative losses
+    best : the incumbent
     """
 
-    def __init__(self, posterior: Posterior, best: float, trend: Differentiable | None = None) -> None:
-        self._x, self._h = posterior.x, posterior.hyperparameters
-        self._alpha, self._inverse = posterior.alpha, posterior.factor.inverse()
-        self._best, self._trend = best, trend
+    posterior: gp.Posterior
+    best: float
 
     def __call__(self, z: Array, /) -> Array:
-        """Return `log EI` `(m,)` at `z (m, F)`."""
-        cross = self._h.outputscale * kernels.kernel(self._h.kernel, z, self._x, self._h.lengthscales)
-        mean = cross @ self._alpha
-        if self._trend is not None:
-            mean = mean + self._trend(z)
-        stddev = np.sqrt(self._variance(cross, cross @ self._inverse))
-        return np.asarray(np.log(stddev) + log_excess((mean - self._best) / stddev), dtype=np.float64)
+        mean, variance = self.posterior.predict(z)
+        return log_improvement(mean, np.sqrt(np.maximum(variance, LEAST_STDDEV**2)), self.best)
 
     def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(m,)` and gradients `(m, F)` at `z (m, F)`."""
-        h = self._h
-        r2 = kernels.squared_distances(z, self._x, h.lengthscales)
-        k, slope = kernels.profile_and_slope(h.kernel, r2)
-        cross, slope = h.outputscale * k, h.outputscale * slope
-        projected = cross @ self._inverse  # rows K^-1 k(X, z), (m, n)
-        mean, mean_gradient = cross @ self._alpha, self._slopes(z, slope * self._alpha)
-        if self._trend is not None:
-            value, gradient = self._trend.value_and_gradient(z)
-            mean, mean_gradient = mean + value, mean_gradient + gradient
-        variance = self._variance(cross, projected)
-        stddev = np.sqrt(variance)
-        # d sigma^2 = -2 k^T K^-1 dk: d sigma = -(K^-1 k)^T dk / sigma; 0 where the variance is cut off
-        flat = variance <= LEAST_VARIANCE * h.outputscale
-        stddev_gradient = self._slopes(z, slope * projected) / -stddev[:, None]
-        stddev_gradient[flat] = 0.0
-        u = (mean - self._best) / stddev
-        log_h, density, probability = log_excess_and_slopes(u)
-        gradient = (density / stddev)[:, None] * stddev_gradient
-        gradient += (probability / stddev)[:, None] * mean_gradient
-        return np.asarray(np.log(stddev) + log_h, dtype=np.float64), gradient
+        """Return values `(n,)` and gradients `(n, F)`."""
+        return log_improvement_and_gradient(*moments(self.posterior, z), self.best)
 
-    def _variance(self, cross: Array, projected: Array) -> Array:
-        scale = self._h.outputscale
-        explained = np.einsum("ij,ij->i", cross, projected)
-        return np.asarray(np.maximum(scale - explained, LEAST_VARIANCE * scale), dtype=np.float64)
 
-    def _slopes(self, z: Array, weighted: Array) -> Array:
-        """Return `sum_i w_i dk(z, x_i) / dz` `(m, F)`, given the products `w_i slope_i` `(m, n)`."""
-        gradient = weighted @ self._x
-        gradient -= z * weighted.sum(axis=1)[:, None]
-        gradient /= self._h.lengthscales * self._h.lengthscales
-        return np.asarray(gradient, dtype=np.float64)
+def moments(posterior: gp.Posterior, z: Array) -> tuple[Array, Array, Array, Array]:
+    """Return mean and deviation `(m,)` of a posterior at `z (m, F)`, and their gradients `(m, F)`."""
+    h, x = posterior.hyperparameters, posterior.x
+    k, slope = kernels.profile_and_slope(h.kernel, kernels.squared_distances(z, x, h.lengthscales))
+    solved = posterior.factor.solve(h.outputscale * k.T).T  # (m, n)
+    variance = h.outputscale - h.outputscale * np.einsum("ij,ij->i", solved, k)
+    stddev = np.sqrt(np.maximum(variance, LEAST_STDDEV**2))
+
+    def kernel_gradient(weights: Array) -> Array:  # sum_i weights_i dk_i/dz, `(m, F)`
+        weighted = h.outputscale * slope * weights
+        towards: Array = weighted @ x - z * weighted.sum(axis=1)[:, None]
+        return towards / h.lengthscales**2
+
+    mean = h.outputscale * (k @ posterior.alpha)
+    stddev_slope = np.where(
+        (variance > LEAST_STDDEV**2)[:, None], -kernel_gradient(solved) / stddev[:, None], 0.0
+    )
+    return mean, stddev, kernel_gradient(posterior.alpha), stddev_slope

@@ -23,51 +23,20 @@ import numpy as np
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition import pareto
-from fbo_flower.numerics.acquisition.normal import LOG_SQRT_2PI, log_cdf, log_excess
+from fbo_flower.numerics.acquisition.log_ei import LEAST_STDDEV, LogImprovement, moments
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.maximise import Maximum, maximise
 from fbo_flower.numerics.optim.sobol import sobol
-from fbo_flower.numerics.surrogates import gp, kernels
+from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.transforms import standardise
 
 KERNEL = "matern52"
 NUM_CANDIDATES = 512
 MIN_DISTANCE = 0.005
-LEAST_STDDEV = 1e-9  # in units of a standardised loss
 LEAST_VOLUME = 1e-300
 INCUMBENTS = ("mean", "observed")
 REFERENCE_MARGIN = 0.1  # distance from the worst losses of the front, relative to the range of all losses
-
-
-@dataclass(frozen=True)
-class LogImprovement:
-    """`log E max(f(z) - best, 0)` under a posterior.
-
-    Parameters
-    ----------
-    posterior : of the standardised negative losses
-    best : the incumbent
-    """
-
-    posterior: gp.Posterior
-    best: float
-
-    def __call__(self, z: Array, /) -> Array:
-        mean, variance = self.posterior.predict(z)
-        stddev = np.sqrt(np.maximum(variance, LEAST_STDDEV**2))
-        return np.asarray(np.log(stddev) + log_excess((mean - self.best) / stddev), dtype=np.float64)
-
-    def value_and_gradient(self, z: Array, /) -> tuple[Array, Array]:
-        """Return values `(n,)` and gradients `(n, F)`."""
-        mean, stddev, mean_slope, stddev_slope = moments(self.posterior, z)
-        u = (mean - self.best) / stddev
-        log_h = log_excess(u)
-        # d log(s h(u)) / dm = Phi / (s h), / ds = phi / (s h)
-        in_mean = np.exp(log_cdf(u) - log_h) / stddev
-        in_stddev = np.exp(-0.5 * u * u - LOG_SQRT_2PI - log_h) / stddev
-        gradient = in_mean[:, None] * mean_slope + in_stddev[:, None] * stddev_slope
-        return np.log(stddev) + log_h, gradient
 
 
 @dataclass(frozen=True)
@@ -189,23 +158,6 @@ def plan_volume_improvement(x: Array, losses: Array, reference: Array | None = N
     return ProposalPlan(x, targets, build)
 
 
-def improvement(x: Array, losses: Array, rng: np.random.Generator, *, kernel: str = KERNEL) -> Differentiable:
-    """Fit a surrogate and return the logarithm of expected improvement; see `plan_improvement`."""
-    return plan_improvement(x, losses).fitted(kernel, rng)
-
-
-def volume_improvement(
-    x: Array,
-    losses: Array,
-    rng: np.random.Generator,
-    *,
-    reference: Array | None = None,
-    kernel: str = KERNEL,
-) -> Differentiable:
-    """Fit two surrogates and return the logarithm of expected hypervolume improvement under them."""
-    return plan_volume_improvement(x, losses, reference).fitted(kernel, rng)
-
-
 def next_point(
     function: Differentiable,
     x: Array,
@@ -220,7 +172,7 @@ def next_point(
 
     Parameters
     ----------
-    function : acquisition, e.g. from `improvement`
+    function : acquisition, e.g. of `plan_improvement(x, losses).fitted(kernel, rng)`
     x : `(n, D)`, observed points
     num_candidates : number of Sobol points among which the maximisation starts
     min_distance : least Euclidean distance to every observed point
@@ -245,23 +197,3 @@ def merge_equal(x: Array, losses: Array) -> tuple[Array, Array]:
     )  # divided before summing, so that the sum cannot overflow
     order = np.argsort(first)
     return x[first[order]], sums[order]
-
-
-def moments(posterior: gp.Posterior, z: Array) -> tuple[Array, Array, Array, Array]:
-    """Return mean and deviation `(m,)` of a posterior at `z (m, F)`, and their gradients `(m, F)`."""
-    h, x = posterior.hyperparameters, posterior.x
-    k, slope = kernels.profile_and_slope(h.kernel, kernels.squared_distances(z, x, h.lengthscales))
-    solved = posterior.factor.solve(h.outputscale * k.T).T  # (m, n)
-    variance = h.outputscale - h.outputscale * np.einsum("ij,ij->i", solved, k)
-    stddev = np.sqrt(np.maximum(variance, LEAST_STDDEV**2))
-
-    def kernel_gradient(weights: Array) -> Array:  # sum_i weights_i dk_i/dz, `(m, F)`
-        weighted = h.outputscale * slope * weights
-        towards: Array = weighted @ x - z * weighted.sum(axis=1)[:, None]
-        return towards / h.lengthscales**2
-
-    mean = h.outputscale * (k @ posterior.alpha)
-    stddev_slope = np.where(
-        (variance > LEAST_STDDEV**2)[:, None], -kernel_gradient(solved) / stddev[:, None], 0.0
-    )
-    return mean, stddev, kernel_gradient(posterior.alpha), stddev_slope

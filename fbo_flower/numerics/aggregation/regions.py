@@ -8,13 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.surrogates.rff import RandomFeatures
-
-Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -50,10 +47,10 @@ class Boxes:
     def __len__(self) -> int:
         return len(self.low)
 
-    def index(self, x: Array) -> Indices:
+    def index(self, x: Array) -> IntArray:
         """Return the index of the box of every row of `x (n, c)`: `(n,)`; a box includes its lower faces."""
         below = (x[:, None, :] < self.high) | (self.high == 1.0)
-        inside: Indices = ((x[:, None, :] >= self.low) & below).all(axis=2).argmax(axis=1)
+        inside: IntArray = ((x[:, None, :] >= self.low) & below).all(axis=2).argmax(axis=1)
         return inside
 
     def stretch(self, x: Array, box: int) -> Array:
@@ -76,7 +73,7 @@ class BoxwiseLinearFunction:
     features: RandomFeatures
     weights: Array
     boxes: Boxes
-    columns: npt.NDArray[np.int64]
+    columns: IntArray
 
     def __call__(self, z: Array, /) -> Array:
         return np.asarray(np.einsum("nm,nm->n", self.features(z), self._own(z)))

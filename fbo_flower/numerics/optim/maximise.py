@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError, NumericalError
-from fbo_flower.numerics.arrays import IntArray
-from fbo_flower.numerics.linalg import Array, bfgs_update
+from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
+from fbo_flower.numerics.linalg import bfgs_update
 from fbo_flower.numerics.optim.functions import Differentiable
 from fbo_flower.numerics.optim.stacks import Stack, stack_of
 from fbo_flower.numerics.optim.starts import keeps_distance, pick_starts
@@ -60,7 +60,7 @@ def maximise(
     avoid: Array | None = None,
     min_distance: float = 0.0,
     max_iterations: int = 30,
-    movable: npt.NDArray[np.bool_] | None = None,
+    movable: BoolArray | None = None,
 ) -> Maximum:
     """Return the best point among the candidates and the polished starts.
 
@@ -104,7 +104,7 @@ def maximise_many(
     avoid: Array | None = None,
     min_distance: float = 0.0,
     max_iterations: int = 30,
-    movable: npt.NDArray[np.bool_] | None = None,
+    movable: BoolArray | None = None,
 ) -> list[Maximum]:
     """Return `maximise` of each function, computed side by side.
 
@@ -152,7 +152,7 @@ def _polish(
     stack: Stack,
     points: Array,
     columns: npt.NDArray[np.intp],
-    moves: npt.NDArray[np.bool_],
+    moves: BoolArray,
     max_iterations: int,
 ) -> Array:
     """Return local maxima `(B, s, F)` found from each row of `points (B, s, F)`, in `[0, 1]` in `columns`.

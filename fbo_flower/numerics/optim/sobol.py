@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.linalg import Array
+from fbo_flower.numerics.arrays import Array
 
 BITS = 30
 MAX_DIMENSION = 32

@@ -6,11 +6,8 @@ Notation: as in `maximise`.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from fbo_flower.numerics.arrays import Array, IntArray
-
-Flags = npt.NDArray[np.bool_]
+from fbo_flower.numerics.arrays import Array, BoolArray, IntArray
 
 REJECTIONS = 4  # candidates that are too close to a point to avoid, before all of a function are examined
 
@@ -22,7 +19,7 @@ def pick_starts(
     min_distance: float,
     num_starts: int,
     separation: float,
-) -> tuple[IntArray, Flags]:
+) -> tuple[IntArray, BoolArray]:
     """Return the starts of every function, chosen greedily by score and `separation` apart if possible.
 
     Only candidates that would be chosen are compared with the points to avoid. Most functions need no more.
@@ -79,7 +76,7 @@ def _best_allowed(apart: Array, candidates: Array, avoid: Array | None, min_dist
 
 
 def pick_from_all(
-    scores: Array, candidates: Array, allowed: Flags, num_starts: int, separation: float
+    scores: Array, candidates: Array, allowed: BoolArray, num_starts: int, separation: float
 ) -> IntArray:
     """Return the best allowed candidates of one function, chosen greedily and apart if possible."""
     picked: list[int] = []
@@ -96,7 +93,7 @@ def pick_from_all(
     return np.array(picked, dtype=np.int64)
 
 
-def keeps_distance(points: Array, avoid: Array | None, min_distance: float) -> Flags:
+def keeps_distance(points: Array, avoid: Array | None, min_distance: float) -> BoolArray:
     """Return which `points (B, m, F)` are at least `min_distance` from every row of `avoid (B, k, F)`."""
     if avoid is None or avoid.shape[1] == 0 or min_distance <= 0.0:
         return np.ones(points.shape[:2], dtype=np.bool_)

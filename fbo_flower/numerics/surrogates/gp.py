@@ -1,10 +1,11 @@
-"""The exact Gaussian process of one agent: fit, predict, draw functions.
+"""The exact Gaussian process of an agent: fit and predict; likelihoods and drawn functions for `B` at once.
 
 Sources: [RW2006] Rasmussen and Williams, Gaussian processes for machine learning; [Wilson2020] Efficiently
 sampling functions from Gaussian process posteriors; [Dai2020] Federated Bayesian optimization via Thompson
 sampling. Notation: `X (n, F)`, `y (n,)` standardised, `C` the kernel matrix with unit outputscale,
 `K = outputscale C`, `s2` the noise variance, `theta (F + 2,)` the logarithms of the lengthscales, the
-outputscale and the noise variance. The mean of the prior is 0.
+outputscale and the noise variance; `B` processes; `P = n (n - 1) / 2` pairs of observations, those below the
+diagonal. The mean of the prior is 0.
 
 Hyperparameters are estimated by the mode of their posterior over `theta`, with independent normal priors
 (mean, s.d.):
@@ -19,16 +20,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.linalg import Array, Factor, cholesky
+from fbo_flower.numerics.arrays import Array, IntArray
+from fbo_flower.numerics.linalg import Factor, cholesky, factors, solve, solve_and_invert
 from fbo_flower.numerics.surrogates import kernels
-from fbo_flower.numerics.surrogates.rff import RandomFeatures, draw_features
+from fbo_flower.numerics.surrogates.rff import RandomFeatures, cosine_in_place, draw_features
 from fbo_flower.numerics.threads import limit_new_libraries
 
 LENGTHSCALE_CENTRE, LENGTHSCALE_STDDEV = 0.3, 0.75
@@ -111,12 +113,67 @@ class Fit:
     iterations: int
 
 
+def log_marginal_likelihoods(
+    differences: Array, y: Array, kernel: str, theta: Array, added: Array | None = None
+) -> tuple[Array, Array]:
+    """Return `log N(y; 0, K + s2 I)` of every process and its gradient in `theta` [RW2006, Eqs. 5.8-5.9].
+
+    Parameters
+    ----------
+    differences : `(B, F, P)`, squared differences of the features
+    y : `(B, n)`
+    theta : `(B, F + 2)`
+    added : `(B, n, n)`, covariances that are added to `K`; None: 0
+
+    Returns
+    -------
+    Values `(B,)` and gradients `(B, F + 2)`.
+    """
+    num_processes, n = y.shape
+    rows, columns, below = _below_diagonal(n)
+    squared_scales = np.exp(-2.0 * theta[:, :-2])  # l^-2
+    outputscale, noise_variance = np.exp(theta[:, -2]), np.exp(theta[:, -1])
+    r2 = (squared_scales[:, None, :] @ differences)[:, 0]
+    c, slope = kernels.profile_and_slope(kernel, r2)  # (B, P)
+    matrices = np.zeros((num_processes, n * n))
+    matrices[:, below] = outputscale[:, None] * c
+    matrices[:, :: n + 1] = (outputscale + noise_variance)[:, None]
+    matrices = matrices.reshape(num_processes, n, n)
+    if added is not None:
+        matrices += added
+    lower = factors(matrices)
+    log_determinant = 2.0 * np.log(np.einsum("bii->bi", lower)).sum(axis=1)
+    alpha = solve_and_invert(lower, y)
+    inverses = lower.reshape(num_processes, -1)  # by now; valid on and below the diagonal only
+    fit_part = (y * alpha).sum(axis=1)
+    # -1/2 y^T alpha - 1/2 log|K + s2 I| - n/2 log 2 pi  (Eq. 5.8)
+    values = -0.5 * (fit_part + log_determinant + n * math.log(2.0 * math.pi))
+
+    # Eq. 5.9 with A = alpha alpha^T - (K + s2 I)^-1: each derivative is tr(A dK / dtheta) / 2
+    a = alpha[:, rows] * alpha[:, columns] - inverses[:, below]
+    trace = np.square(alpha).sum(axis=1) - inverses[:, :: n + 1].sum(axis=1)
+    gradients = np.empty_like(theta)
+    weighted = (differences @ (a * slope)[:, :, None])[:, :, 0]
+    gradients[:, :-2] = outputscale[:, None] * squared_scales * weighted
+    noise_part = noise_variance * trace
+    gradients[:, -2] = 0.5 * (fit_part - n - noise_part)  # tr(A (K + s2 I)) = y^T alpha - n
+    gradients[:, -1] = 0.5 * noise_part
+    if added is not None:  # tr(A added) is in the fit, and not in the outputscale's derivative
+        flat = added.reshape(num_processes, -1)
+        diagonal = np.square(alpha) - inverses[:, :: n + 1]
+        # contiguous, so that the order of each sum does not depend on the number of processes
+        on, off = (np.ascontiguousarray(p) for p in (diagonal * flat[:, :: n + 1], a * flat[:, below]))
+        gradients[:, -2] -= 0.5 * on.sum(axis=1) + off.sum(axis=1)
+    return values, gradients
+
+
 def log_marginal_likelihood(x: Array, y: Array, hyperparameters: Hyperparameters) -> tuple[float, Array]:
     """Return `log N(y; 0, K + s2 I)` and its gradient `(F + 2,)` in `theta` [RW2006, Eqs. 5.8-5.9]."""
     _check_data(x, y, len(hyperparameters.lengthscales))
-    return _log_marginal_likelihood(
-        _squared_differences(x), y, hyperparameters.kernel, hyperparameters.to_array()
+    values, gradients = log_marginal_likelihoods(
+        pair_differences(x[None]), y[None], hyperparameters.kernel, hyperparameters.to_array()[None]
     )
+    return float(values[0]), gradients[0]
 
 
 def lengthscale_likelihoods(x: Array, y: Array, lengthscales: Array, noise_variance: float) -> Array:
@@ -159,17 +216,17 @@ def fit(
     _check_data(x, y, num_dims)
     if num_restarts < 1:
         raise ConfigError(f"num_restarts: expected at least 1, got {num_restarts}")
-    differences = _squared_differences(x)
+    differences = pair_differences(x[None])  # (1, F, P)
     if isotropic:  # r^2 is then the sum of the squared differences over l^2
-        differences = differences.sum(axis=0, keepdims=True)
-    num_scales = len(differences)
+        differences = differences.sum(axis=1, keepdims=True)
+    num_scales = differences.shape[1]
     limits = bounds(num_scales)
     mean, precision = (a[-num_scales - 2 :] for a in prior(num_dims, priors))
 
     def loss(theta: Array) -> tuple[float, Array]:
-        value, gradient = _log_marginal_likelihood(differences, y, kernel, theta)
+        values, gradients = log_marginal_likelihoods(differences, y[None], kernel, theta[None])
         prior_value, prior_gradient = _log_normal(theta, mean, precision)
-        return -value - prior_value, -gradient - prior_gradient
+        return -float(values[0]) - prior_value, -gradients[0] - prior_gradient
 
     best: Fit | None = None
     for run in range(num_restarts):
@@ -231,6 +288,71 @@ class SamplePath:
         return values, gradients
 
 
+def sample_paths(
+    x: Array,
+    y: Array,
+    hyperparameters: Sequence[Hyperparameters],
+    num_features: int,
+    rngs: Sequence[np.random.Generator],
+    deviation_scale: float = 1.0,
+) -> list[SamplePath]:
+    """Draw one function from each posterior by pathwise conditioning [Wilson2020].
+
+    `f(z) = f_0(z) + k(z, X) (K + s2 I)^-1 (y - f_0(X) - e)` with `f_0` a draw of the prior by random features
+    and `e ~ N(0, s2 I)`. Mean and covariance are those of the posterior for any number of features, because
+    they are drawn anew. The law is normal only in the limit: if the posterior variance is small, its tails
+    are heavier (at 8 observations in 2-D, excess kurtosis up to .3 for "rbf" and .5 for "matern52" at 256
+    features, .8 and 1.9 at 64, below .2 at 1024).
+
+    Parameters
+    ----------
+    x : `(B, n, F)`
+    y : `(B, n)`, standardised observations
+    hyperparameters : one per process, all of one kernel
+    num_features : `M`, of the prior draws
+    rngs : one generator per process
+    deviation_scale : `beta`; a path has the law of `mean + beta (f - mean)` [Dai2020, Alg. 1]
+    """
+    drawn = [
+        draw_features(num_features, h.lengthscales, len(h.lengthscales), rng, h.kernel)
+        for h, rng in zip(hyperparameters, rngs, strict=True)
+    ]
+    outputscale = np.array([h.outputscale for h in hyperparameters])
+    noise_variance = np.array([h.noise_variance for h in hyperparameters])
+    normals = np.array([rng.standard_normal(num_features + y.shape[1]) for rng in rngs])
+    weights = (deviation_scale * np.sqrt(2.0 * outputscale / num_features))[:, None] * normals[
+        :, :num_features
+    ]
+    noise = (deviation_scale * np.sqrt(noise_variance))[:, None] * normals[:, num_features:]
+
+    # f_0(X), then (K + s2 I)^-1 (y - f_0(X) - e)
+    angles = x @ np.array([features.frequencies for features in drawn]).transpose(0, 2, 1)
+    angles += np.array([features.phases for features in drawn])[:, None, :]
+    cosine_in_place(angles.reshape(-1))
+    prior = (angles @ weights[:, :, None])[:, :, 0]
+    scales = np.array([h.lengthscales for h in hyperparameters])
+    coefficients = outputscale[:, None] * solve(
+        covariances(hyperparameters[0].kernel, x, scales, outputscale, noise_variance), y - prior - noise
+    )
+    return [
+        SamplePath(*parts) for parts in zip(drawn, weights, x, coefficients, hyperparameters, strict=True)
+    ]
+
+
+def covariances(kernel: str, x: Array, scales: Array, outputscale: Array, noise_variance: Array) -> Array:
+    """Return `K + s2 I`, `(B, n, n)`, for `x (B, n, F)` and `scales (B, F)`."""
+    n = x.shape[1]
+    scaled = x / scales[:, None, :]
+    r2 = np.zeros((len(x), n, n))
+    for column in range(x.shape[2]):
+        difference = scaled[:, :, None, column] - scaled[:, None, :, column]
+        difference *= difference
+        r2 += difference
+    matrices: Array = outputscale[:, None, None] * kernels.profile(kernel, r2)
+    matrices.reshape(len(x), -1)[:, :: n + 1] = (outputscale + noise_variance)[:, None]
+    return matrices
+
+
 @dataclass(frozen=True)
 class Posterior:
     """The Gaussian process conditioned on observations; created by `posterior`.
@@ -270,27 +392,9 @@ class Posterior:
     def sample_path(
         self, num_features: int, rng: np.random.Generator, *, deviation_scale: float = 1.0
     ) -> SamplePath:
-        """Draw a function by pathwise conditioning [Wilson2020].
-
-        `f(z) = f_0(z) + k(z, X) (K + s2 I)^-1 (y - f_0(X) - e)` with `f_0` a draw of the prior by random
-        features and `e ~ N(0, s2 I)`. Mean and covariance are those of the posterior for any number of
-        features, because they are drawn anew. The law is normal only in the limit: if the posterior variance
-        is small, its tails are heavier (at 8 observations in 2-D, excess kurtosis up to .3 for "rbf" and .5
-        for "matern52" at 256 features, .8 and 1.9 at 64, below .2 at 1024).
-
-        Parameters
-        ----------
-        num_features : `M`, of the prior draw
-        deviation_scale : `beta`; the path has the law of `mean + beta (f - mean)` [Dai2020, Alg. 1]
-        """
-        h = self.hyperparameters
-        features = draw_features(num_features, h.lengthscales, len(h.lengthscales), rng, h.kernel)
-        scale = deviation_scale * math.sqrt(2.0 * h.outputscale / num_features)
-        weights = scale * rng.standard_normal(num_features)
-        noise = deviation_scale * math.sqrt(h.noise_variance) * rng.standard_normal(len(self.y))
-        prior = features.cosines(self.x) @ weights  # (n,)
-        coefficients = h.outputscale * self.factor.solve(self.y - prior - noise)
-        return SamplePath(features, weights, self.x, coefficients, h)
+        """Draw a function: `sample_paths` of one process."""
+        data, h = (self.x[None], self.y[None]), [self.hyperparameters]
+        return sample_paths(*data, h, num_features, [rng], deviation_scale)[0]
 
     def _cross(self, z: Array) -> Array:
         h = self.hyperparameters
@@ -308,28 +412,17 @@ def posterior(x: Array, y: Array, hyperparameters: Hyperparameters) -> Posterior
     return Posterior(x, y, hyperparameters, factor, factor.solve(y))
 
 
-def _log_marginal_likelihood(differences: Array, y: Array, kernel: str, theta: Array) -> tuple[float, Array]:
-    """Return `log_marginal_likelihood` at `theta`, given the squared differences `(F, n n)` of the points."""
-    n = len(y)
-    squared_scales = np.exp(-2.0 * theta[:-2])  # l^-2
-    outputscale, noise_variance = math.exp(theta[-2]), math.exp(theta[-1])
-    c, slope = kernels.profile_and_slope(kernel, (squared_scales @ differences).reshape(n, n))
-    covariance = outputscale * c
-    covariance.flat[:: n + 1] = outputscale + noise_variance
-    factor = cholesky(covariance)
-    alpha = factor.solve(y)
-    # Eq. 5.8: -1/2 y^T alpha - 1/2 log|K + s2 I| - n/2 log 2 pi
-    value = -0.5 * (float(y @ alpha) + factor.log_determinant() + n * math.log(2.0 * math.pi))
+@functools.lru_cache(maxsize=2)  # n grows with every round; one fit asks a hundred times
+def _below_diagonal(n: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Return rows, columns and flat positions of the entries below the diagonal of an `(n, n)` matrix."""
+    rows, columns = np.tril_indices(n, -1)
+    return rows, columns, rows * n + columns
 
-    # Eq. 5.9 with A = alpha alpha^T - (K + s2 I)^-1: each derivative is tr(A dK / dtheta) / 2.
-    a = np.outer(alpha, alpha)
-    a -= factor.inverse()
-    gradient = np.empty_like(theta)
-    noise_part = noise_variance * float(a.trace())
-    gradient[:-2] = outputscale * squared_scales * (differences @ (a * slope).ravel())
-    gradient[-2] = float(y @ alpha) - n - noise_part  # tr(A (K + s2 I)) = y^T alpha - n
-    gradient[-1] = noise_part
-    return value, 0.5 * gradient
+
+def pair_differences(x: Array) -> Array:
+    """Return the squared differences of features, `(B, F, P)`, of all pairs of the points `x (B, n, F)`."""
+    rows, columns, _ = _below_diagonal(x.shape[1])
+    return np.square(x[:, rows] - x[:, columns]).transpose(0, 2, 1).copy()
 
 
 def _log_normal(theta: Array, mean: Array, precision: Array) -> tuple[float, Array]:
@@ -343,13 +436,6 @@ def _isotropic(theta: Array, num_scales: int) -> Array:
     if len(theta) == num_scales + 2:
         return theta
     return np.concatenate([[theta[:-2].mean()], theta[-2:]])
-
-
-def _squared_differences(x: Array) -> Array:
-    """Return `(x_id - x_jd)^2` as `(F, n n)`, so that `r^2` is one product with `l^-2`."""
-    columns = x.T
-    differences: Array = (columns[:, :, None] - columns[:, None, :]) ** 2
-    return differences.reshape(len(columns), -1)
 
 
 def bounds(num_scales: int) -> Array:

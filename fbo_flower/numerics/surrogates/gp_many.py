@@ -1,4 +1,4 @@
-"""Fit the hyperparameters of many Gaussian processes at the same time, as `gp.fit` does for one.
+"""Fit and condition many Gaussian processes at once.
 
 Every process is computed by itself: the number of processes is only ever a loop or an elementwise dimension,
 never one of BLAS. So each result is the same, bit for bit, whatever other processes are fitted with it.
@@ -10,7 +10,7 @@ the prior with the prior's covariance as inverse Hessian. A process that has con
 `gp.fit` is the reference version. It uses L-BFGS-B, so if a posterior has two modes (one in twelve fits of
 small sites' losses) the two may find different ones.
 
-Notation: as in `gp`; `P = n (n - 1) / 2` pairs of observations, those below the diagonal.
+Notation: as in `gp`.
 
 [Bertsekas1982] Bertsekas. Projected Newton methods for optimization problems with simple constraints. SIAM J.
 Control and Optimization 20 (1982).
@@ -19,17 +19,16 @@ Control and Optimization 20 (1982).
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fbo_flower.errors import ConfigError, NumericalError
+from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.arrays import Array, IntArray
-from fbo_flower.numerics.linalg import bfgs_update, cholesky, lapack
-from fbo_flower.numerics.surrogates import gp, kernels
+from fbo_flower.numerics.linalg import bfgs_update, factors, solve, solve_and_invert
+from fbo_flower.numerics.surrogates import gp, kernels, rff
 
 LONGEST_STEP = 2.0  # in units of theta
 GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-3, 2e-7  # as in `gp.fit`; the second is relative
@@ -37,6 +36,44 @@ ARMIJO, SHORTEST_STEP = 1e-4, 1e-6
 MAX_EVALUATIONS = 100
 TINY = 1e-300
 NOISE_MARGIN = 3.0  # of log evidence: strong, 20 to 1 [Kass1995]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known about a process beside its own observations.
+
+    Attributes
+    ----------
+    covariance : `(n, n)`, added to the kernel matrix: of the prior mean, which others' observations gave
+    lengthscales : `(F,)`, centres of their priors
+    lengthscale_stddev : standard deviation of the logarithms of lengthscales
+    outputscale : centre of its prior
+    """
+
+    covariance: Array
+    lengthscales: Array
+    lengthscale_stddev: float
+    outputscale: float
+
+
+@dataclass(frozen=True)
+class Conditioned:
+    """A Gaussian process conditioned on observations, with the inverse of their covariance.
+
+    Attributes
+    ----------
+    x : `(n, F)`
+    hyperparameters : as given
+    alpha : `(K + s2 I)^-1 y`, `(n,)`
+    inverse : `(K + s2 I)^-1`, `(n, n)`
+    means : posterior means at the observed points, `(n,)`
+    """
+
+    x: Array
+    hyperparameters: gp.Hyperparameters
+    alpha: Array
+    inverse: Array
+    means: Array
 
 
 @dataclass(frozen=True)
@@ -61,6 +98,7 @@ def fit(
     kernel: str,
     start: Array | None = None,
     priors: gp.Priors = gp.DEFAULT_PRIORS,
+    known: Sequence[Known] = (),
 ) -> Modes:
     """Return the mode of the hyperparameters' posterior of every process.
 
@@ -71,29 +109,44 @@ def fit(
     kernel : one of `kernels.KERNELS`
     start : `(B, F + 2)`, e.g. the last modes; None: the mode of the prior
     priors : of the hyperparameters
+    known : of every process, what replaces the priors of lengthscales and outputscale; (): nothing
     """
     kernels.check_kernel(kernel)
     if x.ndim != 3 or y.shape != x.shape[:2]:
         raise ConfigError(f"data: expected x (B, n, F) and y (B, n), got {x.shape} and {y.shape}")
     mean, precision = gp.prior(x.shape[2], priors)
+    # what is known moves the priors: the climb is in the differences from their centres
+    shift, precisions = np.zeros((len(x), len(mean))), np.tile(precision, (len(x), 1))
+    for b, one in enumerate(known):
+        shift[b, :-1] = np.log([*one.lengthscales, one.outputscale]) - mean[:-1]
+        precisions[b, :-2] = one.lengthscale_stddev**-2
     if x.shape[1] == 0:  # nothing but the prior
         nothing = np.zeros(len(x))
-        return Modes(np.tile(mean, (len(x), 1)), nothing, nothing.astype(np.int64))
-    rows, columns, _ = _below_diagonal(x.shape[1])
-    differences = np.square(x[:, rows] - x[:, columns]).transpose(0, 2, 1).copy()  # (B, F, P)
+        return Modes(mean + shift, nothing, nothing.astype(np.int64))
+    differences = gp.pair_differences(x)
+    covariances = np.array([one.covariance for one in known]) if known else None
 
-    def evaluate(which: IntArray, theta: Array) -> tuple[Array, Array]:
-        values, gradients = log_marginal_likelihoods(differences[which], y[which], kernel, theta)
-        pull = (mean - theta) * precision
-        return values + 0.5 * (pull * (theta - mean)).sum(axis=1), gradients + pull
+    def evaluate(which: IntArray, moved: Array) -> tuple[Array, Array]:
+        added = None if covariances is None else covariances[which]
+        theta = moved + shift[which]
+        values, gradients = gp.log_marginal_likelihoods(differences[which], y[which], kernel, theta, added)
+        pull = (mean - moved) * precisions[which]
+        return values + 0.5 * (pull * (moved - mean)).sum(axis=1), gradients + pull
 
-    begin = np.tile(mean, (len(x), 1)) if start is None else start
-    metric = np.diag(1.0 / precision)
-    return _climb(evaluate, begin, gp.bounds(x.shape[2]), metric)
+    begin = np.tile(mean, (len(x), 1)) if start is None else start - shift
+    metrics = np.array([np.diag(1.0 / row) for row in precisions])
+    modes = _climb(evaluate, begin, gp.bounds(x.shape[2]), metrics)
+    return Modes(modes.theta + shift, modes.values, modes.evaluations)
 
 
 def fit_with_or_without_noise(
-    x: Array, y: Array, kernel: str, start: Array | None, exact: gp.Priors, noisy: gp.Priors
+    x: Array,
+    y: Array,
+    kernel: str,
+    start: Array | None,
+    exact: gp.Priors,
+    noisy: gp.Priors,
+    known: Sequence[Known] = (),
 ) -> Modes:
     """Return the mode under priors for exact or for noisy values, whichever is better, of every process.
 
@@ -104,13 +157,14 @@ def fit_with_or_without_noise(
 
     Parameters
     ----------
-    start : as in `fit`; the climb of the noisy side begins at its prior's centre of the noise, or above
+    start, known : as in `fit`; the climb of the noisy side begins at its prior's centre of the noise, or
+        above
     """
-    quiet = fit(x, y, kernel, start, exact)
+    quiet = fit(x, y, kernel, start, exact, known)
     if start is not None:
         least = math.log(noisy.noise_centre)
         start = np.column_stack([start[:, :-1], np.maximum(start[:, -1], least)])
-    loud = fit(x, y, kernel, start, noisy)
+    loud = fit(x, y, kernel, start, noisy, known)
     takes = loud.values > quiet.values + NOISE_MARGIN
     return Modes(
         np.where(takes[:, None], loud.theta, quiet.theta),
@@ -119,76 +173,62 @@ def fit_with_or_without_noise(
     )
 
 
-def log_marginal_likelihoods(differences: Array, y: Array, kernel: str, theta: Array) -> tuple[Array, Array]:
-    """Return `log N(y; 0, K + s2 I)` of every process and its gradient in `theta` [RW2006, Eqs. 5.8-5.9].
+def condition(
+    x: Array, y: Array, hyperparameters: Sequence[gp.Hyperparameters], added: Array | None = None
+) -> list[Conditioned]:
+    """Condition each process on its observations.
 
     Parameters
     ----------
-    differences : `(B, F, P)`, squared differences of the features
-    y : `(B, n)`
-    theta : `(B, F + 2)`
-
-    Returns
-    -------
-    Values `(B,)` and gradients `(B, F + 2)`.
+    x, y : `(B, n, F)` and `(B, n)`; `n` may be 0
+    hyperparameters : one per process, all of one kernel
+    added : `(B, n, n)`, covariances that are added to `K`; None: 0
     """
-    num_processes, n = y.shape
-    rows, columns, below = _below_diagonal(n)
-    squared_scales = np.exp(-2.0 * theta[:, :-2])  # l^-2
-    outputscale, noise_variance = np.exp(theta[:, -2]), np.exp(theta[:, -1])
-    r2 = (squared_scales[:, None, :] @ differences)[:, 0]
-    c, slope = kernels.profile_and_slope(kernel, r2)  # (B, P)
-    matrices = np.zeros((num_processes, n * n))
-    matrices[:, below] = outputscale[:, None] * c
-    matrices[:, :: n + 1] = (outputscale + noise_variance)[:, None]
-    matrices = matrices.reshape(num_processes, n, n)
+    n = x.shape[1]
+    scales = np.array([h.lengthscales for h in hyperparameters])
+    outputscale = np.array([h.outputscale for h in hyperparameters])
+    noise_variance = np.array([h.noise_variance for h in hyperparameters])
+    if n == 0:
+        return [Conditioned(x[b], h, y[b], np.empty((0, 0)), y[b]) for b, h in enumerate(hyperparameters)]
+    matrices = gp.covariances(hyperparameters[0].kernel, x, scales, outputscale, noise_variance)
+    if added is not None:
+        matrices = matrices + added
     lower = factors(matrices)
-    log_determinant = 2.0 * np.log(np.einsum("bii->bi", lower)).sum(axis=1)
-    alpha = np.empty_like(y)
-    for b in range(num_processes):  # LAPACK's upper factor is the transpose of ours: no copies
-        alpha[b] = lapack().dpotrs(lower[b].T, y[b], lower=0)[0]
-        lapack().dpotri(lower[b].T, lower=0, overwrite_c=1)
-    inverses = lower.reshape(num_processes, -1)  # valid on and below the diagonal only
-    fit_part = (y * alpha).sum(axis=1)
-    # -1/2 y^T alpha - 1/2 log|K + s2 I| - n/2 log 2 pi  (Eq. 5.8)
-    values = -0.5 * (fit_part + log_determinant + n * math.log(2.0 * math.pi))
-
-    # Eq. 5.9 with A = alpha alpha^T - (K + s2 I)^-1: each derivative is tr(A dK / dtheta) / 2
-    a = alpha[:, rows] * alpha[:, columns] - inverses[:, below]
-    trace = np.square(alpha).sum(axis=1) - inverses[:, :: n + 1].sum(axis=1)
-    gradients = np.empty_like(theta)
-    weighted = (differences @ (a * slope)[:, :, None])[:, :, 0]
-    gradients[:, :-2] = outputscale[:, None] * squared_scales * weighted
-    noise_part = noise_variance * trace
-    gradients[:, -2] = 0.5 * (fit_part - n - noise_part)  # tr(A (K + s2 I)) = y^T alpha - n
-    gradients[:, -1] = 0.5 * noise_part
-    return values, gradients
+    alpha = solve_and_invert(lower, y)
+    below = np.tril(lower, -1)  # potri leaves the zeros above the diagonal
+    inverses = lower + below.transpose(0, 2, 1)
+    # K alpha = y - s2 alpha, because (K + s2 I) alpha = y, and K holds what was added
+    means = y - noise_variance[:, None] * alpha
+    return [Conditioned(*parts) for parts in zip(x, hyperparameters, alpha, inverses, means, strict=True)]
 
 
-def factors(matrices: Array) -> Array:
-    """Return lower Cholesky factors of `(B, n, n)`, reading only lower triangles; with jitter if needed."""
-    try:
-        lower = np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
-    except np.linalg.LinAlgError:
-        return np.array([_factor(matrix) for matrix in matrices])  # only the bad ones get jitter
-    diagonals = lower.reshape(len(lower), -1)[:, :: lower.shape[1] + 1]
-    if not np.isfinite(diagonals).all():
-        raise NumericalError("cholesky: expected finite matrices, got entries that are not")
-    return lower
+def sample_weights_many(
+    features: Sequence[rff.RandomFeatures],
+    x: Array,
+    y: Array,
+    noise_variance: float,
+    rngs: Sequence[np.random.Generator],
+) -> Array:
+    """Draw `omega (B, M)` of every agent, as `rff.sample_weights_dual` does for one.
 
-
-def _factor(matrix: Array) -> Array:
-    try:
-        return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
-    except np.linalg.LinAlgError:
-        return cholesky(np.tril(matrix) + np.tril(matrix, -1).T).lower
-
-
-@functools.lru_cache(maxsize=2)  # n grows with every round; one fit asks a hundred times
-def _below_diagonal(n: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Return rows, columns and flat positions of the entries below the diagonal of an `(n, n)` matrix."""
-    rows, columns = np.tril_indices(n, -1)
-    return rows, columns, rows * n + columns
+    Parameters
+    ----------
+    features : one per agent, all with `M` features
+    x, y : `(B, n, F)` and `(B, n)`
+    """
+    phi = x @ np.array([f.frequencies for f in features]).transpose(0, 2, 1)
+    phi += np.array([f.phases for f in features])[:, None, :]
+    rff.cosine_in_place(phi.reshape(-1))
+    phi /= np.maximum(np.sqrt(np.square(phi).sum(axis=2)), np.finfo(np.float64).tiny)[:, :, None]
+    num_features = phi.shape[2]
+    normals = np.array([rng.standard_normal(num_features + y.shape[1]) for rng in rngs])
+    w0, e = normals[:, :num_features], math.sqrt(noise_variance) * normals[:, num_features:]
+    gram = phi @ phi.transpose(0, 2, 1)
+    gram.reshape(len(gram), -1)[:, :: y.shape[1] + 1] += noise_variance
+    # omega = w_0 + Phi^T (Phi Phi^T + sigma^2 I)^-1 (y - Phi w_0 - e)
+    residual = solve(gram, y - (phi @ w0[:, :, None])[:, :, 0] - e)
+    update: Array = (phi.transpose(0, 2, 1) @ residual[:, :, None])[:, :, 0]
+    return w0 + update
 
 
 Evaluate = Callable[[IntArray, Array], tuple[Array, Array]]
@@ -206,13 +246,13 @@ def _climb(
     ----------
     evaluate : from row numbers `(b,)` and points `(b, D)` to values `(b,)` and gradients `(b, D)`
     start : `(B, D)`
-    metric : `(D, D)`, initial approximation of the inverse of minus the Hessian, for every row
+    metric : `(B, D, D)`, initial approximations of the inverses of minus the Hessians
     """
     least, most = bounds.T
     x = np.clip(start, least, most)
     which = np.arange(len(x))  # rows not converged; all arrays below but the results hold only these
     values, g = evaluate(which, x)
-    h, step = np.tile(metric, (len(x), 1, 1)), np.ones(len(x))
+    h, step = metric.copy(), np.ones(len(x))
     found, best = x.copy(), values.copy()
     evaluations = np.ones(len(x), dtype=np.int64)
     for _ in range(MAX_EVALUATIONS):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.linalg import Array
+from fbo_flower.numerics.arrays import Array
 
 KERNELS = ("rbf", "matern52")
 SQRT5 = 5.0**0.5

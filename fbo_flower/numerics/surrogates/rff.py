@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.linalg import Array, cholesky
+from fbo_flower.numerics.arrays import Array
+from fbo_flower.numerics.linalg import cholesky
 from fbo_flower.numerics.surrogates.kernels import check_kernel
 
 # -sin(2 pi u) = u P(u^2) on |u| <= 1/4: Chebyshev interpolation with 8 nodes, error 2e-16; constant term
@@ -84,12 +85,6 @@ class RandomFeatures:
         """Return `phi(x) (n, M)` with rows of norm 1 [Dai2020, App. A], for `x (n, F)`."""
         phi = self.cosines(x)
         phi /= _norms(phi)
-        return phi
-
-    def unnormalised(self, x: Array) -> Array:
-        """Return `sqrt(2/M) cos(S x + b)`: norm 1 on average, but `E[phi(x)^T phi(x')]` is the kernel."""
-        phi = self.cosines(x)
-        phi *= math.sqrt(2.0 / self.num_features)
         return phi
 
     def value_and_gradient(self, x: Array, weights: Array) -> tuple[Array, Array]:

@@ -1,220 +1,246 @@
-"""A trend common to several agents: ridge regression from sums over agents, and how far one agent trusts it.
+"""What agents have in common: a Gaussian process on rows of observations whose owners are unknown.
 
-With shared features `phi` an agent's observations enter the regression through two sums only,
+An agent's function is `g + h_i`: `g ~ GP(0, rho k_F)` is common to all, `h_i` is its own. Nobody knows whose
+a row is, so what differs between agents is white over the rows:
 
-    Phi^T Phi (M, M)  and  Phi^T y (M,),      w = (sum Phi^T Phi + ridge I)^-1 sum Phi^T y,
+    z_o = g(X_o) + e,   e ~ N(0, (1 - rho + s2) I),   A = rho k_F(X_o, X_o) + (1 - rho + s2) I,
+    mean(x) = rho k_F(x, X_o) A^-1 z_o,   cov(x, x') = rho k_F(x, x') - rho^2 k_F(x, X_o) A^-1 k_F(X_o, x').
 
-so the sums over all agents suffice, and an agent can subtract its own part. The trend `m(x) = phi(x)^T w` of
-the others has then not seen this agent's values, so comparing `m` with them is fair evidence.
+With `k_F(X_o, X_o) = Q diag(l) Q^T`, `A^-1 = Q diag(1 / (rho l + 1 - rho + s2)) Q^T` for every `rho` at once.
 
-**An agent's weight** `a` of the trend is the mean of a normal posterior for the slope of `y` on `m`,
+**Units.** Values of different agents can be compared once each is centred and scaled. Two values tell an
+agent little about its scale, so agents sum up moments of their first values. From the sums over `N` agents
+come a level `mu` with variance `tau W` between agents, and a scale `W` that counts as `nu` observations.
 
-    a = (strength a_0 + sum_i m(x_i) y_i) / (strength + sum_i m(x_i)^2),
-
-with `m` minus its mean over the points, since values are standardised by each agent for itself. `a_0` is the
-federation's weight. No weight is negative, so if their mean `a_0` is close to 0, all are: the prior's
-standard deviation is proportional to `a_0`, and its strength to `a_0^-2`.
-
-**The federation's weight** `a_0` is the same formula over all agents' sums, times `1 - 4 / z^2` with
-`z = sum m y / sqrt(sum m^2)`, the evidence in standard deviations of chance. The factor is that of James and
-Stein, but for 4 in place of 1: values at an agent's points are correlated, so chance is larger.
-
-**Before the first exchange** no agent has tested a trend. But agents that have something in common have
-similar values at points that lie close together. With `b_i = Phi_i^T y_i` and values of mean 0,
-
-    |sum b_i|^2 / sum |b_i|^2 - 1 = sum_(i != j) b_i^T b_j / sum |b_i|^2.
-
-If agents are unrelated and points uniform, its mean is 0 and its variance about `2 tr(C^2) / tr(C)^2`, where
-`C` is the covariance of the features over the search space. One more summed number, `|b_i|^2`, tests this.
+Notation: `M` rows of others, `n` own observations, `F` features, `rho` the share of common variance.
 """
 
 from __future__ import annotations
 
-import functools
 import math
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from fbo_flower.errors import ConfigError
+from fbo_flower.errors import NumericalError
 from fbo_flower.numerics.arrays import Array, IntArray
 from fbo_flower.numerics.linalg import cholesky
+from fbo_flower.numerics.surrogates import gp, gp_many, kernels
 
-LARGEST_WEIGHT = 1.5
-PRIOR_WEIGHT = 0.5  # a_0 before anything is known
-FEDERATION_STRENGTH = 3.0  # of this prior
-OWN_STRENGTH = 1.5  # of a_0 as the prior of an agent's weight: as much as one or two observations
-DOUBT, FIRST_DOUBT = 4.0, 1.0  # z^2 up to which evidence counts as chance, and before the first exchange
-
-
-def packed_size(num_features: int) -> int:
-    """Return the number of entries in the upper triangle of an `(M, M)` matrix."""
-    return num_features * (num_features + 1) // 2
-
-
-def statistics(phi: Array, y: Array) -> tuple[Array, Array]:
-    """Return the upper triangle of `Phi^T Phi` as `(M (M + 1) / 2,)`, and `Phi^T y (M,)`.
-
-    Parameters
-    ----------
-    phi : `(n, M)`; `n` may be 0
-    y : `(n,)`
-    """
-    if phi.ndim != 2 or y.shape != (len(phi),):
-        raise ConfigError(f"statistics: expected phi (n, M) and y (n,), got {phi.shape} and {y.shape}")
-    return (phi.T @ phi).ravel()[_upper(phi.shape[1])], phi.T @ y
+KERNEL = "matern52"
+SHARES = np.array([0.0, 0.15, 0.4, 0.65, 0.85, 0.95])  # rho
+LOG_PRIOR = np.log([0.15, *[0.17] * 5])
+LEAST_NOISE = 1e-3  # s2, in units of the values' variance
+LARGEST = 3.5  # absolute value of a standardised one
+OWN_LEVEL = 100.0  # tau of an agent whose level nobody knows
+WHITE = 0.03  # of values, when their scale is estimated
+MOST_NU = 20.0
+MOST_SPREAD = 6.0  # variance of the agents' log scales from which on each has a scale of its own
+NUM_SUMS = 7
+LARGEST_MEAN = 1e8  # an agent with larger values has units of its own
+SUM_BOUND = 2 * LARGEST_MEAN**2
 
 
-def unpack(gram: Array, num_features: int) -> Array:
-    """Return the symmetric `(M, M)` matrix with the given upper triangle."""
-    matrix = np.zeros((num_features, num_features))
-    matrix[_triangle(num_features)] = gram
-    return np.asarray(matrix + np.triu(matrix, 1).T, dtype=np.float64)
-
-
-def ridge_weights(gram: Array, moment: Array, ridge: float) -> Array:
-    """Return `w (M,)` from sums of `statistics`.
+@dataclass(frozen=True)
+class Rows:
+    """Rows of others with the eigenvectors of their kernel matrix.
 
     Parameters
     ----------
-    gram : `(M (M + 1) / 2,)`, upper triangle of the sum of `Phi^T Phi`
-    moment : `(M,)`, the sum of `Phi^T y`
-    ridge : positive
-
-    Raises
-    ------
-    NumericalError
-        If the sum plus ridge is not positive definite, so it is not what agents sent.
+    x, z : `(M, F)` and `(M,)`, features and standardised values
+    lengthscales : `(F,)`, of `k_F`
     """
-    num_features = len(moment)
-    if gram.shape != (packed_size(num_features),):
-        raise ConfigError(f"gram: expected {packed_size(num_features)} numbers, got {gram.shape}")
-    matrix = unpack(gram, num_features)
-    matrix.flat[:: num_features + 1] += ridge
-    return cholesky(matrix).solve(moment)
+
+    x: Array
+    z: Array
+    lengthscales: Array
+
+    @cached_property
+    def spectrum(self) -> tuple[Array, Array, Array]:
+        """Eigenvalues `l (M,)`, eigenvectors `Q (M, M)`, and `Q^T z (M,)`."""
+        values, vectors = np.linalg.eigh(kernels.kernel(KERNEL, self.x, self.x, self.lengthscales))
+        return np.maximum(values, 0.0), vectors, vectors.T @ self.z
+
+    def cross(self, x: Array) -> Array:
+        """Return `k_F(x, X_o) Q`, `(m, M)`."""
+        return kernels.kernel(KERNEL, x, self.x, self.lengthscales) @ self.spectrum[1]
+
+    def precision(self, shares: Array | float) -> Array:
+        """Return the eigenvalues of `A^-1`, `(..., M)`, for shares `(...)`."""
+        share = np.asarray(shares)[..., None]
+        return np.asarray(1.0 / (share * self.spectrum[0] + 1.0 - share + LEAST_NOISE), dtype=np.float64)
+
+    def mean(self, cross: Array, share: float) -> Array:
+        """Return the mean of the trend `(m,)`, given `cross (m, M)`."""
+        return np.asarray(share * (cross @ (self.precision(share) * self.spectrum[2])), dtype=np.float64)
+
+    def reduction(self, cross: Array, share: float) -> Array:
+        """Return `rho^2 k_F A^-1 k_F`, `(m, m)`: what the rows take off the trend's prior covariance."""
+        return np.asarray(share**2 * ((cross * self.precision(share)) @ cross.T), dtype=np.float64)
+
+    def solve(self, share: float) -> tuple[Array, Array]:
+        """Return `A^-1 z_o (M,)` and `A^-1 (M, M)`."""
+        _, vectors, projected = self.spectrum
+        scaled = vectors * self.precision(share)
+        return scaled @ projected, scaled @ vectors.T
+
+    def log_evidence(self) -> Array:
+        """Return the log likelihood of the rows for each of `SHARES`, `(6,)`; the scale of `z` is free."""
+        precision = self.precision(SHARES)
+        fit = (precision * self.spectrum[2] ** 2).sum(axis=1)
+        logs = 0.5 * (np.log(precision).sum(axis=1) - len(self.z) * np.log(np.maximum(fit, 1e-300)))
+        return np.asarray(logs - logs.max(), dtype=np.float64)
 
 
-def filtered_weights(
-    mean: Array, phi: Array, num_agents: int, num_observations: int, noise_variance: float, ridge: float
-) -> Array:
-    """Return `w (M,)` from a noisy sum of `Phi_i^T y_i / t_i` over agents, without `Phi^T Phi`.
-
-    `Phi_i^T Phi_i / t_i` is replaced by its mean `C` over the search space. In its eigenvectors, with
-    eigenvalues `c` and `n` agents of `t` observations, the sum has mean `n c w` and variance
-    `noise_variance + n c / t`, so with the ridge as prior `w = n c mean / (n^2 c^2 + ridge * variance)`.
-    Without noise that is the ridge regression with the Gram matrix `n t C`.
+def share_of(
+    rows: Rows, evidence: Array, x: Array, y: Array, tau: float, noise_variance: float, least: float = 0.0
+) -> float:
+    """Return the posterior mean of `rho`, from the evidence of all rows and the agent's own values.
 
     Parameters
     ----------
-    mean : `(M,)`
-    phi : `(S, M)`, features of points spread uniformly over the search space
-    num_observations : of all agents together
+    evidence : `(6,)`, `Rows.log_evidence` of all rows
+    x, y : `(n, F)` and `(n,)`, own observations in the units of the rows; `n` may be 0
+    tau : prior variance of the agent's level
+    least : smallest share to return
     """
-    centred = phi - phi.mean(axis=0)
-    values, vectors = np.linalg.eigh(centred.T @ centred / len(phi))
-    scaled = num_agents * np.maximum(values, 0.0)  # n c
-    variance = noise_variance + scaled * num_agents / num_observations
-    gain = scaled / np.maximum(scaled**2 + ridge * variance, 1e-300)
-    return np.asarray(vectors @ (gain * (vectors.T @ mean)), dtype=np.float64)
+    logs = evidence + LOG_PRIOR
+    if len(y):
+        cross, own = rows.cross(x), kernels.kernel(KERNEL, x, x, rows.lengthscales) + tau
+        own.flat[:: len(y) + 1] += noise_variance
+        matrices = np.array([own - rows.reduction(cross, share) for share in SHARES])
+        rest = np.array([y - rows.mean(cross, share) for share in SHARES])
+        try:
+            lower = np.linalg.cholesky(matrices)
+        except np.linalg.LinAlgError:
+            lower = np.array([cholesky(matrix).lower for matrix in matrices])
+        u = np.linalg.solve(lower, rest[:, :, None])[:, :, 0]
+        logs = logs - 0.5 * (u * u).sum(axis=1) - np.log(np.einsum("sii->si", lower)).sum(axis=1)
+    weights = np.exp(logs - logs.max())
+    share = max(float(weights @ SHARES) / float(weights.sum()), least)
+    return share if share >= 0.02 else 0.0
 
 
-def agreement(m: Array, y: Array) -> Array:
-    """Return `[sum m_i y_i, sum m_i^2]` with the mean of `m` subtracted; these sums add over agents.
+# -- units --------------------------------------------------------------------------------------------
 
-    Each agent standardises its own values, so nothing can be said about the level of the trend.
+
+def level_sums(values: Array) -> Array:
+    """Return an agent's part `(7,)` of the sums, from which common units follow.
+
+    With mean `m` and variance `v` of `n` values: `1, m, m^2, v / n, 1, log v', (log v')^2 - Var(log v')`.
+    `log v'` is `log v` without its bias for normal values. If all values are equal, the last three are 0; if
+    they are too large or fewer than two, all are.
+    """
+    part = np.zeros(NUM_SUMS)
+    if len(values) < 2 or not np.abs(values).max() <= LARGEST_MEAN:
+        return part
+    mean, variance, freedom = float(values.mean()), float(values.var(ddof=1)), len(values) - 1
+    part[:4] = 1.0, mean, mean**2, variance / len(values)
+    if variance > 1e-280:
+        bias, spread = log_chi_square(freedom)
+        log_variance = math.log(variance) - bias
+        part[4:] = 1.0, log_variance, log_variance**2 - spread
+    return part
+
+
+def log_chi_square(freedom: int) -> tuple[float, float]:
+    """Return mean and variance of `log(chi^2_k / k)`: `psi(k / 2) - log(k / 2)` and `psi'(k / 2)`."""
+    from scipy.special import digamma, polygamma
+
+    half = freedom / 2.0
+    return float(digamma(half) - math.log(half)), float(polygamma(1, half))
+
+
+@dataclass(frozen=True)
+class Level:
+    """What agents know of each other's units.
 
     Parameters
     ----------
-    m, y : `(n,)`, trend and standardised values at an agent's points; `n` may be 0
+    mean : `mu`, mean of the agents' levels
+    tau : variance between the agents' levels, in units of `W`
+    variance : `W`, the variance of an agent's values
+    nu : how many own observations `W` counts for
     """
-    if len(m) == 0:
-        return np.zeros(2)
-    centred = m - m.mean()
-    return np.array([centred @ y, centred @ centred])
+
+    mean: float = 0.0
+    tau: float = OWN_LEVEL
+    variance: float = 1.0
+    nu: float = 0.0
+
+    @staticmethod
+    def of(sums: Array) -> Level:
+        """Return the units that follow from the sums `(7,)` of `level_sums` over agents."""
+        count, first, second, within, differing, logs, squares = (float(s) for s in sums)
+        if count < 2.0 or differing < 2.0 or not np.isfinite(sums).all():
+            return Level()
+        # variances between agents, of the logarithm of the scale and of the level
+        log_variance = logs / differing
+        of_logs = (squares - differing * log_variance**2) / (differing - 1.0)
+        between = (second - first**2 / count) / (count - 1.0) - within / count
+        spread = max(of_logs, 0.0) / 4.0 + 0.5 / differing
+        # no honest agents have such sums: the squares of numbers are at least that of their mean
+        impossible = of_logs < -differing / (differing - 1.0) * log_chi_square(1)[1]
+        if impossible or abs(log_variance) > 600.0 or spread > MOST_SPREAD:
+            return Level()
+        variance = math.exp(log_variance)
+        tau = min(max(between, 0.0) / variance + 0.5 / count, OWN_LEVEL)
+        if variance < 1e-13 * second / count + 1e-17:  # the sums are not exact enough
+            tau = OWN_LEVEL
+        return Level(first / count, tau, variance, min(0.5 / spread, MOST_NU))
+
+    def standardise(self, x: Array, y: Array, lengthscales: Array | None) -> tuple[Array, float]:
+        """Return own values `(n,)` in common units, and the prior variance of the agent's level in them.
+
+        With `S = k_F(x, x) + WHITE I + tau` and `r = y - mu` the scale is
+        `s^2 = (nu W + r^T S^-1 r) / (nu + n)`, and the agent's own level is `mu + tau 1^T S^-1 r`, its
+        posterior mean. Without a known level, `mu` is the own mean, and one observation says nothing about
+        the scale.
+
+        Parameters
+        ----------
+        lengthscales : `(F,)`, of `k_F`; None: not known yet
+        """
+        if lengthscales is None:
+            lengthscales = np.full(x.shape[1], gp.LENGTHSCALE_CENTRE * math.sqrt(x.shape[1]))
+        known = self.tau < OWN_LEVEL / 2
+        tau = self.tau if known else OWN_LEVEL
+        if not len(y):
+            return y, tau
+        centred = y - (self.mean if known else y.mean())
+        largest = float(np.abs(centred).max())
+        if not 0.0 < largest < np.inf:
+            return np.zeros_like(y), tau
+        centred = centred / largest
+        covariance = kernels.kernel(KERNEL, x, x, lengthscales) + tau
+        covariance.flat[:: len(y) + 1] += WHITE
+        solved = cholesky(covariance).solve(centred)
+        total, freedom = float(centred @ solved), float(len(y) - (not known))
+        centred = centred - tau * float(solved.sum())
+        if self.nu:
+            total += self.nu * self.variance / largest / largest
+            freedom += self.nu
+        scale = math.sqrt(total / freedom) if freedom and total else 1.0
+        return np.asarray(np.clip(centred / scale, -LARGEST, LARGEST), dtype=np.float64), tau
 
 
-def alignment(moment: Array, energy: float, phi: Array) -> float:
-    """Return by how many standard deviations agents' values agree more than those of unrelated agents.
+def most_useful(z: Array, most: int) -> IntArray:
+    """Return which rows a model uses, in their order: the best half of `most`, and the newest others.
 
-    Parameters
-    ----------
-    moment : `(M,)`, the sum of `b_i = Phi_i^T y_i` over agents
-    energy : the sum of `|b_i|^2`
-    phi : `(n, M)`, features of points spread uniformly over the search space
+    Rows that are left out once are never used again, so they need not be kept.
     """
-    centred = phi - phi.mean(axis=0)
-    covariance = centred.T @ centred
-    if energy <= 0.0 or covariance.trace() <= 0.0:
-        return 0.0
-    stddev = math.sqrt(2.0 * float((covariance * covariance).sum())) / float(covariance.trace())
-    return (float(moment @ moment) / energy - 1.0) / stddev
+    best = np.argsort(-z, kind="stable")[: most // 2]
+    newest = np.setdiff1d(np.arange(len(z)), best)[-(most - len(best)) :]
+    return np.sort(np.concatenate([best, newest]))
 
 
-def beyond_chance(z: float, doubt: float = DOUBT) -> float:
-    """Return `1 - doubt / z^2`, or 0 if that or `z` is negative.
-
-    Examples
-    --------
-    >>> beyond_chance(-5.0), beyond_chance(1.0), beyond_chance(4.0)
-    (0.0, 0.0, 0.75)
-    """
-    return max(0.0, 1.0 - doubt / z**2) if z > 0.0 else 0.0
-
-
-def deviations(sums: Array) -> float:
-    """Return `z = sum m y / sqrt(sum m^2)` of the sums of `agreement`; 0 without any."""
-    return float(sums[0]) / math.sqrt(float(sums[1])) if sums[1] > 0.0 else 0.0
-
-
-def federation_weight(sums: Array) -> float:
-    """Return `a_0` from the sums `(2,)` of `agreement` over all agents; `sum m^2` is positive."""
-    return _slope(sums, PRIOR_WEIGHT, FEDERATION_STRENGTH) * beyond_chance(deviations(sums))
-
-
-def noisy_federation_weight(sums: Array, stddev: float) -> float:
-    """Return `a_0` from sums of `agreement` with noise of this standard deviation on each of the two."""
-    product, square = float(sums[0]), max(float(sums[1]), 0.0)
-    z = product / math.sqrt(square + stddev**2) if square + stddev > 0.0 else 0.0
-    return _slope(np.array([product, square]), PRIOR_WEIGHT, FEDERATION_STRENGTH) * beyond_chance(z)
-
-
-def first_weight(z: float) -> float:
-    """Return `a_0` before any agent has tested a trend, from the `alignment` of their values."""
-    return PRIOR_WEIGHT * beyond_chance(z, FIRST_DOUBT)
-
-
-def own_weight(sums: Array, federation: float) -> float:
-    """Return an agent's weight `a`, between 0 and `LARGEST_WEIGHT`.
-
-    Parameters
-    ----------
-    sums : `(2,)`, the agent's own sums of `agreement`
-    federation : `a_0`, the weight without any observation
-
-    Examples
-    --------
-    >>> own_weight(np.array([0.0, 0.0]), 0.5), own_weight(np.array([300.0, 300.0]), 0.5) > 0.99
-    (0.5, True)
-    >>> own_weight(np.array([2.0, 2.0]), 0.05) < 0.1, own_weight(np.array([9.0, 9.0]), 0.0)
-    (True, 0.0)
-    """
-    if federation <= 0.0:
-        return 0.0
-    return _slope(sums, federation, OWN_STRENGTH * max(1.0, PRIOR_WEIGHT / federation) ** 2)
-
-
-def _slope(sums: Array, prior: float, strength: float) -> float:
-    value = (strength * prior + float(sums[0])) / (strength + float(sums[1]))
-    return min(max(value, 0.0), LARGEST_WEIGHT)
-
-
-@functools.lru_cache(maxsize=8)
-def _upper(num_features: int) -> IntArray:
-    """Return the places of the upper triangle in a flat `(M, M)` matrix."""
-    rows, columns = _triangle(num_features)
-    return np.asarray(rows * num_features + columns, dtype=np.int64)
-
-
-@functools.lru_cache(maxsize=8)
-def _triangle(num_features: int) -> tuple[IntArray, IntArray]:
-    rows, columns = np.triu_indices(num_features)
-    return rows, columns
+def fitted_lengthscales(x: Array, z: Array, start: Array | None) -> Array:
+    """Return `log l_F` and the other hyperparameters `(F + 2,)` that fit the rows best."""
+    priors = gp.Priors(lengthscale_stddev=0.6, noise_centre=math.exp(-1.0), noise_stddev=1.5)
+    found: Array = gp_many.fit(
+        x[None], z[None], KERNEL, None if start is None else start[None], priors
+    ).theta[0]
+    if not np.isfinite(found).all():
+        raise NumericalError("trend: expected finite lengthscales, got others")
+    return found

@@ -1,6 +1,6 @@
 """A problem read from a file of values: hundreds of studies on it take as long as one on the real objective.
 
-`python -m studies tabulate` makes such files; `docs/tables.md` describes the format. Values
+`python -m studies tabulate` makes such files; `docs/results/README.md` describes the format. Values
 between the tabulated points are interpolated, so a table is only close to the problem from which it was made;
 the file holds held-out points that measure how close.
 """

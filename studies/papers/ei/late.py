@@ -1,4 +1,4 @@
-"""Late joiners: some agents have 30 observations each when others join. How good are their first points?
+"""Late joiners: some agents have 20 observations each when others join. How good are their first points?
 
 The algorithm's own methods run here without Flower, because a grid of simulated agents has all its agents
 from the start.

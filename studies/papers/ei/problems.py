@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -23,10 +23,12 @@ from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates.rff import draw_features
 from fbo_flower.simulation.problems import Config, Problem, make_problem
 from fbo_flower.space import Categorical, Float, Int, Parameter, SearchSpace
+from studies.papers.ei.model_choice import ModelChoice
 
 Name = Literal[
-    "hartmann-6", "hartmann-3", "branin", "ackley-5", "levy-4", "rastrigin-10", "unrelated", "mixed"
-]
+    "hartmann-6", "hartmann-3", "branin", "ackley-5", "levy-4", "rastrigin-10", "styblinski-5",
+    "rosenbrock-4", "michalewicz-4", "griewank-3", "dixon-5", "draws", "mixed",
+]  # fmt: skip
 
 _ALPHA = np.array([1.0, 1.2, 3.0, 3.2])
 _A6 = np.array(
@@ -80,6 +82,32 @@ def valley(v: Array) -> float:
     return float(-(v * v + 0.1 * (1 - np.cos(4 * np.pi * v))).mean() * 10)
 
 
+def styblinski(v: Array) -> float:
+    """Return minus the mean of Styblinski and Tang's function of `v (D,)` in [-5, 5] [Surjanovic]."""
+    return float(-0.5 * (v**4 - 16 * v**2 + 5 * v).mean() / 10)
+
+
+def rosenbrock(v: Array) -> float:
+    """Return minus Rosenbrock's function of `v (D,)` over 1000 [Surjanovic]; the maximum is 0, at 1."""
+    return float(-(100 * (v[1:] - v[:-1] ** 2) ** 2 + (1 - v[:-1]) ** 2).sum() / 1000)
+
+
+def michalewicz(v: Array) -> float:
+    """Return Michalewicz's function of `v (D,)` in [0, pi], with wide valleys: exponent 4 [Surjanovic]."""
+    return float((np.sin(v) * np.sin(np.arange(1, len(v) + 1) * v**2 / np.pi) ** 4).sum())
+
+
+def griewank(v: Array) -> float:
+    """Return minus Griewank's function of `v (D,)` [Surjanovic]; the maximum is 0, at 0."""
+    return float(np.prod(np.cos(v / np.sqrt(np.arange(1, len(v) + 1)))) - 1 - (v * v).sum() / 50)
+
+
+def dixon(v: Array) -> float:
+    """Return minus Dixon and Price's function of `v (D,)`, divided by 1000 [Surjanovic]."""
+    weights = np.arange(2, len(v) + 1)
+    return float(-((v[0] - 1) ** 2 + (weights * (2 * v[1:] ** 2 - v[:-1]) ** 2).sum()) / 1000)
+
+
 # dimension, the function of `u (D,)` in the cube; None: each agent has its own
 FUNCTIONS: dict[str, tuple[int, Callable[[Array], float] | None]] = {
     "hartmann-6": (6, lambda u: hartmann(u, _A6, _P6)),
@@ -88,7 +116,12 @@ FUNCTIONS: dict[str, tuple[int, Callable[[Array], float] | None]] = {
     "ackley-5": (5, lambda u: ackley(30 * (u - np.array([0.9, 0.1, 0.9, 0.1, 0.9])))),
     "levy-4": (4, lambda u: levy(20 * (u - np.array([0.9, 0.1, 0.9, 0.1])))),
     "rastrigin-10": (10, lambda u: valley(2 * (u - np.linspace(0.2, 0.8, 10)))),
-    "unrelated": (4, None),
+    "styblinski-5": (5, lambda u: styblinski(10 * u - 5)),
+    "rosenbrock-4": (4, lambda u: rosenbrock(15 * u - 5)),
+    "michalewicz-4": (4, lambda u: michalewicz(np.pi * np.clip(u, 0.0, 1.0))),
+    "griewank-3": (3, lambda u: griewank(12 * (u - np.array([0.3, 0.7, 0.4])))),
+    "dixon-5": (5, lambda u: dixon(10 * u - 5)),
+    "draws": (4, None),
     "mixed": (6, None),
 }
 MIXED: dict[str, Parameter] = {
@@ -107,9 +140,12 @@ class ShiftedFunction(Problem):
 
     Attributes
     ----------
-    function : name of the common function. "unrelated": each agent has its own draw of a Gaussian process.
+    function : name of the common function. "draws": each agent has a draw of a Gaussian process
         "mixed": a function of integers, categories and a conditional parameter
     shift : largest shift along each axis of the unit cube
+    common : of "draws", the share of variance that all agents have in common
+    groups : of "draws", into how many groups agents are divided; only those of a group have it in common
+    dimension : of "draws"
     mirrored : whether every second agent's function is mirrored at the centre of the cube
     noise : standard deviation of the observations, relative to the scale
     """
@@ -118,6 +154,9 @@ class ShiftedFunction(Problem):
     shift: float = 0.1
     mirrored: bool = False
     noise: float = 0.0
+    common: float = 0.0
+    groups: int = 1
+    dimension: int = 4
 
     name: ClassVar[str] = "shifted-function"
     metric: ClassVar[str] = "value"
@@ -127,7 +166,9 @@ class ShiftedFunction(Problem):
     def space(self) -> SearchSpace:
         if self.function == "mixed":
             return SearchSpace(MIXED)
-        return SearchSpace({f"x{i}": Float(0.0, 1.0) for i in range(FUNCTIONS[self.function][0])})
+        draws = self.function == "draws"
+        dimension = self.dimension if draws else FUNCTIONS[self.function][0]
+        return SearchSpace({f"x{i}": Float(0.0, 1.0) for i in range(dimension)})
 
     def __call__(self, config: Config, context: ObjectiveContext) -> float:
         scale, offset = _units(self.seed, context.partition)
@@ -147,10 +188,12 @@ class ShiftedFunction(Problem):
         u = np.array([float(str(config[name])) for name in self.space.names])
         if self.mirrored and partition % 2:
             u = 1 - u
-        dimension, function = FUNCTIONS[self.function]
+        _, function = FUNCTIONS[self.function]
         if function is None:
-            return float(_draw(self.seed, partition, dimension)(u))
-        return function(u - moved[:dimension])
+            own = _draw(self.seed, f"{partition}", len(u))(u)
+            shared = _draw(self.seed, f"group {partition % self.groups}", len(u))(u - moved[: len(u)])
+            return float(np.sqrt(self.common) * shared + np.sqrt(1 - self.common) * own)
+        return function(u - moved[: len(u)])
 
 
 def _units(seed: int, partition: int) -> tuple[float, float]:
@@ -159,9 +202,9 @@ def _units(seed: int, partition: int) -> tuple[float, float]:
 
 
 @functools.lru_cache(maxsize=256)
-def _draw(seed: int, partition: int, dimension: int) -> Callable[[Array], float]:
+def _draw(seed: int, name: str, dimension: int) -> Callable[[Array], float]:
     """Return a draw of a Gaussian process with lengthscale .4."""
-    rng = generator(seed, "draw", str(partition))
+    rng = generator(seed, "draw", name)
     features = draw_features(500, 0.4, dimension, rng)
     weights = np.sqrt(2 / 500) * rng.standard_normal(500)
     return lambda u: float(features.cosines(u[None, :])[0] @ weights)
@@ -182,18 +225,42 @@ def _boosting(config: Config, moved: Array) -> float:
     return float(value)
 
 
-# label -> number of agents, the problem of a seed
-PROBLEMS: dict[str, tuple[int, Callable[[int], Problem]]] = {
-    "digits": (10, lambda seed: make_problem("digits-svm", 10, seed)),
-    "landmine linear": (15, lambda seed: make_problem("landmine-svm", 15, seed)),
-    "landmine log": (15, lambda seed: make_problem("landmine-svm", 15, seed, {"scale": "log"})),
-    "Hartmann-6": (10, lambda seed: ShiftedFunction(10, seed, "hartmann-6")),
-    "Hartmann-3": (10, lambda seed: ShiftedFunction(10, seed, "hartmann-3")),
-    "Branin": (10, lambda seed: ShiftedFunction(10, seed, "branin")),
-    "Ackley-5": (10, lambda seed: ShiftedFunction(10, seed, "ackley-5")),
-    "Levy-4": (10, lambda seed: ShiftedFunction(10, seed, "levy-4")),
-    "Hartmann-6, half mirrored": (10, lambda seed: ShiftedFunction(10, seed, "hartmann-6", mirrored=True)),
-    "unrelated, 4-D": (10, lambda seed: ShiftedFunction(10, seed, "unrelated")),
-    "mixed and conditional": (10, lambda seed: ShiftedFunction(10, seed, "mixed")),
-    "10-D": (10, lambda seed: ShiftedFunction(10, seed, "rastrigin-10")),
+def shifted(function: Name, **more: Any) -> Callable[[int, int], Problem]:
+    """Return a problem of shifted functions, made from the number of agents and a seed."""
+    return lambda agents, seed: replace(ShiftedFunction(agents, seed, function), **more)
+
+
+Made = Callable[[int, int], Problem]
+SEVERAL = 8  # agents, where nothing else is said
+# label -> the problem of a number of agents and a seed
+PROBLEMS: dict[str, Made] = {
+    "Hartmann-6": shifted("hartmann-6"),
+    "Hartmann-3": shifted("hartmann-3"),
+    "Branin": shifted("branin"),
+    "Ackley-5": shifted("ackley-5"),
+    "Levy-4": shifted("levy-4"),
+    "Styblinski-5": shifted("styblinski-5"),
+    "Rosenbrock-4": shifted("rosenbrock-4"),
+    "10-D": shifted("rastrigin-10"),
+    "mixed and conditional": shifted("mixed"),
+    "Hartmann-6, half mirrored": shifted("hartmann-6", mirrored=True),
+    "draws, .64 in common": shifted("draws", common=0.64),
+    "draws, unrelated": shifted("draws"),
+    "Styblinski-5, noise": shifted("styblinski-5", noise=0.7),
+    "draws, .64, noise": shifted("draws", common=0.64, noise=0.6),
+    "digits": lambda agents, seed: make_problem("digits-svm", agents, seed),
+    "choice of a model": ModelChoice,
+    "landmine linear": lambda agents, seed: make_problem("landmine-svm", agents, seed),
+    "landmine log": lambda agents, seed: make_problem("landmine-svm", agents, seed, {"scale": "log"}),
+}
+# on which constants were chosen
+TUNING: dict[str, Made] = {
+    "Michalewicz-4": shifted("michalewicz-4"),
+    "Griewank-3": shifted("griewank-3"),
+    "Dixon-5": shifted("dixon-5"),
+    "draws 2-D, .8": shifted("draws", common=0.8, dimension=2),
+    "draws 6-D, .5": shifted("draws", common=0.5, dimension=6),
+    "draws 3-D, unrelated": shifted("draws", dimension=3),
+    "draws 3-D, two groups": shifted("draws", common=0.9, groups=2, dimension=3),
+    "Michalewicz-4, noise": shifted("michalewicz-4", noise=0.3),
 }

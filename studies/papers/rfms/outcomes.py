@@ -15,7 +15,7 @@ import numpy as np
 from fbo_flower.algorithms.rfms.methods import Method, shipped
 from fbo_flower.numerics.arrays import Array
 from fbo_flower.numerics.threads import single_thread
-from fbo_flower.reports.fronts import hypervolume, non_dominated
+from fbo_flower.reports.selection import hypervolume, non_dominated
 from studies.jobs import Arrays, Job, load_job
 from studies.papers.rfms.criteria import CRITERIA, ServerView
 from studies.papers.rfms.replay import (

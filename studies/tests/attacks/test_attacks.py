@@ -14,7 +14,7 @@ from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates import rff
 from studies import __main__ as cli
-from studies.attacks import ATTACKS, AttackResult, equivocation, fed_ei, find
+from studies.attacks import ATTACKS, AttackResult, equivocation, find
 from studies.attacks.noise import central_noise
 from studies.attacks.posterior import observed_points, observed_values
 from studies.peers.record import RECORDS
@@ -144,13 +144,6 @@ def test_a_lying_server_had_a_report_exactly_and_has_it_no_more(attack: Any) -> 
         assert error < 1e-12
         assert guess > 0.5
         assert attack(np.random.default_rng(seed), earlier=False) == (None, guess), "agents refuse"
-
-
-def test_a_total_without_a_silent_agent_gave_its_points_away_and_is_refused() -> None:
-    for seed in range(2):
-        earlier, present = fed_ei.silent_agent(seed)
-        assert earlier.error < 0.25 * earlier.guess
-        assert present.error == present.guess, "there is no such total"
 
 
 def test_an_honest_server_gets_the_sum_by_the_same_steps() -> None:

@@ -18,8 +18,7 @@ from fbo_flower.algorithms import RandomSearch
 from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.clients import Pruning, TuningAgent
-from fbo_flower.clients.curve_book import CurveBook
-from fbo_flower.clients.pruning import StopRule
+from fbo_flower.clients.pruning import CurveBook, StopRule
 from fbo_flower.errors import WireError
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.wire.curves import POOLED

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
-from studies.jobs import load_job
-from studies.papers.ei import experiment
+from fbo_flower.numerics.surrogates.kernels import kernel
+from studies.jobs import Job, load_job, open_directory, run_jobs
+from studies.papers.ei import experiment, known_owners, report
 from studies.papers.ei.late import joined_late
-from studies.papers.ei.problems import FUNCTIONS, PROBLEMS, ShiftedFunction
+from studies.papers.ei.problems import FUNCTIONS, PROBLEMS, TUNING, ShiftedFunction
 
 OPTIMA = {
     "hartmann-6": ([0.20169, 0.150011, 0.476874, 0.275332, 0.311652, 0.6573], 3.32237),
@@ -17,6 +19,11 @@ OPTIMA = {
     "ackley-5": ([0.9, 0.1, 0.9, 0.1, 0.9], 0.0),
     "levy-4": ([0.9, 0.1, 0.9, 0.1], 0.0),
     "rastrigin-10": (np.linspace(0.2, 0.8, 10), 0.0),
+    "styblinski-5": ([(5 - 2.903534) / 10] * 5, 3.916617),
+    "rosenbrock-4": ([0.4] * 4, 0.0),
+    "michalewicz-4": ([0.680406, 0.5, 0.411961, 0.611162], 3.720441),
+    "griewank-3": ([0.3, 0.7, 0.4], 0.0),
+    "dixon-5": ([(5 + 2 ** -((2**i - 2) / 2**i)) / 10 for i in range(1, 6)], 0.0),
 }
 
 
@@ -43,25 +50,71 @@ def test_agents_have_related_functions_in_units_of_their_own():
     assert mirrored.score({"x0": 0.7, "x1": 0.3}, 1) == pytest.approx(same.score(config, 1))
 
 
-@pytest.mark.parametrize(
-    "label", [name for name in PROBLEMS if name not in ("digits",) and "land" not in name]
-)
-def test_every_problem_of_functions_can_be_evaluated_everywhere(label):
-    problem = PROBLEMS[label][1](1)
-    for point in np.random.default_rng(0).random((20, problem.space.dimension)):
+@pytest.mark.parametrize("label", [*PROBLEMS, *TUNING])
+def test_every_problem_can_be_evaluated_everywhere(label):
+    problem = {**PROBLEMS, **TUNING}[label](3, 1)
+    for point in np.random.default_rng(0).random((5, problem.space.dimension)):
         assert np.isfinite(problem.true_value(problem.space.decode(point), 0))
 
 
+def test_draws_have_in_common_what_they_say():
+    points = np.random.default_rng(0).random((40, 4))
+
+    def correlation(common):
+        pairs = []
+        for seed in range(40):
+            made = ShiftedFunction(2, seed, "draws", shift=0.0, common=common)
+            pairs.append([[made.score(made.space.decode(p), a) for p in points] for a in range(2)])
+        one, other = np.array(pairs).transpose(1, 0, 2).reshape(2, -1)
+        return float((one * other).mean() / np.sqrt((one**2).mean() * (other**2).mean()))
+
+    assert correlation(0.0) == pytest.approx(0.0, abs=0.1)
+    assert correlation(0.64) == pytest.approx(0.64, abs=0.1)
+
+
 def test_the_small_version_writes_its_tables(tmp_path):
-    path, *pictures = experiment.run(tmp_path, True, 1, lambda *_: None)
+    table, figures, *pictures = experiment.run(tmp_path, True, 1, lambda *_: None)
     assert [picture.name for picture in pictures] == ["gains.png", "late.png"]
     assert all(picture.read_bytes()[:4] == b"\x89PNG" for picture in pictures)
-    text = path.read_text()
-    assert text.count("| Branin |") == 3
-    assert "at 3" in text
-    best = load_job(tmp_path, "Branin-fed-ei-300")["best"]
-    assert best.shape == (4, 6)
-    assert "| Branin | 2 | +0.000 ± 0.000 |" in text  # the same starting points
+    lines = table.read_text().splitlines()
+    assert sum(line.startswith("| Branin | 3 |") for line in lines) == 1
+    assert {line.split(" |")[0] for line in lines} >= {f"| {row}" for row in experiment.rows_of(3)}
+    rows = figures.read_text().splitlines()
+    assert rows[0] == "problem,agents,row,evaluations,seeds,mean,error,deviation of ei"
+    assert len(rows) == 1 + 2 * len(experiment.rows_of(3))  # at 4 and 5 evaluations
+    assert load_job(tmp_path, "Branin-3-fed-ei-0-500")["best"].shape == (3, 6)
+
+
+def test_the_better_variant_of_a_row_counts_at_each_number_of_evaluations(tmp_path):
+    open_directory(tmp_path, {"experiment": "fed-ei"})
+    for variant, best in enumerate([[0.0, 0, 0, 1.0, 5.0], [0.0, 0, 0, 2.0, 3.0]]):
+        name = report.job_name("P", 1, "ei", variant, 7)
+        run_jobs([Job(name, dict, {"best": np.array([best])})], tmp_path, 1, lambda *_: None)
+    found, _ = report._loaded(tmp_path, ("P", 1), {"ei": 2}, [7])
+    np.testing.assert_array_equal(found["ei"], [[[2.0, 5.0]]])
+
+
+def test_the_bound_with_known_owners_is_expected_improvement_of_a_multi_task_process():
+    rng = np.random.default_rng(3)
+    x, z, owners = rng.random((9, 2)), rng.standard_normal(9), np.repeat([0, 1, 2], 3)
+    scales, share, tau, noise = np.array([0.4, 0.7]), 0.6, 0.3, 0.05
+    same = owners[:, None] == owners
+    near = kernel("matern52", x, x, scales)
+    k = np.where(same, near + tau, share * near)
+    inverse = np.linalg.inv(k + noise * np.eye(9))
+    weights, levels = np.where(owners == 1, 1.0, share), np.where(owners == 1, tau, 0.0)
+    function = known_owners.Improvement(x, scales, weights, levels, inverse @ z, inverse, 0.2, 1 + tau)
+    at = rng.random((5, 2))
+    cross = kernel("matern52", at, x, scales) * weights + levels
+    mean = cross @ inverse @ z
+    stddev = np.sqrt(1 + tau - (cross @ inverse * cross).sum(axis=1))
+    gain = stddev * norm.pdf((mean - 0.2) / stddev) + (mean - 0.2) * norm.cdf((mean - 0.2) / stddev)
+    values, gradients = function.value_and_gradient(at)
+    np.testing.assert_allclose(values, np.log(gain), rtol=1e-8)
+    for axis in range(2):
+        step = 1e-6 * np.eye(2)[axis]
+        slope = (function(at + step) - function(at - step)) / 2e-6
+        np.testing.assert_allclose(gradients[:, axis], slope, rtol=1e-4, atol=1e-6)
 
 
 def test_late_joiners_have_one_row_each_and_begin_alone_if_nobody_holds_anything():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -22,10 +21,3 @@ def test_the_list_and_the_page_say_how_long_the_small_versions_take(
         start = f"| `python -m studies experiment {name}` |"
         row = next(line for line in page.splitlines() if line.startswith(start))
         assert row.endswith(f" {experiment.quick} |")
-
-
-def test_the_gallery_names_experiments_that_there_are() -> None:
-    gallery = (Path(__file__).parents[3] / "docs" / "gallery.md").read_text(encoding="utf-8")
-    named = re.findall(r"^python -m studies experiment (\S+)", gallery, re.MULTILINE)
-    assert named
-    assert set(named) <= set(EXPERIMENTS)

@@ -8,7 +8,7 @@ from contract import FINITE, MIXED, SQUARE, AlgorithmContract, Run, same
 
 from fbo_flower.algorithms import ExpectedImprovement
 from fbo_flower.algorithms.records import Federation, Phase, Report
-from fbo_flower.clients.disclosed import consented
+from fbo_flower.clients.guards import consented
 from fbo_flower.errors import ConfigError
 from fbo_flower.space import Categorical, Float, SearchSpace
 from studies.peers.consensus import Consensus
@@ -112,7 +112,7 @@ def test_only_designs_of_the_last_round_are_averaged():
 def test_without_consent_a_design_stays_and_the_agent_evaluates_its_own():
     algorithm = Consensus(**SMALL)
     report = Report(0, 3, 0, {"design": np.array([0.1, 0.2])})
-    for disclose in ("none", "point", "incumbent"):
+    for disclose in ("none", "incumbent"):
         assert not consented(algorithm, report, disclose).arrays
     assert set(consented(algorithm, report, "trials").arrays) == {"design"}
     run = Run.begin(algorithm, num_agents=4).step()

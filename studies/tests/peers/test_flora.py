@@ -8,12 +8,11 @@ from contract import MIXED, SQUARE, AlgorithmContract, Run
 
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.records import Phase
-from fbo_flower.clients.disclosed import consented
+from fbo_flower.clients.guards import consented
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.surrogates.trend import statistics
 from fbo_flower.simulation import simulate
 from studies.peers.flora import FLoRA
-from studies.peers.loss_surfaces import COMBINATIONS, combined
+from studies.peers.loss_surfaces import COMBINATIONS, combined, statistics
 
 SMALL = {"num_candidates": 64, "num_features": 20, "secure_sums": 0}
 
@@ -78,7 +77,7 @@ def test_without_consent_no_surface_leaves_and_without_any_the_study_ends():
     state, tasks = algorithm.ask(run.state, Phase.TRAIN, 3, ["0", "1", "2"], np.random.default_rng(0))
     assert all(task.values == {"share": True} for task in tasks.values())
     reports = {name: run.agents[name].answer(algorithm, task) for name, task in tasks.items()}
-    for disclose in ("none", "point", "incumbent"):
+    for disclose in ("none", "incumbent"):
         assert not consented(algorithm, reports["0"], disclose).arrays
     assert set(consented(algorithm, reports["0"], "trials").arrays) == {"gram", "moment"}
     silent = {name: consented(algorithm, report, "none") for name, report in reports.items()}

@@ -7,8 +7,7 @@ import pytest
 from scipy.optimize import check_grad
 
 from fbo_flower.numerics.surrogates.rff import draw_features
-from fbo_flower.numerics.surrogates.trend import statistics
-from studies.peers.loss_surfaces import COMBINATIONS, combined
+from studies.peers.loss_surfaces import COMBINATIONS, combined, statistics
 
 RNG = np.random.default_rng(0)
 FEATURES = draw_features(30, 0.5, 3, RNG)

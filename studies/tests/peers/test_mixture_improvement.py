@@ -9,7 +9,7 @@ from scipy.optimize import check_grad
 from scipy.stats import norm
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.acquisition.log_ei import LogExpectedImprovement
+from fbo_flower.numerics.acquisition.log_ei import LogImprovement
 from fbo_flower.numerics.surrogates import gp
 from studies.peers.mixture import LogMixtureImprovement
 
@@ -59,7 +59,7 @@ def test_the_gradient_is_that_of_the_value():
 
 
 def test_a_mixture_of_equal_processes_is_that_process():
-    one = LogExpectedImprovement(BOTH[0], 0.2)
+    one = LogImprovement(BOTH[0], 0.2)
     np.testing.assert_allclose(LogMixtureImprovement([BOTH[0]] * 2, [0.5, 0.5], 0.2)(Z), one(Z), rtol=1e-7)
 
 

@@ -10,7 +10,7 @@ from contract import AlgorithmContract, Run
 from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, make_algorithm
-from fbo_flower.clients.disclosed import consented
+from fbo_flower.clients.guards import consented
 from fbo_flower.errors import ConfigError
 from fbo_flower.space import Float, SearchSpace
 from studies.peers.sharing import ShareBest, ShareRandom
@@ -71,7 +71,7 @@ def test_points_and_values_leave_with_disclosed_trials_only():
     run = Run.begin(ShareBest(**SMALL), num_agents=2)
     run.step()
     sent = run.exchanges[0].report
-    for disclose, names in (("none", set()), ("point", set()), ("trials", {"point", "value"})):
+    for disclose, names in (("none", set()), ("incumbent", set()), ("trials", {"point", "value"})):
         assert set(consented(ShareBest(), sent, disclose).arrays) == names
 
 

@@ -4,15 +4,13 @@ import numpy as np
 import pytest
 from contract import AlgorithmContract, Run
 
-from fbo_flower import strategies
 from fbo_flower.algorithms import FNUCB, Fed1UCB
 from fbo_flower.algorithms.bandits import arms
-from fbo_flower.algorithms.bandits.fn_agent import num_weights, symmetric, triangle
+from fbo_flower.algorithms.bandits.base import symmetric, triangle
+from fbo_flower.algorithms.bandits.fn_ucb import num_weights
 from fbo_flower.algorithms.records import Federation, Phase, Report
-from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import ucb
-from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 
 LINE = SearchSpace({"x": Float(0.0, 1.0)})
@@ -79,39 +77,6 @@ def test_the_server_draws_arms_of_its_own_unless_they_are_named():
     assert len(arms.points(7, 1)) == arms.num_arms(1) == 20
     assert len(arms.points(7, 2)) == arms.num_arms(2) == 400
     assert len(arms.points(7, 5)) == arms.num_arms(5) == 1000
-
-
-@pytest.mark.parametrize("algorithm", [Fed1UCB(budget=900, arms_seed=3), FNUCB(budget=25, arms_seed=3)])
-@pytest.mark.parametrize(("kind", "rounds"), [("silent", [2]), ("raising", [2, 3, 4]), ("down", [2, 3, 4])])
-def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(algorithm, kind, rounds):
-    app = client_app(lambda c, x: 1 - abs(c["x"] - 0.4), LINE, seed=2, disclose="trials")
-    named = {"fed1-ucb": strategies.Fed1UCB, "fn-ucb": strategies.FNUCB}[algorithm.name]
-    options = {k: v for k, v in algorithm.options().items() if v != algorithm.option_defaults()[k]}
-    if algorithm.name == "fed1-ucb":
-        options["max_evaluations_per_round"] = 100
-    strategy = named(num_agents=4, seed=2, round_timeout=0.2, **options)
-    study = strategy.start(
-        InProcessGrid(app, 4, faults={3: Fault(kind, rounds=rounds)}), num_rounds=None
-    ).study
-    done = {m: int(study.trials.where(agent=str(m))["pulls"].sum()) for m in range(4)}
-    assert [done[m] for m in range(3)] == [algorithm.budget] * 3
-    assert done[3] <= algorithm.budget
-
-
-def test_arms_that_always_fail_are_dropped_and_do_not_hold_up_the_others():
-    def objective(config, context):
-        if config["x"] > 0.5:
-            raise RuntimeError("no luck")
-        return 1.0 - abs(config["x"] - 0.3)
-
-    app = client_app(objective, LINE, seed=0, disclose="trials")
-    for strategy in (
-        strategies.Fed1UCB(num_agents=2, seed=0, budget=4000, arms_seed=0, noise_stddev=0.1),
-        strategies.FNUCB(num_agents=2, seed=0, budget=60, arms_seed=0),
-    ):
-        study = strategy.start(InProcessGrid(app, 2), num_rounds=None).study
-        assert study.rounds["failed_trials"].sum() > 0
-        assert all(study.best[str(m)]["config"]["x"] <= 0.5 for m in range(2))
 
 
 def test_fed1_ucb_counts_a_latecomer_in_the_phase_that_is_open():

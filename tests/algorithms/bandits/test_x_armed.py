@@ -6,11 +6,11 @@ import pytest
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.cli.main import run as command
 from fbo_flower.clients import client_app
-from fbo_flower.clients.evaluation_cache import EvaluationCache
+from fbo_flower.clients.evaluator import EvaluationCache
 from fbo_flower.reports.summary import summarise
 from fbo_flower.reports.summary_table import to_markdown
 from fbo_flower.simulation import make_problem, simulate
-from fbo_flower.simulation.grids import InProcessGrid
+from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import STRATEGIES
 
@@ -128,6 +128,51 @@ def test_points_that_always_fail_are_left(bandit):
     share = 0.5 if bandit == "fed1-ucb" else 0.2  # its first phase pulls all arms equally often
     assert 0 < study.rounds["failed_trials"].sum() < share * 2 * options["budget"]
     assert all(best["config"]["x"] <= 0.6 for best in study.best.values())
+
+
+def away(options, rounds, kinds=("silent", "raising", "down")):
+    """Return cases in which an agent does not answer in these rounds."""
+    return [(options, kind, list(rounds)) for kind in kinds]
+
+
+RACING = {"budget": 600, "max_evaluations_per_round": 60, "variant": "racing"}
+GP = {"budget": 24, "variant": "gp"}
+UCB = {"fed1-ucb": {"budget": 900, "max_evaluations_per_round": 100}, "fn-ucb": {"budget": 25}}
+DROPOUTS = {
+    "pf-pne": [
+        *away({"budget": 800}, [3, 4, 5]),
+        *away(RACING, [2], ["silent"]),
+        *(case for rounds in ([1, 2], [2, 3, 4], [4, 5, 6, 7]) for case in away(RACING, rounds)[1:]),
+        *away(GP, [2], ["silent"]),
+        *away(GP, [1, 2], ["raising"]),
+        *away(GP, [3, 4, 5], ["down"]),
+        *away(GP, [6, 7], ["down"]),
+    ],
+    **{
+        name: [*away({**options, "arms_seed": 3}, [2], ["silent"]),
+               *away({**options, "arms_seed": 3}, [2, 3, 4])[1:]]
+        for name, options in UCB.items()
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "kind", "rounds"), [(name, *case) for name in DROPOUTS for case in DROPOUTS[name]]
+)
+def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(name, options, kind, rounds):
+    objective, space = (lambda config, context: peak(config["x"])), LINE
+    if name == "pf-pne":
+        objective = make_problem("himmelblau", 4, 2, {"noise": 0.0})
+        space = objective.space
+    app = client_app(objective, space, seed=2, disclose="trials")
+    strategy = STRATEGIES[name](num_agents=4, seed=2, round_timeout=0.2, **options)
+    grid = InProcessGrid(app, 4, faults={3: Fault(kind, rounds=rounds)})
+    study = strategy.start(grid, num_rounds=None).study
+    done = [int(study.trials.where(agent=agent)["pulls"].sum()) for agent in "0123"]
+    assert done[:3] == [options["budget"]] * 3
+    assert done[3] <= options["budget"]  # trials whose report was lost are not disclosed
+    if name == "pf-pne" and "variant" not in options:
+        assert study.rounds["failures"].sum() >= (0 if kind == "down" else 3)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from fbo_flower.algorithms import CoKG
 from fbo_flower.algorithms.co_kg.agent import first_points
 from fbo_flower.algorithms.co_kg.central import fitted as shared_hyperparameters
 from fbo_flower.algorithms.co_kg.state import WarmUp, Work
+from fbo_flower.algorithms.messages import Summand
 from fbo_flower.algorithms.records import Phase
-from fbo_flower.algorithms.summand import Summand
 from fbo_flower.numerics.surrogates import likelihood_grid as grid
 from fbo_flower.numerics.surrogates.shared_hyperparameters import own
 

@@ -1,9 +1,12 @@
+import gc
+
 import numpy as np
 import pytest
 from contract import FINITE, MIXED, SQUARE, AlgorithmContract, Run, hills
 from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, RandomSearch
+from fbo_flower.algorithms.ei import local
 from fbo_flower.errors import ConfigError
 from fbo_flower.space import Float, SearchSpace
 
@@ -95,3 +98,25 @@ def test_options_are_checked():
         ExpectedImprovement(num_candidates=1)
     with pytest.raises(ConfigError, match="y_transform"):
         ExpectedImprovement(y_transform="log")
+
+
+# -- results that are kept with an array ---------------------------------------------------------------
+
+
+def test_results_are_kept_with_an_array_and_not_with_an_equal_one():
+    one, two = np.zeros(3), np.zeros(3)
+    local.kept_with(one)["answer"] = 42
+    assert local.kept_with(one) == {"answer": 42}
+    assert local.kept_with(two) == {}
+
+
+def test_results_go_with_their_array():
+    gc.collect()
+    before = len(local._KEPT)
+    arrays = [np.full(3, float(i)) for i in range(10)]
+    for array in arrays:
+        local.kept_with(array)["x"] = array.sum()
+    assert len(local._KEPT) == before + 10
+    del array, arrays
+    gc.collect()
+    assert len(local._KEPT) == before

@@ -1,4 +1,4 @@
-"""fed-ei: what the sums bring, what leaves an agent, and that unrelated agents do not pay."""
+"""fed-ei: what the pool brings, what leaves an agent, and that unrelated agents do not pay."""
 
 from __future__ import annotations
 
@@ -6,43 +6,33 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contract import MIXED, SQUARE, AlgorithmContract, Run, hills, same
+from contract import FINITE, MIXED, SQUARE, AlgorithmContract, Run, hills
 from scipy.stats import ttest_rel
 
 from fbo_flower.algorithms import ExpectedImprovement, FedEI, make_algorithm
-from fbo_flower.algorithms.ei.trend import (
-    before,
-    federation_weight_of,
-    others_centres,
-    tilt_to,
-    tilt_weight_of,
-    with_means,
-)
-from fbo_flower.algorithms.records import AgentState, Federation, History, Phase
+from fbo_flower.algorithms.fed_ei import MOST_ROWS, check_task
+from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
 from fbo_flower.algorithms.requests import alone
-from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.surrogates.innovations import foresight
+from fbo_flower.algorithms.written import Written
+from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics import slots
+from fbo_flower.numerics.surrogates import kernels, trend
 from fbo_flower.numerics.surrogates.rff import draw_features
-from fbo_flower.numerics.surrogates.trend import ridge_weights, statistics
 from fbo_flower.simulation import simulate
 from fbo_flower.space import Float, SearchSpace
+from fbo_flower.space.held import HeldSpace
 
-SMALL = {"num_candidates": 64, "num_features": 20}
+SMALL = {"num_candidates": 64}
 CUBE = SearchSpace({f"x{i}": Float(0, 1) for i in range(4)})
 
 
 class TestContract(AlgorithmContract):
-    """With the default secure sums, `make_algorithm` wraps the class; here sums travel in the clear."""
+    """With the default secure sums, `make_algorithm` wraps the class; here rows travel in the clear."""
 
-    reports_values = True  # the best point
+    reports_values = True
 
     def make(self):
         return FedEI(secure_sums=0, **SMALL)
-
-
-class TestContractWithoutConsent(AlgorithmContract):
-    def make(self):
-        return FedEI(secure_sums=0, tilt=0.0, **SMALL)
 
 
 class TestContractInTwos(AlgorithmContract):
@@ -52,30 +42,22 @@ class TestContractInTwos(AlgorithmContract):
         return FedEI(secure_sums=0, trials_per_round=2, **SMALL)
 
 
-def related(seed, spread):
-    """One bowl per agent; the centres are `spread` apart."""
+def begin(seed=0, **options):
+    given = {"num_agents": 5, "seed": seed, "space": CUBE, **options}
+    return Run.begin(FedEI(secure_sums=0, **SMALL), **given)
+
+
+def related(seed, spread=0.05):
+    """One bowl per agent in units of its own; the centres are `spread` apart."""
     common = np.random.default_rng([seed, 99]).random(4)
 
     def objective(config, context):
         moved = np.random.default_rng([seed, int(context.agent)]).standard_normal(4)
         centre = np.clip(common + spread * moved, 0, 1)
-        return -float(((CUBE.encode(config) - centre) ** 2).sum())
+        bowl = float(((CUBE.encode(config) - centre) ** 2).sum())
+        return 5.0 * int(context.agent) - np.exp(moved[0]) * bowl
 
     return objective
-
-
-def best(algorithm, objective, seed, steps, num_agents=5):
-    run = Run.begin(algorithm, num_agents=num_agents, seed=seed, space=CUBE, objective=objective)
-    return np.mean([history.values.max() for history in run.steps(steps).histories().values()])
-
-
-def test_related_agents_are_ahead_of_agents_alone_and_a_tilt_adds_to_it():
-    alone, trend, both = (
-        np.array([best(a, related(seed, 0.05), seed, 4) for seed in range(8)])
-        for a in (ExpectedImprovement(), FedEI(secure_sums=0, tilt=0.0), FedEI(secure_sums=0))
-    )
-    assert ttest_rel(trend, alone, alternative="greater").statistic > 3
-    assert both.mean() > alone.mean()
 
 
 def unrelated(seed):
@@ -89,234 +71,330 @@ def unrelated(seed):
     return objective
 
 
-def test_unrelated_agents_do_not_pay_for_the_federation():
-    alone, both = (
-        np.array([best(a, unrelated(seed), seed, 3, num_agents=8) for seed in range(12)])
-        for a in (ExpectedImprovement(), FedEI(secure_sums=0))
-    )
-    assert ttest_rel(both, alone).statistic > -1.5
+def best(algorithm, objective, seed, trials, num_agents=5):
+    """Return the mean best value after a number of trials of each agent, relative to its first two."""
+    run = Run.begin(algorithm, num_agents=num_agents, seed=seed, space=CUBE, objective=objective)
+    run.steps(trials if isinstance(algorithm, FedEI) else trials - algorithm.num_initial + 1)
+    gains = []
+    for history in run.histories().values():
+        values = history.values[:trials]
+        assert len(values) == trials
+        gains.append((values.max() - values[:2].max()) / values[:2].std())
+    return np.mean(gains)
 
 
-def test_weights_follow_the_evidence_of_the_whole_federation():
-    found = {}
-    for name, objective in (("related", related(0, 0.05)), ("unrelated", unrelated(0))):
-        run = Run.begin(
-            FedEI(secure_sums=0, **SMALL), num_agents=8, seed=0, space=CUBE, objective=objective
-        ).steps(6)
-        task = run.exchanges[-1].task
-        federation = federation_weight_of(task, CUBE)
-        found[name] = federation, tilt_weight_of(task, federation)
-    assert min(found["related"]) > 0.5
-    assert max(found["unrelated"]) < 0.3
+# -- the schedule ----------------------------------------------------------------------------------------
 
 
-def test_agents_do_exactly_what_they_do_alone_while_nothing_has_earned_any_weight():
-    related_to_others = []
-    for seed in range(4, 8):
-        clear, alone = (
-            Run.begin(a, num_agents=6, seed=seed, space=CUBE, objective=unrelated(seed)).steps(2)
-            for a in (FedEI(secure_sums=0), ExpectedImprovement())
-        )
-        tasks = [e.task for e in clear.exchanges if "moment" in e.task.arrays]
-        related_to_others.append(max(federation_weight_of(task, CUBE) for task in tasks) > 0.0)
-        same_points = all(
-            (clear.histories()[a].points == h.points).all() for a, h in alone.histories().items()
-        )
-        assert same_points != related_to_others[-1]
-    assert {True, False} == set(related_to_others)
+def test_two_random_trials_one_exchange_without_a_trial_then_advised_ones():
+    run = begin(num_agents=3).steps(5)
+    for name, agent in run.agents.items():
+        mine = [e for e in run.exchanges if e.agent == name]
+        assert [e.task.num_trials for e in mine] == [2, 0, 1, 1, 1]
+        assert ["rows" in e.task.arrays for e in mine] == [False, False, True, True, True]
+        assert [sorted(e.report.arrays) for e in mine] == [["level"], *[["rows", "slots"]] * 4]
+        pools = [e.task.arrays["rows"][:, :-1] for e in mine[2:4]]
+        for place, pool in enumerate(pools):  # the first two advised trials repeat a row of somebody else
+            point = agent.log.points[2 + place]
+            assert np.abs(pool - point).max(axis=1).min() < 1e-9
+            assert np.abs(agent.log.points[: 2 + place] - point).max(axis=1).min() > 1e-3
 
 
-def test_evidence_about_the_tilt_adds_up_over_rounds_and_each_value_counts_once():
-    run = Run.begin(FedEI(secure_sums=0, **SMALL), num_agents=3, space=CUBE, objective=unrelated(0)).steps(4)
-    sent = [e.report.arrays["closeness"] for e in run.exchanges if e.agent == "1"]
-    np.testing.assert_allclose(run.state.parts["1"].sums["closeness"], np.sum(sent, axis=0))
-    assert [part[1] > 0 for part in sent] == [False, True, True, True]
-    last = run.exchanges[-1]
-    algorithm, state = run.algorithm, run.agents[last.agent].agent_state
-    x, y = algorithm.observations(state)
-    m = tilt_to(others_centres(last.task, CUBE), CUBE)(x)
-    np.testing.assert_array_equal(last.report.arrays["closeness"], foresight(x, y, m, first=len(y) - 1))
-
-
-def test_evidence_of_secure_sums_adds_up_over_rounds():
-    algorithm = FedEI(**SMALL)
-    state = algorithm.init(Federation(CUBE, ("0", "1", "2")), np.random.default_rng(0))
-    for _ in range(2):
-        state = algorithm.aggregate_sum(state, ["0", "1", "2"], {"closeness": np.array([1.0, 2.0])})
-    np.testing.assert_array_equal(state.pool.sums["closeness"], [2.0, 4.0])
-
-
-def gap_to_the_trends_maximum(run, exchange):
-    """Return how far the trend at an exchange's point is below its maximum on a grid."""
-    history = run.agents[exchange.agent].agent_state.history
-    trend = alone(run.algorithm.others_trend(exchange.task, run.agents[exchange.agent].agent_state))
-    axis = np.linspace(0, 1, 101)
-    grid = np.array(np.meshgrid(axis, axis)).reshape(2, -1).T
-    seen = history.points[history.trials < exchange.task.trial]
-    grid = grid[np.linalg.norm(grid[:, None] - seen, axis=2).min(axis=1) > 0.02 * 2**0.5]
-    return float(trend(grid).max() - trend(history.points[history.trials == exchange.task.trial])[0])
-
-
-def test_agents_in_doubt_probe_the_trends_maximum_once():
-    doubts = []
-    for seed in range(4):
-        run = Run.begin(FedEI(secure_sums=0), num_agents=4, seed=seed, objective=rough(seed)).steps(3)
-        first, second = ([e for e in run.exchanges if e.task.trial == trial] for trial in (3, 4))
-        for exchange in first:
-            doubts.append(federation_weight_of(exchange.task, SQUARE) <= 0.25)
-            assert (gap_to_the_trends_maximum(run, exchange) < 1e-3) == doubts[-1]
-        assert max(gap_to_the_trends_maximum(run, exchange) for exchange in second) > 0.01
-    assert {True, False} == set(doubts)
-
-
-def rough(seed):
-    """A function of its own for each agent, on the unit square."""
-
-    def objective(config, context):
-        features = draw_features(200, 0.2, 2, np.random.default_rng([seed, 7, int(context.agent)]))
-        return float(features(SQUARE.encode(config)[None, :])[0].sum())
-
-    return objective
-
-
-@pytest.mark.parametrize(("space", "probes"), [(SQUARE, True), (CUBE, False)])
-def test_large_spaces_are_not_probed(space, probes):
-    run = Run.begin(FedEI(secure_sums=0, **SMALL), num_agents=3, space=space).steps(2)
-    exchange = run.exchanges[-1]
-    sums = {**exchange.task.arrays, "energy": np.array([1e9])}  # agents' values do not agree at all
-    task = replace(exchange.task, arrays=sums)
-    state = run.agents[exchange.agent].agent_state
-    assert run.algorithm.is_probe(task, before(state, task.trial)) == probes
-    assert not run.algorithm.is_probe(task, state)
-    tested = replace(task, arrays={**sums, "agreement": np.array([0.0, 1.0])})
-    assert not run.algorithm.is_probe(tested, before(state, task.trial))
-
-
-def test_a_single_agent_does_what_it_does_alone():
+def test_one_agent_and_two_that_cannot_sum_do_what_they_do_alone():
     one = Run.begin(FedEI(secure_sums=0), num_agents=1).steps(6)
-    two = Run.begin(ExpectedImprovement(), num_agents=1).steps(6)
+    two = Run.begin(ExpectedImprovement(num_initial=2), num_agents=1).steps(6)
     np.testing.assert_array_equal(one.histories()["0"].points, two.histories()["0"].points)
-    assert all(not e.report.arrays for e in one.exchanges)
+    study = simulate(
+        "himmelblau", agents=2, algorithm=make_algorithm("fed-ei", SMALL), num_rounds=5, engine="inline"
+    )
+    assert len(study.trials["value"]) == 2 * 6
 
 
-def test_a_late_joiner_begins_without_random_points_and_close_to_the_optimum():
+def test_a_late_agent_is_advised_at_its_first_trial_and_begins_close_to_the_optimum():
     values, random = [], []
     for seed in range(6):
-        run = Run.begin(
-            FedEI(secure_sums=0),
-            num_agents=5,
-            seed=seed,
-            space=CUBE,
-            objective=related(seed, 0.05),
-            late=["4"],
-        )
-        run.steps(10, present=["0", "1", "2", "3"]).step()
+        run = begin(seed, objective=related(seed), late=["4"])
+        run.steps(8, present=["0", "1", "2", "3"]).steps(2)
         first = [e for e in run.exchanges if e.agent == "4"]
-        assert [e.task.num_trials for e in first] == [1]
-        values.append(run.histories()["4"].values[0])
-        random.append(max(run.histories()["0"].values[:3]))
+        assert [e.task.num_trials for e in first] == [1, 1]
+        assert [sorted(e.report.arrays) for e in first] == [[], ["rows", "slots"]]
+        late, others = run.histories()["4"].values, run.histories()["3"].values
+        values.append((late[0] - 20.0) / np.exp(np.random.default_rng([seed, 4]).standard_normal()))
+        random.append((max(others[:2]) - 15.0) / np.exp(np.random.default_rng([seed, 3]).standard_normal()))
     assert np.mean(values) > np.mean(random)
 
 
-def test_an_agent_subtracts_its_own_part_and_sees_the_trend_of_the_others():
-    run = Run.begin(FedEI(secure_sums=0, **SMALL), num_agents=3, space=MIXED).steps(4)
-    algorithm, state = run.algorithm, run.state
-    _, tasks = algorithm.ask(state, Phase.TRAIN, 9, ["0", "1", "2"], np.random.default_rng(0))
-    trend = alone(algorithm.others_trend(tasks["1"], run.agents["1"].agent_state))
-    parts = []
-    for name in ("0", "2"):
-        x, y = algorithm.observations(run.agents[name].agent_state)
-        parts.append(statistics(state.features(x), y))
-    expected = ridge_weights(*(np.sum(p, axis=0) for p in zip(*parts, strict=True)), algorithm.ridge)
-    np.testing.assert_allclose(trend.weights, expected, rtol=1e-6)
+# -- what it gains ---------------------------------------------------------------------------------------
 
 
-def test_sums_that_are_older_than_the_history_are_subtracted_as_they_were():
-    run = Run.begin(FedEI(secure_sums=0, **SMALL), num_agents=2).steps(3)
+def test_related_agents_are_ahead_of_agents_alone():
+    for trials in (4, 8):
+        alone_, pooled = (
+            np.array([best(a, related(seed), seed, trials) for seed in range(8)])
+            for a in (ExpectedImprovement(num_initial=2), FedEI(secure_sums=0))
+        )
+        assert ttest_rel(pooled, alone_, alternative="greater").statistic > 2.5
+
+
+def test_unrelated_agents_do_not_pay_for_the_federation():
+    alone_, pooled = (
+        np.array([best(a, unrelated(seed), seed, 8, num_agents=6) for seed in range(10)])
+        for a in (ExpectedImprovement(num_initial=2), FedEI(secure_sums=0))
+    )
+    assert ttest_rel(pooled, alone_).statistic > -1.5
+
+
+# -- the pool --------------------------------------------------------------------------------------------
+
+
+def test_each_row_is_an_observation_of_one_agent_and_comes_once():
+    run = begin(num_agents=6).steps(8)
+    rows = run.state.rows
+    written = np.concatenate([Written.of(agent.agent_state).rows for agent in run.agents.values()])
+    matches = (np.abs(rows[:, None, :] - written[None, :, :]).max(axis=2) < 1e-12).sum(axis=1)
+    assert (matches == 1).all()
+    assert len(rows) + 2 * run.state.num_lost <= len(written)
+    assert run.state.num_read + run.state.num_lost <= len(written)
+
+
+def test_the_trend_is_of_others_alone():
+    run = begin(num_agents=4, space=MIXED).steps(6)
+    _, tasks = run.algorithm.ask(run.state, Phase.TRAIN, 9, list(run.agents), np.random.default_rng(0))
+    for name, agent in run.agents.items():
+        rows = run.algorithm._others(tasks[name], agent.agent_state)
+        own = MIXED.features(agent.agent_state.history.points)
+        others = [a.agent_state.history.points for n, a in run.agents.items() if n != name]
+        theirs = MIXED.features(np.concatenate(others))
+        assert len(rows.z) < len(run.state.rows)
+        assert (np.abs(rows.x[:, None] - theirs[None]).max(axis=2).min(axis=1) < 1e-9).all()
+        mine = Written.of(agent.agent_state).rows
+        both = np.column_stack([own[: len(mine)], mine[:, -1]])
+        assert np.abs(np.column_stack([rows.x, rows.z])[:, None] - both[None]).max(axis=2).min() > 1e-12
+
+
+def test_the_model_of_an_agent_is_gaussian_conditioning_on_rows_and_own_values():
+    run = begin(num_agents=4).steps(7)
     algorithm, agent = run.algorithm, run.agents["1"]
-    old = run.exchanges[-1].task
-    assert agent.agent_state.next_trial > int(old.values["counted"]) > 0
-    again = alone(algorithm.others_trend(old, agent.agent_state))
-    rows = agent.agent_state.history.trials < old.trial
-    h = agent.agent_state.history
-    before = AgentState(SQUARE, History(h.points[rows], h.values[rows], h.trials[rows]))
-    np.testing.assert_array_equal(again.weights, alone(algorithm.others_trend(old, before)).weights)
+    _, tasks = algorithm.ask(run.state, Phase.TRAIN, 9, list(run.agents), np.random.default_rng(0))
+    model = alone(algorithm.model(tasks["1"], agent.agent_state))
+    shared, h = model.improvement.shared, model.improvement.process.hyperparameters
+    rows, x, y = shared.rows, CUBE.features(agent.agent_state.history.points), model.values
+
+    def common(a, b):
+        return shared.share * kernels.kernel("matern52", a, b, rows.lengthscales)
+
+    def own(a, b):
+        return h.outputscale * kernels.kernel("matern52", a, b, h.lengthscales) + shared.tau
+
+    z = np.random.default_rng(1).random((5, 4))
+    white = (1 - shared.share + trend.LEAST_NOISE) * np.eye(len(rows.z))
+    noise = h.noise_variance * np.eye(len(y))
+    joint = np.block(
+        [
+            [common(rows.x, rows.x) + white, common(rows.x, x)],
+            [common(x, rows.x), common(x, x) + own(x, x) + noise],
+        ]
+    )
+    cross = np.hstack([common(z, rows.x), common(z, x) + own(z, x)])
+    expected = cross @ np.linalg.solve(joint, np.concatenate([rows.z, y]))
+    np.testing.assert_allclose(model.improvement.mean(z), expected, atol=1e-8)
+    assert 0 < shared.share < 1
 
 
-def test_secure_sums_give_the_same_study_as_sums_in_the_clear():
-    options = {"num_features": 20, "num_candidates": 64}
+def test_a_rows_value_stays_as_it_was_written():
+    run = begin(num_agents=3).steps(4)
+    before = {name: Written.of(a.agent_state).rows.copy() for name, a in run.agents.items()}
+    run.steps(4)
+    for name, agent in run.agents.items():
+        np.testing.assert_array_equal(Written.of(agent.agent_state).rows[: len(before[name])], before[name])
+
+
+def test_the_pool_keeps_what_models_use():
+    algorithm = FedEI(secure_sums=0)
+    state = algorithm.init(Federation(SQUARE, ("0", "1")), np.random.default_rng(0))
+    rng = np.random.default_rng(2)
+    for _ in range(30):
+        rows = np.column_stack([rng.random((10, 2)), rng.uniform(-3, 3, 10)])
+        state = algorithm._with_rows(state, rows, 0)
+    assert state.rows.shape == (MOST_ROWS, 3)
+    assert state.num_read == 300
+
+
+def test_another_study_begins_with_the_pool_of_an_earlier_one():
+    run = begin(num_agents=4, objective=related(1)).steps(8)
+    exported = run.algorithm.export_messages(run.state)
+    algorithm = FedEI(secure_sums=0, **SMALL)
+    fresh = algorithm.init(Federation(CUBE, ("0", "1")), np.random.default_rng(0))
+    state = algorithm.warm_start(fresh, exported)
+    _, tasks = algorithm.ask(state, Phase.TRAIN, 1, ["0", "1"], np.random.default_rng(0))
+    assert all(t.num_trials == 1 and "rows" in t.arrays for t in tasks.values())
+    for broken in ({}, {"rows": exported["rows"][:, 1:], "level": exported["level"]},
+                   {"rows": exported["rows"] + 9.0, "level": exported["level"]}):  # fmt: skip
+        with pytest.raises(ConfigError, match="warm_start: expected rows"):
+            algorithm.warm_start(fresh, broken)
+
+
+def test_an_agent_with_fixed_parameters_uses_the_pool_and_writes_no_rows():
+    run = begin(num_agents=4).steps(3)
+    held = HeldSpace(CUBE, {"x0": 0.25})
+    agent = run.agents["3"]
+    agent.space, agent.agent_state = held, AgentState(held, History.empty(4))
+    agent.log = agent.agent_state.history
+    before = run.state.num_read
+    run.state = replace(run.state, progress=type(run.state.progress)({}))  # as an agent that comes anew
+    for name in ("0", "1", "2"):
+        del run.agents[name]
+    run.steps(4)
+    assert [sorted(e.report.arrays) for e in run.exchanges if e.agent == "3"][-4:] == [[]] * 4
+    assert (agent.log.points[:, 0] == 0.25).all()
+    assert run.state.num_read == before
+
+
+def test_failed_trials_are_no_rows():
+    def objective(config, context):
+        return None if context.trial % 3 == 1 else hills(SQUARE)(config, context)
+
+    run = Run.begin(FedEI(secure_sums=0, **SMALL), num_agents=3, objective=objective).steps(8)
+    for agent in run.agents.values():
+        good = agent.log.points[np.isfinite(agent.log.values)]
+        written = Written.of(agent.agent_state).rows
+        np.testing.assert_allclose(written[:, :-1], good[: len(written)], atol=1e-11)
+
+
+def test_a_finite_space_is_searched_to_the_end():
+    run = Run.begin(FedEI(secure_sums=0, **SMALL), num_agents=3, space=FINITE).steps(7)
+    assert all(len(history) == 7 for history in run.histories().values())
+
+
+# -- secure sums -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"trials_per_round": 3}])
+def test_secure_sums_give_the_same_trials_bit_for_bit(options):
     clear, secure = (
         simulate(
             "himmelblau",
-            agents=4,
-            algorithm=make_algorithm("fed-ei", {**options, "secure_sums": k}),
-            num_rounds=5,
+            agents=6,
+            algorithm=make_algorithm("fed-ei", {**SMALL, **options, "secure_sums": k}),
+            num_rounds=6,
             seed=1,
             engine="inline",
         )
         for k in (0, 3)
     )
-    assert secure.settings is not None
-    np.testing.assert_allclose(clear.trials["value"], secure.trials["value"], rtol=1e-4)
+    assert clear.trials["value"].tolist() == secure.trials["value"].tolist()
+    assert clear.trials["config"].tolist() == secure.trials["config"].tolist()
+    assert secure.settings["runs"][0]["privacy"]["sums_made"] == 6
 
 
-def test_two_agents_cannot_sum_and_tune_with_each_others_points_alone():
-    study = simulate(
-        "himmelblau",
-        agents=2,
-        algorithm=make_algorithm("fed-ei", {"num_features": 20, "num_candidates": 64}),
-        num_rounds=9,
-        seed=1,
-        engine="inline",
-    )
-    assert len(study.trials["value"]) == 2 * 11
+def test_with_secure_sums_nothing_else_is_in_a_report():
+    assert set(FedEI(secure_sums=0).report_schema(SQUARE).arrays) == {"level", "rows", "slots"}
+    assert not FedEI().report_schema(SQUARE).arrays
+    task = Task(Phase.TRAIN, 1, 0, 2, {}, {"slots": 64})
+    shapes = {name: s.shape for name, s in FedEI().summands(task, SQUARE).items()}
+    assert shapes == {"level": (trend.NUM_SUMS,), "table": (64, 3)}
+    assert FedEI().uses_observations(task, SQUARE)
 
 
-def test_nothing_but_sums_and_consented_points_is_in_a_report():
-    clear = FedEI(secure_sums=0).report_schema(SQUARE).arrays
-    assert set(clear) == {"gram", "moment", "energy", "agreement", "closeness", "point"}
-    assert set(FedEI().report_schema(SQUARE).arrays) == {"point"}
-    assert not FedEI(tilt=0.0).report_schema(SQUARE).arrays
+def test_groups_have_tables_of_their_own():
+    algorithm = FedEI()
+    state = algorithm.init(Federation(SQUARE, ("0", "1")), np.random.default_rng(0))
+    row, place = np.array([[0.25, 0.5, 1.0]]), np.array([7])
+    sums = {"level": np.zeros(trend.NUM_SUMS), "table": slots.write(row, place, 64)}
+    other = {**sums, "table": slots.write(row + 0.125, place, 64)}
+    state = algorithm.aggregate_groups(state, [(["0"], sums), (["1"], other)])
+    np.testing.assert_array_equal(state.rows, np.concatenate([row, row + 0.125]))
+    assert state.num_lost == 0
 
 
-def test_at_most_num_centres_points_of_others_arrive_and_never_the_agents_own():
-    run = Run.begin(FedEI(secure_sums=0, num_centres=3, **SMALL), num_agents=6).steps(3)
-    for exchange in run.exchanges[-6:]:
-        points = exchange.task.arrays["points"]
-        assert points.shape == (3, 2)
-        own = run.state.points[exchange.agent]
-        assert not (points == own).all(axis=1).any()
+def test_moments_that_no_members_can_have_are_left_out():
+    algorithm = FedEI()
+    state = algorithm.init(Federation(SQUARE, ("0", "1")), np.random.default_rng(0))
+    table = np.zeros((64, 3))
+    for level in ([9.0, 0, 0, 0, 2.0, 0, 0], [-1.0, 0, 0, 0, 0, 0, 0], [2.0, 0, 0, 0, 3.0, 0, 0]):
+        sums = {"level": np.array(level), "table": table}
+        assert not algorithm.aggregate_groups(state, [(["0", "1"], sums)]).level.any()
 
 
-def test_lost_tasks_come_again_unchanged_although_the_sums_have_moved_on():
-    run = Run.begin(FedEI(secure_sums=0, **SMALL), num_agents=3).steps(2)
-    run.step(lost=["1"]).step()
-    one, two = [e.task for e in run.exchanges if e.agent == "1"][-2:]
-    assert one.trial == two.trial
-    assert same(dict(one.arrays), dict(two.arrays))
+def test_a_log_line_names_a_sum_whose_slots_are_spoilt():
+    algorithm = FedEI()
+    state = algorithm.init(Federation(SQUARE, ("0", "1")), np.random.default_rng(0))
+    full = slots.write(np.full((64, 3), 0.5), np.arange(64), 64)
+    after = algorithm.aggregate_groups(state, [(["0"], {"level": np.zeros(7), "table": full + full})])
+    assert len(after.rows) == 0
+    (line,) = algorithm.progress_lines(after, state)
+    assert line.startswith("fed-ei: 64 slots of a sum hold several rows")
+    assert algorithm.progress_lines(after, after) == []
 
 
-def test_means_of_neighbours_keep_categories_and_the_commonest_one_overall():
-    kernels = ["rbf", "rbf", "linear"]
-    configs = [
-        {"C": 1.0, "kernel": k, "size": "small", **({"gamma": 0.1} if k == "rbf" else {})} for k in kernels
-    ]
-    points = np.array([MIXED.encode(c) for c in configs])
-    found = [MIXED.decode(p)["kernel"] for p in with_means(MIXED, points)]
-    assert found == [*kernels, *kernels, "rbf"]
-    assert len(with_means(MIXED, points[:1])) == 1
+# -- hostile tasks and reports ---------------------------------------------------------------------------
 
-
-def test_noise_and_failures_do_not_stop_the_exchange():
-    def objective(config, context):
-        return None if context.trial % 4 == 1 else hills(SQUARE, noise=1.0)(config, context)
-
-    run = Run.begin(FedEI(secure_sums=0, **SMALL), num_agents=3, objective=objective).steps(8)
-    assert "gram" in run.exchanges[-1].task.arrays
+ROWS = {
+    "rows": np.full((5, 3), 0.5),
+    "lengthscales": np.ones(2),
+    "evidence": np.zeros(6),
+    "level": np.ones(trend.NUM_SUMS),
+}
 
 
 @pytest.mark.parametrize(
-    "options", [{"secure_sums": 1}, {"ridge": 0.0}, {"num_features": 0}, {"tilt": -1.0}, {"num_centres": 0}]
+    ("arrays", "values"),
+    [
+        ({n: a for n, a in ROWS.items() if n != "lengthscales"}, {}),
+        ({n: a for n, a in ROWS.items() if n != "level"}, {}),
+        ({**ROWS, "rows": np.full((5, 3), 1.5)}, {}),
+        ({**ROWS, "rows": np.full((5, 3), np.nan)}, {}),
+        ({**ROWS, "rows": np.tile([0.5, 0.5, 3.9], (5, 1))}, {}),
+        (ROWS, {"slots": 65}),
+        (ROWS, {"slots": 32}),
+        (ROWS, {"slots": -64}),
+        ({}, {"slots": 64}),
+        ({**ROWS, "secure.members": np.zeros((11, 4))}, {"slots": 64}),
+    ],
+    ids=["scales", "level", "outside", "nan", "far", "odd", "small", "negative", "units", "too small"],
+)  # fmt: skip
+def test_a_task_that_does_not_fit_is_refused_before_anything_is_evaluated(arrays, values):
+    task = Task(Phase.TRAIN, 1, 0, 1, arrays, values)
+    with pytest.raises(WireError):
+        check_task(task)
+    with pytest.raises(WireError):
+        FedEI().sum_content(task)
+    agent_state = AgentState(SQUARE, History.empty(2))
+    with pytest.raises(WireError):
+        next(FedEI().session(task, agent_state, lambda *_: np.random.default_rng(0)))
+
+
+def test_what_one_agent_alone_is_told_changes_the_content_that_all_members_sign():
+    content = FedEI().sum_content(Task(Phase.TRAIN, 1, 0, 1, ROWS, {"slots": 64}))
+    assert set(content) == {*ROWS, "slots"}
+
+
+def test_a_server_that_counts_trials_from_the_first_again_gets_no_advised_row_into_another_sum():
+    """An exchange without a trial may name any trial; the rows that the last pool advised stay withheld."""
+    rng = np.random.default_rng(4)
+    points, values = rng.random((4, 2)), rng.standard_normal(4)
+    agent_state = AgentState(SQUARE, History(points, values, np.arange(4)))
+    agent_state = agent_state.write(**{"pool.first": np.array([2, 2])})  # two random trials, two advised
+    agent_state = Written.of(agent_state).told({"rows": np.zeros((5, 3))}, 2).write(agent_state)
+    task = Task(Phase.TRAIN, 3, 0, 0, ROWS, {"slots": 64})  # another pool
+    after = alone(FedEI().session(task, agent_state, lambda *_: np.random.default_rng(0)))
+    written = Written.of(after)
+    assert written.since == 4
+    np.testing.assert_array_equal(np.isnan(written.rows[:, -1]), [False, False, True, True])
+
+
+@pytest.mark.parametrize(
+    ("rows", "places"), [(2, [1]), (1, [64]), (0, [3])], ids=["few slots", "beyond", "no rows"]
+)
+def test_a_report_whose_slots_do_not_fit_is_refused(rows, places):
+    task = Task(Phase.TRAIN, 1, 0, 1, {}, {"slots": 64})
+    report = Report(0, 1, 0, {"rows": np.full((rows, 3), 0.5), "slots": np.array(places)})
+    with pytest.raises(WireError, match="slots: expected one below 64 for each row"):
+        FedEI(secure_sums=0).check_report(task, report)
+
+
+@pytest.mark.parametrize(
+    "options", [{"secure_sums": 1}, {"num_initial": 0}, {"y_transform": "rank"}, {"trials_per_round": 0}]
 )
 def test_options_are_checked(options):
     with pytest.raises(ConfigError):

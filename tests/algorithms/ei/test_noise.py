@@ -50,7 +50,7 @@ def run(objective: Any = noisy, algorithm: str = "ei", seed: int = 0, **given: A
         make_algorithm(algorithm, options),
         seed=seed,
         engine="inline",
-        **{"num_rounds": 18, **given},
+        **{"num_rounds": 20 if algorithm == "fed-ei" else 18, **given},  # both: 20 evaluations
     )
 
 
@@ -97,7 +97,8 @@ def test_the_recommended_value_does_not_overstate_and_is_no_worse(algorithm: str
             chosen.append(truth(best["config"]))
             lucky.append(truth(observed["config"]))
     assert ttest_1samp(largest, 0.0).statistic > 10  # control: the largest value overstates
-    assert np.mean(means) < 0.4 * np.mean(largest)
+    # a pool concentrates the points, so an agent's own values show their noise later
+    assert np.mean(means) < (0.4 if algorithm == "ei" else 0.45) * np.mean(largest)
     assert ttest_rel(chosen, lucky).statistic > -3  # level .003
 
 

@@ -14,7 +14,7 @@ from fbo_flower.algorithms import DPFTS, ThompsonSampling, make_algorithm
 from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.discrete_noise import uniform_from
-from fbo_flower.numerics.privacy_account import Account
+from fbo_flower.numerics.privacy import sampled_epsilon
 from fbo_flower.numerics.seeding import generator
 from fbo_flower.numerics.surrogates import rff
 from fbo_flower.numerics.threads import single_thread
@@ -279,12 +279,11 @@ def test_without_noise_no_privacy_is_claimed() -> None:
     run = Run.begin(DPFTS(**SMALL, noise_multiplier=0)).steps(3)
     assert run.algorithm.results(run.state).privacy["epsilon"] is None
     with pytest.raises(ConfigError, match="max_epsilon"):
-        DPFTS(noise_multiplier=0, max_epsilon=5.0)
+        Run.begin(DPFTS(noise_multiplier=0, max_epsilon=5.0))
 
 
 def test_options_that_make_no_sense_are_refused() -> None:
     for options, text in (
-        ({"max_epsilon": 0.01}, "the cost of the first release"),
         ({"sampling_rate": 0.0}, "sampling_rate"),
         ({"noise": "both"}, "noise"),
         ({"clip": -1.0}, "clip"),
@@ -292,10 +291,12 @@ def test_options_that_make_no_sense_are_refused() -> None:
     ):
         with pytest.raises(ConfigError, match=text):
             DPFTS(**options)
+    with pytest.raises(ConfigError, match="the cost of the first release"):
+        Run.begin(DPFTS(max_epsilon=0.01))
     with pytest.raises(ConfigError, match="lengthscale"):
         dataclasses.replace(DPFTS(), lengthscale=(0.1, 0.2, 0.3)).check(SQUARE)
 
 
 def cost_of(count: int, rate: float, multiplier: float) -> float:
     """Epsilon at delta 1e-3 after equal releases; `tests/numerics` compares the account with exact values."""
-    return Account({(multiplier, rate): count}).epsilon(1e-3) if count else 0.0
+    return sampled_epsilon(multiplier, rate, count, 1e-3)

@@ -8,7 +8,6 @@ from scipy import stats
 
 from fbo_flower.algorithms import FTS, RandomSearch, ThompsonSampling
 from fbo_flower.algorithms.fts.fts import LENGTHSCALE_GRID
-from fbo_flower.algorithms.recommended import FTS_OPTIONS
 from fbo_flower.algorithms.records import (
     AgentState,
     Federation,
@@ -19,6 +18,7 @@ from fbo_flower.algorithms.records import (
     Report,
     Task,
 )
+from fbo_flower.algorithms.registry import FTS_OPTIONS
 from fbo_flower.algorithms.schedules import own_probability
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.optim.functions import LinearFunction
@@ -400,7 +400,7 @@ def smooth(seed, lengthscale):
     draws = generator(seed, "function")
     features = rff.draw_features(300, lengthscale, 2, draws)
     weights = draws.standard_normal(300)
-    return lambda x: features.unnormalised(np.atleast_2d(x)) @ weights
+    return lambda x: np.sqrt(2.0 / 300) * features.cosines(np.atleast_2d(x)) @ weights
 
 
 def chosen_lengthscale(lengthscale):

@@ -66,19 +66,6 @@ def test_stage_two_sends_nothing_back_but_the_number_of_trials():
     assert last < first  # the first round of stage 1 carries one cell; the last round no array at all
 
 
-@pytest.mark.parametrize("kind", ["silent", "raising", "down"])
-def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(kind):
-    problem = make_problem("himmelblau", 4, 2, {"noise": 0.0})
-    app = client_app(problem, problem.space, seed=2, disclose="trials")
-    fault = {3: Fault(kind, rounds=[3, 4, 5])}
-    strategy = strategies.PFPNE(num_agents=4, seed=2, budget=800, round_timeout=0.2)
-    study = strategy.start(InProcessGrid(app, 4, faults=fault), num_rounds=None).study
-    done = {m: int(study.trials.where(agent=str(m))["pulls"].sum()) for m in range(4)}
-    assert [done[m] for m in range(3)] == [800] * 3
-    assert done[3] <= 800
-    assert study.rounds["failures"].sum() >= (0 if kind == "down" else 3)
-
-
 def test_a_run_whose_agents_never_come_back_ends_with_a_clear_error():
     app = client_app(lambda config, context: config["x"], SearchSpace({"x": Float(0.0, 1.0)}), seed=0)
     faults = {m: Fault("down", rounds=range(3, 1000)) for m in range(2)}

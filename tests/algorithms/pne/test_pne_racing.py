@@ -8,14 +8,13 @@ from contract import SQUARE, AlgorithmContract, Run, same
 
 from fbo_flower import strategies
 from fbo_flower.algorithms import PFPNE, make_algorithm
-from fbo_flower.algorithms.pne.racing import RacingPNE, _packed
-from fbo_flower.algorithms.pne.racing_agent import session, unpacked
+from fbo_flower.algorithms.pne.racing import RacingPNE, _packed, session, unpacked
 from fbo_flower.algorithms.records import AgentState, History, Phase, Task
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError, WireError
 from fbo_flower.numerics.bandits.racing_cells import RacingOptions, grown_tree
 from fbo_flower.simulation import make_problem, simulate
-from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 
 RACING = {"variant": "racing"}
@@ -101,27 +100,6 @@ def test_given_smoothness_is_used():
         )
         values.append(cumulative(one, 2))
     assert values[1].min() > values[0].max()
-
-
-@pytest.mark.parametrize(
-    ("kind", "rounds"),
-    [
-        ("silent", [2]),
-        *((kind, rounds) for kind in ("raising", "down") for rounds in ([1, 2], [2, 3, 4], [4, 5, 6, 7])),
-    ],
-)
-def test_whoever_drops_out_and_comes_back_does_not_stop_the_others(kind, rounds):
-    problem = make_problem("himmelblau", 4, 2, {"noise": 0.0})
-    app = client_app(problem, problem.space, seed=2, disclose="trials")
-    strategy = strategies.PFPNE(
-        num_agents=4, seed=2, budget=600, round_timeout=0.2, max_evaluations_per_round=60, **RACING
-    )
-    study = strategy.start(
-        InProcessGrid(app, 4, faults={3: Fault(kind, rounds=rounds)}), num_rounds=None
-    ).study
-    done = {m: int(study.trials.where(agent=str(m))["pulls"].sum()) for m in range(4)}
-    assert [done[m] for m in range(3)] == [600] * 3
-    assert done[3] <= 600  # trials whose report was lost are not disclosed
 
 
 def test_one_who_is_away_for_the_whole_of_stage_one_is_told_of_it_and_pulls_all_its_cells():

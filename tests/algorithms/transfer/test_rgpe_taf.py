@@ -8,9 +8,7 @@ from scipy.stats import norm
 
 from fbo_flower.algorithms import RGPE, TAF
 from fbo_flower.algorithms.records import AgentState, Federation, History, Phase, Report, Task
-from fbo_flower.algorithms.transfer.base import Members
-from fbo_flower.algorithms.transfer.content import Outgoing
-from fbo_flower.algorithms.transfer.options import WeightPosterior
+from fbo_flower.algorithms.transfer.base import Members, Outgoing, WeightPosterior
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition.feature_models import unpack_symmetric
 from fbo_flower.numerics.seeding import generator

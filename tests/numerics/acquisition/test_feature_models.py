@@ -12,7 +12,7 @@ from fbo_flower.numerics.acquisition.feature_models import (
     pack_symmetric,
     unpack_symmetric,
 )
-from fbo_flower.numerics.acquisition.proposals import LogImprovement
+from fbo_flower.numerics.acquisition.log_ei import LogImprovement
 from fbo_flower.numerics.surrogates import gp
 from fbo_flower.numerics.surrogates.rff import draw_features, weight_posterior
 

@@ -4,7 +4,8 @@ from acquisition_cases import every_batch, fantasies, gaussian_process, mesh, ra
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition import joint_kg
-from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient, maximise_jointly
+from fbo_flower.numerics.acquisition.batch import maximise_batch
+from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient
 from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
 from fbo_flower.numerics.acquisition.normal import centred_draws
 
@@ -104,16 +105,10 @@ def test_the_maximiser_by_draws_converges_to_the_maximiser():
                 mean, factor, 0.1, centred_draws(2**13, 2, np.random.default_rng(100))
             )
             best = every_batch(truth, 2)[1].max()
-            chosen = maximise_jointly(
-                mean,
-                factor,
-                0.1,
-                np.zeros((2, num_points)),
-                0.0,
-                centred_draws(num_draws, 2, np.random.default_rng([seed, num_draws])),
-                2,
-                np.random.default_rng(seed),
-            )
+            draws = centred_draws(num_draws, 2, np.random.default_rng([seed, num_draws]))
+            estimate = BatchKnowledgeGradient(mean, factor, 0.1, draws)
+            alone = np.zeros((2, num_points))
+            chosen = maximise_batch(estimate, alone, 0.0, 2, np.random.default_rng(seed))
             value = truth.values(chosen.index, 0, chosen.index[:1])[0]
             lost[num_draws].append(1 - value / best)
             wrong[num_draws].append(abs(chosen.value / best - 1))
@@ -170,9 +165,8 @@ def test_huge_means_change_nothing_but_rounding():
 def test_nothing_is_gained_where_nothing_is_unknown(noise_variance):
     draws = centred_draws(16, 3, np.random.default_rng(0))
     for factor in (np.zeros((5, 2)), np.ones((5, 1))):
-        best = maximise_jointly(
-            np.arange(5.0), factor, noise_variance, np.zeros((3, 5)), 0.0, draws, 1, np.random.default_rng(0)
-        )
+        acquisition = BatchKnowledgeGradient(np.arange(5.0), factor, noise_variance, draws)
+        best = maximise_batch(acquisition, np.zeros((3, 5)), 0.0, 1, np.random.default_rng(0))
         assert best.value == pytest.approx(0, abs=1e-15)
 
 

@@ -4,20 +4,17 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from fbo_flower.numerics.acquisition.expected_improvement import expected_improvement
-from fbo_flower.numerics.acquisition.log_ei import LogExpectedImprovement
+from fbo_flower.numerics.acquisition.log_ei import LogImprovement
 from fbo_flower.numerics.acquisition.normal import log_excess_and_slopes
-from fbo_flower.numerics.optim.functions import LinearFunction
 from fbo_flower.numerics.surrogates import gp
-from fbo_flower.numerics.surrogates.rff import draw_features
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.random((8, 3)), RNG.standard_normal(8)
 HYPERPARAMETERS = gp.Hyperparameters("matern52", np.array([0.3, 0.5, 0.9]), 1.3, 1e-3)
-TREND = LinearFunction(draw_features(50, 0.5, 3, np.random.default_rng(1)), RNG.standard_normal(50))
 
 
-def acquisition(best=0.7, trend=None):
-    return LogExpectedImprovement(gp.posterior(X, Y, HYPERPARAMETERS), best, trend)
+def acquisition(best=0.7):
+    return LogImprovement(gp.posterior(X, Y, HYPERPARAMETERS), best)
 
 
 def test_it_is_the_logarithm_of_expected_improvement():
@@ -38,9 +35,8 @@ def test_it_is_the_logarithm_of_the_integral_of_the_improvement():
 
 
 @pytest.mark.parametrize("best", [0.7, -3.0, 40.0, 1e4], ids=["near", "below", "far", "very far"])
-@pytest.mark.parametrize("trend", [None, TREND], ids=["no trend", "trend"])
-def test_gradient_is_that_of_central_differences_also_where_the_improvement_underflows(best, trend):
-    function, step = acquisition(best, trend), 1e-6
+def test_gradient_is_that_of_central_differences_also_where_the_improvement_underflows(best):
+    function, step = acquisition(best), 1e-6
     for z in RNG.random((6, 3)):
         value, gradient = function.value_and_gradient(z[None, :])
         np.testing.assert_allclose(value, function(z[None, :]), rtol=1e-12)
@@ -48,12 +44,6 @@ def test_gradient_is_that_of_central_differences_also_where_the_improvement_unde
         values = function(moved)
         numeric = (values[:3] - values[3:]) / (2 * step)
         np.testing.assert_allclose(gradient[0], numeric, rtol=1e-4, atol=1e-4 * abs(numeric).max())
-
-
-def test_a_trend_moves_the_mean_and_nothing_else():
-    z = RNG.random((10, 3))
-    constant = LinearFunction(TREND.features, np.zeros(50), offset=2.0)
-    np.testing.assert_allclose(acquisition(2.7, constant)(z), acquisition(0.7)(z), rtol=1e-12)
 
 
 def test_values_are_finite_at_the_observed_points():
@@ -64,7 +54,7 @@ def test_values_are_finite_at_the_observed_points():
 
 def test_without_observations_the_prior_is_improved():
     none = gp.posterior(X[:0], Y[:0], HYPERPARAMETERS)
-    value, gradient = LogExpectedImprovement(none, 0.0).value_and_gradient(X)
+    value, gradient = LogImprovement(none, 0.0).value_and_gradient(X)
     np.testing.assert_allclose(value, np.log(np.sqrt(1.3) * norm.pdf(0.0)))
     np.testing.assert_array_equal(gradient, 0.0)
 

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition import pareto
-from fbo_flower.reports import fronts
+from fbo_flower.reports import selection as fronts
 
 # a coarse grid, where equal values and equal points are common
 LOSSES = st.integers(0, 12).flatmap(

@@ -9,19 +9,27 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition import pareto
+from fbo_flower.numerics.acquisition.log_ei import moments
 from fbo_flower.numerics.acquisition.proposals import (
-    improvement,
+    KERNEL,
     merge_equal,
-    moments,
     next_point,
     plan_improvement,
-    volume_improvement,
+    plan_volume_improvement,
 )
 from fbo_flower.numerics.surrogates import gp
 
 
 def rng(seed=0):
     return np.random.default_rng(seed)
+
+
+def improvement(x, losses, rng, kernel=KERNEL):
+    return plan_improvement(x, losses).fitted(kernel, rng)
+
+
+def volume_improvement(x, losses, rng, reference=None):
+    return plan_volume_improvement(x, losses, reference).fitted(KERNEL, rng)
 
 
 def bowl(x, centre):

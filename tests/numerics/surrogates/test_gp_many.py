@@ -5,16 +5,18 @@ import pytest
 from amounts import examples
 
 from fbo_flower.errors import ConfigError
+from fbo_flower.numerics import linalg
 from fbo_flower.numerics.linalg import cholesky
-from fbo_flower.numerics.surrogates import gp, gp_many
+from fbo_flower.numerics.surrogates import gp, gp_many, rff
 from fbo_flower.numerics.surrogates.kernels import KERNELS
+from fbo_flower.numerics.surrogates.kernels import kernel as kernel_of
 from fbo_flower.numerics.surrogates.transforms import standardise
 
 NAMES = pytest.mark.parametrize("name", KERNELS)
 
 
-def rng(seed=0):
-    return np.random.default_rng(seed)
+def rng(*key):
+    return np.random.default_rng(key)
 
 
 def data(num_processes, n, num_dims=2):
@@ -24,22 +26,18 @@ def data(num_processes, n, num_dims=2):
     return x, np.array([standardise(row) for row in y])
 
 
-def differences(x):
-    rows, columns = np.tril_indices(x.shape[1], -1)
-    return np.square(x[:, rows] - x[:, columns]).transpose(0, 2, 1)
-
-
 @NAMES
 @pytest.mark.parametrize(("n", "num_dims"), [(1, 1), (2, 3), (17, 2), (40, 4)])
 def test_likelihoods_and_gradients_are_those_one_by_one(name, n, num_dims):
     x, y = data(6, n, num_dims)
     theta = rng(3).normal(-1.0, 0.7, (6, num_dims + 2))
-    values, gradients = gp_many.log_marginal_likelihoods(differences(x), y, name, theta)
+    differences = gp.pair_differences(x)
+    values, gradients = gp.log_marginal_likelihoods(differences, y, name, theta)
     for b in range(6):
-        h = gp.Hyperparameters.from_array(name, theta[b])
-        value, gradient = gp.log_marginal_likelihood(x[b], y[b], h)
-        assert values[b] == pytest.approx(value, rel=1e-10)
-        np.testing.assert_allclose(gradients[b], gradient, rtol=1e-7, atol=1e-9)
+        one = slice(b, b + 1)
+        value, gradient = gp.log_marginal_likelihoods(differences[one], y[one], name, theta[one])
+        np.testing.assert_array_equal(values[one], value)
+        np.testing.assert_array_equal(gradients[one], gradient)
 
 
 @NAMES
@@ -83,7 +81,7 @@ def test_a_process_ends_where_it_would_alone():
 def test_one_matrix_that_is_singular_gets_its_jitter_and_the_others_none():
     good = np.array([[2.0, 0.5], [0.5, 1.0]])
     singular = -1e-12 * np.eye(2) + np.ones((2, 2))
-    lower = gp_many.factors(np.tril([good, singular]))
+    lower = linalg.factors(np.tril([good, singular]))
     np.testing.assert_allclose(lower[0] @ lower[0].T, good, rtol=1e-14)
     np.testing.assert_array_equal(lower[1], cholesky(singular).lower)
     assert cholesky(singular).jitter > 0
@@ -107,3 +105,73 @@ def test_priors_move_the_modes_as_in_the_fit_of_one() -> None:
 def test_without_observations_the_mode_is_that_of_the_prior() -> None:
     modes = gp_many.fit(np.empty((2, 0, 3)), np.empty((2, 0)), "rbf", np.ones((2, 5)))
     np.testing.assert_array_equal(modes.theta, np.tile(gp.prior(3)[0], (2, 1)))
+
+
+@pytest.mark.parametrize("n", [0, 1, 7])
+def test_each_process_is_its_posterior(n: int) -> None:
+    rng = np.random.default_rng(n)
+    x, y = rng.random((5, n, 2)), rng.standard_normal((5, n))
+    drawn = [gp.Hyperparameters("matern52", 0.2 + rng.random(2), 0.5 + rng.random(), 1e-3) for _ in x]
+    for b, found in enumerate(gp_many.condition(x, y, drawn)):
+        expected = gp.posterior(x[b], y[b], drawn[b])
+        np.testing.assert_allclose(found.alpha, expected.alpha, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(found.inverse, expected.factor.inverse(), rtol=1e-7, atol=1e-7)
+        np.testing.assert_array_equal(found.inverse, found.inverse.T)
+        np.testing.assert_allclose(found.means, expected.predict(x[b])[0], rtol=1e-7, atol=1e-9)
+
+
+def test_repeated_points_with_the_least_noise_can_be_conditioned() -> None:
+    least = gp.Hyperparameters("rbf", np.array([1.0]), 1.0, gp.NOISE_BOUNDS[0])
+    found = gp_many.condition(np.full((2, 6, 1), 0.5), np.ones((2, 6)), [least, least])
+    np.testing.assert_allclose(found[1].means, 1.0, rtol=1e-5)
+
+
+def processes(kernel: str, count: int = 5, n: int = 9, dimension: int = 3):
+    x, y = rng(0).random((count, n, dimension)), rng(1).standard_normal((count, n))
+    hyperparameters = [
+        gp.Hyperparameters(kernel, 0.2 + rng(2, b).random(dimension), 0.5 + 0.3 * b, 0.01 * (b + 1))
+        for b in range(count)
+    ]
+    return x, y, hyperparameters
+
+
+def plain_path(posterior, num_features, rng, scale):
+    """`f_0(z) + k(z, X) (K + s2 I)^-1 (y - f_0(X) - e)`, line by line."""
+    x, h = posterior.x, posterior.hyperparameters
+    features = rff.draw_features(num_features, h.lengthscales, x.shape[1], rng, h.kernel)
+    weights = scale * np.sqrt(2 * h.outputscale / num_features) * rng.standard_normal(num_features)
+    noise = scale * np.sqrt(h.noise_variance) * rng.standard_normal(len(x))
+    solved = h.outputscale * posterior.factor.solve(posterior.y - features.cosines(x) @ weights - noise)
+    return lambda z: features.cosines(z) @ weights + kernel_of(h.kernel, z, x, h.lengthscales) @ solved
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern52"])
+@pytest.mark.parametrize("scale", [1.0, 0.4])
+def test_paths_are_those_of_the_posteriors(kernel: str, scale: float) -> None:
+    x, y, hyperparameters = processes(kernel)
+    drawn = gp.sample_paths(x, y, hyperparameters, 32, [rng(3, b) for b in range(5)], scale)
+    z = rng(4).random((20, 3))
+    for b, path in enumerate(drawn):
+        expected = plain_path(gp.posterior(x[b], y[b], hyperparameters[b]), 32, rng(3, b), scale)
+        np.testing.assert_allclose(path(z), expected(z), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 12])
+def test_messages_are_those_of_the_dual_draw(n: int) -> None:
+    x, y = rng(0).random((6, n, 2)), rng(1).standard_normal((6, n))
+    features = rff.draw_features(20, 0.4, 2, rng(2))
+    drawn = gp_many.sample_weights_many([features] * 6, x, y, 0.02, [rng(3, b) for b in range(6)])
+    for b, weights in enumerate(drawn):
+        expected = rff.sample_weights_dual(features(x[b]), y[b], 0.02, rng(3, b))
+        np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-9)
+
+
+def test_a_singular_matrix_gets_jitter_and_leaves_the_others_alone() -> None:
+    good = np.array([[2.0, 0.5], [0.5, 1.0]])
+    matrices = np.array([good, np.ones((2, 2)), good])
+    b = np.array([[1.0, 2.0], [1.0, 1.0], [3.0, 0.0]])
+    found = linalg.solve(matrices, b)
+    alone = [linalg.solve(matrices[i : i + 1], b[i : i + 1])[0] for i in range(3)]
+    np.testing.assert_array_equal(found, alone)
+    np.testing.assert_allclose(found[0], np.linalg.solve(good, b[0]), atol=1e-12)
+    np.testing.assert_allclose(np.ones((2, 2)) @ found[1], b[1], atol=1e-6)

@@ -20,37 +20,46 @@ def covariance(x: np.ndarray, variances: np.ndarray) -> np.ndarray:
     return k + np.diag(H.noise_variance + variances)
 
 
+def likelihood(
+    x: np.ndarray, y: np.ndarray, variances: np.ndarray, theta: np.ndarray
+) -> tuple[float, np.ndarray]:
+    values, gradients = gp.log_marginal_likelihoods(
+        gp.pair_differences(x[None]), y[None], H.kernel, theta[None], np.diag(variances)[None]
+    )
+    return values[0], gradients[0]
+
+
 def test_the_likelihood_is_that_of_the_normal_density() -> None:
     x, y, variances = data()
-    value, _ = known_noise.log_marginal_likelihood(x, y, variances, H)
+    value, _ = likelihood(x, y, variances, H.to_array())
     assert value == pytest.approx(multivariate_normal(np.zeros(7), covariance(x, variances)).logpdf(y))
 
 
 def test_its_gradient_is_that_of_finite_differences() -> None:
-    x, y, variances = data()
-    theta, step = H.to_array(), 1e-6
-
-    def value(at: np.ndarray) -> float:
-        h = gp.Hyperparameters.from_array(H.kernel, at)
-        return known_noise.log_marginal_likelihood(x, y, variances, h)[0]
-
-    _, gradient = known_noise.log_marginal_likelihood(x, y, variances, H)
+    given, theta, step = data(), H.to_array(), 1e-6
+    _, gradient = likelihood(*given, theta)
     for axis, unit in enumerate(np.eye(4) * step):
-        numeric = (value(theta + unit) - value(theta - unit)) / (2 * step)
+        numeric = (likelihood(*given, theta + unit)[0] - likelihood(*given, theta - unit)[0]) / (2 * step)
         assert gradient[axis] == pytest.approx(numeric, rel=1e-5, abs=1e-6)
 
 
 def test_without_known_variances_it_is_the_ordinary_process() -> None:
     x, y, _ = data()
-    ours, theirs = (
-        known_noise.log_marginal_likelihood(x, y, np.zeros(7), H),
-        gp.log_marginal_likelihood(x, y, H),
-    )
-    assert ours[0] == pytest.approx(theirs[0])
-    np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-9, atol=1e-12)
     fitted = known_noise.fit(x, y, np.zeros(7), "matern52")
     expected = gp.fit(x, y, "matern52", np.random.default_rng(0)).hyperparameters
     np.testing.assert_allclose(fitted.to_array(), expected.to_array(), atol=1e-2)
+
+
+def test_a_fit_is_a_mode_of_likelihood_and_prior() -> None:
+    x, y, variances = data()
+    theta = known_noise.fit(x, y, variances, H.kernel).to_array()
+    np.testing.assert_allclose(likelihood(x, y, variances, theta)[1] + gp.log_prior(theta)[1], 0.0, atol=0.02)
+
+
+def test_without_observations_the_process_is_the_prior() -> None:
+    nothing = np.empty((0, 2)), np.empty(0), np.empty(0)
+    np.testing.assert_allclose(known_noise.fit(*nothing, H.kernel).to_array(), gp.prior(2)[0])
+    assert known_noise.condition(*nothing, H).inverse.shape == (0, 0)
 
 
 def test_the_posterior_is_that_of_the_conditional_normal_law() -> None:

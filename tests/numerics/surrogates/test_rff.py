@@ -53,8 +53,8 @@ def test_the_error_of_the_kernel_shrinks_with_the_square_root_of_the_number_of_f
     for num_features in (100, 400, 1600, 6400):
         squares = []
         for seed in range(8):
-            phi = rff.draw_features(num_features, lengthscales, 2, rng(seed), name).unnormalised(x)
-            squares.append(np.mean((phi @ phi.T - exact) ** 2))
+            phi = rff.draw_features(num_features, lengthscales, 2, rng(seed), name).cosines(x)
+            squares.append(np.mean((phi @ phi.T * (2 / num_features) - exact) ** 2))
         errors.append(np.sqrt(np.mean(squares)))
     slope = np.polyfit(np.log([100, 400, 1600, 6400]), np.log(errors), 1)[0]
     assert -0.6 < slope < -0.4
@@ -63,8 +63,8 @@ def test_the_error_of_the_kernel_shrinks_with_the_square_root_of_the_number_of_f
 
 def test_the_spectrum_of_one_kernel_does_not_fit_the_other():
     x = rng(5).random((15, 2))
-    phi = rff.draw_features(6400, 0.3, 2, rng(), "matern52").unnormalised(x)
-    error = np.sqrt(np.mean((phi @ phi.T - kernels.kernel("rbf", x, x, np.full(2, 0.3))) ** 2))
+    phi = rff.draw_features(6400, 0.3, 2, rng(), "matern52").cosines(x)
+    error = np.sqrt(np.mean((phi @ phi.T * (2 / 6400) - kernels.kernel("rbf", x, x, np.full(2, 0.3))) ** 2))
     assert error > 0.03
 
 

@@ -1,125 +1,200 @@
+"""The model of what agents have in common, against brute force, fixed numbers and distributions."""
+
+from __future__ import annotations
+
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
+from scipy import stats
 
-from fbo_flower.errors import ConfigError, NumericalError
-from fbo_flower.numerics.surrogates.rff import draw_features
-from fbo_flower.numerics.surrogates.trend import (
-    agreement,
-    alignment,
-    deviations,
-    federation_weight,
-    first_weight,
-    own_weight,
-    packed_size,
-    ridge_weights,
-    statistics,
+from fbo_flower.numerics.surrogates import kernels, trend
+from fbo_flower.numerics.surrogates.trend import Level, Rows, level_sums
+
+X = np.array([[0.1, 0.2], [0.4, 0.9], [0.7, 0.3], [0.8, 0.8], [0.25, 0.55]])
+Z = np.array([0.5, -1.0, 1.2, 0.3, -0.4])
+SCALES = np.array([0.4, 0.7])
+AT = np.array([[0.3, 0.3], [0.9, 0.1]])
+ROWS = Rows(X, Z, SCALES)
+
+
+def k(a, b, scales=SCALES):
+    return kernels.kernel("matern52", a, b, scales)
+
+
+def test_mean_and_covariance_are_those_that_an_independent_program_found():
+    cross = ROWS.cross(AT)
+    np.testing.assert_allclose(ROWS.mean(cross, 0.65), [0.128140369103, 0.638331076188], rtol=1e-10)
+    covariance = 0.65 * k(AT, AT) - ROWS.reduction(cross, 0.65)
+    expected = [[0.197263177221, 0.009555402483], [0.009555402483, 0.375156501144]]
+    np.testing.assert_allclose(covariance, expected, rtol=1e-9)
+
+
+def test_evidence_is_that_of_the_independent_program():
+    expected = [0.0, -0.120702373662, -0.254615060904, -0.300630639101, -0.21926121733, -0.080326479779]
+    np.testing.assert_allclose(ROWS.log_evidence(), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.15, 0.65, 0.95])
+def test_the_trend_is_gaussian_conditioning(share):
+    a = share * k(X, X) + (1 - share + trend.LEAST_NOISE) * np.eye(len(X))
+    b = share * k(AT, X)
+    cross = ROWS.cross(AT)
+    np.testing.assert_allclose(ROWS.mean(cross, share), b @ np.linalg.solve(a, Z), atol=1e-12)
+    np.testing.assert_allclose(ROWS.reduction(cross, share), b @ np.linalg.solve(a, b.T), atol=1e-12)
+    solved, inverse = ROWS.solve(share)
+    np.testing.assert_allclose(solved, np.linalg.solve(a, Z), atol=1e-11)
+    np.testing.assert_allclose(inverse, np.linalg.inv(a), atol=1e-10)
+
+
+def test_the_share_is_its_posterior_mean_by_brute_force():
+    x, y, tau, noise = np.array([[0.5, 0.5], [0.2, 0.9], [0.6, 0.1]]), np.array([0.7, -0.9, 1.1]), 0.4, 1e-2
+    logs = ROWS.log_evidence() + trend.LOG_PRIOR
+    for place, share in enumerate(trend.SHARES):
+        joint = np.concatenate([X, x])
+        covariance = share * k(joint, joint)
+        covariance[:5, :5] += (1 - share + trend.LEAST_NOISE) * np.eye(5)
+        covariance[5:, 5:] += (1 - share) * k(x, x) + tau + noise * np.eye(3)
+        both = stats.multivariate_normal(np.zeros(8), covariance).logpdf(np.concatenate([Z, y]))
+        rows = stats.multivariate_normal(np.zeros(5), covariance[:5, :5]).logpdf(Z)
+        logs[place] += both - rows  # of own values, given the rows
+    weights = np.exp(logs - logs.max())
+    expected = weights @ trend.SHARES / weights.sum()
+    found = trend.share_of(ROWS, ROWS.log_evidence(), x, y, tau, noise)
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert trend.share_of(ROWS, ROWS.log_evidence(), x, y, tau, noise, least=0.9) == 0.9
+
+
+def test_without_own_values_the_share_is_that_of_the_rows():
+    weights = np.exp(ROWS.log_evidence() + trend.LOG_PRIOR)
+    found = trend.share_of(ROWS, ROWS.log_evidence(), np.empty((0, 2)), np.empty(0), 1.0, 1e-3)
+    assert found == pytest.approx(weights @ trend.SHARES / weights.sum())
+
+
+def test_evidence_tells_related_rows_from_unrelated_ones():
+    found = {}
+    for common in (0.0, 0.9):
+        shares = []
+        for seed in range(12):
+            rng = np.random.default_rng(seed)
+            x = rng.random((60, 2))
+            lower = np.linalg.cholesky(k(x, x) + 1e-9 * np.eye(60))
+            z = np.sqrt(common) * (lower @ rng.standard_normal(60)) + np.sqrt(
+                1 - common
+            ) * rng.standard_normal(60)
+            rows = Rows(x, z, SCALES)
+            shares.append(trend.share_of(rows, rows.log_evidence(), x[:0], z[:0], 1.0, 1e-3))
+        found[common] = np.mean(shares)
+    assert found[0.0] < 0.2
+    assert found[0.9] > 0.75
+
+
+def test_lengthscales_are_found_from_rows_alone():
+    rng = np.random.default_rng(3)
+    x = rng.random((100, 2))
+    scales = np.array([0.15, 1.5])
+    z = np.linalg.cholesky(k(x, x, scales) + 1e-2 * np.eye(100)) @ rng.standard_normal(100)
+    found = np.exp(trend.fitted_lengthscales(x, z, None)[:2])
+    assert found[0] < 0.3
+    assert found[1] > 0.7
+
+
+def test_the_best_half_and_the_newest_others_are_kept_and_what_is_left_out_never_counts_again():
+    z = np.random.default_rng(4).permutation(300).astype(float)
+    kept = trend.most_useful(z, 128)
+    best = np.argsort(-z)[:64]
+    newest = [i for i in range(300) if i not in best][-64:]
+    assert set(kept.tolist()) == {*best.tolist(), *newest}
+    assert (np.diff(kept) > 0).all()
+    step = z[:0]
+    for part in np.array_split(z, 25):
+        step = np.concatenate([step, part])
+        step = step[trend.most_useful(step, 128)]
+    np.testing.assert_array_equal(step, z[kept])
+
+
+# -- units --------------------------------------------------------------------------------------------
+
+
+def test_units_are_those_that_an_independent_program_found():
+    values = np.array([[1.0, 2.0], [3.0, 2.5], [0.0, 1.5], [2.0, 2.2]])
+    level = Level.of(np.sum([level_sums(v) for v in values], axis=0))
+    assert level.mean == pytest.approx(1.775)
+    # it rounds the expected logarithm of a chi square to three digits
+    assert level.variance == pytest.approx(0.6895561336151473, rel=1e-3)
+    assert level.tau == pytest.approx(0.8591679311093572, rel=1e-3)
+    assert level.nu == pytest.approx(4.0, rel=1e-2)
+    z, tau = level.standardise(X[:3], np.array([1.0, 2.0, 4.0]), SCALES)
+    assert tau == level.tau
+    expected = np.array([-0.668126940468, 0.193972337555, 1.918170893601])
+    np.testing.assert_allclose(np.diff(z), np.diff(expected), rtol=1e-3)  # it does not centre
+
+
+def test_standardised_values_are_centred_at_the_posterior_mean_of_the_level():
+    level, y = Level(1.0, 0.7, 2.0, 3.0), np.array([1.0, 2.0, 4.0])
+    s = k(X[:3], X[:3]) + trend.WHITE * np.eye(3) + 0.7
+    r = y - 1.0
+    scale = np.sqrt((3.0 * 2.0 + r @ np.linalg.solve(s, r)) / (3.0 + 3))
+    shift = 0.7 * np.ones(3) @ np.linalg.solve(s, r)
+    z, tau = level.standardise(X[:3], y, SCALES)
+    np.testing.assert_allclose(z, (r - shift) / scale, rtol=1e-12)
+    assert tau == 0.7
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_sums_of_first_values_are_unbiased_for_scale_and_levels(number):
+    rng, agents = np.random.default_rng(5), 40_000
+    levels = 5.0 + 2.0 * rng.standard_normal(agents)
+    values = levels[:, None] + np.exp(rng.normal(0.3, 0.5, agents))[:, None] * rng.standard_normal(
+        (agents, number)
+    )
+    parts = np.array([level_sums(v) for v in values])
+    total = parts.sum(axis=0)
+    mean_log, var_log = total[5] / agents, total[6] / agents - (total[5] / agents) ** 2
+    assert mean_log == pytest.approx(0.6, abs=0.05)  # of the variance: twice the logarithm of the scale
+    assert var_log == pytest.approx(4 * 0.25, abs=0.2)
+    level = Level.of(total)
+    assert level.mean == pytest.approx(5.0, abs=0.05)
+    assert level.nu == pytest.approx(0.5 / 0.25, rel=0.2)
+    assert level.tau == pytest.approx(4.0 / np.exp(0.6), rel=0.15)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_units_do_not_depend_on_scale_and_offset_of_the_objective(scale):
+    rng = np.random.default_rng(6)
+    values = rng.standard_normal((8, 2))
+    y, x = rng.standard_normal(5), rng.random((5, 2))
+    one = Level.of(np.sum([level_sums(v) for v in values], axis=0)).standardise(x, y, None)
+    moved = Level.of(np.sum([level_sums(scale * (v + 3.0)) for v in values], axis=0))
+    other = moved.standardise(x, scale * (y + 3.0), None)
+    np.testing.assert_allclose(one[0], other[0], rtol=1e-6, atol=1e-7)
+    assert one[1] == pytest.approx(other[1], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "values", [[], [1.0], [1e9, 0.0], [np.inf, 0.0], [np.nan, 1.0]], ids=["none", "one", "huge", "inf", "nan"]
 )
-
-RNG = np.random.default_rng(0)
-FEATURES = draw_features(20, 0.5, 3, RNG)
-X, Y = RNG.random((15, 3)), RNG.standard_normal(15)
-PHI = FEATURES(X)
+def test_an_agent_without_two_ordinary_values_sends_no_moments(values):
+    assert not level_sums(np.array(values)).any()
 
 
-def test_weights_are_those_of_ridge_regression_on_all_observations():
-    parts = [statistics(PHI[rows], Y[rows]) for rows in (slice(0, 4), slice(4, 4), slice(4, 15))]
-    gram, moment = (np.sum(sums, axis=0) for sums in zip(*parts, strict=True))
-    expected = Ridge(alpha=0.1, fit_intercept=False, tol=1e-12).fit(PHI, Y).coef_
-    np.testing.assert_allclose(ridge_weights(gram, moment, 0.1), expected, rtol=1e-8)
+def test_equal_values_tell_a_level_and_no_scale():
+    assert level_sums(np.array([0.5, 0.5])).tolist() == [1.0, 0.5, 0.25, 0.0, 0.0, 0.0, 0.0]
 
 
-def test_subtracting_a_part_leaves_the_regression_on_the_others():
-    whole, own = statistics(PHI, Y), statistics(PHI[:5], Y[:5])
-    others = statistics(PHI[5:], Y[5:])
-    left = [a - b for a, b in zip(whole, own, strict=True)]
-    np.testing.assert_allclose(ridge_weights(*left, 0.1), ridge_weights(*others, 0.1), rtol=1e-9)
+@pytest.mark.parametrize("entry", [3, 4, 5, 6])
+def test_one_liar_cannot_move_the_scale_of_all_by_more_than_each_can_see(entry):
+    rng = np.random.default_rng(7)
+    honest = np.sum([level_sums(rng.standard_normal(2)) for _ in range(8)], axis=0)
+    for lie in (30.0, -30.0, 1e3, -1e3, 1e16, -1e16):
+        total = honest.copy()
+        total[entry] += lie
+        z, _ = Level.of(total).standardise(X, np.array([1.0, 2.0, 3.0, 0.0, -1.0]), SCALES)
+        assert 0.2 < np.ptp(z) <= 2 * trend.LARGEST
 
 
-def test_without_observations_the_trend_is_zero():
-    gram, moment = statistics(PHI[:0], Y[:0])
-    assert len(gram) == packed_size(20)
-    np.testing.assert_array_equal(ridge_weights(gram, moment, 0.1), 0.0)
-
-
-def test_weight_of_the_trend_is_the_posterior_mean_of_a_slope():
-    m, y, prior, strength = RNG.standard_normal(9), RNG.standard_normal(9), 0.6, 1.5
-    m -= m.mean()
-    slopes = np.linspace(-20, 20, 400_001)
-    log_density = -0.5 * strength * (slopes - prior) ** 2
-    log_density -= 0.5 * ((y[:, None] - slopes * m[:, None]) ** 2).sum(axis=0)
-    density = np.exp(log_density - log_density.max())
-    mean = float(slopes @ density / density.sum())
-    assert own_weight(agreement(m, y), prior) == pytest.approx(max(mean, 0.0), abs=1e-6)
-
-
-def test_weight_is_cut_off_where_the_trend_is_wrong_or_too_flat():
-    m = RNG.standard_normal(50)
-    assert own_weight(agreement(m, -m), 0.5) == 0.0
-    assert own_weight(agreement(m, 9 * m), 0.5) == 1.5
-    assert own_weight(agreement(m, m), 0.5) == pytest.approx(1.0, abs=0.05)
-
-
-def test_a_federation_that_the_trend_fails_holds_its_agents_back():
-    own = np.array([1.0, 1.0])
-    weights = [own_weight(own, federation) for federation in (0.0, 0.1, 0.25, 0.5)]
-    assert weights[0] == 0.0
-    assert weights == sorted(weights)
-    assert weights[1] < 0.15
-    assert weights[3] > 0.6
-
-
-def test_federation_weight_is_the_slope_less_what_chance_gives():
-    sums = np.array([20.0, 25.0])  # z = 4
-    assert deviations(sums) == 4.0
-    assert federation_weight(sums) == pytest.approx((3 * 0.5 + 20) / (3 + 25) * 0.75)
-    assert federation_weight(np.array([5.0, 25.0])) == federation_weight(np.array([-9.0, 25.0])) == 0.0
-
-
-def moments(related: bool, rng):
-    """b_i of 12 agents with 3 uniform points each, on a common bowl or on bowls of their own."""
-    common, found = rng.random(3), []
-    for _ in range(12):
-        x = rng.random((3, 3))
-        y = -((x - (common if related else rng.random(3))) ** 2).sum(axis=1)
-        if not related:
-            y *= rng.choice([-1, 1])
-        found.append(FEATURES(x).T @ ((y - y.mean()) / y.std()))
-    return np.array(found)
-
-
-def test_alignment_tells_related_agents_from_unrelated_ones_at_three_random_points_each():
-    uniform = FEATURES(RNG.random((500, 3)))
-    z = {
-        related: np.array(
-            [
-                alignment(b.sum(axis=0), float((b**2).sum()), uniform)
-                for b in (moments(related, np.random.default_rng([seed, related])) for seed in range(200))
-            ]
-        )
-        for related in (False, True)
-    }
-    assert abs(z[False].mean()) < 0.2
-    assert 0.6 < z[False].std() < 1.4
-    assert np.median(z[True]) > 3
-    assert first_weight(float(np.median(z[True]))) > 0.4 > first_weight(1.0) == first_weight(-3.0) == 0.0
-
-
-def test_alignment_counts_pairs_of_different_agents_only():
-    b = moments(True, np.random.default_rng(0))
-    pairs = sum(float(p @ q) for i, p in enumerate(b) for j, q in enumerate(b) if i != j)
-    phi = FEATURES(RNG.random((500, 3)))
-    covariance = np.cov(phi.T)
-    expected = pairs / (b**2).sum() / np.sqrt(2 * np.trace(covariance @ covariance)) * np.trace(covariance)
-    assert alignment(b.sum(axis=0), float((b**2).sum()), phi) == pytest.approx(expected)
-    assert alignment(np.zeros(20), 0.0, phi) == 0.0
-
-
-def test_sums_that_no_agents_can_have_sent_are_refused():
-    gram, moment = statistics(PHI, Y)
-    with pytest.raises(NumericalError):
-        ridge_weights(-gram, moment, 0.1)
-    with pytest.raises(ConfigError):
-        ridge_weights(gram[1:], moment, 0.1)
-    with pytest.raises(ConfigError):
-        statistics(PHI, Y[1:])
+@pytest.mark.parametrize("y", [[0.0, 0.0], [1e307, -1e307], [1e-200, 2e-200], [3.0]])
+def test_values_of_any_size_become_finite(y):
+    for level in (Level(), Level(0.0, 0.5, 1.0, 2.0), Level(0.0, 0.5, 1e-30, 2.0)):
+        z, tau = level.standardise(X[: len(y)], np.array(y), SCALES)
+        assert np.isfinite(z).all()
+        assert np.abs(z).max() <= trend.LARGEST
+        assert tau > 0

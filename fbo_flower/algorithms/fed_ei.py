@@ -1,0 +1,448 @@
+"""`fed-ei`: expected improvement with an anonymous pool of all agents' observations.
+
+Each observation enters, once and without a name, a table of slots that is summed securely: everybody learns
+the rows (a point and a standardised value), nobody learns whose they are. The rows are the data of a Gaussian
+process of what agents have in common, and an agent adds a process of its own (`numerics.surrogates.trend`).
+
+A study begins with `num_initial` random trials of each agent. Their report brings moments of the values, so
+that all can use common units; one exchange without a trial brings the first rows. The next two trials are the
+rows that the agent's model expects most of, all later ones maximise expected improvement. A late agent has
+the pool before its first trial. `docs/papers/fed_ei.md` has the equations, and what others learn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from fbo_flower.algorithms.ei.local import PRIORS, LocalEI, Model, fit_of, kept_with
+from fbo_flower.algorithms.messages import Content, real, summable, whole
+from fbo_flower.algorithms.options import check_choice, check_number, check_secure_sums
+from fbo_flower.algorithms.progress import Progress
+from fbo_flower.algorithms.records import (
+    AgentState,
+    AnyArray,
+    Array,
+    Federation,
+    IntArray,
+    Payload,
+    Phase,
+    Query,
+    Report,
+    Task,
+    floats,
+    natural_key,
+)
+from fbo_flower.algorithms.requests import Condition, Draws, Rng, Session, Steps
+from fbo_flower.algorithms.trials_per_round import TrialsPerRound
+from fbo_flower.algorithms.written import Written, num_columns, num_slots
+from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.numerics import slots
+from fbo_flower.numerics.acquisition.guided import GuidedImprovement, Shared
+from fbo_flower.numerics.optim.starts import keeps_distance
+from fbo_flower.numerics.surrogates import trend
+from fbo_flower.numerics.surrogates.gp_many import Known
+from fbo_flower.numerics.surrogates.transforms import winsorise
+from fbo_flower.space.space import SearchSpace
+
+MOST_ROWS = 128  # that a model uses: the best half, and the newest others
+NEVER = np.array([2**62, 0])  # the first trial that a pool advised, and up to which rows are withheld
+NUM_ADVISED = 2  # trials of an agent that repeat rows of the pool
+LEAST_SHARE = 0.8  # of common variance, for these
+MOST_TOPS, NUM_PEAKS = 16, 4  # rows near which a step looks: the best, and those with the largest trend
+OWN_STDDEV, COMMON_STDDEV = 0.85, 0.5  # of log lengthscales, around those of `ei` and of the pool
+
+
+_TABLE = summable("value(slots)", num_columns, bound=slots.BOUND, only_if=lambda algorithm: False)
+_ROWS = real(None, num_columns, low=-slots.LIMIT, high=slots.LIMIT, most=MOST_ROWS)
+_SENT = replace(_ROWS, only_if=lambda algorithm: not algorithm.secure_sums)
+_SLOTS = whole(None, high=slots.MOST - 1, most=MOST_ROWS, only_if=_SENT.only_if)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool(Content):
+    """A task, the same for all agents of a round; without secure sums but for the last number."""
+
+    rows: Annotated[Array | None, _ROWS] = None
+    lengthscales: Annotated[Array | None, real("F", low=1e-3, high=1e3)] = None
+    evidence: Annotated[Array | None, real(len(trend.SHARES), low=-1e9, high=0.0)] = None
+    level: Annotated[Array | None, real(trend.NUM_SUMS, low=-1e24, high=1e24)] = None
+    slots: int = 0  # of the table; 0: the agent sends no rows
+    received: int = 0  # how many items of this agent the server has, see `Written`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part(Content):
+    """A report: moments of the first values, and new rows, in a table or with their slots."""
+
+    level: Annotated[Array | None, summable(trend.NUM_SUMS, bound=trend.SUM_BOUND)] = None
+    table: Annotated[Array | None, _TABLE] = None  # only in secure sums
+    rows: Annotated[Array | None, _SENT] = None  # only without
+    slots: Annotated[IntArray | None, _SLOTS] = None
+
+
+@dataclass(frozen=True)
+class FedEIState:
+    """The server's state.
+
+    Parameters
+    ----------
+    space, progress : the search space; every agent's next trial
+    rows : `(m, D + 1)`, points and values, oldest first: those that a model may use now or later
+    level : `(7,)`, sums of moments of the agents' first values
+    theta : hyperparameters `(F + 2,)` fitted to the rows; None: there are too few
+    evidence : `(6,)`, log evidence of the rows for each share of common variance
+    introduced : agents that have made the exchange without a trial
+    received : agent -> number of its items that are here, without secure sums
+    num_read, num_lost : rows read from all tables, and slots that held several rows or none that can be
+    """
+
+    space: SearchSpace
+    rows: Array
+    progress: Progress = field(default_factory=Progress)
+    level: Array = field(default_factory=lambda: np.zeros(trend.NUM_SUMS))
+    theta: Array | None = None
+    evidence: Array | None = None
+    introduced: frozenset[str] = frozenset()
+    received: Mapping[str, int] = field(default_factory=dict)
+    num_read: int = 0
+    num_lost: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedEI(LocalEI[FedEIState], TrialsPerRound):
+    """Federated expected improvement with an anonymous pool.
+
+    Parameters
+    ----------
+    num_initial : random trials of an agent that finds no pool, 2 or more
+    y_transform : how values are transformed before they are put into common units: "winsorise" (diverged low
+        values are raised) or "standardise" (not at all)
+    secure_sums : smallest number of agents in a sum: a row comes from one of at least that many agents. A
+        smaller federation tunes alone. 0: the server sees which agent each row comes from
+    """
+
+    name: ClassVar[str] = "fed-ei"
+    task_content: ClassVar[type[Content]] = Pool
+    report_content: ClassVar[type[Content]] = Part
+    barrier: ClassVar[str] = ""
+    needs_all_parameters: ClassVar[str] = ""
+    needs_sums: ClassVar[bool] = False
+    repeats_observations: ClassVar[bool] = False
+    sends_rows_once: ClassVar[bool] = True
+
+    num_initial: int = 2
+    secure_sums: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        TrialsPerRound.__post_init__(self)
+        check_number("num_initial", self.num_initial, 2, 10_000, integer=True)
+        check_choice("y_transform", self.y_transform, ("winsorise", "standardise"))
+        check_secure_sums(self.secure_sums)
+
+    # -- the server's half ---------------------------------------------------------------------
+
+    def init(self, federation: Federation, rng: np.random.Generator) -> FedEIState:
+        return FedEIState(federation.space, np.empty((0, federation.space.dimension + 1)))
+
+    def ask(
+        self,
+        state: FedEIState,
+        phase: Phase,
+        server_round: int,
+        present: Sequence[str],
+        rng: np.random.Generator,
+    ) -> tuple[FedEIState, dict[str, Task]]:
+        if phase is not Phase.TRAIN:
+            return state, {}
+        state = self._fitted(state)
+        has_pool = state.theta is not None
+        # if the sum of moments failed, agents have units of their own
+        late = len(present) > 1 and any(state.progress.of(agent) > self.num_initial for agent in present)
+        has_units = state.level[0] >= 2.0 or late
+        begins = has_units and not has_pool
+        each = self.num_initial if begins else self.trials_per_round
+        group = min(len(present), 4 * self.secure_sums or len(present))
+        common = Pool(
+            rows=state.rows if has_pool else None,
+            lengthscales=np.exp(state.theta[:-2]) if state.theta is not None else None,
+            evidence=state.evidence,
+            level=state.level if has_units else None,
+            slots=slots.num_slots(group * each) if has_units else 0,
+        )
+        tasks = {}
+        for agent in present:
+            trial = state.progress.of(agent)
+            num_trials = self.trials_from(trial, has_pool)
+            if begins and trial == self.num_initial and agent not in state.introduced:
+                num_trials = 0
+            own = replace(common, received=state.received.get(agent, 0))
+            tasks[agent] = own.task(phase, server_round, trial, num_trials)
+        return state, tasks
+
+    def tell(self, state: FedEIState, phase: Phase, reports: Mapping[str, Report]) -> FedEIState:
+        if phase is not Phase.TRAIN:
+            return state
+        introduced = state.introduced | {agent for agent, report in reports.items() if not report.num_trials}
+        state = replace(state, progress=state.progress.advance(reports), introduced=introduced)
+        return state if self.secure_sums else self._read_clear(state, reports)
+
+    def _read_clear(self, state: FedEIState, reports: Mapping[str, Report]) -> FedEIState:
+        """Return the state with reports that are not in secure sums, as if their tables had been summed."""
+        level, received = state.level, dict(state.received)
+        rows, places = [np.empty((0, state.space.dimension + 1))], [np.empty(0, dtype=np.int64)]
+        for agent in sorted(reports, key=natural_key):
+            part = Part.of(reports[agent])
+            if part.level is not None and not received.get(agent):
+                level, received[agent] = level + floats(part.level), 1
+            if part.rows is not None and part.slots is not None:
+                rows.append(floats(part.rows))
+                places.append(np.asarray(part.slots, dtype=np.int64))
+                received[agent] = max(received.get(agent, 0), 1) + len(part.rows)
+        drawn = np.concatenate(places)
+        table = slots.write(np.concatenate(rows), drawn, int(drawn.max(initial=0)) + 1)
+        state = replace(state, level=level, received=received)
+        return self._with_rows(state, *slots.read(table, *_bounds(state.space.dimension)))
+
+    def aggregate_groups(
+        self, state: FedEIState, groups: Sequence[tuple[Sequence[str], Mapping[str, Array]]]
+    ) -> FedEIState:
+        for agents, sums in groups:
+            level = sums["level"]
+            if 0.0 <= level[0] <= len(agents) and 0.0 <= level[4] <= level[0]:
+                state = replace(state, level=state.level + level)
+            rows, lost = slots.read(sums["table"], *_bounds(state.space.dimension))
+            fills = len(rows) + lost > len(agents) * self._most_rows  # a member writes more than it may
+            state = self._with_rows(state, rows[:0] if fills else rows, lost + fills * len(rows))
+        return state
+
+    def _with_rows(self, state: FedEIState, rows: Array, num_lost: int) -> FedEIState:
+        """Return the state with new rows, without those that no model will use."""
+        state = replace(state, num_read=state.num_read + len(rows), num_lost=state.num_lost + num_lost)
+        if not len(rows):
+            return state
+        every = np.concatenate([state.rows, rows])
+        return replace(state, rows=every[trend.most_useful(every[:, -1], MOST_ROWS)], evidence=None)
+
+    def _fitted(self, state: FedEIState) -> FedEIState:
+        """Return the state with lengthscales and evidence of its rows."""
+        if state.evidence is not None or len(state.rows) < 4:
+            return state
+        x, z = state.space.features(state.rows[:, :-1]), state.rows[:, -1]
+        theta = trend.fitted_lengthscales(x, z, state.theta)
+        evidence = trend.Rows(x, z, np.exp(theta[:-2])).log_evidence()
+        return replace(state, theta=theta, evidence=evidence)
+
+    def progress_lines(self, state: FedEIState, before: FedEIState) -> list[str]:
+        read, lost = state.num_read - before.num_read, state.num_lost - before.num_lost
+        if lost <= max(4, read):
+            return []
+        return [
+            f"fed-ei: {lost} slots of a sum hold several rows, or none that an honest agent writes; {read} "
+            "hold one. An agent may fill the table; rows in these slots are not used"
+        ]
+
+    def export_messages(self, state: FedEIState) -> dict[str, AnyArray]:
+        return {"rows": state.rows, "level": state.level} if len(state.rows) else {}
+
+    def warm_start(self, state: FedEIState, messages: Mapping[str, AnyArray]) -> FedEIState:
+        """Return a state with an earlier study's pool."""
+        rows, level = (floats(messages.get(name, np.empty(0))) for name in ("rows", "level"))
+        dimension = state.space.dimension
+        fits = rows.shape[1:] == (dimension + 1,) and level.shape == (trend.NUM_SUMS,)
+        if not fits or not slots.within(rows, *_bounds(dimension)).all() or not np.isfinite(level).all():
+            raise ConfigError(
+                f"warm_start: expected rows (m, {dimension + 1}) and level ({trend.NUM_SUMS},) of a fed-ei "
+                f"study of this search space, got {rows.shape} and {level.shape}"
+            )
+        return self._with_rows(replace(state, level=level), rows, 0)
+
+    # -- secure sums ---------------------------------------------------------------------------
+
+    def asks_for_sum(self, task: Task) -> bool:
+        return task.phase is Phase.TRAIN
+
+    def sum_content(self, task: Task) -> Mapping[str, AnyArray]:
+        """Return all that the task holds: what one agent alone is told would mark its rows."""
+        check_task(task)
+        return {**Pool.of(task).arrays, "slots": np.array([num_slots(task)])}
+
+    def reports_trials(self) -> bool:
+        return not self.secure_sums
+
+    # -- the agent's half ----------------------------------------------------------------------
+
+    def session(self, task: Task, agent_state: AgentState, draws: Draws) -> Session:
+        check_task(task)
+        if task.num_trials > self._most_rows:
+            raise WireError(
+                f"num-trials: expected at most {self._most_rows}, got {task.num_trials}", "values"
+            )
+        following = max(agent_state.next_trial, task.trial)
+        first = task.trial if task.num_trials else following  # later batches of a task begin in its middle
+        if "rows" in task.arrays and "pool.first" not in agent_state.arrays:
+            is_late = len(task.arrays["rows"]) > self.num_initial * task.arrays["level"][0]
+            limits = np.array([first, first + NUM_ADVISED * is_late])
+            agent_state = agent_state.write(**{"pool.first": limits})
+        written = Written.of(agent_state).told(Pool.of(task).arrays, following)
+        agent_state = yield from super().session(task, written.write(agent_state), draws)
+        return self._offering(task, agent_state)
+
+    def is_random(self, task: Task, agent_state: AgentState) -> bool:
+        """Return whether the next point is a random one: never for the first ones that the pool advises."""
+        if "rows" not in task.arrays:
+            return super().is_random(task, agent_state)
+        return not agent_state.history.num_succeeded and not self._is_advised(task, agent_state)
+
+    def _is_advised(self, task: Task, agent_state: AgentState) -> bool:
+        """Return whether the next trial repeats a row of the pool."""
+        first = int(agent_state.arrays.get("pool.first", NEVER)[0])
+        return "rows" in task.arrays and agent_state.next_trial < first + NUM_ADVISED
+
+    def step(
+        self, task: Task, agent_state: AgentState, rng: np.random.Generator
+    ) -> Steps[tuple[Query, Array | None]]:
+        """Return the next point: the row of which the model expects most, or by expected improvement."""
+        model = yield from self.model(task, agent_state)
+        if self._is_advised(task, agent_state):
+            space = agent_state.space
+            points = space.snap(floats(task.arrays["rows"])[:, :-1])
+            features = space.features(points)
+            seen = space.features(agent_state.history.points)
+            new = keeps_distance(features[None], seen[None], self.min_distance)[0]
+            if new.any():
+                expected = np.where(new, model.improvement.mean(features), -np.inf)
+                return Query(points[[int(np.argmax(expected))]]), model.fitted
+        return (yield from self.climb(model, agent_state, rng)), model.fitted
+
+    def model(self, task: Task, agent_state: AgentState) -> Steps[Model]:
+        """Return the agent's model of its values, over the trend of others' rows if it has any."""
+        pool, rows = Pool.of(task), self._others(task, agent_state)
+        if rows is None or pool.evidence is None:
+            return (yield from super().model(task, agent_state))
+        x, y, tau = self._in_units(pool, agent_state)
+        stored = agent_state.arrays.get("hyperparameters")
+        noise = 0.0 if stored is None else float(np.exp(floats(stored)[-1]))
+        least = LEAST_SHARE if self._is_advised(task, agent_state) else 0.0
+        share = trend.share_of(rows, floats(pool.evidence), x, y, tau, max(noise, PRIORS.noise_centre), least)
+        shared = Shared(rows, share, tau)
+        mean, covariance = shared.prior(x)
+        own = np.log(PRIORS.lengthscale_centre * np.sqrt(x.shape[1]))
+        centre = np.exp(own + share * (np.log(rows.lengthscales) - own))
+        known = Known(covariance, centre, OWN_STDDEV + share * (COMMON_STDDEV - OWN_STDDEV), 1.0 - share)
+        fitted = yield fit_of(agent_state, x, y - mean, known)
+        process = yield Condition(x, y - mean, fitted, covariance)
+        means = process.means + mean
+        improvement = GuidedImprovement(process, float(means.max()) if len(means) else 0.0, shared)
+        return Model(improvement, y, means, fitted.to_array(), self._centres(pool, agent_state, shared))
+
+    def _centres(self, pool: Pool, agent_state: AgentState, shared: Shared) -> Array:
+        """Return points of others that a step looks at: the best rows, and those with the largest trend."""
+        if not shared.share or pool.rows is None or pool.level is None:
+            return np.empty((0, agent_state.space.dimension))
+        every, rows = floats(pool.rows), shared.rows
+        tops = min(MOST_TOPS, max(int(pool.level[0]), 1))
+        best = np.argsort(-every[:, -1], kind="stable")[:tops]
+        cross = rows.cross(agent_state.space.whole.features(every[:, :-1]))
+        peaks = np.argsort(-rows.mean(cross, shared.share), kind="stable")[:NUM_PEAKS]
+        return agent_state.space.snap(every[np.concatenate([best, peaks]), :-1])
+
+    def _others(self, task: Task, agent_state: AgentState) -> trend.Rows | None:
+        """Return the rows of others: those in the task without own ones; None if there are too few."""
+        if "rows" not in task.arrays:
+            return None
+        every, scales = floats(task.arrays["rows"]), floats(task.arrays["lengthscales"])
+        others = slots.others(every, Written.of(agent_state).own_rows)
+        if len(others) < 2:
+            return None
+        kept = kept_with(every)  # agents in one process share the arrays of their tasks
+        key = "rows", agent_state.space.whole.digest, scales.tobytes(), others.tobytes()
+        if key not in kept:
+            x = agent_state.space.whole.features(every[others, :-1])
+            kept[key] = trend.Rows(x, every[others, -1], scales)
+        found: trend.Rows = kept[key]
+        return found
+
+    def _in_units(self, pool: Pool, agent_state: AgentState) -> tuple[Array, Array, float]:
+        """Return features and values in common units of the agent's history, and its level's variance."""
+        points, values = agent_state.history.observed()
+        x = agent_state.space.features(points)
+        y = winsorise(values) if self.y_transform == "winsorise" else values
+        level = trend.Level() if pool.level is None else trend.Level.of(floats(pool.level))
+        scales = None if pool.lengthscales is None else floats(pool.lengthscales)
+        return x, *level.standardise(x, y, scales)
+
+    def _offering(self, task: Task, agent_state: AgentState) -> AgentState:
+        """Return the agent's state with what it offers in its report: moments, or rows in the units of now.
+
+        A server could tell one agent of a false pool in a task outside of a sum, and recognise the row of the
+        trial. So a row that a pool advised enters only sums whose tasks tell of the same pool. The first rows
+        of an agent that comes late repeat rows of the pool, as nobody else does then; they enter none.
+        """
+        pool, written, history = Pool.of(task), Written.of(agent_state), agent_state.history
+        if not self.secure_sums:  # the server says what it has
+            written = replace(written, spent=pool.received, offered=pool.received)
+        done = np.flatnonzero(np.isfinite(history.final_values(own=True)))  # this study's completed trials
+        if agent_state.space.whole is not agent_state.space:
+            return agent_state
+        if pool.slots and len(done) > 1:
+            points, z = history.observed()[0][done], self._in_units(pool, agent_state)[1][done]
+            trials, (first, end) = history.trials[done], agent_state.arrays.get("pool.first", NEVER)
+            withheld = (trials >= first) & (trials < max(written.since, end))
+            rows = slots.rounded(np.column_stack([points, z]))
+            written = written.offer(rows, withheld & (self.secure_sums > 0), self._most_rows)
+        elif not pool.slots and not written.offered and self._first_moments(agent_state).any():
+            written = replace(written, offered=1)
+        return written.write(agent_state)
+
+    @property
+    def _most_rows(self) -> int:
+        """The largest number of rows that an agent writes into a table."""
+        return max(self.num_initial, self.trials_per_round)
+
+    def _first_moments(self, agent_state: AgentState) -> Array:
+        """Return the moments of the agent's random trials; zeros if there are fewer than two."""
+        trials, values = agent_state.history.trials, agent_state.history.final_values(own=True)
+        end = min(self.num_initial, int(agent_state.arrays.get("pool.first", NEVER)[0]))
+        return trend.level_sums(values[np.isfinite(values) & (trials >= 0) & (trials < end)])
+
+    def summarise(self, task: Task, agent_state: AgentState, rng: Rng) -> Payload:
+        written, size = Written.of(agent_state), num_slots(task)
+        if not size:
+            level = self._first_moments(agent_state) if written.offers_first else np.zeros(1)
+            return Part(level=level if level.any() else None).payload
+        rows = written.new_rows
+        if not len(rows):
+            return Part().payload
+        drawn = rng().choice(size, len(rows), replace=False)  # no row of its own meets another
+        if self.secure_sums:
+            return Part(table=slots.write(rows, drawn, size)).payload
+        return Part(rows=rows, slots=drawn).payload
+
+    def check_report(self, task: Task, report: Report) -> None:
+        """Raise WireError if there is not a slot of the table for each row."""
+        rows, drawn = (np.array(report.arrays.get(n, ()), np.float64) for n in ("rows", "slots"))
+        if len(rows) != len(drawn) or (drawn >= num_slots(task)).any():
+            got = f"{len(rows)} rows and slots {drawn.tolist()}"
+            raise WireError(f"slots: expected one below {num_slots(task)} for each row, got {got}", "content")
+
+
+def _bounds(dimension: int) -> tuple[Array, Array]:
+    """Return inclusive bounds `(D + 1,)` of a row."""
+    return np.array([*[0.0] * dimension, -trend.LARGEST]), np.array([*[1.0] * dimension, trend.LARGEST])
+
+
+def check_task(task: Task) -> None:
+    """Raise WireError if a task lacks what goes with what it has, or a row or the table cannot be."""
+    held = [name for name in ("rows", "lengthscales", "evidence") if name in task.arrays]
+    if held and (len(held) < 3 or "level" not in task.arrays):
+        raise WireError(f"task: expected rows, lengthscales, evidence, level together, got {held}", "names")
+    rows = floats(task.arrays.get("rows", np.empty((0, 1))))
+    if not slots.within(rows, *_bounds(rows.shape[1] - 1)).all():
+        raise WireError("rows: expected points of the cube and standardised values, got others", "content")
+    if num_slots(task) and "level" not in task.arrays:
+        raise WireError("task: expected the level of values with slots, got none", "names")

@@ -1,1 +1,0 @@
-"""A study as one HTML page that needs no network."""

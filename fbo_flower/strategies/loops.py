@@ -1,0 +1,302 @@
+"""The rounds of a study: choose the agents, send them their tasks, collect the replies, update the state.
+
+A round is a generator of exchanges. Whoever has a grid drives it: our loop, or Flower's through the hooks of
+the strategy. So both make the same trials.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from logging import INFO, WARNING
+from typing import TypeVar
+
+import numpy as np
+from flwr.app import Message
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+
+from fbo_flower.algorithms.records import Phase
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.strategies.attendance import all_spent, end_line, longest_pause, willing
+from fbo_flower.strategies.callbacks import Notifier
+from fbo_flower.strategies.exchange import send_and_receive
+from fbo_flower.strategies.recorder import RoundProgress
+from fbo_flower.strategies.replies import read_reply
+from fbo_flower.strategies.settings import StrategySettings
+from fbo_flower.strategies.study_end import check_evaluations
+from fbo_flower.strategies.study_run import StudyRun
+from fbo_flower.strategies.under_way import UnderWay
+
+MAX_REGISTRATION_SECONDS = 30.0  # for nodes that connect during the study
+_LONGEST_WAIT = 1.0  # seconds between two looks for agents that can work
+_FEWEST_FAILED = 3  # evaluations: if all of them failed, a study goes on no longer than this round
+Driven = TypeVar("Driven")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Messages of one half-round, whose replies `StudyRun.on_replies` takes before the round goes on.
+
+    Parameters
+    ----------
+    messages : agent -> message
+    """
+
+    phase: Phase
+    server_round: int
+    messages: Mapping[str, Message]
+
+
+@dataclass(frozen=True)
+class RoundLoop:
+    """Runs the rounds of a study over a grid.
+
+    Parameters
+    ----------
+    run : the study
+    settings : of its strategy
+    stop : ends the run when it is set
+    tell : `tell(phase, server_round)` gives the replies of a half-round to the algorithm
+    notifier : tells the callbacks
+    on_round : called after every round
+    """
+
+    run: StudyRun
+    settings: StrategySettings
+    stop: threading.Event
+    tell: Callable[[Phase, int], None]
+    notifier: Notifier
+    on_round: Callable[[RoundProgress], None]
+
+    def run_rounds(self, grid: Grid, num_rounds: int | None) -> None:
+        """Run the rounds that are left, and then the final exchanges.
+
+        Parameters
+        ----------
+        num_rounds : None: until the algorithm is finished
+        """
+        run, last_work = self.run, time.monotonic()
+        run.restore_clock(grid)
+        server_round = len(run.recorder.rounds)
+        ended = self.has_ended()
+        idle_rounds = 0
+        while run.open_round or not (
+            ended or server_round == num_rounds or run.algorithm.finished(run.state)
+        ):
+            if not run.open_round and (all_spent(run.registry) or self._has_no_work(grid, idle_rounds)):
+                log(INFO, "%s", end_line(run.registry, server_round))
+                break
+            server_round += 1
+            self._drive(grid, self.round(grid, server_round, num_rounds))
+            idle_rounds = 0 if run.had_tasks else idle_rounds + 1
+            last_work = self._wait_for_work(last_work, idle_rounds) if num_rounds is None else last_work
+        self.run_final_exchanges(grid, server_round)
+
+    def has_ended(self) -> bool:
+        """Return whether the final exchanges had begun when the run was interrupted."""
+        run = self.run
+        finishing = run.interrupted is not None and run.interrupted[0] is Phase.FINISH
+        return finishing or any(
+            had_tasks for (phase, _), had_tasks in run.closed.items() if phase is Phase.FINISH
+        )
+
+    def _has_no_work(self, grid: Grid, idle_rounds: int) -> bool:
+        """Return whether all agents that have a budget left are there, and got no task for some rounds."""
+        registry = self.run.registry
+        waiting = registry.nodes.keys() - registry.spent
+        there = waiting <= set(registry.present(grid.get_node_ids()))
+        return bool(registry.spent) and there and idle_rounds >= longest_pause(registry)
+
+    def choose_agents(self, grid: Grid, phase: Phase, server_round: int) -> list[str]:
+        """Return the agents of a round: all connected ones, or a fraction of them, drawn anew each round.
+
+        Agents that have used up their budget, or that do not want tasks in this round, are left out.
+
+        Agents that have not replied for some rounds rest (`StudyRun.due`), unless all agents do, or a quorum
+        ends the rounds early.
+        """
+        present, fraction = self.run.registry.present(grid.get_node_ids()), self.settings.fraction
+        if fraction < 1.0 and present:
+            rng = generator(self.run.seed, "server", "cohort", server_round)
+            size = max(1, round(fraction * len(present)))
+            present = [present[i] for i in np.sort(rng.choice(len(present), size, replace=False))]
+        present = willing(self.run.registry, present, phase, server_round, self.run.seed)
+        due = self.run.silence.due(present, server_round) if self.settings.quorum == 1.0 else present
+        return due or present
+
+    def round(
+        self, grid: Grid, server_round: int, num_rounds: int | None
+    ) -> Generator[Exchange, None, RoundProgress]:
+        """Yield the exchanges of a round; continue when their replies are with `run`. Return its numbers."""
+        run = self.run
+        run.begin_round(server_round)
+        self._register_late(grid)
+        for phase in run.algorithm.phases:
+            yield from self._half_round(grid, phase, server_round)
+        return self._end_round(server_round, num_rounds)
+
+    def _register_late(self, grid: Grid) -> None:
+        """Register agents that have connected since the last round."""
+        registry = self.run.registry
+        incarnations = dict(registry.incarnations)
+        seconds = min(MAX_REGISTRATION_SECONDS, self.settings.round_timeout)
+        registry.register_late(grid, sorted(grid.get_node_ids()), self.stop, seconds)
+        if registry.incarnations != incarnations:
+            self.run.write_agents()
+
+    def _end_round(self, server_round: int, num_rounds: int | None) -> RoundProgress:
+        """Close the round, log its numbers, and tell those who want to know."""
+        progress = self.run.end_round(server_round, num_rounds)
+        level = WARNING if progress.failed_trials else INFO
+        log(level, "[round %d/%s] %s", server_round, num_rounds or "?", progress)
+        self.on_round(progress)
+        self.notifier.round_ended()
+        enough = self.run.recorder.totals.evaluations >= _FEWEST_FAILED
+        if enough and not self.run.algorithm.roles:
+            check_evaluations(self.settings.label, self.run.recorder)
+        return progress
+
+    def _wait_for_work(self, last_work: float, idle_rounds: int) -> float:
+        """Pause if the last round had no tasks; raise ConfigError if that lasts longer than a round may.
+
+        Returns
+        -------
+        The time of the last round that had tasks.
+        """
+        if self.run.had_tasks:
+            return time.monotonic()
+        registry = self.run.registry
+        if (registry.participation or registry.spent) and idle_rounds <= longest_pause(registry):
+            return last_work  # agents that rest in this round may have work in the next
+        timeout = self.settings.round_timeout
+        if time.monotonic() - last_work > timeout:
+            raise ConfigError(
+                f"agents: expected one with evaluations left in its budget within {timeout:g} s, none was "
+                "connected; restart the missing agents and resume the study, or set a larger round_timeout"
+            )
+        self.stop.wait(min(_LONGEST_WAIT, timeout))
+        return last_work
+
+    def run_final_exchanges(self, grid: Grid, server_round: int) -> None:
+        """Run final exchanges until the algorithm has no more tasks; each has a round number of its own."""
+        algorithm = self.run.algorithm
+        most = algorithm.max_final_exchanges
+        for number in range(1, most + 1):
+            if not self._drive(grid, self._half_round(grid, Phase.FINISH, server_round + number)):
+                return
+
+    def _half_round(self, grid: Grid, phase: Phase, server_round: int) -> Generator[Exchange, None, bool]:
+        """Yield the exchange of a half-round, if it has tasks and the journal does not hold it.
+
+        Returns
+        -------
+        Whether it has tasks.
+        """
+        run = self.run
+        if (phase, server_round) in run.closed:
+            return run.closed[phase, server_round]
+        if run.interrupted != (phase, server_round):
+            run.ask(phase, server_round, self.choose_agents(grid, phase, server_round))
+        if not run.sent:
+            return False
+        messages = run.messages(phase, server_round, self.settings.message_suffix)
+        self.notifier.sent(messages)
+        yield Exchange(phase, server_round, messages)
+        self.tell(phase, server_round)
+        return True
+
+    def _drive(self, grid: Grid, exchanges: Generator[Exchange, None, Driven]) -> Driven:
+        """Send the messages of each exchange and pass on its replies; return what the generator returns."""
+        while True:
+            try:
+                exchange = next(exchanges)
+            except StopIteration as stop:
+                found: Driven = stop.value
+                return found
+            self._send(grid, exchange)
+
+    def _send(self, grid: Grid, exchange: Exchange) -> None:
+        run, agents = self.run, list(exchange.messages)
+        quorum = max(int(np.ceil(self.settings.quorum * len(run.sent))) - len(run.replies), 0)
+
+        def on_replies(replies: Mapping[int, Message]) -> None:
+            named = {agents[position]: read_reply(reply) for position, reply in replies.items()}
+            run.on_replies(exchange.phase, exchange.server_round, named)
+
+        timeout = self.settings.round_timeout
+        send_and_receive(grid, list(exchange.messages.values()), timeout, self.stop, quorum, on_replies)
+
+
+_LONGEST_LOOK = 1.0  # seconds between two looks for agents that may begin
+
+
+class AsyncLoop(RoundLoop):
+    """Runs the rounds of an asynchronous study."""
+
+    def run_rounds(self, grid: Grid, num_rounds: int | None) -> None:
+        """Run the windows that are left; tasks under way at the end stay in their agents' journals."""
+        run = self.run
+        run.restore_clock(grid)
+        if self.has_ended():
+            self.run_final_exchanges(grid, len(run.recorder.rounds))
+            return
+        if run.replies:
+            self.tell(Phase.TRAIN, run.open_round)
+        under_way = UnderWay(grid, self.settings.round_timeout, self.stop)
+        messages = run.messages(Phase.TRAIN, run.open_round, self.settings.message_suffix)
+        under_way.send(messages, run.sent_before())
+        self.notifier.sent(messages)
+        server_round = run.open_round or len(run.recorder.rounds)
+        while run.open_round or not (server_round == num_rounds or run.algorithm.finished(run.state)):
+            if not run.open_round and all_spent(run.registry):
+                log(INFO, "%s", end_line(run.registry, server_round))
+                break
+            if not run.open_round:
+                server_round += 1
+                self._open_window(grid, server_round)
+            self._run_window(grid, under_way, server_round)
+            self._end_round(server_round, num_rounds)
+        if under_way:
+            text = "%d agents still work on their last task; what they find stays in their journals"
+            log(INFO, text, len(under_way))
+        self.run_final_exchanges(grid, server_round)
+
+    def choose_agents(self, grid: Grid, phase: Phase, server_round: int) -> list[str]:
+        """Return the agents that can be asked: those that work on a task are not waited for."""
+        busy = {sent.agent for sent in self.run.sent}
+        return [a for a in super().choose_agents(grid, phase, server_round) if a not in busy]
+
+    def _open_window(self, grid: Grid, server_round: int) -> None:
+        run = self.run
+        self._register_late(grid)
+        present = run.registry.present(grid.get_node_ids())
+        present = willing(run.registry, present, Phase.TRAIN, server_round, run.seed)
+        run.begin_round(server_round, max(1, len(present)))
+
+    def _run_window(self, grid: Grid, under_way: UnderWay, server_round: int) -> None:
+        """Send tasks and collect answers until the window has its number of answers."""
+        run, waiting = self.run, set[str]()  # agents for which there was no task since the last answer
+        while run.num_told < run.window:
+            present = run.registry.present(grid.get_node_ids())
+            present = willing(run.registry, present, Phase.TRAIN, server_round, run.seed)
+            busy = {sent.agent for sent in run.sent}
+            idle = [agent for agent in present if agent not in busy | run.resting]
+            due = run.silence.due(idle, server_round) or ([] if busy else idle)
+            if not waiting.issuperset(due) and not run.algorithm.finished(run.state):
+                run.ask(Phase.TRAIN, server_round, due)
+                waiting = set(due) - {sent.agent for sent in run.sent}
+                messages = run.messages(Phase.TRAIN, server_round, self.settings.message_suffix)
+                new = {agent: m for agent, m in messages.items() if agent not in busy}
+                under_way.send(new)
+                self.notifier.sent(new)
+            if not under_way:
+                return  # nobody works, and nobody may begin before the next window
+            replies = under_way.receive(_LONGEST_LOOK)
+            if replies:
+                waiting = set()
+                run.on_replies(Phase.TRAIN, server_round, replies)
+                self.tell(Phase.TRAIN, server_round)

@@ -1,0 +1,129 @@
+"""The maximisers: integers and ordinals follow the function (`integer_moves`), floats its gradient."""
+
+import numpy as np
+import pytest
+from contract import MIXED, SQUARE, Run, same
+
+from fbo_flower.algorithms import ThompsonSampling
+from fbo_flower.algorithms.ei.climb import best_point, neighbours, variations
+from fbo_flower.algorithms.search import maximiser
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics.optim.functions import LinearFunction
+from fbo_flower.numerics.surrogates import rff
+from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
+
+COUNTS = SearchSpace({f"n{i}": Int(1, 40) for i in range(4)})
+TWO = SearchSpace({"n": Int(1, 9), "size": Ordinal(["s", "m", "l"]), "x": Float(0, 1)})
+RNG = np.random.default_rng(0)
+NO_CENTRES = np.empty((0, 2))
+
+
+class Bowl:
+    """Minus the squared distance from a centre `(F,)`."""
+
+    def __init__(self, centre):
+        self.centre = np.asarray(centre)
+
+    def __call__(self, z):
+        return -((z - self.centre) ** 2).sum(axis=1)
+
+    def value_and_gradient(self, z):
+        return self(z), -2 * (z - self.centre)
+
+
+def best(function, space, moves, seen=None, seed=0, num_candidates=32, distance=0.0):
+    seen = np.empty((0, space.dimension)) if seen is None else seen
+    rng = np.random.default_rng(seed)
+    return maximiser(function, space, seen, num_candidates, distance, rng, integer_moves=moves)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_integers_reach_the_optimum_that_no_candidate_holds(seed):
+    centre = np.random.default_rng(seed).random(4)
+    optimum = COUNTS.snap(centre[None, :])
+    assert same(best(Bowl(centre), COUNTS, True, seed=seed), optimum)
+    assert not same(best(Bowl(centre), COUNTS, False, seed=seed), optimum)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_value_never_gets_worse(seed):
+    draws = np.random.default_rng(seed)
+    for space in (COUNTS, TWO, MIXED):
+        features = rff.draw_features(40, 0.3, space.num_features, draws)
+        function = LinearFunction(features, draws.standard_normal(40))
+        values = [function(space.features(best(function, space, m, seed=seed)))[0] for m in (False, True)]
+        assert values[1] >= values[0] - 1e-12
+
+
+def test_the_result_is_the_best_of_all_configurations_of_a_small_space():
+    # a bowl has no local optimum besides its global one, so moves find the one of brute force
+    space = SearchSpace({"n": Int(1, 9), "size": Ordinal(["s", "m", "l"])})
+    configs = [{"n": n, "size": s} for n in range(1, 10) for s in ("s", "m", "l")]
+    points = np.array([space.encode(config) for config in configs])
+    for seed in range(6):
+        function = Bowl(np.random.default_rng(seed).random(2))
+        expected = points[np.argmax(function(space.features(points)))]
+        assert same(best(function, space, True, seed=seed, num_candidates=2)[0], expected)
+
+
+def test_moves_keep_the_distance_from_points_that_were_seen():
+    optimum = COUNTS.snap(np.full((1, 4), 0.5))
+    found = best(Bowl(np.full(4, 0.5)), COUNTS, True, seen=optimum, distance=0.03)
+    assert np.linalg.norm(COUNTS.features(found) - COUNTS.features(optimum)) >= 0.03
+
+
+def test_floats_are_polished_after_a_move():
+    found = best(Bowl(TWO.features(TWO.snap(np.array([[0.7, 0.9, 0.123456]])))[0]), TWO, True)
+    assert found[0, 2] == pytest.approx(0.123456, abs=1e-3)
+
+
+def test_a_space_of_floats_gives_the_same_trials():
+    small = {"num_candidates": 64, "num_path_features": 32}
+    runs = [Run.begin(ThompsonSampling(**small, integer_moves=moves)).steps(5) for moves in (False, True)]
+    assert same(runs[0].histories(), runs[1].histories())
+    assert runs[0].agents["0"].space == SQUARE
+
+
+def test_the_option_is_a_flag():
+    with pytest.raises(ConfigError, match="integer_moves: expected True or False, got 1"):
+        ThompsonSampling(integer_moves=1)
+
+
+# -- of expected improvement: candidates, climbing, changes of discrete values ---------------------------
+
+
+@pytest.mark.parametrize("centre", [(0.3, 0.7), (-0.2, 0.5), (1.4, 1.2)])
+def test_the_maximum_within_the_bounds_is_found(centre):
+    point = best_point(Bowl(centre), SQUARE, NO_CENTRES, NO_CENTRES, 64, 0.0, RNG)
+    np.testing.assert_allclose(point[0], np.clip(centre, 0, 1), atol=1e-4)
+
+
+def test_the_point_keeps_its_distance_from_points_seen():
+    seen = np.array([[0.3, 0.7]])
+    point = best_point(Bowl((0.3, 0.7)), SQUARE, seen, seen, 64, 0.01, RNG)
+    assert np.linalg.norm(point - seen) >= 0.01
+
+
+def test_discrete_parameters_change_one_at_a_time_until_nothing_improves():
+    space = SearchSpace({"n": Int(1, 1000), "kind": Categorical(list("abcdefgh")), "x": Float(0, 1)})
+    target = space.features(space.encode({"n": 777, "kind": "f", "x": 0.25})[None, :])[0]
+    point = best_point(Bowl(target), space, np.empty((0, 3)), np.empty((0, 3)), 4, 0.0, RNG)
+    found = space.decode(point[0])
+    assert found["kind"] == "f"
+    assert abs(found["x"] - 0.25) < 1e-3
+
+
+def test_neighbours_differ_in_one_active_discrete_parameter():
+    point = MIXED.encode({"C": 1.0, "kernel": "rbf", "gamma": 0.1, "size": "small"})
+    found = [MIXED.decode(p) for p in neighbours(MIXED, point)]
+    assert sorted(c["kernel"] for c in found) == ["linear", "poly", "rbf", "rbf"]
+    assert sorted(c["size"] for c in found if c["kernel"] == "rbf") == ["large", "medium"]
+
+
+def test_variations_stay_in_the_cube_and_near_their_centres_in_continuous_coordinates():
+    centres = np.array([[0.0, 1.0], [0.5, 0.5]])
+    points = variations(SQUARE, centres, RNG)
+    assert len(points) == 64
+    assert ((points >= 0) & (points <= 1)).all()
+    assert np.abs(points - np.repeat(centres, 32, axis=0)).mean() < 0.1
+    assert len(variations(SQUARE, NO_CENTRES, RNG)) == 0

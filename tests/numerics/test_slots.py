@@ -1,0 +1,88 @@
+"""The table of slots: rows go in, the sum comes out, and nothing is lost but what collided."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fbo_flower.errors import ConfigError
+from fbo_flower.numerics import slots
+
+LOW, HIGH = np.array([0.0, 0.0, -3.5]), np.array([1.0, 1.0, 3.5])
+
+
+def rows_of(rng: np.random.Generator, number: int) -> np.ndarray:
+    return slots.rounded(np.column_stack([rng.random((number, 2)), rng.uniform(-3.5, 3.5, number)]))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 12), st.integers(0, 6))
+def test_the_sum_gives_every_row_back_but_those_that_share_a_slot(seed, agents, each):
+    rng, size = np.random.default_rng(seed), 64
+    rows = [rows_of(rng, each) for _ in range(agents)]
+    drawn = [rng.integers(size, size=each) for _ in range(agents)]
+    total = np.sum([slots.write(r, d, size) for r, d in zip(rows, drawn, strict=True)], axis=0)
+    places = np.concatenate(drawn)
+    _, inverse, counts = np.unique(places, return_inverse=True, return_counts=True)
+    alone = counts[inverse] == 1
+    order = np.argsort(places[alone])
+    found, lost = slots.read(total, LOW, HIGH)
+    np.testing.assert_array_equal(found, np.concatenate(rows)[alone][order])
+    assert lost == np.count_nonzero(counts > 1)
+
+
+@pytest.mark.parametrize(
+    "entry", [(0.5, 0.5, 7 * slots.MARK), (3.0, 0.5, slots.MARK), (np.nan, 0.5, slots.MARK), (0.5, 0.5, 0.0)],
+    ids=["count of 7", "coordinate of 3", "NaN", "no mark"],
+)  # fmt: skip
+def test_what_no_honest_agent_writes_is_no_row(entry):
+    total = slots.write(np.array([[0.25, 0.75, 1.0]]), np.array([3]), 64)
+    total[9] = entry
+    found, lost = slots.read(total, LOW, HIGH)
+    np.testing.assert_array_equal(found, [[0.25, 0.75, 1.0]])
+    assert lost == 1
+
+
+def test_a_member_that_fills_all_slots_leaves_no_row_of_anybody():
+    rng = np.random.default_rng(0)
+    honest = slots.write(rows_of(rng, 8), rng.permutation(64)[:8], 64)
+    filled = slots.write(rows_of(rng, 64), np.arange(64), 64)
+    found, lost = slots.read(honest + filled, LOW, HIGH)
+    assert len(found) == 56  # its own, in the slots of nobody else
+    assert lost == 8
+
+
+@pytest.mark.parametrize(("rows", "size"), [(0, 64), (8, 64), (9, 128), (16, 128), (1000, 8192)])
+def test_a_table_has_a_power_of_two_of_slots_and_eight_for_each_row(rows, size):
+    assert slots.num_slots(rows) == size
+    assert slots.is_size(size)
+
+
+@pytest.mark.parametrize("size", [0, 1, 32, 65, 96, 2**21])
+def test_other_sizes_are_none(size):
+    assert not slots.is_size(size)
+
+
+def test_entries_that_do_not_fit_are_refused():
+    for entry in (5.0, np.nan, -np.inf):
+        with pytest.raises(ConfigError, match="slots: expected entries"):
+            slots.write(np.array([[0.1, entry]]), np.array([0]), 64)
+
+
+def test_own_rows_are_found_again_after_a_sum():
+    rng = np.random.default_rng(1)
+    every, own = rows_of(rng, 9), slots.rounded(rows_of(rng, 4))
+    mixed = np.concatenate([every[:3], own[1:3], every[3:]])
+    kept = slots.others(mixed, own)
+    np.testing.assert_array_equal(mixed[kept], every)
+    assert slots.others(every, own[:0]).tolist() == list(range(9))
+
+
+def test_one_row_in_eight_is_lost_at_the_intended_load():
+    rng, lost = np.random.default_rng(2), 0
+    for _ in range(400):
+        drawn = rng.integers(64, size=8)
+        lost += 8 - len(slots.read(slots.write(rows_of(rng, 8), drawn, 64), LOW, HIGH)[0])
+    expected = 1 - (63 / 64) ** 7  # .104
+    assert abs(lost / 3200 - expected) < 4 * np.sqrt(expected / 3200)

@@ -1,0 +1,388 @@
+"""Figures: what is drawn, not how it looks."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fbo_flower.algorithms.registry import BUILT_IN
+from fbo_flower.errors import ConfigError
+from fbo_flower.reports.axes import spread
+from fbo_flower.reports.figures import figure, plot_study, study_title, traffic_figure
+from fbo_flower.reports.importance import most_important, study_axes, study_importance
+from fbo_flower.reports.styles import algorithm_style
+from fbo_flower.space import Categorical, Float, Int, Ordinal, SearchSpace
+from fbo_flower.study import Study
+
+pytest.importorskip("matplotlib")
+from figure_text import clipped, overlapping, texts  # needs matplotlib
+from made_study import changed, made_study
+
+
+def a_study(
+    algorithms: tuple[str, ...] = ("ts", "fts", "rgpe"),
+    *,
+    num_agents: int = 4,
+    num_evaluations: int = 12,
+    with_regret: bool = False,
+    num_bytes: int = 1000,
+    floats: float = 40.0,
+    **run: Any,
+) -> Study:
+    rng = np.random.default_rng(0)
+    trials, regret = [], []
+    for algorithm in algorithms:
+        for agent in map(str, range(num_agents)):
+            values = rng.random(num_evaluations)
+            for k, value in enumerate(values.tolist()):
+                row: dict[str, Any] = {"algorithm": algorithm, "agent": agent}
+                trials.append(row | {"round": k, "trial": k, "value": value})
+                known = {"cumulative": (1 - values[: k + 1]).sum(), "simple": (1 - values[: k + 1]).min()}
+                regret.append(row | {"evaluations": k + 1} | known)
+    traffic = {"bytes_down": num_bytes, "bytes_up": num_bytes, "floats_down": floats, "floats_up": floats}
+    rounds = [{"algorithm": algorithm, "round": k} | traffic for algorithm in algorithms for k in (1, 2)]
+    described = {"problem": "digits", "num_agents": num_agents, "num_initial": 3, "metric": "accuracy"} | run
+    runs = [{"algorithm": algorithm, **described} for algorithm in algorithms]
+    return made_study(runs, trials=trials, rounds=rounds, regret=regret if with_regret else [])
+
+
+def test_there_is_one_line_per_algorithm_with_its_own_style() -> None:
+    ax = figure(a_study()).axes[0]
+    assert [line.get_label() for line in ax.lines] == ["ts", "fts", "rgpe"]
+    assert [line.get_color() for line in ax.lines] == [
+        algorithm_style(name).color for name in ("ts", "fts", "rgpe")
+    ]
+    assert [line.get_linestyle() for line in ax.lines] == ["--", "-", "-"]
+    assert len(ax.collections) == 3  # bands
+    assert ax.get_ylabel() == "Best accuracy so far"
+    assert {"ts", "fts", "rgpe", "initial design"} <= {text.get_text() for text in ax.texts}
+
+
+def test_a_line_is_the_mean_of_the_incumbents() -> None:
+    study = a_study(("fts",))
+    values = study.trials["value"].reshape(4, 12)
+    line = figure(study).axes[0].lines[0]
+    np.testing.assert_allclose(
+        np.asarray(line.get_ydata()), np.maximum.accumulate(values, axis=1).mean(axis=0)
+    )
+    np.testing.assert_array_equal(line.get_xdata(), np.arange(1, 13))
+
+
+def test_styles_of_known_algorithms_differ() -> None:
+    assert len({record.style for record in BUILT_IN.values()} - {None}) == len(BUILT_IN)
+
+
+def test_an_algorithm_without_a_style_keeps_the_one_it_got() -> None:
+    alone = figure(a_study(("new",))).axes[0].lines[0]
+    line = figure(Study.merge([a_study(("fts",)), a_study(("new",))])).axes[0].lines[1]
+    assert (line.get_color(), line.get_linestyle()) == (alone.get_color(), alone.get_linestyle())
+
+
+def test_labels_of_one_algorithm_get_styles_of_their_own() -> None:
+    study = Study.merge(
+        [a_study(("fts",)), a_study(("fts",)).relabel("fts", "fts, again"), a_study(("new",))]
+    )
+    lines = figure(study).axes[0].lines
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 3
+    assert lines[0].get_color() == algorithm_style("fts").color
+
+
+def test_awful_first_evaluations_do_not_flatten_the_curves() -> None:
+    study = a_study(("fts",), num_evaluations=20)
+    values = np.tile(np.r_[-1e6, -1e6, -50.0, np.linspace(0.8, 0.9, 17)], 4)
+    rows = [{**row, "value": value} for row, value in zip(study.trials, values.tolist(), strict=True)]
+    ax = figure(changed(study, trials=rows)).axes[0]
+    low, high = ax.get_ylim()
+    assert 0.6 < low < 0.85
+    assert 0.9 < high < 1.0
+
+
+def test_known_regret_is_shown_on_a_logarithmic_axis() -> None:
+    simple, cumulative, *_ = figure(a_study(with_regret=True)).axes
+    assert (simple.get_yscale(), cumulative.get_yscale()) == ("log", "linear")
+    assert (len(simple.lines), len(cumulative.lines)) == (3, 3)
+    assert cumulative.get_ylabel() == "Cumulative regret"
+
+
+@pytest.mark.filterwarnings("error")
+def test_regret_of_zero_does_not_break_the_logarithm(tmp_path: Path) -> None:
+    study = a_study(("fts",), with_regret=True)
+    rows = [{**row, "simple": 0.0 if row["evaluations"] > 5 else 0.1} for row in study.regret]
+    study = changed(study, regret=rows)
+    plot_study(study, tmp_path / "a.png")
+    ax = figure(study).axes[0]
+    assert np.asarray(ax.lines[0].get_ydata()).min() == ax.get_ylim()[0] > 0
+
+
+def test_traffic_is_a_picture_of_its_own_if_there_is_any() -> None:
+    lines, bars, table = traffic_figure(a_study()).axes
+    assert (lines.get_ylabel(), bars.get_title(loc="left")) == (
+        "Floats exchanged, all agents",
+        "Bytes per agent and round",
+    )
+    assert [text.get_text() for text in table.texts][5:10] == ["ts", "20", "500 B", "12", "none"]
+    assert len(traffic_figure(a_study(floats=0.0)).axes) == 2
+    with pytest.raises(ConfigError, match="expected a study with counted bytes"):
+        traffic_figure(a_study(num_bytes=0, floats=0.0))
+
+
+def test_the_epsilon_of_a_run_is_in_the_picture_of_its_traffic() -> None:
+    study = a_study(("dp-fts",), privacy={"epsilon": 3.14159, "delta": 1e-5})
+    assert traffic_figure(study).axes[-1].texts[-1].get_text() == "epsilon 3.14"
+
+
+def with_floats(study: Study, floats: dict[str, list[float]]) -> Study:
+    """Return the study with other floats in the rounds of each algorithm, half of them each way."""
+    rows = [
+        {**row, **dict.fromkeys(("floats_down", "floats_up"), floats[row["algorithm"]][row["round"] - 1] / 2)}
+        for row in study.rounds
+    ]
+    return changed(study, rounds=rows)
+
+
+def test_floats_are_added_up_by_round_over_all_agents_and_both_ways() -> None:
+    study = with_floats(a_study(), {"ts": [0.0, 0.0], "fts": [20.0, 30.0], "rgpe": [6.0, 0.0]})
+    ax = traffic_figure(study).axes[0]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Round", "Floats exchanged, all agents")
+    assert [line.get_label() for line in ax.lines] == ["fts", "rgpe"]
+    assert [np.asarray(line.get_ydata()).tolist() for line in ax.lines] == [[20.0, 50.0], [6.0, 6.0]]
+    assert np.asarray(ax.lines[0].get_xdata()).tolist() == [1.0, 2.0]
+    assert ax.get_yscale() == "linear"
+
+
+def test_algorithms_without_floats_are_named_in_a_note() -> None:
+    known = {"ts": [0.0, 0.0], "fts": [20.0, 30.0], "rgpe": [math.nan, math.nan]}
+    texts = [text.get_text() for text in traffic_figure(with_floats(a_study(), known)).axes[0].texts]
+    assert "nothing exchanged: ts\nnot counted: rgpe" in texts
+
+
+def test_floats_that_are_far_apart_are_shown_on_a_logarithmic_axis() -> None:
+    study = with_floats(a_study(), {"ts": [0.0, 0.0], "fts": [2e5, 3e5], "rgpe": [0.0, 8.0]})
+    ax = traffic_figure(study).axes[0]
+    assert ax.get_yscale() == "log"
+    np.testing.assert_array_equal(np.asarray(ax.lines[1].get_ydata()), [math.nan, 8.0])
+
+
+def test_without_any_count_of_floats_there_is_no_such_picture() -> None:
+    unknown = {name: [math.nan, math.nan] for name in ("ts", "fts", "rgpe")}
+    assert len(traffic_figure(with_floats(a_study(), unknown)).axes) == 2  # bars and table
+
+
+def test_a_single_agent_has_a_line_without_a_band() -> None:
+    ax = figure(a_study(num_agents=1)).axes[0]
+    assert (len(ax.lines), len(ax.collections)) == (3, 0)
+
+
+def test_agents_that_keep_their_trials_are_shown_by_round() -> None:
+    study = a_study(("fts",))
+    ax = figure(changed(study, trials=[])).axes[0]
+    assert ax.get_xlabel() == "Round"
+    assert len(ax.lines) == 1
+
+
+def said(study: Study) -> str:
+    return "\n".join(text.get_text() for text in texts(figure(study)))
+
+
+def test_a_study_without_disclosed_values_says_how_to_disclose_them() -> None:
+    study = a_study(("fts",))
+    rounds = [{**row, "mean_incumbent": math.nan} for row in study.rounds]
+    text = said(changed(study, trials=[], rounds=rounds))
+    assert "4 agents, no value disclosed" in text
+    assert "The agents disclosed no values" in text
+    assert 'disclose = "incumbent" or "trials" in the node_config' in text
+
+
+def test_a_study_whose_evaluations_all_failed_names_the_reason() -> None:
+    study = a_study(("fts",))
+    rows = [{**row, "value": math.nan, "failure": "out of memory"} for row in study.trials]
+    rounds = [{**row, "mean_incumbent": math.nan} for row in study.rounds]
+    text = said(changed(study, trials=rows, rounds=rounds))
+    assert "All 48 disclosed evaluations failed. Most common reason: out of memory" in " ".join(text.split())
+
+
+def test_the_title_counts_the_agents_with_a_value() -> None:
+    study = a_study(("ts", "fts"))
+    assert study_title(study) == "digits: accuracy, 4 agents, all with a value"
+    some = study.trials.take(study.trials["agent"] != "3")
+    assert study_title(changed(study, trials=some)).endswith("4 agents, 3 with a value")
+    assert study_title(a_study(("ts",), num_agents=1, metric=None)) == "digits, 1 agent"
+
+
+def test_one_algorithm_has_a_faint_line_per_agent_and_a_mean() -> None:
+    ax = figure(a_study(("fts",))).axes[0]
+    mean, *agents = ax.lines
+    assert (mean.get_label(), len(agents), len(ax.collections)) == ("fts", 4, 0)
+    assert all(line.get_linewidth() < mean.get_linewidth() / 2 for line in agents)
+    np.testing.assert_allclose(
+        np.asarray(mean.get_ydata()), np.mean([np.asarray(line.get_ydata()) for line in agents], axis=0)
+    )
+
+
+SPACE = SearchSpace(
+    {
+        "rate": Float(1e-6, 1.0, log=True),
+        "layers": Int(1, 64),
+        "kernel": Categorical(["rbf", "polynomial of some degree", True, 1.5, None]),
+        "gamma": Float(1e-3, 1e3, log=True, active_when={"kernel": "rbf"}),
+        "depth": Ordinal([1, 2, 4]),
+        **{f"parameter_with_a_long_name_{k}": Float(0, 1) for k in range(4)},
+    }
+)
+
+
+def tuned(
+    algorithms: tuple[str, ...] = ("ts", "fts portfolio"), *, space: SearchSpace = SPACE, **run: Any
+) -> Study:
+    """Return a study with configurations, whose values depend on the rate, the kernel and the depth."""
+    study = a_study(algorithms, space=space.to_json(), **run)
+    rng = np.random.default_rng(1)
+    rows = []
+    for row in study.trials:
+        config = space.decode(rng.random(space.dimension))
+        value = 0.01 * float(space.encode(config)[0]) - abs(
+            math.log10(float(str(config.get("rate", 1e-3)))) + 3
+        )
+        value += 2 * (config.get("kernel") == "rbf") + 0.1 * float(str(config.get("depth", 0)))
+        rows.append({**row, "config": config, "value": value})
+    return changed(study, trials=rows)
+
+
+def test_a_slice_has_the_scale_and_the_condition_of_its_parameter() -> None:
+    chosen = {axis.name: axis for axis in study_axes(tuned())}
+    assert chosen["rate"].log
+    assert chosen["gamma"].condition == "kernel = rbf"
+    assert chosen["depth"].choices == (1, 2, 4)
+    five = SearchSpace(dict(list(SPACE.parameters.items())[:5]))
+    axes = {ax.get_xlabel(): ax for ax in figure(tuned(space=five)).axes}
+    assert axes["rate"].get_xscale() == "log"
+    assert axes["gamma (if kernel = rbf)"].get_xscale() == "log"
+    assert axes["layers"].get_xscale() == "linear"
+    labels = [label.get_text() for label in axes["kernel"].get_xticklabels()]
+    assert labels == ["rbf", "polynomial …", "True", "1.5", "None"]
+
+
+def test_a_slice_shows_every_trial_where_its_parameter_is_active_and_rings_the_best() -> None:
+    study = tuned(("fts",), space=SearchSpace({"rate": Float(1e-6, 1.0, log=True)}))
+    dots, rings = figure(study).axes[1].collections
+    found = np.asarray(dots.get_offsets())
+    np.testing.assert_allclose(found[:, 0], [config["rate"] for config in study.trials["config"]])
+    np.testing.assert_allclose(found[:, 1], study.trials["value"])
+    assert sorted(np.asarray(rings.get_offsets())[:, 1]) == sorted(b["value"] for b in study.best.values())
+
+
+def test_choices_that_python_calls_equal_have_places_of_their_own() -> None:
+    (axis,) = [axis for axis in study_axes(tuned()) if axis.name == "kernel"]
+    configs: list[dict[str, Any]] = [{"kernel": True}, {"kernel": 1}, {"kernel": None}, {}]
+    np.testing.assert_array_equal(axis.positions(configs), [2.0, math.nan, 4.0, math.nan])
+
+
+def test_at_most_six_parameters_are_drawn_those_that_explain_most() -> None:
+    study = tuned()
+    chosen, which = most_important(study_axes(study), study_importance(study), 3)
+    names = [axis.name for axis in chosen]
+    assert which == "the 3 parameters of 9 that explain most"
+    assert {"rate", "kernel"} <= set(names)
+    drawing = figure(study)
+    assert len(drawing.axes) == 1 + 6 + 1
+    assert drawing.axes[1].get_title(loc="left") == "Value against the 6 parameters of 9 that explain most"
+    few = figure(tuned(("fts",), num_evaluations=4))
+    assert few.axes[1].get_title(loc="left") == "Value against the first 6 parameters of 9"
+
+
+def test_without_a_space_parameters_are_guessed_from_configurations() -> None:
+    study = tuned(("fts",))
+    guessed = {
+        axis.name: axis for axis in study_axes(made_study([{"algorithm": "fts"}], trials=study.trials))
+    }
+    assert guessed["rate"].choices is None
+    assert guessed["kernel"].choices is not None
+
+
+def test_the_best_configurations_are_a_table() -> None:
+    study = tuned(("ts", "fts"), num_agents=7)
+    drawn = [text.get_text() for text in figure(study).axes[-1].texts]
+    assert drawn[:3] == ["agent", "value", "algorithm"]
+    best = max(study.best.items(), key=lambda item: item[1]["value"])
+    assert drawn[9:12] == [best[0], f"{best[1]['value']:.4g}", best[1]["algorithm"]]
+    assert "the other 2 are in best.json" in figure(study).axes[-1].get_title(loc="left")
+
+
+def test_disclosed_incumbents_alone_show_where_the_best_configurations_are() -> None:
+    study = tuned(("fts",))
+    recommended = changed(study, trials=[], recommendations=study.recommendations)
+    drawing = figure(recommended)
+    assert drawing.axes[0].get_xlabel() == "Round"
+    nothing = changed(study, trials=[])
+    assert "No configurations were disclosed" in said(nothing)
+    assert [len(ax.collections) for ax in drawing.axes[1:7]] == [1] * 6
+    assert "all with a value" in said(recommended)
+
+
+STUDIES = {
+    "one algorithm": lambda: a_study(("fts",)),
+    "three algorithms": a_study,
+    "regret": lambda: a_study(with_regret=True),
+    "one agent": lambda: a_study(num_agents=1),
+    "long names": lambda: a_study(("a label that is rather long, seed 1", "fts"), problem="p" * 60),
+    "many agents": lambda: a_study(("fts",), num_agents=30),
+    "nine parameters": tuned,
+    "two parameters": lambda: tuned(space=SearchSpace({"C": Float(1e-3, 1e3, log=True), "n": Int(1, 9)})),
+    "four parameters": lambda: tuned(space=SearchSpace({f"x{k}": Float(-1e5, 1e5) for k in range(4)})),
+    "no trials": lambda: changed(a_study(), trials=[]),
+    "no rounds": lambda: changed(a_study(), trials=[], rounds=[]),
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_no_text_is_clipped_or_covered(name: str) -> None:
+    study = STUDIES[name]()
+    drawings = [figure(study)] + ([traffic_figure(study)] if len(study.rounds) else [])
+    for drawing in drawings:
+        assert clipped(drawing) == []
+        assert overlapping(drawing) == []
+
+
+def test_the_picture_has_the_size_of_the_figure(tmp_path: Path) -> None:
+    study, path = a_study(), tmp_path / "new" / "study.png"
+    plot_study(study, path, title="a $title_ that is not maths$ {")
+    width, height = struct.unpack(">II", path.read_bytes()[16:24])
+    inches = figure(study).get_size_inches()
+    assert (width, height) == tuple(round(200 * inch) for inch in inches)
+    assert [p.name for p in path.parent.iterdir()] == ["study.png"]
+
+
+def test_names_may_be_anything(tmp_path: Path) -> None:
+    plot_study(a_study(("$x_{", "fts")), tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
+
+
+@pytest.mark.parametrize("name", ["picture", "picture.bmp"])
+def test_other_formats_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected a name that ends in \.pdf, \.png, \.svg"):
+        plot_study(a_study(), tmp_path / name)
+
+
+def test_a_missing_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = builtins.__import__
+
+    def without_matplotlib(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return original(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_matplotlib)
+    with pytest.raises(ConfigError, match=r"pip install 'fbo-flower\[simulation\]'"):
+        figure(a_study())
+
+
+def test_labels_keep_order_and_distance_between_the_edges() -> None:
+    heights = spread(np.array([0.99, 1.0, 0.98, 0.2]), 0.1)
+    np.testing.assert_allclose(heights, [0.9, 1.0, 0.8, 0.2])
+    np.testing.assert_allclose(spread(np.array([0.5, 0.5]), 0.1), [0.45, 0.55])
