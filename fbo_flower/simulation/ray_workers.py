@@ -225,9 +225,10 @@ def _start_ray(address: str | None) -> tuple[Any, bool]:
         ) from error
     if ray.is_initialized():
         return ray, False
+    address = address or os.environ.get("RAY_ADDRESS")
     _check_reachable(address)
     options: dict[str, Any] = {} if address else {"include_dashboard": False}
-    cluster = address
+    cluster = address or "local"  # with None, Ray would join whatever cluster this machine started last
     try:
         with contextlib.suppress(FileNotFoundError):
             ray.init(address=cluster, log_to_driver=False, logging_level=logging.ERROR, **options)
