@@ -59,7 +59,7 @@ def run_app(
 def test_a_new_app_tunes_at_once(app: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_app(app, out=str(tmp_path / "study"))
     assert len(Study.load(tmp_path / "study").trials) == 3 * 4
-    assert "agent 2: 0." in capsys.readouterr().out
+    assert "agent 2: " in capsys.readouterr().out
 
 
 def test_a_new_app_discloses_nothing_and_each_node_trains_its_own_model(
@@ -70,7 +70,7 @@ def test_a_new_app_discloses_nothing_and_each_node_trains_its_own_model(
         for node in range(3)
     }
     run_app(app, own, None, out=str(tmp_path / "study"))
-    assert "agent 2: 0." not in capsys.readouterr().out
+    assert "agent 2: " not in capsys.readouterr().out
     assert Study.load(tmp_path / "study").best == {}
     assert run(["ledger", own[1]["journal"]]) == 0
     ledger = capsys.readouterr().out
@@ -81,7 +81,7 @@ def test_a_new_app_discloses_nothing_and_each_node_trains_its_own_model(
     assert (best["evaluations"], set(best["config"])) == (4, {"C", "gamma"})
     model = joblib.load(own[1]["model"])
     assert best["config"]["C"] == model.steps[-1][1].C
-    assert best["value"] > 0.8
+    assert best["value"] < 65  # a constant is 66 off
 
 
 def test_a_new_app_says_in_its_ledger_that_the_operator_chose(
@@ -96,22 +96,28 @@ def test_a_new_app_says_in_its_ledger_that_the_operator_chose(
     assert ledger.count("      chosen by: operator") == 5  # points, values, times, failures, incumbent
 
 
-def test_a_new_app_tunes_on_the_csv_file_of_each_node(app: Path, tmp_path: Path) -> None:
+def test_a_new_app_tunes_on_the_csv_file_of_each_node_with_text_gaps_and_twelve_rows(
+    app: Path, tmp_path: Path
+) -> None:
     rng = np.random.default_rng(3)
     node_configs = {}
     for node in range(3):
         path = tmp_path / f"rows-{node}.csv"
-        x = rng.normal(size=(60, 2))
+        x = rng.normal(size=(12 if node == 0 else 60, 2))
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(["age", "dose", "outcome"])
-            writer.writerows([*row, "ill" if row[0] > 0 else "well"] for row in x.tolist())
+            writer.writerow(["age", "dose", "ward", "outcome"])
+            wards, gaps = rng.choice(["east", "west", ""], len(x)), rng.random(len(x)) < 0.2
+            writer.writerows(
+                [age, "" if gap else dose, ward, 100 * age + (ward == "east")]
+                for (age, dose), ward, gap in zip(x.tolist(), wards, gaps, strict=True)
+            )
         node_configs[node] = {"data": str(path), "agent": f"clinic-{node}"}
     run_app(app, node_configs, out=str(tmp_path / "study"))
     study = Study.load(tmp_path / "study")
     assert set(study.best) == {"clinic-0", "clinic-1", "clinic-2"}
     assert not any(study.trials["failure"].tolist())
-    assert all(best["value"] > 0.8 for best in study.best.values()), "the label is a sign of the first column"
+    assert all(study.best[f"clinic-{node}"]["value"] < 60 for node in (1, 2)), "the outcome follows the age"
 
 
 def test_a_new_app_gives_each_simulated_node_its_file_and_the_operators_file_comes_first(
@@ -119,7 +125,7 @@ def test_a_new_app_gives_each_simulated_node_its_file_and_the_operators_file_com
 ) -> None:
     lengths = (30, 60, 90)
     for node, length in enumerate(lengths):
-        rows = [f"{i % 7},{i % 2},{'ill' if i % 2 else 'well'}" for i in range(length)]
+        rows = [f"{i % 7},{i % 2},{i % 3}" for i in range(length)]
         (tmp_path / f"rows-{node}.csv").write_text("\n".join(["age,dose,outcome", *rows]))
     files = json.dumps([str(tmp_path / f"rows-{node}.csv") for node in range(3)])
     own = {1: {"data": str(tmp_path / "rows-2.csv")}}

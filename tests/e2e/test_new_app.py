@@ -23,7 +23,7 @@ def test_a_new_app_runs_in_simulation_and_a_run_that_fails_is_a_failure(tmp_path
         data = deployment.home / "data"
         data.mkdir(exist_ok=True)
         for name in ("site-10", "site-9", "site-8"):
-            rows = [f"{i},{i % 2},{'ill' if i % 2 else 'well'}" for i in range(30)]
+            rows = [f"{i},{i % 2},{i % 3}" for i in range(30)]
             (data / f"{name}.csv").write_text("\n".join(["age,dose,outcome", *rows]))
         given = ("--data", str(data / "*.csv"), "-c", "num-agents=3 num-rounds=2 out='runs/first'")
         done = deployment.command(*words, *given)
