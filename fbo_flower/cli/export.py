@@ -37,6 +37,6 @@ def run_export(
     from fbo_flower.study.study import Study
 
     studies = [Study.load(directory) for directory in directories]  # finds every mistake before it writes
-    names = [name for study in studies for name in study.to_optuna(optuna, one_study=one_study)]
+    names = [own.study_name for study in studies for own in study.to_optuna(optuna, one_study=one_study)]
     typer.echo(f"Optuna studies in {optuna}: {', '.join(names) or 'none, because no trial was disclosed'}")
     typer.echo(f"Look at them: optuna-dashboard {optuna}")

@@ -216,13 +216,14 @@ def _local(seconds: float, otherwise: datetime) -> datetime:
 
 def write_study_to_optuna(
     study: Study, storage: Storage, one_study: bool, space: SearchSpace | None
-) -> list[str]:
+) -> list[Any]:
     """Write the trials of all runs of a study into an Optuna storage; see `Study.to_optuna`."""
+    optuna = require_optuna("optuna")
     spaces = [space or _space_of(study, label) for label in study.algorithms]
     names: list[str] = []
     with quiet_optuna():
         try:
-            opened = open_storage(storage)
+            opened = optuna.storages.InMemoryStorage() if storage is None else open_storage(storage)
             for label, own in zip(study.algorithms, spaces, strict=True):
                 run = study.run(label)
                 # a study that was made by hand has no id
@@ -237,7 +238,7 @@ def write_study_to_optuna(
         except Exception as error:  # of any database driver
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise ConfigError(f"{storage}: cannot be written ({reason})") from error
-    return names
+        return [optuna.load_study(study_name=name, storage=opened) for name in names]
 
 
 def _space_of(study: Study, label: str) -> SearchSpace:

@@ -27,7 +27,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,6 +48,9 @@ from fbo_flower.study.schema import (
 )
 from fbo_flower.study.table import Table
 from fbo_flower.study.trial import Observations, observations, trials_frame
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
@@ -139,6 +142,22 @@ class Study:
                 best[agent] = entry
         return {agent: best[agent] for agent in sorted(best, key=natural_order)}
 
+    @property
+    def best_config(self) -> dict[str, Any]:
+        """The configuration with the best value of any agent; ConfigError if none has disclosed a value."""
+        config: dict[str, Any] = self._best_of_all()["config"]
+        return config
+
+    @property
+    def best_value(self) -> float:
+        """The value of `best_config` at its agent; ConfigError if no agent has disclosed a value."""
+        return float(self._best_of_all()["value"])
+
+    def _best_of_all(self) -> dict[str, Any]:
+        if not (best := list(self.best.values())):
+            raise ConfigError("best: expected an agent that has disclosed a finite value, found none")
+        return (min if self.any_minimizes else max)(best, key=lambda entry: entry["value"])
+
     def _best(self, table: Table) -> Table:
         return best_rows(table, {label(run) for run in self.settings["runs"] if run.get("minimize")})
 
@@ -216,23 +235,53 @@ class Study:
         """
         return trials_frame(self.trials, self.times)
 
+    def plot(self, x: str = "evaluations", *, title: str | None = None) -> Figure:
+        """Return a figure of the best values, values against parameters, and the best configurations.
+
+        Parameters
+        ----------
+        x : "evaluations", or "time" for the seconds since the first evaluation of the run
+        title : None: the problem, the metric and the number of agents
+
+        Raises
+        ------
+        ConfigError
+            If matplotlib is not installed, or times are wanted and unknown.
+        """
+        from fbo_flower.reports.figures import figure
+
+        return figure(self, title=title, x=x)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write one HTML page with everything that the study holds, to be opened in a browser.
+
+        Raises
+        ------
+        ConfigError
+            If matplotlib is not installed, or the file cannot be written.
+        """
+        from fbo_flower.reports.page import write_html_page
+
+        write_html_page(self, Path(path))
+
     def to_optuna(
-        self, storage: Any, *, one_study: bool = False, space: SearchSpace | None = None
-    ) -> list[str]:
-        """Write all trials into an Optuna storage, for optuna-dashboard and `optuna.visualization`.
+        self, storage: Any = None, *, one_study: bool = False, space: SearchSpace | None = None
+    ) -> list[Any]:
+        """Return all trials as studies of Optuna, for `optuna.visualization` and optuna-dashboard.
 
         Trials that the storage holds are not written again, so it can be called again when a run has gone on.
 
         Parameters
         ----------
-        storage : "sqlite:///study.db" or another URL of Optuna, a file that ends in .db or .log, or a storage
+        storage : where the trials are written: "sqlite:///study.db" or another URL of Optuna, a file that ends
+            in .db or .log, or a storage; None: in memory
         one_study : write the trials of all agents into one Optuna study, with the agent as a user attribute;
             otherwise each agent has an Optuna study of its own, because it has an objective of its own
         space : the search space, if the study does not hold it
 
         Returns
         -------
-        The names of the Optuna studies of these runs.
+        `optuna.Study` objects, by run and agent; their user attribute `agent` names the agent.
 
         Raises
         ------

@@ -29,11 +29,23 @@ def load(storage: str, name: str) -> optuna.Study:
     return optuna.load_study(study_name=name, storage=storage)
 
 
+def names(studies: list[optuna.Study]) -> list[str]:
+    return [study.study_name for study in studies]
+
+
+def test_without_a_storage_the_trials_are_in_memory(study: Study) -> None:
+    written = study.to_optuna()
+    assert [own.user_attrs["agent"] for own in written] == ["0", "1", "2"]
+    assert [own.best_value for own in written] == [study.best[agent]["value"] for agent in "012"]
+    assert study.best_value == max(own.best_value for own in written)
+    assert study.best_config in [own.best_params for own in written]
+
+
 def test_each_agent_has_a_study_with_its_trials(study: Study, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
-    names = study.to_optuna(url)
-    assert names == ["by chance: 0", "by chance: 1", "by chance: 2"]
-    assert optuna.get_all_study_names(url) == names
+    written_names = names(study.to_optuna(url))
+    assert written_names == ["by chance: 0", "by chance: 1", "by chance: 2"]
+    assert optuna.get_all_study_names(url) == written_names
     for agent in "012":
         rows, written = study.trials.where(agent=agent), load(url, f"by chance: {agent}")
         assert written.direction.name == "MAXIMIZE"
@@ -56,7 +68,7 @@ def test_each_agent_has_a_study_with_its_trials(study: Study, tmp_path: Path) ->
 
 
 def test_one_study_holds_all_agents(study: Study, tmp_path: Path) -> None:
-    assert study.to_optuna(tmp_path / "study.db", one_study=True) == ["by chance"]
+    assert names(study.to_optuna(tmp_path / "study.db", one_study=True)) == ["by chance"]
     written = load(f"sqlite:///{tmp_path}/study.db", "by chance")
     assert len(written.trials) == len(study.trials)
     assert {trial.user_attrs["agent"] for trial in written.trials} == {"0", "1", "2"}
@@ -73,14 +85,14 @@ def test_nothing_is_written_twice(study: Study, tmp_path: Path, file: str) -> No
 
 def test_another_run_with_the_same_label_has_studies_of_its_own(study: Study, tmp_path: Path) -> None:
     study.to_optuna(tmp_path / "study.db")
-    assert tune([], num_rounds=1).to_optuna(tmp_path / "study.db")[0] == "by chance (2): 0"
-    assert study.to_optuna(tmp_path / "study.db")[0] == "by chance: 0"
+    assert names(tune([], num_rounds=1).to_optuna(tmp_path / "study.db"))[0] == "by chance (2): 0"
+    assert names(study.to_optuna(tmp_path / "study.db"))[0] == "by chance: 0"
 
 
 def test_an_optuna_study_of_somebody_else_is_left_alone(study: Study, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     optuna.create_study(storage=url, study_name="by chance: 1")
-    assert study.to_optuna(url) == ["by chance: 0", "by chance (2): 1", "by chance (2): 2"]
+    assert names(study.to_optuna(url)) == ["by chance: 0", "by chance (2): 1", "by chance (2): 2"]
     assert load(url, "by chance: 1").trials == []
 
 
@@ -104,7 +116,7 @@ def test_a_loss_is_minimised_in_optuna_and_back(tmp_path: Path) -> None:
         minimize=True,
         engine="inline",
     )
-    (name, _) = study.to_optuna(tmp_path / "study.db")
+    (name, _) = names(study.to_optuna(tmp_path / "study.db"))
     assert name == "fed-ei: north"
     written = load(f"sqlite:///{tmp_path}/study.db", name)
     assert written.direction.name == "MINIMIZE"

@@ -338,6 +338,24 @@ def test_the_best_of_each_agent_is_its_first_best_trial(study: Study) -> None:
     assert tied.best == {"1": {"config": {"C": 1}, "value": 0.5, "algorithm": "ts"}}
 
 
+def test_the_best_of_all_agents_is_found_drawn_and_reported(study: Study, tmp_path: Path) -> None:
+    entries = list(study.best.values())
+    assert study.best_value == max(entry["value"] for entry in entries)
+    assert {"config": study.best_config, "value": study.best_value}.items() <= max(
+        entries, key=lambda entry: entry["value"]
+    ).items()
+    pytest.importorskip("matplotlib", reason="needs the extra simulation")
+    assert len(study.plot(title="mine").axes) > 1
+    study.report(tmp_path / "page.html")
+    assert "</html>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_without_a_value_there_is_no_best(study: Study) -> None:
+    hidden = Study(study.settings, study.trials.take(study.trials["trial"] < 0), study.rounds)
+    with pytest.raises(ConfigError, match="best: expected an agent that has disclosed a finite value"):
+        hidden.best_config  # noqa: B018
+
+
 def test_a_recommendation_may_come_without_trials(tmp_path: Path) -> None:
     recommendations = Table({"algorithm": ["ts"], "agent": ["1"], "value": [0.5], "config": [{"C": 1}]})
     none = Table.from_rows([], TRIALS)
