@@ -10,6 +10,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +44,21 @@ _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 
 def on_config(config: Any) -> Any:
     """Make the pages, and let mkdocs read them."""
-    config["docs_dir"] = str(copy_pages(ROOT / "build" / "pages"))
+    config["docs_dir"] = str(copy_pages(ROOT / "build" / "pages", run=True))
     return config
 
 
-def copy_pages(target: Path) -> Path:
-    """Write all pages of the site into an empty folder and return it."""
+def copy_pages(target: Path, run: bool = False) -> Path:
+    """Write all pages of the site into an empty folder and return it; `run`: with the tutorials' outputs."""
     shutil.rmtree(target, ignore_errors=True)
     for pattern in PAGES:
         for page in set(ROOT.glob(pattern)) - _off_site():
             text = site_text(page, page.read_text(encoding="utf-8"))
             _write(target / page.relative_to(ROOT), text)
-    for notebook in ROOT.glob(NOTEBOOKS):
-        text = site_text(notebook, notebook_text(notebook.read_text(encoding="utf-8")))
-        _write(target / notebook.relative_to(ROOT).with_suffix(".md"), text)
+    for notebook in sorted(ROOT.glob(NOTEBOOKS)):
+        page = (target / notebook.relative_to(ROOT)).with_suffix(".md")
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        _write(page, site_text(notebook, tutorial(cells, page.with_suffix("") if run else None)))
     for pattern in FILES:
         for file in ROOT.glob(pattern):
             copy = target / file.relative_to(ROOT)
@@ -92,13 +97,57 @@ def _link(page: Path, link: re.Match[str]) -> str:
     return link[0] if of_site or not target.exists() else words
 
 
-def notebook_text(source: str) -> str:
-    """Return the cells of a notebook as Markdown: its texts, and its code in blocks."""
+def tutorial(cells: Sequence[dict[str, Any]], pictures: Path | None) -> str:
+    """Return the page of a notebook: its texts, its code, and what each cell printed and drew.
+
+    Parameters
+    ----------
+    pictures : folder for what the cells draw, a neighbour of the page; None: the cells are not run
+    """
+    sources = ["".join(cell["source"]) for cell in cells]
+    is_code = [cell["cell_type"] == "code" for cell in cells]
+    outputs: Iterator[tuple[str, list[str]]] = iter(())
+    if pictures is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            code = [source for source, runs in zip(sources, is_code, strict=True) if runs]
+            outputs = iter(run_cells(code, Path(folder)))
+            pictures.mkdir(parents=True, exist_ok=True)
+            for picture in Path(folder).rglob("*.png"):
+                shutil.copyfile(picture, pictures / picture.name)
     parts = []
-    for cell in json.loads(source)["cells"]:
-        text = "".join(cell["source"])
-        parts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
+    for source, runs in zip(sources, is_code, strict=True):
+        parts.append(f"```python\n{source}\n```" if runs else source)
+        printed, drawn = next(outputs, ("", [])) if runs else ("", [])
+        parts += [f"```text\n{printed}\n```"] if printed else []
+        parts += [f"![What this code drew]({pictures.name}/{picture})" for picture in drawn if pictures]
     return "\n\n".join(parts) + "\n"
+
+
+def run_cells(code: Sequence[str], folder: Path) -> list[tuple[str, list[str]]]:
+    """Run code cells in one process in a folder; return what each printed, and the pictures it drew."""
+    end = "end of cell; pictures: "
+    report = (
+        "_new = {f.name for f in __import__('pathlib').Path().rglob('*.png')} - _drawn; "
+        f"_drawn |= _new; print({end!r} + ' '.join(sorted(_new)), flush=True)"
+    )
+    script = folder / "cells.py"
+    script.write_text(
+        "_drawn = set()\n" + "".join(f"{cell}\n\n{report}\n" for cell in code), encoding="utf-8"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=1200, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-3000:])
+    found: list[tuple[str, list[str]]] = []
+    printed: list[str] = []
+    for line in done.stdout.splitlines():
+        if line.startswith(end):
+            found.append(("\n".join(printed).strip("\n"), line.removeprefix(end).split()))
+            printed = []
+        else:
+            printed.append(line)
+    return found
 
 
 def api_page(module: str, names: tuple[str, ...]) -> str:

@@ -273,8 +273,8 @@ class Study:
 
         Parameters
         ----------
-        storage : where the trials are written: "sqlite:///study.db" or another URL of Optuna, a file that ends
-            in .db or .log, or a storage; None: in memory
+        storage : where the trials are written: "sqlite:///study.db" or another URL of Optuna, a file that
+            ends in .db or .log, or a storage; None: in memory
         one_study : write the trials of all agents into one Optuna study, with the agent as a user attribute;
             otherwise each agent has an Optuna study of its own, because it has an objective of its own
         space : the search space, if the study does not hold it
