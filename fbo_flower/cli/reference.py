@@ -1,4 +1,4 @@
-"""The tables of `docs/reference.md`, from the commands, the docstrings and the app's settings.
+"""The lists of `docs/reference.md`, from the commands, the docstrings and the app's settings.
 
 `python -m fbo_flower.cli.reference docs/reference.md` renews them in place. They stand between comments
 `<!-- PLACE:begin -->` and `<!-- PLACE:end -->`.
@@ -57,7 +57,7 @@ NODE_KEYS = {
     "model": ("", "in an app of `fbo-flower new`: file for the model that the node trains at the end"),
     "role": ("", "`rfms`: openbox, curator or lockbox"),
     "fixed": ("", "parameters that the agent does not tune, with its values: `depth=3, kernel=rbf`"),
-    "pruning": ("`median`", 'rule by which trials stop early: "median", "federated" or "off"'),
+    "pruning": ("median", 'rule by which trials stop early: "median", "federated" or "off"'),
 }
 _SETTING = re.compile(r"^([\w-]+) = (.+?) *# (.+)$")
 
@@ -84,7 +84,7 @@ def reference_blocks(pyproject: Path) -> dict[str, str]:
         ),
         "run-config": _run_config(pyproject),
         "node-config": _node_config(),
-        "site-options": _options_of(SiteOptions),
+        "site-options": _rows(SiteOptions),
     }
     return {
         place: "\n".join([f"<!-- {place}:begin -->", *lines, f"<!-- {place}:end -->", ""])
@@ -107,23 +107,27 @@ def renew(page: Path) -> None:
 
 
 def _python() -> Iterator[str]:
-    """Yield the public names of each module, of `DESCRIBED` ones with the first line of their docstrings."""
+    """Yield the public names of each module, of `DESCRIBED` ones with the first line of their docstrings.
+
+    A name that two modules have is listed at the first.
+    """
+    seen: set[int] = set()
     for room in MODULES:
         module = importlib.import_module(f"fbo_flower.{room}".rstrip("."))
         yield from (f"### `{module.__name__}`", "")
         if room not in DESCRIBED:
             yield from (fill(", ".join(f"`{name}`" for name in _public(module)), 100), "")
             continue
-        yield from ("| name | what it is |", "|---|---|")
         for name in _public(module):
             value = getattr(module, name)
-            if inspect.isclass(value) or inspect.isfunction(value):
-                yield f"| `{name}` | {_first_paragraph(value)} |"
+            if id(value) not in seen and (inspect.isclass(value) or inspect.isfunction(value)):
+                seen.add(id(value))
+                yield f"- `{name}`: {_first_paragraph(value)}"
         yield ""
 
 
 def _first_paragraph(value: object) -> str:
-    return _cell((inspect.getdoc(value) or "").partition("\n\n")[0])
+    return _line((inspect.getdoc(value) or "").partition("\n\n")[0])
 
 
 def _public(module: Any) -> list[str]:
@@ -160,7 +164,7 @@ def _commands(group: Any, prefix: str = "fbo-flower") -> Iterator[str]:
             if parameter.name != "help" and parameter.name not in COMMON
         ]
         if rows:
-            yield from ("| argument or option | default | meaning |", "|---|---|---|", *rows, "")
+            yield from (*rows, "")
 
 
 def _parameter(parameter: Any, meaning: str | None) -> str:
@@ -170,12 +174,12 @@ def _parameter(parameter: Any, meaning: str | None) -> str:
         shown = ", ".join(f"`{option}`" for option in parameter.opts)
     default = parameter.default
     if parameter.required:
-        default = "required"
+        default = " (required)"
     elif default is None or isinstance(default, bool) or default in {(), ""} or default == []:
         default = ""
     else:
-        default = f"`{default}`"
-    return f"| {shown} | {default} | {_cell(meaning or '')} |"
+        default = f"=`{default}`"
+    return f"- {shown}{default}: {_line(meaning or '')}"
 
 
 # -- configuration -----------------------------------------------------------------------------
@@ -184,49 +188,46 @@ def _parameter(parameter: Any, meaning: str | None) -> str:
 def _run_config(pyproject: Path) -> Iterator[str]:
     """Yield the settings of the bundled app with their defaults and comments."""
     section = pyproject.read_text(encoding="utf-8").partition("[tool.flwr.app.config]\n")[2]
-    yield from ("| key | default | meaning |", "|---|---|---|")
     for line in section.partition("\n\n")[0].splitlines():
         found = _SETTING.match(line)
         if found is None:
             raise ConfigError(f"{pyproject}: expected `key = value  # meaning`, got {line!r}")
-        yield f"| `{found[1]}` | `{found[2].strip()}` | {_cell(found[3])} |"
+        yield f"- `{found[1]}`=`{found[2].strip()}`: {_line(found[3])}"
 
 
 def _node_config() -> Iterator[str]:
     """Yield the keys that every agent reads from `node_config`."""
-    yield from ("| key | default | meaning |", "|---|---|---|")
     for key, (default, meaning) in NODE_KEYS.items():
-        yield f"| `{key}` | {default} | {_cell(meaning)} |"
+        yield _key(key, default, meaning)
     yield from _rows(Operator, without=("chosen_by",))
     yield from _rows(Parallel)
 
 
-def _options_of(options: type[Any]) -> Iterator[str]:
-    yield from ("| key | default | meaning |", "|---|---|---|")
-    yield from _rows(options)
-
-
 def _rows(options: type[Any], without: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield a row per field of a dataclass of options; its docstring says what each means."""
+    """Yield an item per field of a dataclass of options; its docstring says what each means."""
     meanings = texts_of(options)
     for field in fields(options):
         if field.name not in without:
-            yield f"| `{field.name}` | {_default(field.default)} | {_cell(meanings[field.name])} |"
+            yield _key(field.name, _default(field.default), meanings[field.name])
+
+
+def _key(name: str, default: str, meaning: str) -> str:
+    return f"- `{name}`{default and f'=`{default}`'}: {_line(meaning)}"
 
 
 def _default(value: object) -> str:
     if value in {"", frozenset()}:
         return ""
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _cell(text: str) -> str:
-    r"""Return a text that fits into a cell of a Markdown table.
+def _line(text: str) -> str:
+    r"""Return a text in one line.
 
-    >>> _cell("one or\n  two | three")
-    'one or two \\| three'
+    >>> _line("one or\n  two")
+    'one or two'
     """
-    return " ".join(text.split()).replace("|", "\\|")
+    return " ".join(text.split())
 
 
 if __name__ == "__main__":

@@ -33,12 +33,12 @@ def test_every_command_has_its_options_with_a_text() -> None:
         assert f"### `fbo-flower {name}" in block
         for parameter in getattr(command, "params", ()):
             assert all(f"`{option}`" in block for option in parameter.opts if option.startswith("--"))
-    assert not re.search(r"\|  \|$", block, re.MULTILINE), "each has a meaning"
+    assert not re.search(r"^- .*: *$", block, re.MULTILINE), "each has a meaning"
 
 
 def test_every_key_of_the_run_config_is_one_that_the_app_reads() -> None:
     block = reference_blocks(ROOT / "pyproject.toml")["run-config"]
-    keys = re.findall(r"^\| `([\w-]+)`", block, re.MULTILINE)
+    keys = re.findall(r"^- `([\w-]+)`", block, re.MULTILINE)
     assert {key.replace("-", "_") for key in keys} == set(AppConfig.__annotations__)
 
 
