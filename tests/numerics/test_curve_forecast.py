@@ -46,14 +46,6 @@ def test_without_curves_nothing_is_forecast_and_with_one_there_is_no_limit() -> 
     assert limit_of(np.empty(0), np.empty(0), 0.0) == -np.inf
 
 
-def test_curves_near_chance_leave_more_doubt_than_curves_near_their_end() -> None:
-    rng = np.random.default_rng(0)
-    finals = rng.random(8)
-    chance, end = 0.1 + 0.01 * rng.random(8), finals - 0.01 * rng.random(8)
-    assert limit_of(chance, finals, 2.5) < chance.min()
-    assert limit_of(end, finals, 2.5) > np.sort(end)[-2]
-
-
 @given(curves, numbers, st.integers(-40, 40))
 def test_forecasts_and_limits_have_the_units_of_the_values(
     known: list[tuple[float, float]], value: float, exponent: int

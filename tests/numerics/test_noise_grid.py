@@ -73,23 +73,23 @@ def continuous_delta(multiplier: float, epsilon: float) -> float:
 
 def largest_excess(multiplier: float, shift: int) -> float:
     """Return by how much, relative to it, the continuous delta is exceeded over all relevant epsilons."""
-    epsilons = [e for e in np.linspace(0, 4 / multiplier + 1, 101) if continuous_delta(multiplier, e) > 1e-8]
+    epsilons = [e for e in np.linspace(0, 4 / multiplier + 1, 31) if continuous_delta(multiplier, e) > 1e-8]
     return max(
         discrete_delta(multiplier * shift, shift, e) / continuous_delta(multiplier, e) - 1 for e in epsilons
     )
 
 
-@pytest.mark.parametrize("multiplier", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize("multiplier", [1.0, 4.0])
 def test_on_a_fine_grid_delta_is_that_of_the_continuous_gaussian(multiplier: float) -> None:
-    excess = {s: largest_excess(multiplier, round(s / multiplier)) for s in (4, 16, 64, 256, 1024)}
+    excess = {s: largest_excess(multiplier, round(s / multiplier)) for s in (4, 32, 1024)}
     assert excess[4] > 0.05, "negative control: on a coarse grid the continuous account is too low"
     for steps, found in excess.items():
         assert found < 1.5 / steps**2, (steps, found)
     assert excess[1024] < 1.5e-6  # a message's noise has 2^30 steps or more, see above
 
 
-@pytest.mark.parametrize("order", [1.5, 2.0, 8.0, 32.0])
-@pytest.mark.parametrize(("stddev", "shift"), [(1.0, 1), (2.0, 3), (4.0, 4), (16.0, 5)])
+@pytest.mark.parametrize("order", [1.5, 32.0])
+@pytest.mark.parametrize(("stddev", "shift"), [(1.0, 1), (2.0, 3), (16.0, 5)])
 def test_renyi_divergences_are_at_most_those_of_the_continuous_gaussian(
     order: float, stddev: float, shift: int
 ) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Callable
 
 import mpmath
 import numpy as np
 import pytest
+from amounts import slow
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.stats import norm
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.privacy import (
@@ -30,29 +31,27 @@ def delta_of(epsilon: float, z: float, q: float) -> float:
     """Return `delta` of one release by its definition: the integral of `max(0, p - exp(epsilon) q)`."""
 
     def plain(x: float) -> float:
-        return float(norm.pdf(x, scale=z))
+        return math.exp(-0.5 * (x / z) ** 2) / (z * math.sqrt(2 * math.pi))
 
     def mixture(x: float) -> float:
-        return (1 - q) * plain(x) + q * float(norm.pdf(x, loc=1.0, scale=z))
+        return (1 - q) * plain(x) + q * plain(x - 1.0)
 
-    ends, deltas = (-12 * z, 1 + 12 * z), []
-    for upper, lower in ((mixture, plain), (plain, mixture)):
-        with np.errstate(divide="ignore"):
-            found = quad(
-                lambda x, u=upper, o=lower: max(0.0, u(x) - math.exp(epsilon) * o(x)), *ends, limit=2000
-            )
-        deltas.append(found[0])
-    return max(deltas)
+    def integral(upper: Callable[[float], float], lower: Callable[[float], float]) -> float:
+        ends = -12 * z, 1 + 12 * z
+        return quad(lambda x: max(0.0, upper(x) - math.exp(epsilon) * lower(x)), *ends, limit=2000)[0]
+
+    return max(integral(mixture, plain), integral(plain, mixture))
 
 
-@pytest.mark.parametrize("z", [0.5, 1.0, 3.0])
-@pytest.mark.parametrize("q", [0.1, 0.35, 1.0])
-@pytest.mark.parametrize("delta", [1e-2, 1e-4])
+@pytest.mark.parametrize(
+    ("z", "q", "delta"),
+    [(0.5, 0.1, 1e-4), (0.5, 1.0, 1e-2), (1.0, 0.35, 1e-2), (1.0, 1.0, 1e-4), (3.0, 0.35, 1e-4)],
+)
 def test_epsilon_of_one_release_is_that_of_the_definition(z: float, q: float, delta: float) -> None:
     found = sampled_epsilon(z, q, 1, delta)
     exact = 0.0
     if delta_of(0.0, z, q) > delta:
-        exact = brentq(lambda e: delta_of(e, z, q) - delta, 0.0, 60.0)
+        exact = brentq(lambda e: delta_of(e, z, q) - delta, 0.0, 2 * found + 0.1, xtol=1e-7)
     assert exact - 1e-6 <= found <= 1.01 * exact + 1e-3
 
 
@@ -64,8 +63,8 @@ def exact_delta(epsilon: float, precision: float) -> float:
         return float(mpmath.ncdf(m - cut) - mpmath.exp(epsilon) * mpmath.ncdf(-cut))
 
 
-@pytest.mark.parametrize("z", [1e-4, 0.3, 1.0, 20.0, 1e4])
-@pytest.mark.parametrize("delta", [0.4, 1e-3, 1e-9, 1e-15])
+@pytest.mark.parametrize("z", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("delta", [0.4, 1e-3, 1e-15])
 def test_releases_together_cost_what_one_with_their_precision_costs(z: float, delta: float) -> None:
     epsilon = Account().add(z).add(2 * z, 2).epsilon(delta)
     precision = 1 / z**2 + 2 / (2 * z) ** 2
@@ -77,7 +76,7 @@ def test_releases_together_cost_what_one_with_their_precision_costs(z: float, de
 def test_many_sampled_releases_agree_with_sums_of_losses_drawn_at_random() -> None:
     z, q, count, epsilon_bound = 1.0, 0.35, 20, sampled_epsilon(1.0, 0.35, 20, 1e-2)
     rng = np.random.default_rng(0)
-    x = z * rng.standard_normal((200_000, count)) + (rng.random((200_000, count)) < q)
+    x = z * rng.standard_normal((50_000, count)) + (rng.random((50_000, count)) < q)
     losses = np.log1p(q * np.expm1((x - 0.5) / z**2)).sum(axis=1)
     drawn = np.maximum(0.0, -np.expm1(epsilon_bound - losses))
     assert drawn.mean() == pytest.approx(1e-2, abs=4 * drawn.std() / math.sqrt(len(drawn)))
@@ -94,7 +93,7 @@ def test_sampling_and_noise_lower_the_cost_and_releases_raise_it() -> None:
     assert sampled_epsilon(1.0, 0.35, 20, 1e-15) <= gaussian_epsilon(20.0, 1e-15)
 
 
-@pytest.mark.parametrize(("z", "q"), [(1.0, 0.35), (4.0, 0.35), (20.0, 0.1)])
+@pytest.mark.parametrize(("z", "q"), [pytest.param(1.0, 0.35, marks=slow), (4.0, 0.35), (20.0, 0.1)])
 def test_the_coarse_grid_costs_less_than_one_percent(z: float, q: float) -> None:
     from dp_accounting import dp_event
     from dp_accounting.pld import PLDAccountant
@@ -138,14 +137,8 @@ def test_an_account_adds_up_and_a_release_without_noise_costs_everything() -> No
     assert Account().add(4.0, 2).add(4.0) == Account({4.0: 3})
     assert Account().epsilon(1e-3) == 0.0
     assert Account().add(1.0).add(0.0).epsilon(1e-3) == math.inf
-
-
-def test_every_release_raises_the_cost() -> None:
-    account, before = Account(), 0.0
-    for z in (2.0, 4.0, 1.0, 2.0, 20.0):
-        account = account.add(z)
-        assert account.epsilon(1e-3) > before
-        before = account.epsilon(1e-3)
+    costs = [Account({2.0: 1}), Account({2.0: 1, 20.0: 1}), Account({2.0: 2, 20.0: 1})]
+    assert sorted(costs, key=lambda account: account.epsilon(1e-3)) == costs
 
 
 def test_extreme_entries_are_bounded_and_not_errors() -> None:

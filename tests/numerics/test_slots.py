@@ -59,9 +59,8 @@ def test_a_table_has_a_power_of_two_of_slots_and_eight_for_each_row(rows, size):
     assert slots.is_size(size)
 
 
-@pytest.mark.parametrize("size", [0, 1, 32, 65, 96, 2**21])
-def test_other_sizes_are_none(size):
-    assert not slots.is_size(size)
+def test_other_sizes_are_none():
+    assert not [size for size in (0, 1, 32, 65, 96, 2**21) if slots.is_size(size)]
 
 
 def test_entries_that_do_not_fit_are_refused():
@@ -77,12 +76,3 @@ def test_own_rows_are_found_again_after_a_sum():
     kept = slots.others(mixed, own)
     np.testing.assert_array_equal(mixed[kept], every)
     assert slots.others(every, own[:0]).tolist() == list(range(9))
-
-
-def test_one_row_in_eight_is_lost_at_the_intended_load():
-    rng, lost = np.random.default_rng(2), 0
-    for _ in range(400):
-        drawn = rng.integers(64, size=8)
-        lost += 8 - len(slots.read(slots.write(rows_of(rng, 8), drawn, 64), LOW, HIGH)[0])
-    expected = 1 - (63 / 64) ** 7  # .104
-    assert abs(lost / 3200 - expected) < 4 * np.sqrt(expected / 3200)

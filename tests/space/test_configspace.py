@@ -57,7 +57,7 @@ def test_conditions_become_equals_in_and_conjunctions():
 
 def test_our_configurations_are_legal_in_configspace():
     cs = to_configspace(SPACE)
-    for point in np.random.default_rng(0).random((300, SPACE.dimension)):
+    for point in np.random.default_rng(0).random((100, SPACE.dimension)):
         config = SPACE.decode(point)
         theirs = dict(cs_module.Configuration(cs, values=config))
         assert theirs == {  # it rounds floats to about 13 digits
@@ -69,7 +69,10 @@ def test_our_configurations_are_legal_in_configspace():
 def test_configurations_of_configspace_are_legal_here():
     cs = to_configspace(SPACE)
     cs.seed(0)
-    for configuration in cs.sample_configuration(300):
+    for name in ("C", "gamma", "coef0"):  # the scales agree
+        for unit in (0.0, 0.25, 1.0):
+            assert SPACE.parameters[name].value(unit) == pytest.approx(cs[name].to_value(unit), rel=1e-9)
+    for configuration in cs.sample_configuration(100):
         config = dict(configuration)
         decoded = SPACE.decode(SPACE.encode(config))
         assert decoded.keys() == config.keys()
@@ -84,7 +87,7 @@ def test_both_sides_refuse_the_same_changes():
     pool = SPACE.decode(np.full(SPACE.dimension, 0.9)) | {"coef0": 0.3, "degree": 3, "gamma": 1.0}
     pool |= {"C": 2e3, "kernel": "sigmoid", "iterations": 1001, "tol": 0.5, "alpha": 1}
     verdicts = []
-    for _ in range(400):
+    for _ in range(200):
         config = SPACE.decode(rng.random(SPACE.dimension))
         name = rng.choice(list(pool))
         if rng.random() < 0.5:
@@ -103,14 +106,7 @@ def test_both_sides_refuse_the_same_changes():
             ours = False
         assert ours == theirs, config
         verdicts.append(ours)
-    assert 50 < sum(verdicts) < 350
-
-
-def test_the_scales_agree():
-    cs = to_configspace(SPACE)
-    for name in ("C", "gamma", "coef0"):
-        for unit in (0.0, 0.25, 0.5, 1.0):
-            assert SPACE.parameters[name].value(unit) == pytest.approx(cs[name].to_value(unit), rel=1e-9)
+    assert 25 < sum(verdicts) < 175
 
 
 def test_what_configspace_writes_differently_is_understood():
@@ -122,10 +118,7 @@ def test_what_configspace_writes_differently_is_understood():
         "c": Categorical(["x", "y"]),
         "d": Categorical([7]),
     }
-
-
-def test_equal_weights_are_no_weights():
-    cs = ConfigurationSpace()
+    cs = ConfigurationSpace()  # equal weights are no weights
     cs.add(hp.CategoricalHyperparameter("c", ["x", "y"], weights=[3, 3]))
     assert dict(from_configspace(cs).parameters) == {"c": Categorical(["x", "y"])}
 
@@ -152,16 +145,11 @@ def spaces_that_cannot_cross():
     yield cs, "c: expected equal weights, got (1, 3)"
     cs = ConfigurationSpace()
     cs.add(hp.NormalFloatHyperparameter("n", mu=0, sigma=1, lower=-1, upper=1))
-    yield (
-        cs,
-        "n: expected a uniform, categorical, ordinal or constant parameter, got NormalFloatHyperparameter",
-    )
+    kinds = "n: expected a uniform, categorical, ordinal or constant parameter, got"
+    yield cs, f"{kinds} NormalFloatHyperparameter"
     cs = ConfigurationSpace()
     cs.add(hp.BetaIntegerHyperparameter("n", alpha=2, beta=3, lower=1, upper=5))
-    yield (
-        cs,
-        "n: expected a uniform, categorical, ordinal or constant parameter, got BetaIntegerHyperparameter",
-    )
+    yield cs, f"{kinds} BetaIntegerHyperparameter"
     cs = ConfigurationSpace()
     cs.add(hp.UniformIntegerHyperparameter("big", 0, 2**41))
     yield cs, "big: expected at most 2**40 values, got low=0, high=2199023255552; try a Float and round"

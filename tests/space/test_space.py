@@ -14,7 +14,7 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fbo_flower.errors import ConfigError, WireError
@@ -33,48 +33,41 @@ GOLDEN_DIGEST = "c01b619da48b5d30276a99b986d110747139b7c33ab50252821bd272bc2ff5f
 
 # -- random spaces ---------------------------------------------------------------------------------
 
+TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=3)
 CHOICES = st.lists(
-    st.none()
-    | st.booleans()
-    | st.integers(-5, 5)
-    | st.sampled_from([0.5, -2.25])
-    | st.text(max_size=3).filter(str.isprintable),
+    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from([0.5, -2.25]) | TEXTS,
     min_size=1,
     max_size=5,
     unique_by=lambda choice: choice if isinstance(choice, str) else (choice is None, choice),
 )
 
 
-def utf8(values: list[object]) -> bool:
-    return all(not isinstance(v, str) or v.encode("utf-8", "ignore").decode() == v for v in values)
-
-
 @st.composite
-def parameters(draw, active_when):
-    kind = draw(st.sampled_from(["float", "int", "categorical", "ordinal"]))
-    if kind in {"categorical", "ordinal"}:
-        choices = draw(CHOICES.filter(utf8))
-        return (Categorical if kind == "categorical" else Ordinal)(choices, active_when)
+def parameters(draw, kinds, most, active_when):
+    """Draw a parameter of one of some kinds; an `Int` may have more than `most` values if that is None."""
+    kind = draw(st.sampled_from(kinds))
+    if kind in {Categorical, Ordinal}:
+        return kind(draw(CHOICES), active_when)
     log = draw(st.booleans())
-    if kind == "int":
+    if kind is Int:
         low = draw(st.integers(1 if log else -50, 2**39))
-        return Int(low, low + draw(st.integers(1, 40) | st.integers(1, 2**39)), log, active_when)
+        width = st.integers(1, 40) | st.integers(1, 2**39) if most is None else st.integers(1, most - 1)
+        return Int(low, low + draw(width), log, active_when)
     low = draw(st.floats(1e-300 if log else -1e6, 1e6))
-    high = low + (abs(low) + 1e-9) * draw(st.floats(1e-6, 1e6))
-    return Float(low, high, log, active_when)
+    return Float(low, low + (abs(low) + 1e-9) * draw(st.floats(1e-6, 1e6)), log, active_when)
 
 
 @st.composite
-def spaces(draw):
+def spaces(draw, kinds=(Float, Int, Categorical, Ordinal), most=None, size=6):
     declared: dict[str, object] = {}
-    for i in range(draw(st.integers(1, 6))):
+    for i in range(draw(st.integers(1, size))):
         parents = [name for name, p in declared.items() if not isinstance(p, Float)]
         conditions = {}
         for parent in draw(st.lists(st.sampled_from(parents), unique=True, max_size=2)) if parents else []:
             k = declared[parent].num_values
             chosen = draw(st.lists(st.integers(0, min(k, 6) - 1), min_size=1, max_size=3, unique=True))
             conditions[parent] = [declared[parent].value_at(index) for index in chosen]
-        declared[f"p{i}"] = draw(parameters(conditions or None))
+        declared[f"p{i}"] = draw(parameters(kinds, most, conditions or None))
     names = draw(st.permutations(list(declared)))  # children may come before their parents
     return SearchSpace({name: declared[name] for name in names})
 
@@ -144,51 +137,35 @@ def plain_resolve(space, point):
 # -- round trips -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_decoding_what_was_encoded_gives_the_configuration_back(data):
+def test_points_configurations_and_their_representatives_belong_together(data):
     space = data.draw(spaces())
-    config = space.decode(unit_points(data.draw, space, 1)[0])
-    again = space.decode(space.encode(config))
-    assert again.keys() == config.keys()
-    for name, value in config.items():
-        parameter = space.parameters[name]
-        if isinstance(parameter, Float):
-            scale = abs(value) if parameter.log else max(abs(parameter.low), abs(parameter.high))
-            assert abs(again[name] - value) <= 1e-12 * scale
-        else:
-            assert again[name] == value
-            assert type(again[name]) is type(value)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_snapping_is_idempotent_bit_for_bit_and_keeps_the_configuration(data):
-    space = data.draw(spaces())
-    points = unit_points(data.draw, space, 4)
-    before = points.copy()
-    snapped = space.snap(points)
-    assert space.snap(snapped).tobytes() == snapped.tobytes()
+    points = unit_points(data.draw, space, 3)
+    before, snapped = points.copy(), space.snap(points)
+    assert space.snap(snapped).tobytes() == snapped.tobytes(), "snapping twice changes no bit"
     assert snapped is not points
     assert np.array_equal(points, before)
     assert np.array_equal(space.features(snapped), space.features(points))
     for point, representative in zip(points, snapped, strict=True):
-        assert space.decode(point) == space.decode(representative)
+        config = space.decode(point)
+        assert space.decode(representative) == config
+        encoded = space.encode(config)
+        assert space.snap(encoded[np.newaxis])[0].tobytes() == encoded.tobytes()
+        again = space.decode(encoded)
+        assert again.keys() == config.keys()
+        for name, value in config.items():
+            parameter = space.parameters[name]
+            if isinstance(parameter, Float):
+                scale = abs(value) if parameter.log else max(abs(parameter.low), abs(parameter.high))
+                assert abs(again[name] - value) <= 1e-12 * scale
+            else:
+                assert again[name] == value
+            assert type(again[name]) is type(value)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_encoded_points_are_snapped_already(data):
-    space = data.draw(spaces())
-    point = space.encode(space.decode(unit_points(data.draw, space, 1)[0]))
-    assert space.snap(point[np.newaxis])[0].tobytes() == point.tobytes()
-
-
-@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_vectorised_paths_equal_a_plain_loop_over_points(data):
-    space = data.draw(spaces())
-    assume(all(isinstance(p, Float) or p.num_values <= 50 for p in space.parameters.values()))
+    space = data.draw(spaces(most=40))
     points = unit_points(data.draw, space, 5)
     expected = [plain_resolve(space, point) for point in points]
     np.testing.assert_allclose(space.snap(points), [e[0] for e in expected], rtol=0, atol=1e-13)
@@ -201,7 +178,7 @@ def test_vectorised_paths_equal_a_plain_loop_over_points(data):
 
 def test_one_point_and_a_thousand_give_the_same_bits():
     space = SearchSpace(SVM)
-    points = np.random.default_rng(0).random((1001, space.dimension))
+    points = np.random.default_rng(0).random((301, space.dimension))
     for method in (space.snap, space.features):
         one_by_one = np.concatenate([method(point[np.newaxis]) for point in points])
         assert method(points).tobytes() == one_by_one.tobytes()
@@ -235,7 +212,7 @@ def test_the_ends_of_an_axis_are_the_first_and_the_last_value_exactly(parameter,
     assert space.decode(space.encode({"x": high})) == {"x": high}
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 10, 49, 107, 1000])
+@pytest.mark.parametrize("k", [1, 2, 49, 107])
 def test_bin_i_of_k_starts_at_i_over_k(k):
     """`49 * (1 / 49) < 1` in floating point: the product alone would put an edge into the bin below."""
     space = SearchSpace({"x": Ordinal(list(range(k)))})
@@ -255,7 +232,7 @@ def test_log_scaled_integers_are_cut_at_half_integers():
 
 
 @pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("low", [1, 1000, 2**39, 2**40 - 50])
+@pytest.mark.parametrize("low", [1, 1000, 2**40 - 50])
 def test_every_integer_of_a_wide_or_narrow_range_comes_back(low, log):
     for high in (low + 1, low + 49, 2**40):
         space = SearchSpace({"x": Int(low, high, log=log)})
@@ -269,16 +246,13 @@ def test_a_log_scale_is_uniform_in_the_logarithm():
     assert space.encode({"x": 10}) == pytest.approx(4 / 6, rel=1e-14)
 
 
-def test_values_are_plain_python():
-    config = SearchSpace(SVM | {"flag": Ordinal(np.array([0.5, 1.5]))}).decode(np.full(8, 0.7))
-    assert {type(value) for value in config.values()} <= {int, float, str}
-
-
 def test_whole_floats_and_numpy_scalars_stand_for_integers():
     space = SearchSpace({"i": Int(np.int64(0), 9), "o": Ordinal([1, 2]), "c": Categorical([True, "x"])})
     expected = space.encode({"i": 3, "o": 2, "c": True})
     assert np.array_equal(space.encode({"i": np.int64(3), "o": 2.0, "c": np.True_}), expected)
     assert np.array_equal(space.encode({"i": 3.0, "o": np.float64(2), "c": True}), expected)
+    config = SearchSpace({"flag": Ordinal(np.array([0.5, 1.5]))}).decode([0.7])
+    assert type(config["flag"]) is float
 
 
 def test_negative_zero_is_zero():
@@ -291,36 +265,39 @@ def test_negative_zero_is_zero():
 # -- conditions ------------------------------------------------------------------------------------
 
 
-def test_inactive_parameters_are_left_out_and_sit_in_the_middle():
+def test_a_parameter_is_active_only_with_all_of_its_parents():
     space = SearchSpace(SVM)
     linear = np.full(7, 0.4)
     assert space.decode(linear).keys() == {"C", "kernel", "tol", "iterations"}
     assert space.active([linear]).tolist() == [[True, True, False, False, False, True, True]]
     assert space.snap([linear])[0, 2:5].tolist() == [0.5, 0.5, 0.5]
-
-
-def test_a_parameter_is_inactive_with_its_parent_even_if_the_middle_would_allow_it():
-    space = SearchSpace({
-        "a": Categorical(["on", "off"]),
-        "b": Ordinal([1, 2, 3], active_when={"a": "on"}),
-        "c": Float(0, 1, active_when={"b": 2}),
-    })  # fmt: skip
-    assert space.decode([0.9, 0.5, 0.2]) == {"a": "off"}
-    assert space.decode([0.1, 0.5, 0.2]) == {"a": "on", "b": 2, "c": 0.2}
-
-
-def test_all_parents_must_agree():
     both = {"a": "x", "b": [1, 3]}
     space = SearchSpace({"a": Categorical(["x", "y"]), "b": Int(1, 3), "c": Float(0, 1, active_when=both)})
     active = space.active([[a, b, 0.5] for a in (0.2, 0.8) for b in (0.1, 0.5, 0.9)])
     assert active[:, 2].tolist() == [True, False, True, False, False, False]
+    chain = SearchSpace({
+        "a": Categorical(["on", "off"]),
+        "b": Ordinal([1, 2, 3], active_when={"a": "on"}),
+        "c": Float(0, 1, active_when={"b": 2}),
+    })  # fmt: skip
+    assert chain.decode([0.9, 0.5, 0.2]) == {"a": "off"}, "though the middle of b would allow c"
+    assert chain.decode([0.1, 0.5, 0.2]) == {"a": "on", "b": 2, "c": 0.2}
 
 
-def test_long_chains_of_conditions_do_not_recurse():
-    chain = {f"p{i}": Ordinal([0, 1], active_when={f"p{i - 1}": 1} if i else None) for i in range(3000)}
+@given(spaces(kinds=(Int, Categorical, Ordinal), most=5, size=4))
+def test_the_number_of_configurations_equals_an_enumeration(space):
+    mesh = itertools.product(*[p.centre_of(np.arange(p.num_values)) for p in space.parameters.values()])
+    assert space.num_configs == len(np.unique(space.snap(list(mesh)), axis=0))
+
+
+def test_many_and_long_chains_of_conditions_are_counted_at_once():
+    pairs = {f"a{i}": Categorical(["on", "off"]) for i in range(60)}
+    pairs |= {f"b{i}": Int(1, 2**30, active_when={f"a{i}": "on"}) for i in range(60)}
+    assert SearchSpace(pairs).num_configs == (1 + 2**30) ** 60
+    chain = {f"p{i}": Ordinal([0, 1], active_when={f"p{i - 1}": 1} if i else None) for i in range(1500)}
     space = SearchSpace(chain)
-    assert space.num_configs == 3001
-    assert len(space.decode(np.ones(3000))) == 3000
+    assert space.num_configs == 1501
+    assert len(space.decode(np.ones(1500))) == 1500
 
 
 # -- what a space says of itself -------------------------------------------------------------------
@@ -328,56 +305,24 @@ def test_long_chains_of_conditions_do_not_recurse():
 
 def test_properties_of_a_space_with_every_kind():
     space = SearchSpace(SVM)
-    assert space.names == tuple(SVM)
-    assert space.dimension == 7
-    assert space.num_features == 9
+    assert (space.names, space.dimension, space.num_features) == (tuple(SVM), 7, 9)
     assert space.num_configs is None
     axes, columns = space.continuous
     assert axes.tolist() == [0, 2, 4]
     assert columns.tolist() == [0, 4, 6]
     assert space.parameters["C"] == SVM["C"]
+    nothing = np.empty((0, 7))
+    assert space.snap(nothing).shape == space.active(nothing).shape == (0, 7)
+    assert space.features(nothing).shape == (0, 9)
 
 
-def test_different_categories_are_at_distance_one():
+def test_different_categories_are_at_distance_one_and_inactive_ones_have_no_feature():
     space = SearchSpace({"x": Float(0, 1), "c": Categorical([1, 2, 3])})
     features = space.features([[0.3, 0.1], [0.3, 0.5], [0.3, 0.9]])
     distances = np.linalg.norm(features[:, None] - features[None], axis=2)
     np.testing.assert_allclose(distances, 1 - np.eye(3), rtol=1e-15)
-
-
-def test_inactive_categories_have_no_feature():
     space = SearchSpace({"a": Ordinal([0, 1]), "c": Categorical(["x", "y"], active_when={"a": 1})})
     assert space.features([[0.1, 0.1]]).tolist() == [[0.25, 0, 0]]
-
-
-def test_the_number_of_configurations_counts_what_is_active():
-    space = SearchSpace({
-        "kernel": Categorical(["rbf", "linear", "poly"]),
-        "degree": Int(2, 5, active_when={"kernel": "poly"}),
-        "even": Categorical([True, False], active_when={"degree": [2, 4], "flag": "y"}),
-        "flag": Ordinal(["x", "y"]),
-    })  # fmt: skip
-    assert space.num_configs == 2 * 2 + (4 + 2 + 2 * 2)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_the_number_of_configurations_equals_an_enumeration(data):
-    space = data.draw(spaces())
-    assume(not any(isinstance(p, Float) for p in space.parameters.values()))
-    counts = [p.num_values for p in space.parameters.values()]
-    assume(math.prod(counts) <= 2000)
-    mesh = itertools.product(*[p.centre_of(np.arange(p.num_values)) for p in space.parameters.values()])
-    assert space.num_configs == len(np.unique(space.snap(list(mesh)), axis=0))
-
-
-def test_independent_pairs_of_conditions_are_counted_at_once():
-    pairs = {}
-    for i in range(60):
-        pairs[f"a{i}"] = Categorical(["on", "off"])
-    for i in range(60):
-        pairs[f"b{i}"] = Int(1, 2**30, active_when={f"a{i}": "on"})
-    assert SearchSpace(pairs).num_configs == (1 + 2**30) ** 60
 
 
 def test_a_space_of_floats_passes_points_through_as_a_copy():
@@ -388,13 +333,6 @@ def test_a_space_of_floats_passes_points_through_as_a_copy():
         assert not np.shares_memory(result, points)
     assert space.snap(np.empty((0, 2))).shape == (0, 2)
     assert space.snap(points.astype(np.float32)).dtype == np.float64
-
-
-def test_no_points_are_fine():
-    space = SearchSpace(SVM)
-    assert space.snap(np.empty((0, 7))).shape == (0, 7)
-    assert space.features(np.empty((0, 7))).shape == (0, 9)
-    assert space.active(np.empty((0, 7))).shape == (0, 7)
 
 
 def test_spaces_are_values():
@@ -427,17 +365,14 @@ def test_parameters_are_values():
 # -- JSON ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
 @given(spaces())
 def test_json_brings_the_same_space_back(space):
     again = SearchSpace.from_json(space.to_json())
-    assert again == space
-    assert again.digest == space.digest
-    assert again.to_json() == space.to_json()
+    assert (again, again.digest, again.to_json()) == (space, space.digest, space.to_json())
     assert dict(again.parameters) == dict(space.parameters)
 
 
-def test_json_is_canonical():
+def test_json_is_canonical_and_the_digest_the_same_in_every_process():
     space = SearchSpace(
         {"x": Float(0, 1), "é": Categorical(["ü", None], active_when={"i": 1}), "i": Int(0, 1)}
     )
@@ -447,21 +382,25 @@ def test_json_is_canonical():
         '{"high":1,"kind":"int","log":false,"low":0,"name":"i"}]}'
     )
 
-
-def test_the_digest_is_the_same_in_every_process():
     assert SearchSpace(SVM).digest == GOLDEN_DIGEST
     code = f"from fbo_flower.space import *; print(SearchSpace({SVM!r}).digest)"
-    for seed in ("1", "2"):
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        run = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-        )
-        assert run.stdout.strip() == GOLDEN_DIGEST
+    environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+    assert run.stdout.decode().strip() == GOLDEN_DIGEST
 
 
 def entry(**changes):
     fields = {"name": "x", "kind": "float", "low": 0.0, "high": 1.0, "log": False} | changes
     return json.dumps({"parameters": [{k: v for k, v in fields.items() if v is not ...}]})
+
+
+def refusal(kind, call, message):
+    """Return the error's text, one line that begins with `message`."""
+    with pytest.raises(kind) as caught:
+        call()
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 X = '{"high":1.0,"kind":"float","log":false,"low":0.0,"name":"x"}'
@@ -500,18 +439,12 @@ X = '{"high":1.0,"kind":"float","log":false,"low":0.0,"name":"x"}'
         (entry(active_when=[]), "parameter 'x': expected active_when to be a dict, got []"),
         (entry(active_when={"y": 1}), "parameter 'x': expected a list of plain values, got 1"),
         (entry(active_when={"y": [[1]]}), "parameter 'x': expected a list of plain values, got [[1]]"),
-        (
-            '{"parameters":[{"name":"x","kind":"ordinal","choices":[{}]}]}',
-            "parameter 'x': expected a list of plain values, got [{}]",
-        ),
+        (entry(kind="ordinal", choices=[{}], low=..., high=..., log=...),
+         "parameter 'x': expected a list of plain values, got [{}]"),
     ],
 )  # fmt: skip
 def test_malformed_json_is_refused_in_one_short_line(text, message):
-    with pytest.raises(WireError) as caught:
-        SearchSpace.from_json(text)
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 300
+    assert len(refusal(WireError, lambda: SearchSpace.from_json(text), message)) < 300
 
 
 @pytest.mark.parametrize(
@@ -529,56 +462,42 @@ def test_malformed_json_is_refused_in_one_short_line(text, message):
     ],
 )
 def test_unusable_spaces_in_json_are_configuration_errors(text, message):
-    with pytest.raises(ConfigError) as caught:
-        SearchSpace.from_json(text)
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
+    refusal(ConfigError, lambda: SearchSpace.from_json(text), message)
 
 
-def check_answer(text):
-    """One of our errors, in one line, or a space; nothing else."""
+WORDS = st.sampled_from(["parameters", "name", "kind", "choices", "low", "high", "log", "float", "int", "x"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner),
+).map(json.dumps)
+
+
+@st.composite
+def damaged(draw):
+    text = SearchSpace(SVM).to_json()
+    start = draw(st.integers(0, len(text)))
+    stop = draw(st.integers(start, min(start + 5, len(text))))
+    return text[:start] + draw(st.text('{}[],:"0e9-truefalsn', max_size=4)) + text[stop:]
+
+
+@pytest.mark.parametrize("texts", [st.text(), JSON, damaged()], ids=["text", "json", "damaged"])
+@given(st.data())
+def test_hostile_json_gives_one_of_our_errors_in_one_line_or_a_space(texts, data):
     try:
-        message = repr(SearchSpace.from_json(text).digest)
+        message = repr(SearchSpace.from_json(data.draw(texts)).digest)
     except (WireError, ConfigError) as error:
         message = str(error)
     assert "\n" not in message
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    st.text()
-    | st.recursive(
-        st.none()
-        | st.booleans()
-        | st.integers()
-        | st.floats()
-        | st.sampled_from(["float", "int", "ordinal", "x"]),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(["parameters", "name", "kind", "choices", "low", "high", "log"]), inner
-            )
-        ),
-    ).map(json.dumps)
-)
-def test_hostile_json_gives_one_of_our_errors_or_a_space(text):
-    check_answer(text)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.data())
-def test_damaged_json_gives_one_of_our_errors_or_a_space(data):
-    text = SearchSpace(SVM).to_json()
-    start = data.draw(st.integers(0, len(text)))
-    stop = data.draw(st.integers(start, min(start + 5, len(text))))
-    check_answer(text[:start] + data.draw(st.text('{}[],:"0e9-truefalsn', max_size=4)) + text[stop:])
-
-
 # -- errors ----------------------------------------------------------------------------------------
 
+NAMES = "search space: expected names of 1 to 256 printable characters, got"
+CYCLES = "search space: expected active_when without cycles, got"
 
-def a_cycle():
-    return SearchSpace({"a": Int(0, 1, active_when={"b": 1}), "b": Int(0, 1, active_when={"a": 1})})
+
+def when(**parents):
+    return Int(0, 1, active_when=parents or None)
 
 
 @pytest.mark.parametrize(
@@ -595,20 +514,16 @@ def a_cycle():
         (lambda: Float("0", 1), "Float: expected low to be a finite number, got '0'"),
         (lambda: Float(False, 1), "Float: expected low to be a finite number, got False"),
         (lambda: Float(-1.7e308, 1.7e308), "Float: expected the bounds to differ by a finite float"),
-        (
-            lambda: Float(1e9, np.nextafter(1e9, 2e9), log=True),
-            "Float: expected the logarithms to differ by a finite float",
-        ),
+        (lambda: Float(1e9, np.nextafter(1e9, 2e9), log=True),
+         "Float: expected the logarithms to differ by a finite float"),
         (lambda: Int(5, 5), "Int: expected low < high, got low=5, high=5"),
         (lambda: Int(0, 9, log=True), "Int: expected low > 0 for a log scale, got low=0"),
         (lambda: Int(1, 1e3), "Int: expected high to be a 64-bit int, got 1000.0"),
         (lambda: Int(True, 5), "Int: expected low to be a 64-bit int, got True"),
         (lambda: Int(0, 2**63), "Int: expected high to be a 64-bit int, got 9223372036854775808"),
         (lambda: Int(0, 2**40), "Int: expected at most 2**40 values, got low=0, high="),
-        (
-            lambda: Int(2**40, 2**40 + 1, log=True),
-            "Int: expected high <= 2**40 for a log scale, got high=1099511627777; try a Float and round",
-        ),
+        (lambda: Int(2**40, 2**40 + 1, log=True),
+         "Int: expected high <= 2**40 for a log scale, got high=1099511627777; try a Float and round"),
         (lambda: Categorical([]), "Categorical: expected choices to hold at least one value, got none"),
         (lambda: Categorical("rbf"), "Categorical: expected a list of choices, got 'rbf'"),
         (lambda: Categorical({"a"}), "Categorical: expected a list of choices, got {'a'}"),
@@ -623,72 +538,33 @@ def a_cycle():
         (lambda: Int(0, 1, active_when="a"), "Int: expected active_when to be {parent: values}, got 'a'"),
         (lambda: Int(0, 1, active_when={}), "Int: expected active_when to be {parent: values}, got {}"),
         (lambda: Int(0, 1, active_when={1: 2}), "Int: expected active_when to name parents, got 1"),
-        (
-            lambda: Int(0, 1, active_when={"a": ()}),
-            "Int: expected active_when['a'] to hold at least one value, got none",
-        ),
-        (
-            lambda: Int(0, 1, active_when={"a": (1, True)}),
-            "Int: expected active_when['a'] to be different, got True twice (1 == 1.0 == True)",
-        ),
-        (
-            lambda: Int(0, 1, active_when={"a": {1}}),
-            "Int: expected active_when['a'] to be str, int, float, bool or None, got {1}",
-        ),
+        (lambda: when(a=()), "Int: expected active_when['a'] to hold at least one value, got none"),
+        (lambda: when(a=(1, True)), "Int: expected active_when['a'] to be different, got True twice"),
+        (lambda: when(a={1}), "Int: expected active_when['a'] to be str, int, float, bool or None, got {1}"),
         (lambda: SearchSpace({}), "search space: expected at least one parameter, got {}"),
-        (
-            lambda: SearchSpace([Float(0, 1)]),
-            "search space: expected a dict from names to parameters, as in "
-            'SearchSpace({"x": Float(0, 1)}), got a list',
-        ),
-        (
-            lambda: SearchSpace({"": Int(0, 1)}),
-            "search space: expected names of 1 to 256 printable characters, got ''",
-        ),
-        (
-            lambda: SearchSpace({1: Int(0, 1)}),
-            "search space: expected names of 1 to 256 printable characters, got 1",
-        ),
-        (
-            lambda: SearchSpace({"x": (0, 1)}),
-            "x: expected a Float, Int, Categorical or Ordinal, got (0, 1)",
-        ),
-        (
-            lambda: SearchSpace({"x": type("Special", (Float,), {})(0, 1)}),
-            "x: expected a Float, Int, Categorical or Ordinal, got Special(",
-        ),
-        (
-            lambda: SearchSpace({"x": Int(0, 1, active_when={"y": 1})}),
-            "x: expected active_when to name parameters, got 'y'",
-        ),
-        (
-            lambda: SearchSpace({"f": Float(0, 1), "x": Int(0, 1, active_when={"f": 1})}),
-            "x: expected active_when to name discrete parameters, got Float f",
-        ),
-        (
-            lambda: SearchSpace({"k": Ordinal(["a", "b"]), "x": Int(0, 1, active_when={"k": "c"})}),
-            "x: active_when k: expected one of ['a', 'b'], got 'c'",
-        ),
-        (
-            lambda: SearchSpace({"i": Int(0, 1), "x": Int(0, 1, active_when={"i": True})}),
-            "x: active_when i: expected an integer in [0, 1], got True",
-        ),
-        (a_cycle, "search space: expected active_when without cycles, got "),
-        (
-            lambda: SearchSpace({"x": Int(0, 1, active_when={"x": 1})}),
-            "search space: expected active_when without cycles, got x -> x",
-        ),
-        (
-            lambda: SearchSpace({"x": Ordinal([str(i) for i in range(200_000)])}),
-            "search space: expected at most 1 MiB of JSON, got ",
-        ),
+        (lambda: SearchSpace([Float(0, 1)]), "search space: expected a dict from names to parameters, as in "
+         'SearchSpace({"x": Float(0, 1)}), got a list'),
+        (lambda: SearchSpace({"": when()}), f"{NAMES} ''"),
+        (lambda: SearchSpace({1: when()}), f"{NAMES} 1"),
+        (lambda: SearchSpace({"x" * 257: when()}), f"{NAMES} 'xxx"),
+        (lambda: SearchSpace({"x": (0, 1)}), "x: expected a Float, Int, Categorical or Ordinal, got (0, 1)"),
+        (lambda: SearchSpace({"x": type("Special", (Float,), {})(0, 1)}),
+         "x: expected a Float, Int, Categorical or Ordinal, got Special("),
+        (lambda: SearchSpace({"x": when(y=1)}), "x: expected active_when to name parameters, got 'y'"),
+        (lambda: SearchSpace({"f": Float(0, 1), "x": when(f=1)}),
+         "x: expected active_when to name discrete parameters, got Float f"),
+        (lambda: SearchSpace({"k": Ordinal(["a", "b"]), "x": when(k="c")}),
+         "x: active_when k: expected one of ['a', 'b'], got 'c'"),
+        (lambda: SearchSpace({"i": Int(0, 1), "x": when(i=True)}),
+         "x: active_when i: expected an integer in [0, 1], got True"),
+        (lambda: SearchSpace({"a": when(b=1), "b": when(a=1)}), CYCLES),
+        (lambda: SearchSpace({"x": when(x=1)}), f"{CYCLES} x -> x"),
+        (lambda: SearchSpace({"x": Ordinal([str(i) for i in range(200_000)])}),
+         "search space: expected at most 1 MiB of JSON, got "),
     ],
 )  # fmt: skip
 def test_unusable_definitions_are_refused_with_their_reason(build, message):
-    with pytest.raises(ConfigError) as caught:
-        build()
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
+    refusal(ConfigError, build, message)
 
 
 LEGAL = {"C": 1.0, "kernel": "rbf", "gamma": 0.1, "tol": 1e-3, "iterations": 10}
@@ -719,15 +595,13 @@ LEGAL = {"C": 1.0, "kernel": "rbf", "gamma": 0.1, "tol": 1e-3, "iterations": 10}
 )
 def test_illegal_configurations_are_refused_by_name(change, message):
     config = {name: value for name, value in (LEGAL | change).items() if value is not ...}
-    with pytest.raises(ConfigError) as caught:
-        SearchSpace(SVM).encode(config)
-    assert str(caught.value).startswith(message)
+    refusal(ConfigError, lambda: SearchSpace(SVM).encode(config), message)
 
 
 @pytest.mark.parametrize(("choices", "value"), [([0, 1], True), ([True, False], 1), ([0.0, 1.0], False)])
 def test_a_bool_is_no_number(choices, value):
-    with pytest.raises(ConfigError, match="x: expected one of"):
-        SearchSpace({"x": Categorical(choices)}).encode({"x": value})
+    space = SearchSpace({"x": Categorical(choices)})
+    refusal(ConfigError, lambda: space.encode({"x": value}), "x: expected one of")
 
 
 @pytest.mark.parametrize(
@@ -735,7 +609,6 @@ def test_a_bool_is_no_number(choices, value):
     [
         ([0.5], "points: expected (n, 2) numbers, got (1,) float64"),
         ([[0.5]], "points: expected (n, 2) numbers, got (1, 1) float64"),
-        ([[["a", "b"]]], "points: expected (n, 2) numbers, got (1, 1, 2) <U1"),
         ([["a", "b"]], "points: expected (n, 2) numbers, got (1, 2) <U1"),
         ([[0.5], [0.5, 0.5]], "points: expected (n, 2) numbers, got [[0.5], [0.5, 0.5]]"),
         ([[0.5, 1.5]], "points: expected coordinates in [0, 1], got 1.5"),
@@ -748,13 +621,6 @@ def test_a_bool_is_no_number(choices, value):
 def test_points_outside_the_unit_cube_are_refused(second, points, message):
     space = SearchSpace({"x": Float(0, 1), "y": second})
     for method in (space.snap, space.features, space.active):
-        with pytest.raises(ConfigError) as caught:
-            method(points)
-        assert str(caught.value) == message
-
-
-def test_decode_takes_one_point():
-    space = SearchSpace({"x": Float(0, 1), "y": Int(0, 1)})
+        refusal(ConfigError, lambda call=method: call(points), message)
     for point in ([[0.5, 0.5]], [0.5], 0.5):
-        with pytest.raises(ConfigError, match=r"points: expected \(2,\) numbers"):
-            space.decode(point)
+        refusal(ConfigError, lambda p=point: space.decode(p), "points: expected (2,) numbers, got (")

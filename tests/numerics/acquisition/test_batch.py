@@ -4,20 +4,13 @@ from acquisition_cases import every_batch, gaussian_process, mesh, random_belief
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition import batch
-from fbo_flower.numerics.acquisition.entropy_search import (
-    BatchMaxValueEntropy,
-    max_value_entropy,
-    sample_maxima,
-)
-from fbo_flower.numerics.acquisition.expected_improvement import (
-    BatchExpectedImprovement,
-    expected_improvement,
-)
+from fbo_flower.numerics.acquisition.entropy_search import BatchMaxValueEntropy, sample_maxima
+from fbo_flower.numerics.acquisition.expected_improvement import BatchExpectedImprovement
+from fbo_flower.numerics.acquisition.joint_design import own_gain
 from fbo_flower.numerics.acquisition.joint_kg import BatchKnowledgeGradient
-from fbo_flower.numerics.acquisition.knowledge_gradient import knowledge_gradient_from_factor
 from fbo_flower.numerics.acquisition.normal import centred_draws
 
-KINDS = ("kg", "ei", "es")
+KINDS = pytest.mark.parametrize("kind", ["kg", "ei", "es"])
 
 
 def central(kind, mean, factor, noise_variance, num_agents, rng):
@@ -30,95 +23,73 @@ def central(kind, mean, factor, noise_variance, num_agents, rng):
     return BatchKnowledgeGradient(mean, factor, noise_variance, draws)
 
 
-def local_values(kind, mean, factor, noise_variance, rng):
-    variance = np.square(factor).sum(axis=1)
-    if kind == "kg":
-        return knowledge_gradient_from_factor(mean, factor, noise_variance)
-    if kind == "ei":
-        return expected_improvement(mean, variance, mean.max())
-    return max_value_entropy(mean, variance, noise_variance, sample_maxima(mean, factor, 32, rng))
-
-
 def problem(kind, seed, num_points, num_agents):
     """A random central acquisition, agents that differ from the centre, and a weight."""
     rng = np.random.default_rng([seed, num_points])
     mean, factor, noise_variance = random_belief(seed, num_points)
-    acquisition = central(kind, mean, factor, noise_variance, num_agents, rng)
-    local = [
-        local_values(
-            kind,
-            mean + 0.3 * rng.standard_normal(num_points),
-            factor * rng.uniform(0.5, 1.5),
-            noise_variance,
-            rng,
-        )
-        for _ in range(num_agents)
-    ]
+    acquisition, local = central(kind, mean, factor, noise_variance, num_agents, rng), []
+    for _ in range(num_agents):
+        own = mean + 0.3 * rng.standard_normal(num_points), factor * rng.uniform(0.5, 1.5)
+        local.append(own_gain(kind, *own, noise_variance, 32, rng))
     return acquisition, np.array(local), float(rng.choice([0.0, 0.5, 1.0, 1.5, 3.0]))
 
 
-def exhaustive(acquisition, local, beta):
-    batches, values = every_batch(acquisition, len(local))
-    return (values + beta * local[np.arange(len(local)), batches].sum(axis=1)).max()
+def on_a_mesh(kind, seed, num_agents):
+    """A belief on a mesh of 144 points: its acquisition, and own values of agents that differ a little."""
+    rng = np.random.default_rng(seed)
+    mean, factor = gaussian_process(mesh(12), 0.2, 12, 0.02, rng)
+    own = [mean + 0.2 * rng.standard_normal(144) for _ in range(num_agents)]
+    local = np.array([own_gain(kind, values, factor, 0.02, 32, rng) for values in own])
+    return mean, factor, central(kind, mean, factor, 0.02, num_agents, rng), local
 
 
-@pytest.mark.parametrize(("kind", "count", "needed"), [("kg", 100, 99), ("ei", 20, 19), ("es", 20, 19)])
-def test_two_starts_find_the_maximum_of_exhaustive_search(kind, count, needed):
-    found = 0
+def missed(kind, count, num_starts):
+    """How often the maximum of exhaustive search is not found, over random problems."""
+    number = 0
     for seed in range(count):
         rng = np.random.default_rng(seed)
-        num_points, num_agents = int(rng.integers(4, 31)), 2 + seed % 2
-        if kind == "kg" and num_agents == 3:
-            num_points = min(num_points, 20)
-        acquisition, local, beta = problem(kind, seed, num_points, num_agents)
-        best = batch.maximise_batch(acquisition, local, beta, 2, rng)
-        found += best.value >= exhaustive(acquisition, local, beta) - 1e-9 * abs(best.value)
-    assert found >= needed
+        acquisition, local, beta = problem(kind, seed, int(rng.integers(4, 17)), 2 + seed % 2)
+        best = batch.maximise_batch(acquisition, local, beta, num_starts, rng)
+        batches, values = every_batch(acquisition, len(local))
+        largest = (values + beta * local[np.arange(len(local)), batches].sum(axis=1)).max()
+        number += best.value < largest - 1e-9 * abs(best.value)
+    return number
+
+
+@pytest.mark.parametrize(("kind", "count"), [("kg", 24), ("ei", 8), ("es", 8)])
+def test_two_starts_find_the_maximum_of_exhaustive_search(kind, count):
+    assert missed(kind, count, 2) <= 1
 
 
 def test_a_search_of_single_moves_alone_misses_maxima(monkeypatch):
     """The negative control of the test above: it does not pass for any search."""
     monkeypatch.setattr(batch._Search, "swap", lambda self, design, value: (design, value))
     monkeypatch.setattr(batch._Search, "pair", lambda self, design, value: (design, value))
-    missed = 0
-    for seed in range(40):
-        acquisition, local, beta = problem("kg", seed, 12, 2)
-        best = batch.maximise_batch(acquisition, local, beta, 1, np.random.default_rng(seed))
-        missed += best.value < exhaustive(acquisition, local, beta) * (1 - 1e-9)
-    assert missed > 4
+    assert missed("kg", 24, 1) > 2
 
 
 @pytest.mark.parametrize(
-    ("kind", "beta", "num_starts"),
-    [("kg", 1.5, 1), ("kg", 0.0, 2), ("ei", 1.5, 1), ("ei", 0.0, 2), ("es", 1.5, 4), ("es", 0.0, 4)],
+    ("kind", "beta", "num_starts"), [("kg", 1.5, 1), ("kg", 0.0, 2), ("ei", 0.0, 2), ("es", 0.0, 4)]
 )
-def test_few_starts_reach_what_twenty_do_on_a_mesh(kind, beta, num_starts):
+def test_few_starts_reach_what_eight_do_on_a_mesh(kind, beta, num_starts):
     reached = []
-    for seed in range(5):
-        rng = np.random.default_rng(seed)
-        mean, factor = gaussian_process(mesh(12), 0.2, 12, 0.02, rng)
-        acquisition = central(kind, mean, factor, 0.02, 4, rng)
-        local = np.array(
-            [local_values(kind, mean + 0.2 * rng.standard_normal(144), factor, 0.02, rng) for _ in range(4)]
-        )
-        many = batch.maximise_batch(acquisition, local, beta, 20, np.random.default_rng(1))
+    for seed in range(2):
+        *_, acquisition, local = on_a_mesh(kind, seed, 4)
+        many = batch.maximise_batch(acquisition, local, beta, 8, np.random.default_rng(1))
         few = batch.maximise_batch(acquisition, local, beta, num_starts, np.random.default_rng(0))
         reached.append(few.value / many.value)
     assert np.mean(reached) >= 0.98
 
 
-@pytest.mark.parametrize(("beta", "seed"), [(0.0, 0), (0.0, 1), (1.5, 2), (1.5, 3)])
+@pytest.mark.parametrize(("beta", "seed"), [(0.0, 0), (1.5, 2)])
 def test_the_short_search_of_many_agents_reaches_the_value_of_the_full_one(monkeypatch, beta, seed):
     """Judged by 2048 other draws: what the full search gains beyond 1 % is fitted to its own draws."""
-    rng = np.random.default_rng(seed)
-    mean, factor = gaussian_process(mesh(12), 0.2, 12, 0.02, rng)
-    local = [local_values("kg", mean + 0.2 * rng.standard_normal(144), factor, 0.02, rng) for _ in range(16)]
-    acquisition = central("kg", mean, factor, 0.02, 16, rng)
+    mean, factor, acquisition, local = on_a_mesh("kg", seed, 16)
     judge = BatchKnowledgeGradient(mean, factor, 0.02, centred_draws(2048, 16, np.random.default_rng(9)))
 
     def search():
-        found = batch.maximise_batch(acquisition, np.array(local), beta, 1, np.random.default_rng(0))
-        own = np.array(local)[np.arange(16), found.index].sum()
+        found = batch.maximise_batch(acquisition, local, beta, 1, np.random.default_rng(0))
+        own = local[np.arange(16), found.index].sum()
         return judge.values(found.index, 15, found.index[15:])[0] + beta * own
 
     short = search()
@@ -126,35 +97,31 @@ def test_the_short_search_of_many_agents_reaches_the_value_of_the_full_one(monke
     assert short >= 0.99 * search()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_reported_values_are_those_of_the_batch(kind):
+@KINDS
+def test_reported_values_are_those_of_the_batch_whichever_agent_is_asked(kind):
     acquisition, local, beta = problem(kind, 1, 50, 3)
     best = batch.maximise_batch(acquisition, local, beta, 3, np.random.default_rng(0))
-    value = acquisition.values(best.index, 2, best.index[2:])[0]
+    for agent in range(3):
+        value = acquisition.values(best.index, agent, best.index[agent : agent + 1])[0]
+        assert best.central == pytest.approx(value, rel=1e-9)
     own = local[np.arange(3), best.index].sum()
-    assert best.central == pytest.approx(value, rel=1e-9)
     assert best.value == pytest.approx(value + beta * own, rel=1e-9)
     assert best.value == best.starts.max()
     assert best.starts.shape == (3,)
     assert best.updates > 3
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_has_one_value_whichever_agent_is_asked(kind):
-    acquisition, _, _ = problem(kind, 0, 40, 4)
-    design = np.array([3, 17, 3, 30])  # with a duplicate
-    values = [acquisition.values(design, agent, design[agent : agent + 1])[0] for agent in range(4)]
+    design = np.array([3, 17, 3])  # with a duplicate
+    values = [acquisition.values(design, agent, design[agent : agent + 1])[0] for agent in range(3)]
     np.testing.assert_allclose(values, values[0], rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@KINDS
 def test_with_a_heavy_weight_each_agent_takes_its_own_best_point(kind):
     acquisition, local, _ = problem(kind, 3, 60, 3)
     best = batch.maximise_batch(acquisition, local, 1e9, 1, np.random.default_rng(0))
     np.testing.assert_array_equal(best.index, local.argmax(axis=1))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@KINDS
 @pytest.mark.parametrize(("num_points", "num_agents"), [(1, 1), (1, 3), (40, 1), (2, 5)])
 def test_smallest_sets_and_federations_work(kind, num_points, num_agents):
     acquisition, local, _ = problem(kind, 4, num_points, num_agents)
@@ -166,11 +133,10 @@ def test_smallest_sets_and_federations_work(kind, num_points, num_agents):
         assert best.value == pytest.approx(value.max(), rel=1e-9, abs=1e-15)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@KINDS
 @pytest.mark.parametrize("noise_variance", [0.0, 0.1])
 def test_certain_points_are_no_trouble(kind, noise_variance):
-    rng = np.random.default_rng(0)
-    factor = np.diag([0.0, 1.0, 0.0, 0.5])
+    rng, factor = np.random.default_rng(0), np.diag([0.0, 1.0, 0.0, 0.5])
     acquisition = central(kind, np.array([1.0, 0.9, 0.0, 1.0]), factor, noise_variance, 3, rng)
     best = batch.maximise_batch(acquisition, np.zeros((3, 4)), 0.0, 2, rng)
     assert np.isfinite(best.value)
@@ -178,8 +144,7 @@ def test_certain_points_are_no_trouble(kind, noise_variance):
 
 
 def test_factors_of_many_matrices_reproduce_them_even_if_they_are_singular():
-    rng = np.random.default_rng(0)
-    roots = rng.standard_normal((50, 4, 4))
+    roots = np.random.default_rng(0).standard_normal((50, 4, 4))
     roots[:20, 2] = roots[:20, 0]  # a duplicated point
     roots[10:30, :, 2:] = 0.0  # of rank 2
     roots[5] = 0.0
@@ -189,17 +154,15 @@ def test_factors_of_many_matrices_reproduce_them_even_if_they_are_singular():
     assert not np.triu(lower, 1).any()
 
 
-def test_arguments_that_do_not_fit_are_refused():
-    acquisition, local, _ = problem("kg", 0, 10, 2)
-    rng = np.random.default_rng(0)
-    with pytest.raises(ConfigError, match="local: expected up to 2 agents and 10 points"):
-        batch.maximise_batch(acquisition, local[:, 1:], 1.0, 1, rng)
-    with pytest.raises(ConfigError, match="local"):
-        batch.maximise_batch(acquisition, np.zeros((3, 10)), 1.0, 1, rng)
-    with pytest.raises(ConfigError, match="beta"):
-        batch.maximise_batch(acquisition, local, -1.0, 1, rng)
-    with pytest.raises(ConfigError, match="start"):
-        batch.maximise_batch(acquisition, local, 1.0, 0, rng)
+@pytest.mark.parametrize(
+    ("local", "beta", "num_starts", "message"),
+    [(np.zeros((2, 9)), 1.0, 1, "local: expected up to 2 agents and 10 points"),
+     (np.zeros((3, 10)), 1.0, 1, "local"), (np.zeros((2, 10)), -1.0, 1, "beta"),
+     (np.zeros((2, 10)), 1.0, 0, "start")],
+)  # fmt: skip
+def test_arguments_that_do_not_fit_are_refused(local, beta, num_starts, message):
+    with pytest.raises(ConfigError, match=message):
+        batch.maximise_batch(problem("kg", 0, 10, 2)[0], local, beta, num_starts, np.random.default_rng(0))
 
 
 class FavouredPair:

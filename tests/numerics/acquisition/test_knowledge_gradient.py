@@ -8,36 +8,28 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.acquisition import knowledge_gradient as kg
 
 
-def scalar(mean, covariance, noise_variance):
-    """The oracle: one point after the other."""
+@pytest.mark.parametrize("noisy", [True, False])
+@pytest.mark.parametrize("seed", range(9))
+def test_every_point_has_the_value_of_the_scalar_algorithm(seed, noisy):
+    mean, factor, noise_variance = random_belief(seed, 3 + 5 * seed)
+    covariance, noise_variance = factor @ factor.T, noise_variance * noisy
     total = covariance.diagonal() + noise_variance
     slopes = np.divide(covariance, np.sqrt(total), out=np.zeros_like(covariance), where=total > 0)
-    return np.array([frazier(mean, slopes[:, x]) for x in range(len(mean))])
+    exact = [frazier(mean, slopes[:, x]) for x in range(len(mean))]
+    dense = kg.knowledge_gradient(mean, covariance, noise_variance)
+    np.testing.assert_allclose(dense, exact, rtol=1e-8, atol=1e-14)
+    by_factor = kg.knowledge_gradient_from_factor(mean, factor, noise_variance)
+    np.testing.assert_allclose(by_factor, exact, rtol=1e-8, atol=1e-14)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_every_point_has_the_value_of_the_scalar_algorithm(seed):
-    mean, factor, noise_variance = random_belief(seed, 3 + 2 * seed)
-    covariance = factor @ factor.T
-    exact = scalar(mean, covariance, noise_variance)
-    np.testing.assert_allclose(
-        kg.knowledge_gradient(mean, covariance, noise_variance), exact, rtol=1e-9, atol=1e-14
-    )
-    np.testing.assert_allclose(
-        kg.knowledge_gradient_from_factor(mean, factor, noise_variance), exact, rtol=1e-9, atol=1e-14
-    )
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_values_lie_within_four_standard_errors_of_a_million_draws(seed):
-    rng = np.random.default_rng(seed)
+def test_values_lie_within_four_standard_errors_of_many_draws():
+    rng = np.random.default_rng(0)
     mean, factor = gaussian_process(mesh(5), 0.3, 4, 0.05, rng)
-    covariance = factor @ factor.T
-    exact = kg.knowledge_gradient(mean, covariance, 0.05)
-    draws = rng.standard_normal((1_000_000, 1))
-    for x in (0, 7, int(exact.argmax())):
-        sample = fantasies(mean, covariance, 0.05, [x], draws).max(axis=1) - mean.max()
-        assert abs(sample.mean() - exact[x]) < 4 * sample.std() / 1000
+    exact = kg.knowledge_gradient(mean, factor @ factor.T, 0.05)
+    draws = rng.standard_normal((200_000, 1))
+    for x in (0, int(exact.argmax())):
+        sample = fantasies(mean, factor @ factor.T, 0.05, [x], draws).max(axis=1) - mean.max()
+        assert abs(sample.mean() - exact[x]) < 4 * sample.std() / np.sqrt(len(draws))
 
 
 def test_blocks_of_points_give_what_all_points_give_at_once(monkeypatch):
@@ -47,18 +39,13 @@ def test_blocks_of_points_give_what_all_points_give_at_once(monkeypatch):
     np.testing.assert_allclose(kg.knowledge_gradient_from_factor(mean, factor, 0.02), whole, rtol=1e-12)
 
 
-def test_two_independent_points_by_hand():
-    mean, covariance = np.array([0.0, 1.0]), np.diag([4.0, 0.0])
+def test_cases_by_hand():
     # s = 4 / sqrt(4 + 5) = 4/3 at the first point, breakpoint 3/4, h(-3/4) = .3011374 - 3/4 * .2266274
-    np.testing.assert_allclose(
-        kg.knowledge_gradient(mean, covariance, 5.0), [4 / 3 * 0.1311669, 0], rtol=1e-6
-    )
-
-
-def test_equal_means_earn_the_expected_range():
-    # max of +xi and -xi is |xi|: sqrt(2 / pi)
-    covariance = np.array([[1.0, -1.0], [-1.0, 1.0]])
-    np.testing.assert_allclose(kg.knowledge_gradient(np.zeros(2), covariance, 0.0), np.sqrt(2 / np.pi))
+    gains = kg.knowledge_gradient(np.array([0.0, 1.0]), np.diag([4.0, 0.0]), 5.0)
+    np.testing.assert_allclose(gains, [4 / 3 * 0.1311669, 0], rtol=1e-6)
+    # equal means earn the expected range: max of +xi and -xi is |xi|
+    gains = kg.knowledge_gradient(np.zeros(2), np.array([[1.0, -1.0], [-1.0, 1.0]]), 0.0)
+    np.testing.assert_allclose(gains, np.sqrt(2 / np.pi))
 
 
 def test_nothing_is_learnt_from_one_point_from_certainty_or_from_a_common_shift():
@@ -66,21 +53,6 @@ def test_nothing_is_learnt_from_one_point_from_certainty_or_from_a_common_shift(
     assert kg.knowledge_gradient(np.arange(3.0), np.zeros((3, 3)), 0.0).tolist() == [0.0] * 3
     assert kg.knowledge_gradient(np.arange(3.0), np.ones((3, 3)), 0.1).tolist() == [0.0] * 3
     assert kg.knowledge_gradient_from_factor(np.arange(3.0), np.zeros((3, 0)), 0.1).tolist() == [0.0] * 3
-
-
-def test_noise_may_be_zero():
-    mean, factor, _ = random_belief(0, 20)
-    covariance = factor @ factor.T
-    np.testing.assert_allclose(
-        kg.knowledge_gradient(mean, covariance, 0.0), scalar(mean, covariance, 0.0), rtol=1e-8, atol=1e-14
-    )
-
-
-def test_a_huge_common_mean_changes_nothing_but_rounding():
-    mean, factor, noise_variance = random_belief(3, 20)
-    plain = kg.knowledge_gradient_from_factor(mean, factor, noise_variance)
-    shifted = kg.knowledge_gradient_from_factor(mean + 1e9, factor, noise_variance)
-    np.testing.assert_allclose(shifted, plain, atol=1e-6)
 
 
 def test_hopeless_gains_keep_their_order():
@@ -91,21 +63,21 @@ def test_hopeless_gains_keep_their_order():
     assert gains[1] < 1e-80
 
 
-@given(st.integers(0, 10_000), st.floats(0.01, 100), st.floats(-10, 10))
+@given(st.integers(0, 10_000), st.floats(0.01, 100), st.floats(-10, 10) | st.just(1e9))
 def test_gains_scale_with_the_unit_and_ignore_the_origin(seed, unit, origin):
     mean, factor, noise_variance = random_belief(seed, 8)
     gains = kg.knowledge_gradient_from_factor(mean, factor, noise_variance)
     other = kg.knowledge_gradient_from_factor(unit * mean + origin, unit * factor, unit**2 * noise_variance)
-    np.testing.assert_allclose(other, unit * gains, rtol=1e-6, atol=1e-10 * unit)
+    np.testing.assert_allclose(other, unit * gains, rtol=1e-6, atol=1e-10 * unit + 1e-15 * abs(origin))
     assert (gains >= 0).all()
 
 
 def test_wrong_shapes_and_negative_noise_are_refused():
-    with pytest.raises(ConfigError, match=r"covariance: expected \(3, 3\)"):
-        kg.knowledge_gradient(np.zeros(3), np.eye(2), 0.1)
-    with pytest.raises(ConfigError, match="factor"):
-        kg.knowledge_gradient_from_factor(np.zeros(3), np.eye(2), 0.1)
-    with pytest.raises(ConfigError, match="noise variance"):
-        kg.knowledge_gradient(np.zeros(3), np.eye(3), -0.1)
-    with pytest.raises(ConfigError, match="points"):
-        kg.knowledge_gradient(np.zeros(0), np.zeros((0, 0)), 0.1)
+    for call, message in (
+        (lambda: kg.knowledge_gradient(np.zeros(3), np.eye(2), 0.1), r"covariance: expected \(3, 3\)"),
+        (lambda: kg.knowledge_gradient_from_factor(np.zeros(3), np.eye(2), 0.1), "factor"),
+        (lambda: kg.knowledge_gradient(np.zeros(3), np.eye(3), -0.1), "noise variance"),
+        (lambda: kg.knowledge_gradient(np.zeros(0), np.zeros((0, 0)), 0.1), "points"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            call()

@@ -12,7 +12,7 @@ POINTS = np.stack(np.meshgrid(AXIS, AXIS, indexing="ij"), axis=-1).reshape(-1, 2
 H = gp.Hyperparameters("rbf", np.full(2, 0.4), 1.0, 0.02)
 CHOSEN = pivots.choose_pivots(POINTS, H, 1e-6)
 AT = POINTS[CHOSEN.index]
-RUNS = examples(200, 80)
+RUNS = examples(200, 60)
 
 
 def increments(seed, *, odd=None, num_agents=4, observations=10, scale=1.0):
@@ -28,31 +28,28 @@ def increments(seed, *, odd=None, num_agents=4, observations=10, scale=1.0):
     return found
 
 
-def p_values(**options):
-    known_scale = options.pop("known_scale")
+def p_values(known_scale, **options):
     return np.array(
-        [agreement(increments(seed, **options), known_scale=known_scale).p_value for seed in range(RUNS)]
+        [agreement(increments(s, **options), known_scale=known_scale).p_value for s in range(RUNS)]
     )
 
 
 @pytest.mark.parametrize(
-    ("known_scale", "scale", "num_agents"),
-    [(True, 1.0, 4), (False, 1.0, 4), (False, 3.0, 4), (False, 3.0, 2)],
+    ("known_scale", "scale", "num_agents"), [(True, 1.0, 4), (False, 3.0, 4), (False, 3.0, 2)]
 )
 def test_p_values_are_uniform_when_agents_share_one_objective(known_scale, scale, num_agents):
-    found = p_values(known_scale=known_scale, scale=scale, num_agents=num_agents)[:, 0]
+    found = p_values(known_scale, scale=scale, num_agents=num_agents)[:, 0]
     assert stats.kstest(found, "uniform").pvalue > 0.01
 
 
 def test_p_values_are_not_uniform_when_the_scale_is_not_what_is_claimed():
     """A negative control: noise of 1.5 times the believed deviation."""
-    found = p_values(known_scale=True, scale=1.5)[:, 0]
-    assert stats.kstest(found, "uniform").pvalue < 1e-6
+    assert stats.kstest(p_values(True, scale=1.5)[:, 0], "uniform").pvalue < 1e-6
 
 
 @pytest.mark.parametrize("known_scale", [True, False])
 def test_an_agent_with_another_objective_is_found(known_scale):
-    found = p_values(known_scale=known_scale, odd=1)
+    found = p_values(known_scale, odd=1)
     assert (found[:, 1] < 0.01).mean() > 0.95
     assert (found.argmin(axis=1) == 1).mean() > 0.9
 
@@ -85,15 +82,6 @@ def test_agents_without_observations_agree_with_everybody():
     found = agreement([nothing, *increments(0, num_agents=2), nothing])
     np.testing.assert_array_equal(found.directions[[0, 3]], 0)
     np.testing.assert_array_equal(found.p_value[[0, 3]], 1.0)
-
-
-def test_the_order_of_agents_does_not_matter_when_the_scale_is_known():
-    found, reverse = increments(3, odd=2), increments(3, odd=2)[::-1]
-    np.testing.assert_allclose(
-        agreement(found, known_scale=True).p_value,
-        agreement(reverse, known_scale=True).p_value[::-1],
-        rtol=1e-6,
-    )
 
 
 def test_one_agent_has_nobody_to_agree_with():

@@ -36,23 +36,22 @@ def test_columns_get_mean_0_and_stddev_1(values):
             np.testing.assert_array_equal(column, np.zeros(7))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_greedy_choice_is_the_one_of_brute_force(seed):
-    z = matrix(seed)
+@pytest.mark.parametrize("num", [1, 5])
+def test_greedy_choice_is_the_one_of_brute_force(num):
+    z = matrix(num, num=num)
     taken = []
-    for _ in range(4):
+    for _ in range(4 if num > 1 else 1):
         totals = [gain(z, [*taken, s]) for s in range(len(z))]
         assert totals[next_point(z, z[taken])] == pytest.approx(max(totals))
         taken.append(int(np.argmax(totals)))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_greedy_portfolio_is_within_its_guarantee_of_the_best(seed):
     z = matrix(seed, size=14)
     z = z - z.min(axis=0)  # non-negative, so that the bound applies
     best = max(gain(z, chosen) for chosen in itertools.combinations(range(14), 3))
-    assert gain(z, greedy(z, 3)) >= (1 - 1 / np.e) * best
-    assert gain(z, greedy(z, 3)) <= best
+    assert (1 - 1 / np.e) * best <= gain(z, greedy(z, 3)) <= best
 
 
 def test_second_point_serves_those_that_the_first_left_behind():
@@ -61,32 +60,17 @@ def test_second_point_serves_those_that_the_first_left_behind():
     assert greedy(z, 2) == [1, 2]
 
 
-def test_one_message_is_simply_maximised():
-    z = matrix(3, num=1)
-    assert next_point(z, np.empty((0, 1))) == int(np.argmax(z[:, 0]))
-
-
-@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("ties", [False, True])
-def test_agreement_is_spearmans_correlation(seed, ties):
-    rng = np.random.default_rng(seed)
+def test_agreement_is_spearmans_correlation_and_0_for_constants(ties):
+    rng = np.random.default_rng(ties)
     z, target = rng.standard_normal((12, 4)), rng.standard_normal(12)
     if ties:
         z, target = np.round(z), np.round(target)
     expected = [spearmanr(column, target).statistic for column in z.T]
     np.testing.assert_allclose(rank_agreement(z, target), expected, atol=1e-12)
-
-
-def test_agreement_is_1_for_any_growing_function_and_0_for_constants():
-    target = np.random.default_rng(0).standard_normal(9)
-    z = np.column_stack([np.exp(target), -(target**3), np.ones(9)])
-    np.testing.assert_allclose(rank_agreement(z, target), [1.0, -1.0, 0.0], atol=1e-12)
-    np.testing.assert_array_equal(rank_agreement(z, np.ones(9)), np.zeros(3))
-
-
-def test_no_messages_and_one_point_work():
-    assert rank_agreement(np.empty((5, 0)), np.arange(5.0)).shape == (0,)
-    np.testing.assert_array_equal(rank_agreement(np.ones((1, 2)), np.ones(1)), np.zeros(2))
+    np.testing.assert_array_equal(rank_agreement(np.ones((12, 1)), target), [0.0])
+    np.testing.assert_array_equal(rank_agreement(z, np.ones(12)), np.zeros(4))
+    assert rank_agreement(z[:, :0], target).shape == (0,)
 
 
 def test_no_point_is_advised_that_improves_nothing():

@@ -4,14 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fbo_flower.errors import ConfigError
-from fbo_flower.numerics.aggregation import bures
 from fbo_flower.numerics.aggregation.reliability import reliability
 from fbo_flower.numerics.surrogates import gp
 
 AXIS = np.linspace(0.0, 1.0, 8)
 POINTS = np.stack(np.meshgrid(AXIS, AXIS, indexing="ij"), axis=-1).reshape(-1, 2)
 H = gp.Hyperparameters("rbf", np.full(2, 0.3), 1.2, 0.02)
-SEEDS = 12
+SEEDS = 8
 
 
 def f1(x):
@@ -54,22 +53,19 @@ def errors(bad, num_agents=4):
     return np.mean(found, axis=0)
 
 
-@pytest.mark.parametrize("num_agents", [3, 4, 8])
+@pytest.mark.parametrize("num_agents", [3, 8])
 @pytest.mark.parametrize("bad", ["started badly", "noisy", "sends noise", "sends noise and is sure"])
 def test_weights_help_when_one_agent_is_bad(bad, num_agents):
     weighted, equal = errors(bad, num_agents)
     assert weighted < 0.98 * equal
 
 
-def test_weights_do_not_hurt_when_all_agents_are_sound():
+def test_weights_of_sound_agents_are_equal_and_do_not_hurt():
     weighted, equal = errors("")
     assert weighted < 1.01 * equal
-
-
-def test_weights_of_sound_agents_are_equal():
-    found = np.array([reliability(*beliefs(seed)) for seed in range(40)])
+    found = np.array([reliability(*beliefs(seed)) for seed in range(30)])
     assert np.mean(np.ptp(found, axis=1) < 1e-12) > 0.7  # most often exactly so
-    np.testing.assert_allclose(found.mean(axis=0), 0.25, atol=0.02)
+    np.testing.assert_allclose(found.mean(axis=0), 0.25, atol=0.03)
 
 
 def test_claiming_certainty_gains_nothing():
@@ -105,7 +101,7 @@ def test_weights_by_hand():
     np.testing.assert_allclose(reliability(means, covariances), shares**2 / (shares**2).sum())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15)
 @given(st.permutations(range(5)), st.integers(0, 2**32))
 def test_weights_follow_their_agents_and_ignore_units(order, seed):
     means, covariances = beliefs(seed, "noisy", 5)
@@ -114,12 +110,6 @@ def test_weights_follow_their_agents_and_ignore_units(order, seed):
     assert weights.sum() == pytest.approx(1.0)
     np.testing.assert_allclose(reliability(means[order], covariances[order]), weights[order], rtol=1e-9)
     np.testing.assert_allclose(reliability(10.0 * means, 100.0 * covariances), weights, rtol=1e-9)
-
-
-def test_the_barycenter_takes_the_weights():
-    means, covariances = beliefs(0, "sends noise")
-    weights = reliability(means, covariances)
-    assert bures.barycenter(covariances, weights).converged
 
 
 @pytest.mark.parametrize(

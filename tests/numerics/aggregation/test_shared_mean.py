@@ -37,8 +37,7 @@ def joint(model, data):
     return np.block(rows)
 
 
-@pytest.mark.parametrize("dim", [1, 2, 3])
-@pytest.mark.parametrize("residual", [0.02, 0.4, 1.0])
+@pytest.mark.parametrize(("dim", "residual"), [(1, 0.02), (2, 0.4), (3, 1.0)])
 def test_the_likelihood_from_sums_is_that_of_the_joint_normal(dim, residual):
     model, data = sm.Model(dim, 0.3, 0.05, residual), agents(dim, dim)
     total = sm.nothing(dim)
@@ -49,7 +48,7 @@ def test_the_likelihood_from_sums_is_that_of_the_joint_normal(dim, residual):
     assert sm.log_likelihood(model, total) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("residual", [0.02, 0.4, 1.0])
+@pytest.mark.parametrize("residual", [0.02, 1.0])
 def test_the_belief_is_the_joint_normal_conditioned_on_all_data(residual):
     model, data = sm.Model(2, 0.3, 0.05, residual), agents(5, 2)
     z = np.random.default_rng(1).random((9, 2))
@@ -65,9 +64,8 @@ def test_the_belief_is_the_joint_normal_conditioned_on_all_data(residual):
 
 def test_without_data_the_belief_is_the_prior():
     model = sm.Model(2, 0.3, 0.05, 0.1)
-    mean, variance = sm.belief(model, np.empty((0, 2)), np.empty(0), np.empty(0), sm.nothing(2)).predict(
-        np.random.default_rng(0).random((5, 2))
-    )
+    found = sm.belief(model, np.empty((0, 2)), np.empty(0), np.empty(0), sm.nothing(2))
+    mean, variance = found.predict(np.random.default_rng(0).random((5, 2)))
     np.testing.assert_allclose(mean, 0.0, atol=1e-12)
     np.testing.assert_allclose(variance, 1.0)
 

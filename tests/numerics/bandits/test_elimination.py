@@ -2,12 +2,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
+from fbo_flower.algorithms import make_algorithm
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.bandits import elimination
-from fbo_flower.numerics.bandits.elimination import NEVER, Constants, transition_depth
+from fbo_flower.numerics.bandits.elimination import NEVER, Constants, merge, transition_depth
 
 
 def test_constants_of_the_paper_are_the_formulas():
@@ -21,7 +23,6 @@ def test_constants_of_the_paper_are_the_formulas():
 
 
 @given(st.floats(0.05, 5), st.floats(0.05, 0.95), st.integers(1, 10**6), st.integers(0, 60))
-@settings(deadline=None)
 def test_the_pulls_of_a_depth_bring_the_radius_below_its_variation(nu, rho, budget, depth):
     constants = Constants(budget, 0.1, nu=nu, rho=rho)
     pulls = constants.pulls(depth)
@@ -30,16 +31,50 @@ def test_the_pulls_of_a_depth_bring_the_radius_below_its_variation(nu, rho, budg
         assert pulls == 1 or float(constants.radius(pulls - 1)) > constants.variation(depth) * (1 - 1e-6)
 
 
+@pytest.mark.parametrize(
+    "bad", [{"budget": 0}, {"delta": 0.0}, {"nu": -1.0}, {"rho": 1.0}, {"c": 0.0}, {"c1": 1e-9}]
+)
+def test_bad_constants_are_named(bad):
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        Constants(**{"budget": 10, "delta": 0.1, **bad})
+
+
+# -- transition depth ---------------------------------------------------------------------------------
+
+
+def counted(nu, rho, gap, rule):
+    """The definition: how many depths vary by the gap or more."""
+    depth = 0
+    while nu * rho**depth >= gap if rule == "literal" else nu * rho**depth > gap:
+        depth += 1
+        if nu * rho**depth == 0.0:
+            return NEVER
+    return depth - 1 if rule == "literal" else depth
+
+
+@pytest.mark.parametrize("rule", ["literal", "ceil"])
+def test_transition_depth_by_logarithms_is_the_count_of_the_definition(rule):
+    for nu in (1e-3, 1.0, 1e6):
+        for rho in (1e-6, 0.25, 0.5, 2**-0.25, 0.9):
+            for gap in (0.0, 5e-324, 1e-300, 0.01, 0.125, 0.25, 1.0, 2e6):
+                assert transition_depth(nu, rho, gap, rule) == counted(nu, rho, gap, rule)
+    rho = 1 - 1e-9
+    depth = transition_depth(1.0, rho, 0.01)
+    assert rho**depth >= 0.01 > rho ** (depth + 1)
+    assert depth > 4e9
+
+
 def test_transition_depths():
-    assert transition_depth(1.0, 0.5, 0.01) == 6
-    assert transition_depth(1.0, 0.5, 0.01, "ceil") == 7
-    assert transition_depth(1.0, 0.5, 0.125) == 3  # equality counts
-    assert transition_depth(1.0, 0.5, 0.125, "ceil") == 3
+    assert transition_depth(1.0, 0.5, 0.125) == transition_depth(1.0, 0.5, 0.125, "ceil") == 3
     assert transition_depth(1.0, 0.5, 1.5) == -1
     assert transition_depth(1.0, 0.5, 0.0) == NEVER
-    assert transition_depth(1.0, 0.5, 0.0, "ceil") == NEVER
     with pytest.raises(ConfigError, match="h0"):
         transition_depth(1.0, 0.5, 0.1, "floor")
+    with pytest.raises(ConfigError, match="gap, nu, rho"):
+        transition_depth(1.0, 0.5, -0.1)
+
+
+# -- elimination --------------------------------------------------------------------------------------
 
 
 def test_elimination_is_strict_and_measured_from_the_first_best():
@@ -55,94 +90,75 @@ def test_elimination_is_strict_and_measured_from_the_first_best():
     assert elimination.eliminated(np.empty(0), np.empty(0), 1.0).tolist() == []
 
 
-@given(st.integers(1, 40), st.integers(0, 10**6))
-@settings(deadline=None)
-def test_elimination_agrees_with_the_criterion_written_out(n, seed):
-    rng = np.random.default_rng(seed)
-    mean, radius, variation = rng.integers(0, 6, n) / 5, rng.random(n) / 5, rng.random() / 3
-    best = max(range(n), key=lambda k: (mean[k], -k))
-    expected = [mean[k] + radius[k] + variation < mean[best] - radius[best] for k in range(n)]
-    out = elimination.eliminated(mean, radius, variation)
-    assert out.tolist() == expected
-    assert not out[best]
-
-
-def test_merging_equal_counts_is_the_plain_mean_with_the_sum_of_counts():
-    merged = elimination.merge([[0.2, 0.4], [0.4, 1.0]], [[3, 5], [3, 5]])
-    np.testing.assert_allclose(merged.mean, [0.3, 0.7])
-    assert merged.count.tolist() == [6, 10]
-    assert merged.num_clients.tolist() == [2, 2]
-
-
-def test_merging_with_drop_outs_counts_what_the_variance_is_worth():
-    merged = elimination.merge(
-        [[0.2, 9.0, 9.0], [0.4, 1.0, 9.0], [0.6, 0.5, 9.0]], [[1, 0, 0], [2, 4, 0], [4, 4, 0]]
-    )
-    np.testing.assert_allclose(merged.mean[:2], [0.4, 0.75])
-    np.testing.assert_allclose(merged.count, [9 / (1 + 1 / 2 + 1 / 4), 8, 0])
-    assert merged.num_clients.tolist() == [3, 2, 0]
-    assert np.isnan(merged.mean[2])
-    with pytest.raises(ConfigError, match="counts"):
-        elimination.merge([[0.1]], [[1, 2]])
-
-
-def test_effective_counts_are_those_of_the_variance_of_the_mean():
-    rng = np.random.default_rng(0)
-    counts = np.array([[2], [7], [30]])
-    means = rng.standard_normal((20000, 3)) / np.sqrt(counts.T)
-    effective = elimination.merge(means[0][:, np.newaxis], counts).count[0]
-    # s.e. of a variance of 20000 draws: 1 %
-    assert means.mean(axis=1).var() == pytest.approx(1 / effective, rel=0.05)
-    assert means.mean(axis=1).var() != pytest.approx(1 / counts.sum(), rel=0.2)  # the naive sum is wrong
-
-
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 400))
-@settings(deadline=None)
-def test_asking_for_the_missing_pulls_once_is_enough(counts, pulls):
-    column = np.array(counts)[:, np.newaxis]
-    before = elimination.merge(np.zeros(column.shape), column).count
-    owed = elimination.missing_pulls(before, pulls, len(counts))
-    after = elimination.merge(np.zeros(column.shape), column + owed).count
-    assert after[0] >= pulls - 1e-9
-
-
-def test_membership_in_ascending_sets():
+def test_membership_in_ascending_sets_and_recommendation_by_the_lower_bound():
     active = np.array([2, 5, 9])
     assert elimination.contains(active, np.array([1, 2, 9, 10])).tolist() == [False, True, True, False]
     assert elimination.contains(np.empty(0, dtype=np.int64), np.array([1])).tolist() == [False]
     assert elimination.positions(active, np.array([9, 2])).tolist() == [2, 0]
-
-
-def test_recommendations_are_by_the_lower_bound():
     assert elimination.recommend(np.array([0.9, 0.8, 0.8]), np.array([0.5, 0.1, 0.1])) == 1
 
 
-@pytest.mark.parametrize(
-    "bad", [{"budget": 0}, {"delta": 0.0}, {"nu": -1.0}, {"rho": 1.0}, {"c": 0.0}, {"c1": 1e-9}]
-)
-def test_bad_constants_are_named(bad):
-    with pytest.raises(ConfigError, match=next(iter(bad))):
-        Constants(**{"budget": 10, "delta": 0.1, **bad})
+# -- what the clients say of a cell -------------------------------------------------------------------
 
 
-def test_transition_depth_by_logarithms_is_the_count_of_the_definition():
-    def counted(nu, rho, gap, rule):
-        depth = 0
-        while nu * rho**depth >= gap if rule == "literal" else nu * rho**depth > gap:
-            depth += 1
-            if nu * rho**depth == 0.0:
-                return NEVER
-        return depth - 1 if rule == "literal" else depth
-
-    for nu in (1e-3, 0.5, 1.0, 8.0, 1e6):
-        for rho in (1e-6, 0.1, 0.25, 0.5, 2**-0.25, 0.9, 0.999):
-            for gap in (0.0, 5e-324, 1e-300, 0.01, 0.125, 0.25, 0.5, 1.0, 8.0, 2e6):
-                for rule in ("literal", "ceil"):
-                    assert transition_depth(nu, rho, gap, rule) == counted(nu, rho, gap, rule)
+def test_merging_counts_what_the_variance_of_the_mean_is_worth():
+    equal = merge([[0.2, 0.4], [0.4, 1.0]], [[3, 5], [3, 5]])
+    np.testing.assert_allclose(equal.mean, [0.3, 0.7])
+    assert equal.count.tolist() == [6, 10]
+    means = [[0.2, 9.0, 9.0], [0.4, 1.0, 9.0], [0.6, 0.5, 9.0]]
+    merged = merge(means, [[1, 0, 0], [2, 4, 0], [4, 4, 0]])
+    np.testing.assert_allclose(merged.mean, [0.4, 0.75, np.nan])
+    np.testing.assert_allclose(merged.count, [9 / (1 + 1 / 2 + 1 / 4), 8, 0])  # M'^2 / sum(1 / T_m)
+    assert merged.num_clients.tolist() == [3, 2, 0]
 
 
-def test_transition_depth_near_rho_one_is_exact():
-    rho = 1 - 1e-9
-    depth = transition_depth(1.0, rho, 0.01)
-    assert rho**depth >= 0.01 > rho ** (depth + 1)
-    assert depth > 4e9
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 400))
+def test_asking_for_the_missing_pulls_once_is_enough(counts, pulls):
+    column = np.array(counts)[:, np.newaxis]
+    owed = elimination.missing_pulls(merge(np.zeros(column.shape), column).count, pulls, len(counts))
+    assert merge(np.zeros(column.shape), column + owed).count[0] >= pulls - 1e-9
+
+
+@pytest.mark.parametrize("num_clients", [1, 2, 4, 9])
+@pytest.mark.parametrize("trim", [0.0, 0.2, 0.34, 0.5])
+def test_a_robust_centre_is_that_of_scipy_and_only_of_clients_that_pulled_the_cell(num_clients, trim):
+    means = np.random.default_rng(num_clients).normal(size=(num_clients, 7))
+    absent = np.vstack([means, np.full((2, 7), 900.0)])
+    counts = np.repeat([3] * num_clients + [0, 0], 7).reshape(-1, 7)
+    merged = merge(absent, counts, trim)
+    expected = np.median(means, axis=0) if trim == 0.5 else stats.trim_mean(means, trim, axis=0)
+    np.testing.assert_allclose(merged.mean, expected, atol=1e-12)
+    assert merged.num_clients.tolist() == [num_clients] * 7
+    assert np.isnan(merge(absent, 0 * counts, trim).mean).all()
+
+
+@pytest.mark.parametrize(("trim", "num_liars"), [(0.2, 2), (0.5, 4)])
+def test_liars_that_are_left_out_cannot_move_the_centre_out_of_the_truth(trim, num_liars):
+    truth = np.linspace(0.0, 1.0, 10)[:, np.newaxis]
+    truth[-num_liars:] = 1e9
+    ones = np.ones((10, 1), dtype=int)
+    assert 0.0 <= merge(truth, ones, trim).mean[0] <= 1.0
+    assert merge(truth, ones).mean[0] > 1e8
+
+
+@pytest.mark.parametrize("trim", [0.2, 0.5])
+def test_efficiency_is_that_of_many_draws_and_a_robust_centre_counts_fewer_pulls(trim):
+    draws = np.random.default_rng(1).normal(size=(8_000, 101))
+    centres = np.median(draws, axis=1) if trim == 0.5 else stats.trim_mean(draws, trim, axis=1)
+    assert elimination.efficiency(trim) == pytest.approx(1 / 101 / centres.var(), rel=0.06)
+    counted = merge(np.zeros((4, 1)), np.full((4, 1), 10), trim).count[0]
+    assert counted == pytest.approx(40 * elimination.efficiency(trim))
+
+
+def test_what_cannot_be_merged_is_refused():
+    with pytest.raises(ConfigError, match="counts"):
+        merge([[0.1]], [[1, 2]])
+    with pytest.raises(ConfigError, match="trim"):
+        merge([[0.1]], [[1]], 0.6)
+
+
+def test_aggregate_is_an_option_of_the_literal_variant():
+    assert make_algorithm("pf-pne", {"aggregate": "median"}).options()["aggregate"] == "median"
+    for options in ({"aggregate": "mode"}, {"trim": 0.7}, {"variant": "racing", "aggregate": "median"}):
+        with pytest.raises(ConfigError):
+            make_algorithm("pf-pne", options)

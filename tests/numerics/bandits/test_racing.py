@@ -21,9 +21,8 @@ def gather(peaks, options, noise, seed=0, rounds=30, pulls=2):
         depth, index = server.next_cells(1000)
         if len(depth) == 0:
             break
-        points = np.array(
-            [partition.centre(h, i, options.dim, options.arity) for h, i in zip(depth, index, strict=True)]
-        )
+        pairs = zip(depth, index, strict=True)
+        points = np.array([partition.centre(h, i, options.dim, options.arity) for h, i in pairs])
         values = np.array([cone(points, peak) for peak in peaks])[:, :, np.newaxis]
         draws = values + rng.uniform(-noise, noise, (len(peaks), len(points), pulls))
         sums = np.concatenate([sums, draws.sum(axis=2)], axis=1)
@@ -50,16 +49,17 @@ def race(peaks, client, options, noise, budget=4000, seed=0):
 PEAKS = np.array([[0.31, 0.62], [0.36, 0.57], [0.3, 0.65]])
 
 
-def test_the_first_cells_are_whole_depths_in_the_order_of_the_tree():
-    for options in (RacingOptions(2), RacingOptions(2, 4), RacingOptions(3, 8)):
-        depth, index = racing_cells.first_cells(options, 1000)
+@pytest.mark.parametrize("options", [RacingOptions(2), RacingOptions(2, 4), RacingOptions(3, 8)])
+def test_the_first_cells_are_whole_depths_in_the_order_of_the_tree_for_a_third_of_the_budget(options):
+    for budget in (20, 50, 89, 90, 1000):
+        depth, index = first_cells(options, budget)
         tree = racing_cells.first_tree(options, np.zeros(len(depth)))
         np.testing.assert_array_equal(tree.depth[: tree.size], depth)
         np.testing.assert_array_equal(tree.index[: tree.size], index)
-        assert len(depth) >= racing_cells.FIRST_CELLS
-    assert (
-        len(racing_cells.first_cells(RacingOptions(2), 20_000)[0]) == 63
-    )  # the first whole depths above 35.4
+        assert depth.max() == 1 or len(depth) * options.first_pulls <= budget / 3
+    assert len(depth) >= FIRST_CELLS
+    found = {budget: len(first_cells(RacingOptions(2), budget)[0]) for budget in (50, 90, 20_000)}
+    assert found == {50: 7, 90: FIRST_CELLS, 20_000: 63}  # 63: the first whole depths above 35.4
 
 
 def test_anchors_are_the_best_ancestors_on_the_border():
@@ -111,17 +111,18 @@ def test_bonuses_worked_by_hand():
     np.testing.assert_allclose(lifted[:20], 0.5 ** np.arange(20), atol=1e-3)
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.1])
-@pytest.mark.parametrize("arity", [2, 4])
-def test_the_search_ends_at_its_own_peak(noise, arity):
-    options = RacingOptions(2, arity)
+@pytest.mark.parametrize(("noise", "arity"), [(0.0, 2), (0.1, 4)])
+def test_the_search_ends_at_its_own_peak_and_finds_out_whether_there_is_noise(noise, arity):
     for client in range(3):
-        search, questions = race(PEAKS, client, options, noise)
+        search, questions = race(PEAKS, client, RacingOptions(2, arity), noise, budget=2500)
         assert search.left == 0
         depth, index = search.recommend()
         assert np.abs(partition.centre(depth, index, 2, arity) - PEAKS[client]).max() < 0.04
-        late = [1 - value for _, _, _, value in questions[-5:]]
-        assert np.mean(late) < 0.05
+        assert np.mean([1 - value for _, _, _, value in questions[-5:]]) < 0.05
+        first = {}
+        for depth, index, pulls, _ in questions:
+            first.setdefault((depth, index), pulls)
+        assert (set(first.values()) == {1}) == (noise == 0.0)
 
 
 def plain_choice(search):
@@ -159,13 +160,17 @@ def plain_choice(search):
 def test_what_is_kept_between_questions_gives_the_plain_bounds(noise):
     server, counts, sums, within = gather(PEAKS, RacingOptions(2), noise)
     search = RacingSearch(3000, server.result(), counts[0], sums[0], within[0])
+    others = sums[1:].sum(axis=0) / counts[1:].sum(axis=0)
+    np.testing.assert_allclose(search.prior_mean, others)  # without the client's own pulls
     rng = np.random.default_rng(5)
     compared = 0
     while search.left > 0:
+        kept = RacingSearch.from_arrays(search.options, search.arrays())  # as between two tasks
         waiting, size = len(search.waiting), search.cells.size
         variance, best = plain_choice(search)
         assert search._noise()[0] == pytest.approx(variance, rel=1e-12, abs=0)
         cell, depth, index, pulls = search.ask()
+        assert kept.ask() == (cell, depth, index, pulls)
         if not waiting and best is not None and search.cells.size == size:
             assert cell == best
             compared += 1
@@ -178,70 +183,26 @@ def test_what_is_kept_between_questions_gives_the_plain_bounds(noise):
     assert compared > 20
 
 
-def test_deterministic_objectives_are_found_out():
-    _, questions = race(PEAKS, 0, RacingOptions(2), noise=0.0, budget=400)
-    new = {}
-    for depth, index, pulls, _ in questions:
-        new.setdefault((depth, index), pulls)
-    assert set(new.values()) == {1}
-
-
-def test_a_search_kept_as_arrays_goes_on_as_if_never_stopped():
-    server, counts, sums, within = gather(PEAKS, RacingOptions(2), 0.1)
-    searches = [RacingSearch(3000, server.result(), counts[0], sums[0], within[0]) for _ in range(2)]
-    rng = np.random.default_rng(3)
-    while searches[0].left > 0:
-        searches[1] = RacingSearch.from_arrays(RacingOptions(2), searches[1].arrays())
-        one, other = searches[0].ask(), searches[1].ask()
-        assert one == other
-        cell, depth, index, pulls = one
-        value = cone(partition.centre(depth, [index], 2), PEAKS[0])[0]
-        draws = value + rng.uniform(-0.1, 0.1, pulls)
-        for search in searches:
-            search.tell(cell, pulls, draws.sum(), ((draws - draws.mean()) ** 2).sum())
-
-
-def test_equal_answers_give_equal_questions():
-    runs = [race(PEAKS, 1, RacingOptions(2), 0.1)[1] for _ in range(2)]
-    assert runs[0] == runs[1]
-
-
-def test_sharing_goes_deeper_where_clients_agree():
-    options = RacingOptions(2)
+def test_clients_share_deeper_and_count_for_each_other_where_they_agree():
     rng = np.random.default_rng(0)
-    sizes = []
+    sizes, worth = [], []
     for stddev in (0.0, 0.3):
         peaks = 0.4 + stddev * rng.standard_normal((10, 2))
-        server = gather(peaks, options, 0.1)[0]
-        sizes.append(server.result().cells.size)
-    assert sizes[0] > sizes[1]
-
-
-def test_others_count_as_pulls_only_where_they_agree():
-    options = RacingOptions(2)
-    rng = np.random.default_rng(1)
-    worth = []
-    for stddev in (0.0, 0.3):
-        peaks = 0.4 + stddev * rng.standard_normal((10, 2))
-        server, counts, sums, within = gather(peaks, options, 0.1)
+        server, counts, sums, within = gather(peaks, RacingOptions(2), 0.1)
         search = RacingSearch(1000, server.result(), counts[0], sums[0], within[0])
         _, effective, _ = search._posterior(search._noise()[0])
+        sizes.append(search.cells.size)
         worth.append((effective - counts[0]).mean())
-    assert worth[0] > 5  # of at most 18
+    assert sizes[0] > sizes[1]
+    assert worth[0] > 5  # of at most 18 pulls
     assert worth[1] < 0.5
 
 
-def test_the_prior_leaves_the_clients_own_pulls_out():
-    server, counts, sums, within = gather(PEAKS, RacingOptions(2), 0.1)
-    search = RacingSearch(1000, server.result(), counts[0], sums[0], within[0])
-    others = sums[1:].sum(axis=0) / counts[1:].sum(axis=0)
-    np.testing.assert_allclose(search.prior_mean, others)
-    assert (search.prior_others == 2).all()
-
-
-def test_clients_that_drop_out_end_sharing_but_not_the_search():
-    options = RacingOptions(2)
-    server = Gathering(options, 1000)
+def test_sharing_ends_with_its_budget_or_when_clients_drop_out_and_the_search_goes_on():
+    server = gather(np.full((5, 2), 0.4), RacingOptions(2), 0.0, rounds=1)[0]
+    assert len(server.next_cells(3)[0]) == 0
+    assert len(server.next_cells(9)[0]) <= 4
+    server = Gathering(RacingOptions(2), 1000)
     depth, _ = server.next_cells(1000)
     counts = np.zeros((3, len(depth)), dtype=np.int64)
     counts[0] = 2
@@ -251,19 +212,17 @@ def test_clients_that_drop_out_end_sharing_but_not_the_search():
     assert late.ask()[3] == 2  # it starts with cells of its own
 
 
-def test_sharing_stays_within_its_purse():
-    server = gather(np.full((5, 2), 0.4), RacingOptions(2), 0.0, rounds=1)[0]
-    assert len(server.next_cells(3)[0]) == 0
-    assert len(server.next_cells(9)[0]) <= 4
-
-
-def test_bad_options_are_refused():
-    with pytest.raises(ConfigError, match="nu, rho"):
-        RacingOptions(1, nu=1.0)
-    with pytest.raises(ConfigError, match="first_pulls"):
-        RacingOptions(1, first_pulls=1)
-    with pytest.raises(ConfigError, match="answer"):
-        Gathering(RacingOptions(1), 1000).result()
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: RacingOptions(1, nu=1.0), "nu, rho"),
+        (lambda: RacingOptions(1, first_pulls=1), "first_pulls"),
+        (lambda: Gathering(RacingOptions(1), 1000).result(), "answer"),
+    ],
+)
+def test_bad_options_are_refused(build, message):
+    with pytest.raises(ConfigError, match=message):
+        build()
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e8])
@@ -292,14 +251,3 @@ def test_a_failed_pull_is_missing_in_a_cell_with_a_success_and_the_worst_mean_in
     search.tell(cell, 1, 0.9, 0.0)
     assert search._posterior(0.0)[0][cell] == 0.9
     assert search.left == left - 11
-
-
-def test_the_first_look_takes_at_most_a_third_of_the_budget():
-    for budget in (20, 50, 89, 90, 200, 5000):
-        options = RacingOptions(2)
-        depth, index = first_cells(options, budget)
-        assert len(depth) * options.first_pulls <= budget / 3
-        assert depth.max() >= 1
-        assert len(index) == len(depth)
-    assert len(first_cells(RacingOptions(2), 50)[0]) == 7
-    assert len(first_cells(RacingOptions(2), 90)[0]) == FIRST_CELLS

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from fbo_flower.errors import ConfigError, NumericalError
-from fbo_flower.numerics.optim.maximise import Maximum, maximise
+from fbo_flower.numerics.optim.maximise import maximise
 from fbo_flower.numerics.optim.sobol import sobol
 from fbo_flower.numerics.surrogates import gp
 
@@ -40,15 +40,15 @@ CENTRES = np.array([[0.2, 0.2], [0.8, 0.7], [0.25, 0.8]])
 TWO_AND_A_HALF_TOPS = Bumps(CENTRES, np.array([1.0, 1.1, 0.7]))
 
 
-def test_the_global_maximum_of_three_bumps_is_found_to_five_digits():
-    found = maximise(TWO_AND_A_HALF_TOPS, sobol(64, 2, rng()), COLUMNS)
+def test_the_global_maximum_of_three_bumps_is_found_to_five_digits_also_on_the_border():
+    candidates = sobol(64, 2, rng())
+    before = candidates.copy()
+    found = maximise(TWO_AND_A_HALF_TOPS, candidates, COLUMNS, avoid=np.zeros((0, 2)), min_distance=0.1)
     np.testing.assert_allclose(found.x, CENTRES[1], atol=1e-4)
     assert found.value == pytest.approx(1.1, abs=1e-6)
-    assert found.avoided
-
-
-def test_a_maximum_on_the_border_is_found():
-    found = maximise(Bumps(np.array([[1.2, -0.1]]), np.ones(1), width=0.5), sobol(64, 2, rng()), COLUMNS)
+    assert found.avoided, "an empty list avoids nothing"
+    np.testing.assert_array_equal(candidates, before)
+    found = maximise(Bumps(np.array([[1.2, -0.1]]), np.ones(1), width=0.5), candidates, COLUMNS)
     np.testing.assert_allclose(found.x, [1.0, 0.0], atol=1e-6)
 
 
@@ -59,7 +59,7 @@ def sample_path(seed):
     return process.sample_path(128, rng(seed + 1))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32))
 def test_the_polish_ends_at_a_local_maximum_no_lower_than_the_best_candidate(seed):
     path, candidates = sample_path(seed), sobol(128, 2, rng(seed))
@@ -74,7 +74,7 @@ def test_the_polish_ends_at_a_local_maximum_no_lower_than_the_best_candidate(see
 
 def test_the_shared_polish_is_as_good_as_a_separate_l_bfgs_b_from_every_start():
     ours, theirs = [], []
-    for seed in range(25):
+    for seed in range(12):
         path, candidates = sample_path(seed), sobol(128, 2, rng(seed))
         ours.append(maximise(path, candidates, COLUMNS).value)
 
@@ -86,7 +86,7 @@ def test_the_shared_polish_is_as_good_as_a_separate_l_bfgs_b_from_every_start():
         runs = [minimize(loss, s, jac=True, method="L-BFGS-B", bounds=[(0, 1)] * 2) for s in starts]
         theirs.append(-min(run.fun for run in runs))
     difference = np.array(ours) - np.array(theirs)
-    assert np.mean(difference < -1e-5) <= 0.05
+    assert np.count_nonzero(difference < -1e-5) <= 1
     assert difference.mean() > -1e-3
 
 
@@ -113,15 +113,6 @@ def test_fixed_columns_keep_the_values_of_the_candidate_it_grew_from():
     np.testing.assert_allclose(found.x, [0.5, 1.0, 0.5], atol=1e-4)
 
 
-def test_without_columns_the_best_candidate_is_the_answer():
-    candidates = sobol(32, 2, rng())
-    found = maximise(TWO_AND_A_HALF_TOPS, candidates, np.array([], dtype=np.intp))
-    best = int(np.argmax(TWO_AND_A_HALF_TOPS(candidates)))
-    assert found.start == best
-    np.testing.assert_array_equal(found.x, candidates[best])
-
-
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32), st.floats(0.01, 0.4))
 def test_the_answer_keeps_its_distance_whenever_a_candidate_does(seed, min_distance):
     avoid = np.concatenate([CENTRES, rng(seed).random((3, 2))])
@@ -144,13 +135,6 @@ def test_a_distance_that_nobody_keeps_is_dropped_and_said():
     assert not found.avoided
 
 
-def test_an_empty_list_to_avoid_avoids_nothing():
-    found = maximise(
-        TWO_AND_A_HALF_TOPS, sobol(64, 2, rng()), COLUMNS, avoid=np.zeros((0, 2)), min_distance=0.1
-    )
-    assert found.avoided
-
-
 def test_starts_are_taken_from_different_hills():
     function = Bumps(CENTRES, np.array([1.0, 1.1, 0.7]))
     maximise(function, sobol(1024, 2, rng()), COLUMNS, num_starts=3)
@@ -160,27 +144,19 @@ def test_starts_are_taken_from_different_hills():
     assert min(np.linalg.norm(starts[i] - starts[j]) for i in range(3) for j in range(i)) > 0.1
 
 
-def test_the_same_input_gives_the_same_answer_and_stays_unchanged():
-    candidates = sobol(64, 2, rng())
-    before = candidates.copy()
-    first, again = (maximise(TWO_AND_A_HALF_TOPS, candidates, COLUMNS) for _ in range(2))
-    assert isinstance(first, Maximum)
-    np.testing.assert_array_equal(first.x, again.x)
-    np.testing.assert_array_equal(candidates, before)
+def test_without_columns_the_best_candidate_is_the_answer_and_one_candidate_is_enough():
+    candidates = sobol(32, 2, rng())
+    found = maximise(TWO_AND_A_HALF_TOPS, candidates, np.array([], dtype=np.intp))
+    assert found.start == int(np.argmax(TWO_AND_A_HALF_TOPS(candidates)))
+    np.testing.assert_array_equal(found.x, candidates[found.start])
+    assert maximise(TWO_AND_A_HALF_TOPS, candidates[:1], COLUMNS, num_starts=5).start == 0
 
 
-def test_more_starts_than_candidates_are_fine():
-    assert maximise(TWO_AND_A_HALF_TOPS, sobol(1, 2, rng()), COLUMNS, num_starts=5).start == 0
-
-
-def test_a_function_that_is_not_finite_is_an_error():
-    with pytest.raises(NumericalError, match="finite"):
-        maximise(Bumps(CENTRES, np.array([1.0, np.nan, 1.0])), sobol(8, 2, rng()), COLUMNS)
-
-
-def test_no_candidates_are_refused():
+def test_no_candidates_and_a_function_that_is_not_finite_are_refused():
     with pytest.raises(ConfigError, match="candidates"):
         maximise(TWO_AND_A_HALF_TOPS, np.zeros((0, 2)), COLUMNS)
+    with pytest.raises(NumericalError, match="finite"):
+        maximise(Bumps(CENTRES, np.array([1.0, np.nan, 1.0])), sobol(8, 2, rng()), COLUMNS)
 
 
 def test_columns_that_may_not_move_keep_the_value_of_their_candidate() -> None:

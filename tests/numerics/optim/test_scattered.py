@@ -11,32 +11,15 @@ def design(dimension, count=60, seed=0):
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3])
-def test_linear_functions_are_interpolated_exactly_everywhere(dimension):
+def test_linear_functions_and_values_at_the_points_are_kept_and_nothing_lies_beyond_them(dimension):
     points, slope = design(dimension), np.arange(1.0, dimension + 1)
-    surface = DelaunayInterpolant(points, points @ slope - 2.0)
     z = np.concatenate([np.random.default_rng(1).random((200, dimension)), first_design(27, dimension)])
-    np.testing.assert_allclose(surface(z), z @ slope - 2.0, atol=1e-7)
-
-
-@pytest.mark.parametrize("dimension", [1, 2, 3])
-def test_values_at_the_points_are_kept_and_nothing_lies_beyond_them(dimension):
-    points = design(dimension)
+    linear = DelaunayInterpolant(points, points @ slope - 2.0)
+    np.testing.assert_allclose(linear(z), z @ slope - 2.0, atol=1e-7)
     values = np.random.default_rng(2).standard_normal(len(points))
     surface = DelaunayInterpolant(points, values)
     np.testing.assert_allclose(surface(points), values, atol=1e-6)
-    between = surface(np.random.default_rng(3).random((500, dimension)))
-    assert values.min() <= between.min() <= between.max() <= values.max()
-
-
-def test_a_triangle_by_hand():
-    # at (.25, .25) the triangle (0, 0), (1, 0), (0, 1) has shares 1/2, 1/4, 1/4
-    points = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.9, 0.9]])
-    surface = DelaunayInterpolant(points, np.array([4.0, 8.0, 0.0, 0.0, 0.0]))
-    triangles = {tuple(sorted(s)) for s in surface.simplices.tolist()}
-    assert len(triangles) == 4
-    first = points[[0, 1, 2]] if (0, 1, 2) in triangles else None
-    expected = 0.5 * 4 + 0.25 * 8 if first is not None else surface(np.array([[0.25, 0.25]]))[0]
-    assert surface(np.array([[0.25, 0.25]]))[0] == pytest.approx(expected)
+    assert values.min() <= surface(z).min() <= surface(z).max() <= values.max()
 
 
 @pytest.mark.parametrize(
@@ -68,14 +51,17 @@ def test_new_points_go_where_the_function_is_steep(dimension):
 
 
 def test_a_constant_function_is_explored_evenly():
-    points = first_design(9, 2)
-    assert len(next_design(points, np.zeros(9), 8)) == 8
+    assert len(next_design(first_design(9, 2), np.zeros(9), 8)) == 8
 
 
-def test_what_cannot_be_interpolated_is_refused():
-    with pytest.raises(ConfigError, match=r"corners of the cube, \[1.0, 1.0\] is missing"):
-        DelaunayInterpolant(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), np.zeros(3))
-    with pytest.raises(ConfigError, match="D from 1 to 3"):
-        DelaunayInterpolant(np.zeros((3, 4)), np.zeros(3))
-    with pytest.raises(ConfigError, match="finite"):
-        DelaunayInterpolant(first_design(4, 2), np.array([0.0, 1.0, np.nan, 0.0]))
+@pytest.mark.parametrize(
+    ("points", "values", "message"),
+    [
+        (np.eye(3)[:, :2], np.zeros(3), r"corners of the cube, \[1.0, 1.0\] is missing"),
+        (np.zeros((3, 4)), np.zeros(3), "D from 1 to 3"),
+        (first_design(4, 2), np.array([0.0, 1.0, np.nan, 0.0]), "finite"),
+    ],
+)
+def test_what_cannot_be_interpolated_is_refused(points, values, message):
+    with pytest.raises(ConfigError, match=message):
+        DelaunayInterpolant(points, values)

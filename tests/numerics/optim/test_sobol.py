@@ -7,25 +7,18 @@ from fbo_flower.numerics.optim.sobol import BITS, sobol, unshifted
 
 
 @pytest.mark.filterwarnings("ignore:The balance properties:UserWarning")
-@pytest.mark.parametrize("dimension", [1, 2, 3, 9, 32])
-@pytest.mark.parametrize("num_points", [1, 2, 100, 512])
+@pytest.mark.parametrize(("num_points", "dimension"), [(1, 1), (2, 3), (100, 2), (512, 9), (512, 32)])
 def test_the_sequence_is_exactly_scipys(num_points, dimension):
     expected = qmc.Sobol(dimension, scramble=False).random(num_points)
     np.testing.assert_array_equal(unshifted(num_points, dimension) * 2.0**-BITS, expected)
 
 
-def test_shifted_points_fill_every_cell_of_a_binary_grid_once():
-    points = sobol(256, 2, np.random.default_rng(0))
-    cells = np.floor(16 * points).astype(int)
-    assert len({tuple(cell) for cell in cells}) == 256
-
-
-def test_each_axis_stays_balanced_and_in_the_half_open_cube():
-    points = sobol(64, 32, np.random.default_rng(1))
+def test_shifted_points_fill_every_cell_of_a_binary_grid_once_in_the_half_open_cube():
+    points = sobol(256, 32, np.random.default_rng(0))
+    assert len({tuple(cell) for cell in np.floor(16 * points[:, :2]).astype(int)}) == 256
     assert points.min() >= 0.0
-    assert points.max() < 1.0
     for column in points.T:
-        assert sorted(np.floor(64 * column).astype(int)) == list(range(64))
+        assert sorted(np.floor(256 * column).astype(int)) == list(range(256))
 
 
 def test_the_shift_comes_from_the_generator():
@@ -41,12 +34,9 @@ def test_callers_cannot_change_the_cached_sequence():
     assert unshifted(4, 2)[1, 0] == 2 ** (BITS - 1)
 
 
-def test_many_dimensions_get_uniform_draws():
+def test_many_dimensions_get_uniform_draws_and_no_points_have_the_right_shape():
     points = sobol(50, 40, np.random.default_rng(0))
     np.testing.assert_array_equal(points, np.random.default_rng(0).random((50, 40)))
-
-
-def test_no_points_have_the_right_shape():
     assert sobol(0, 3, np.random.default_rng(0)).shape == (0, 3)
 
 

@@ -9,14 +9,6 @@ from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates import kernels
 
 LENGTHSCALES = np.array([0.2, 0.7, 1.5])
-NAMES = pytest.mark.parametrize("name", kernels.KERNELS)
-
-
-def log_lengthscale_gradient(name, x, lengthscales):
-    """The plain form of what `gp.py` contracts without forming it: `dk(x, x) / d log l`, `(F, n, n)`."""
-    _, slope = kernels.profile_and_slope(name, kernels.squared_distances(x, x, lengthscales))
-    scaled = (x / lengthscales).T
-    return slope * (scaled[:, :, None] - scaled[:, None, :]) ** 2
 
 
 def points(n, seed=0):
@@ -26,17 +18,19 @@ def points(n, seed=0):
 @pytest.mark.parametrize(
     ("name", "oracle"), [("rbf", RBF(LENGTHSCALES)), ("matern52", Matern(LENGTHSCALES, nu=2.5))]
 )
-def test_kernels_agree_with_scikit_learn(name, oracle):
+def test_kernels_and_slopes_are_those_of_scikit_learn(name, oracle):
     x1, x2 = points(7), points(5, seed=1)
     np.testing.assert_allclose(kernels.kernel(name, x1, x2, LENGTHSCALES), oracle(x1, x2), atol=1e-13)
     _, gradient = oracle(x1, eval_gradient=True)
-    ours = log_lengthscale_gradient(name, x1, LENGTHSCALES)
+    _, slope = kernels.profile_and_slope(name, kernels.squared_distances(x1, x1, LENGTHSCALES))
+    scaled = (x1 / LENGTHSCALES).T
+    ours = slope * (scaled[:, :, None] - scaled[:, None, :]) ** 2  # dk / d log l
     np.testing.assert_allclose(ours, np.moveaxis(gradient, -1, 0), atol=1e-13)
 
 
-@NAMES
-def test_input_gradient_agrees_with_finite_differences(name):
-    x, z = points(6), points(4, seed=1)
+@pytest.mark.parametrize("name", kernels.KERNELS)
+def test_the_gradient_in_the_inputs_is_that_of_finite_differences_also_at_a_point_itself(name):
+    x, z = points(6), np.vstack([points(4, seed=1), points(1)])
     weights = np.random.default_rng(2).standard_normal(6)
     values, gradients = kernels.input_gradient(name, z, x, LENGTHSCALES, weights)
     np.testing.assert_allclose(values, kernels.kernel(name, z, x, LENGTHSCALES) @ weights)
@@ -46,13 +40,6 @@ def test_input_gradient_agrees_with_finite_differences(name):
             row, lambda v: kernels.weighted_sum(name, v[None], x, LENGTHSCALES, weights)[0]
         )
         np.testing.assert_allclose(gradient, numerical, atol=1e-6)
-
-
-@NAMES
-def test_the_gradient_at_a_point_itself_is_zero(name):
-    x = points(1)
-    _, gradient = kernels.input_gradient(name, x, x, LENGTHSCALES, np.ones(1))
-    np.testing.assert_allclose(gradient, 0.0, atol=1e-12)
 
 
 @given(st.sampled_from(kernels.KERNELS), st.integers(0, 2**32), st.floats(0.01, 10.0))
@@ -65,10 +52,7 @@ def test_kernel_matrices_are_correlations(name, seed, scale):
     assert k.min() >= 0.0
 
 
-def test_no_points_give_an_empty_matrix():
+def test_no_points_give_an_empty_matrix_and_an_unknown_kernel_is_refused():
     assert kernels.kernel("rbf", points(0), points(4), LENGTHSCALES).shape == (0, 4)
-
-
-def test_an_unknown_kernel_is_refused():
     with pytest.raises(ConfigError, match="rbf, matern52"):
         kernels.kernel("linear", points(1), points(1), LENGTHSCALES)

@@ -1,14 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from fbo_flower.errors import ConfigError
 from fbo_flower.numerics.surrogates import gp, pivots, pooling
 
-AXIS = np.linspace(0.0, 1.0, 15)
+AXIS = np.linspace(0.0, 1.0, 12)
 POINTS = np.stack(np.meshgrid(AXIS, AXIS, indexing="ij"), axis=-1).reshape(-1, 2)
 H = gp.Hyperparameters("rbf", np.full(2, 0.25), 1.3, 0.02)
 CHOSEN = pivots.choose_pivots(POINTS, H, 1e-10)
@@ -21,78 +19,45 @@ def data(n, seed=0, *, on_points=True):
     return x, np.sin(5.0 * x[:, 0]) + np.cos(7.0 * x[:, 1]) + 0.14 * rng.standard_normal(n)
 
 
-def on_all_points(mean, covariance):
-    return CHOSEN.basis @ mean, CHOSEN.basis @ covariance @ CHOSEN.basis.T
-
-
-def whitened(x, y):
-    belief = gp.posterior(x, y, H)
-    return pivots.whiten(belief.predict(AT)[0], belief.covariance(AT), CHOSEN)
-
-
 @pytest.mark.parametrize("num_agents", [1, 4])
 def test_pooling_equals_the_posterior_of_the_pooled_data(num_agents):
     x, y = data(40)
-    found = pooling.pool(
-        [pooling.observe(x[i::num_agents], y[i::num_agents], AT, H) for i in range(num_agents)]
-    )
-    mean, covariance = on_all_points(*found)
+    parts = [pooling.observe(x[i::num_agents], y[i::num_agents], AT, H) for i in range(num_agents)]
     kernel = ConstantKernel(H.outputscale) * RBF(H.lengthscales)
     theirs = GaussianProcessRegressor(kernel, optimizer=None, alpha=H.noise_variance).fit(x, y)
     expected, expected_covariance = theirs.predict(POINTS, return_cov=True)
-    np.testing.assert_allclose(mean, expected, atol=1e-6)
-    np.testing.assert_allclose(covariance, expected_covariance, atol=1e-6)
+    for found in (parts, [sum(parts[1:], parts[0])]):  # one by one, or summed before
+        mean, covariance = pooling.pool(found)
+        np.testing.assert_allclose(CHOSEN.basis @ mean, expected, atol=1e-6)
+        np.testing.assert_allclose(CHOSEN.basis @ covariance @ CHOSEN.basis.T, expected_covariance, atol=1e-6)
+    # a negative control: the mean of the posteriors is not the posterior
+    means = [gp.posterior(x[i::4], y[i::4], H).predict(POINTS)[0] for i in range(4)]
+    assert np.abs(np.mean(means, axis=0) - expected).max() > 0.1
 
 
-def test_averaging_beliefs_is_not_pooling():
-    """A negative control: the mean of the posteriors is not the posterior."""
-    x, y = data(40)
-    average = np.mean([CHOSEN.basis @ whitened(x[i::4], y[i::4])[0] for i in range(4)], axis=0)
-    assert np.abs(average - gp.posterior(x, y, H).predict(POINTS)[0]).max() > 0.1
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(1, 12), st.integers(0, 2**32))
-def test_an_increment_is_what_the_posterior_adds_to_the_prior(n, seed):
-    increment = pooling.observe(*data(n, seed), AT, H)
+@pytest.mark.parametrize("n", [0, 1, 12])
+def test_an_increment_is_what_the_posterior_adds_to_the_prior(n):
+    increment = pooling.observe(*data(n, n), AT, H)
     mean, covariance = pooling.pool([increment])
     precision = np.linalg.inv(covariance)
-    scale = np.abs(increment.precision).max()
-    np.testing.assert_allclose(precision - np.eye(len(mean)), increment.precision, atol=1e-10 * scale)
-    np.testing.assert_allclose(
-        precision @ mean, increment.shift, atol=1e-10 * scale * (1 + np.abs(increment.shift).max())
-    )
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.permutations(range(4)), st.integers(0, 2**32))
-def test_order_and_grouping_do_not_matter(order, seed):
-    increments = [pooling.observe(*data(5, seed + i), AT, H) for i in range(4)]
-    expected = pooling.pool(increments)
-    summed = pooling.pool(
-        [increments[order[0]] + increments[order[1]], increments[order[2]] + increments[order[3]]]
-    )
-    for a, b in zip(summed, expected, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-9)
-
-
-def test_nothing_observed_leaves_the_prior():
-    mean, covariance = pooling.pool([pooling.observe(np.empty((0, 2)), np.empty(0), AT, H)])
-    np.testing.assert_array_equal(mean, 0.0)
-    np.testing.assert_allclose(covariance, np.eye(len(AT)), atol=1e-15)
+    scale = 1e-10 * max(np.abs(increment.precision).max(), 1.0)
+    np.testing.assert_allclose(precision - np.eye(len(mean)), increment.precision, atol=scale)
+    larger = scale * (1 + np.abs(increment.shift).max())
+    np.testing.assert_allclose(precision @ mean, increment.shift, atol=larger)
 
 
 def test_a_fine_set_serves_observations_between_its_points():
     x, y = data(40, on_points=False)
-    mean, covariance = on_all_points(*pooling.pool([pooling.observe(x, y, AT, H)]))
+    mean, covariance = pooling.pool([pooling.observe(x, y, AT, H)])
     belief = gp.posterior(x, y, H)
-    np.testing.assert_allclose(mean, belief.predict(POINTS)[0], atol=1e-5)
-    np.testing.assert_allclose(covariance, belief.covariance(POINTS), atol=1e-5)
+    np.testing.assert_allclose(CHOSEN.basis @ mean, belief.predict(POINTS)[0], atol=1e-4)
+    found = CHOSEN.basis @ covariance @ CHOSEN.basis.T
+    np.testing.assert_allclose(found, belief.covariance(POINTS), atol=1e-4)
 
 
 def test_what_a_coarse_set_leaves_open_counts_as_noise():
     """Few pivots: without the open variance as noise the belief is far too sure."""
-    coarse = POINTS[::45]
+    coarse = POINTS[::29]
     x, y = data(60, on_points=False)
     factor = pivots.pivot_factor(coarse, H)
     exact = gp.posterior(x, y, H)

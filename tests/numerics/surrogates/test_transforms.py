@@ -20,41 +20,27 @@ tied = arrays(np.float64, st.integers(1, 30), elements=st.sampled_from([-2.0, 0.
 vectors = arrays(np.float64, st.integers(1, 30), elements=finite)
 
 
-def plain_standardise(y):
-    return (y - y.mean()) / y.std() if y.std() > 1e-12 * np.abs(y).max() else np.zeros_like(y)
-
-
 @given(tied | vectors)
-def test_mean_ranks_are_scipys(y):
+def test_ranks_and_normal_scores_are_those_of_scipy(y):
     np.testing.assert_array_equal(mean_ranks(y), rankdata(y))
-
-
-@given(tied | vectors)
-def test_normal_scores_are_quantiles_of_mid_ranks(y):
-    expected = norm.ppf((rankdata(y) - 0.5) / len(y))
-    np.testing.assert_allclose(rank_normal(y), expected, atol=1e-12)
+    np.testing.assert_allclose(rank_normal(y), norm.ppf((rankdata(y) - 0.5) / len(y)), atol=1e-12)
 
 
 @given(vectors)
 def test_standardised_values_have_mean_0_and_stddev_1(y):
-    z = standardise(y)
-    np.testing.assert_allclose(z, plain_standardise(y), rtol=1e-12, atol=1e-12)
-    if z.any():
-        assert abs(z.mean()) < 1e-9
-        assert z.std() == pytest.approx(1.0)
+    plain = (y - y.mean()) / y.std() if y.std() > 1e-12 * np.abs(y).max() else np.zeros_like(y)
+    np.testing.assert_allclose(standardise(y), plain, rtol=1e-12, atol=1e-12)
 
 
-@given(tied | vectors, st.sampled_from(Y_TRANSFORMS))
-def test_transforms_keep_the_order(y, name):
-    z = transform(y, name)
+@pytest.mark.parametrize("name", Y_TRANSFORMS)
+@given(tied | vectors, st.sampled_from([2.0**-20, 8.0]))
+def test_transforms_keep_the_order_and_do_not_see_the_unit(name, y, unit):
+    before, z = y.copy(), transform(y, name)
     assert z.shape == y.shape
     assert (np.diff(z[np.argsort(y, kind="stable")]) >= 0).all()
     np.testing.assert_array_equal(z[y == y[0]], z[0])
-
-
-@given(vectors, st.sampled_from(Y_TRANSFORMS), st.sampled_from([2.0**-20, 8.0]))
-def test_transforms_do_not_see_the_unit(y, name, unit):
-    np.testing.assert_array_equal(transform(unit * y, name), transform(y, name))
+    np.testing.assert_array_equal(transform(unit * y, name), z)
+    np.testing.assert_array_equal(y, before)
 
 
 @given(arrays(np.float64, st.integers(1, 10), elements=st.floats(allow_nan=False, allow_infinity=False)))
@@ -64,11 +50,9 @@ def test_no_finite_value_is_too_large_or_too_small(y):
             assert np.isfinite(transform(y, name)).all()
 
 
-@pytest.mark.parametrize(
-    "y", [np.array([1e308, 1.5e308, -1e308]), np.array([1e-200, 3e-200]), np.array([5e-324, 1e-323])]
-)
+@pytest.mark.parametrize("y", [[1e308, 1.5e308, -1e308], [1e-200, 3e-200], [5e-324, 1e-323]])
 def test_extreme_values_are_told_apart(y):
-    z = standardise(y)
+    z = standardise(np.array(y))
     assert len(np.unique(z)) == len(y)
     assert z.std() == pytest.approx(1.0)
 
@@ -77,19 +61,6 @@ def test_clip_raises_what_is_below_the_median():
     z = transform(np.array([-100.0, -1.0, 0.0, 1.0, 2.0]), "clip")
     assert z[0] == z[1] == z[2] < z[3] < z[4]
     np.testing.assert_allclose(z, transform(np.array([-5.0, -4.0, 0.0, 1.0, 9.0]), "clip"))
-
-
-def test_winsorise_leaves_ordinary_samples_alone():
-    # of 2000 samples of 30 normal values fewer than 1 in 100 are changed
-    draws = np.random.default_rng(0).standard_normal((2000, 30))
-    assert np.mean([(winsorise(y) != y).any() for y in draws]) < 0.01
-
-
-@pytest.mark.parametrize("y", [[0.5, 0.5, 0.5, -1e9], [0.5, 0.5, 0.5, 0.6, -1e9], [-1e9, 0.5]])
-def test_winsorise_of_ties_and_pairs_keeps_what_is_best(y):
-    z = winsorise(np.array(y))
-    assert z.argmax() == np.argmax(y)
-    assert (z >= np.array(y)).all()
 
 
 @pytest.mark.parametrize("name", Y_TRANSFORMS)
@@ -104,11 +75,7 @@ def test_unknown_transform_lists_those_there_are():
         transform(np.zeros(2), "log")
 
 
-def test_arguments_are_left_alone():
-    y = np.array([3.0, 1.0, 2.0])
-    for name in Y_TRANSFORMS:
-        transform(y, name)
-    assert y.tolist() == [3.0, 1.0, 2.0]
+# -- winsorise ----------------------------------------------------------------------------------------
 
 
 def test_winsorising_raises_a_diverged_value_and_leaves_the_others():
@@ -116,19 +83,22 @@ def test_winsorising_raises_a_diverged_value_and_leaves_the_others():
     np.testing.assert_allclose(winsorise(y), [0.1, 0.2, 0.3, 0.25, 0.2 - 3 * 0.1])
     assert standardise(y)[:4].std() < 1e-8  # without it the others are one value
     assert transform(y, "winsorise")[:4].std() > 0.2
+    # of 2000 samples of 30 normal values fewer than 1 in 100 are changed
+    draws = np.random.default_rng(0).standard_normal((2000, 30))
+    assert np.mean([(winsorise(y) != y).any() for y in draws]) < 0.01
+
+
+@pytest.mark.parametrize("y", [[0.5, 0.5, 0.5, -1e9], [0.5, 0.5, 0.5, 0.6, -1e9], [-1e9, 0.5]])
+def test_winsorise_of_ties_and_pairs_keeps_what_is_best(y):
+    z = winsorise(np.array(y))
+    assert z.argmax() == np.argmax(y)
+    assert (z >= np.array(y)).all()
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=0, max_size=12), st.integers(-20, 20), st.floats(-1e3, 1e3))
-def test_winsorising_keeps_the_order_and_follows_scale_and_offset(values, power, offset):
+def test_winsorising_follows_scale_and_offset(values, power, offset):
     y = np.array(values)
     raised = winsorise(y)
-    assert (raised >= y).all()
-    order = np.argsort(y, kind="stable")
-    assert (np.diff(raised[order]) >= 0).all()
     np.testing.assert_array_equal(winsorise(y * 2.0**power), raised * 2.0**power)
     if len(np.unique(y)) == len(np.unique(y + offset)):
         np.testing.assert_allclose(winsorise(y + offset), raised + offset, atol=1e-9)
-
-
-def test_winsorising_values_close_to_the_largest_float_does_not_overflow():
-    assert np.isfinite(winsorise(np.array([1e307, -1.7e308, 1.7e308, 0.0]))).all()

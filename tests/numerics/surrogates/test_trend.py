@@ -20,20 +20,17 @@ def k(a, b, scales=SCALES):
     return kernels.kernel("matern52", a, b, scales)
 
 
-def test_mean_and_covariance_are_those_that_an_independent_program_found():
+def test_trend_and_evidence_are_those_that_an_independent_program_found():
     cross = ROWS.cross(AT)
     np.testing.assert_allclose(ROWS.mean(cross, 0.65), [0.128140369103, 0.638331076188], rtol=1e-10)
     covariance = 0.65 * k(AT, AT) - ROWS.reduction(cross, 0.65)
     expected = [[0.197263177221, 0.009555402483], [0.009555402483, 0.375156501144]]
     np.testing.assert_allclose(covariance, expected, rtol=1e-9)
-
-
-def test_evidence_is_that_of_the_independent_program():
     expected = [0.0, -0.120702373662, -0.254615060904, -0.300630639101, -0.21926121733, -0.080326479779]
     np.testing.assert_allclose(ROWS.log_evidence(), expected, atol=1e-10)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.15, 0.65, 0.95])
+@pytest.mark.parametrize("share", [0.0, 0.15, 0.95])
 def test_the_trend_is_gaussian_conditioning(share):
     a = share * k(X, X) + (1 - share + trend.LEAST_NOISE) * np.eye(len(X))
     b = share * k(AT, X)
@@ -69,22 +66,17 @@ def test_without_own_values_the_share_is_that_of_the_rows():
     assert found == pytest.approx(weights @ trend.SHARES / weights.sum())
 
 
-def test_evidence_tells_related_rows_from_unrelated_ones():
-    found = {}
-    for common in (0.0, 0.9):
-        shares = []
-        for seed in range(12):
-            rng = np.random.default_rng(seed)
-            x = rng.random((60, 2))
-            lower = np.linalg.cholesky(k(x, x) + 1e-9 * np.eye(60))
-            z = np.sqrt(common) * (lower @ rng.standard_normal(60)) + np.sqrt(
-                1 - common
-            ) * rng.standard_normal(60)
-            rows = Rows(x, z, SCALES)
-            shares.append(trend.share_of(rows, rows.log_evidence(), x[:0], z[:0], 1.0, 1e-3))
-        found[common] = np.mean(shares)
-    assert found[0.0] < 0.2
-    assert found[0.9] > 0.75
+@pytest.mark.parametrize(("common", "low", "high"), [(0.0, 0.0, 0.2), (0.9, 0.75, 1.0)])
+def test_evidence_tells_related_rows_from_unrelated_ones(common, low, high):
+    shares = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        x = rng.random((60, 2))
+        lower = np.linalg.cholesky(k(x, x) + 1e-9 * np.eye(60))
+        shared, own = lower @ rng.standard_normal(60), rng.standard_normal(60)
+        rows = Rows(x, np.sqrt(common) * shared + np.sqrt(1 - common) * own, SCALES)
+        shares.append(trend.share_of(rows, rows.log_evidence(), x[:0], rows.z[:0], 1.0, 1e-3))
+    assert low <= np.mean(shares) < high
 
 
 def test_lengthscales_are_found_from_rows_alone():
@@ -139,15 +131,11 @@ def test_standardised_values_are_centred_at_the_posterior_mean_of_the_level():
     assert tau == 0.7
 
 
-@pytest.mark.parametrize("number", [2, 3])
-def test_sums_of_first_values_are_unbiased_for_scale_and_levels(number):
-    rng, agents = np.random.default_rng(5), 40_000
-    levels = 5.0 + 2.0 * rng.standard_normal(agents)
-    values = levels[:, None] + np.exp(rng.normal(0.3, 0.5, agents))[:, None] * rng.standard_normal(
-        (agents, number)
-    )
-    parts = np.array([level_sums(v) for v in values])
-    total = parts.sum(axis=0)
+def test_sums_of_first_values_are_unbiased_for_scale_and_levels():
+    rng, agents = np.random.default_rng(5), 10_000
+    levels, scales = 5.0 + 2.0 * rng.standard_normal(agents), np.exp(rng.normal(0.3, 0.5, agents))
+    values = levels[:, None] + scales[:, None] * rng.standard_normal((agents, 3))
+    total = np.sum([level_sums(v) for v in values], axis=0)
     mean_log, var_log = total[5] / agents, total[6] / agents - (total[5] / agents) ** 2
     assert mean_log == pytest.approx(0.6, abs=0.05)  # of the variance: twice the logarithm of the scale
     assert var_log == pytest.approx(4 * 0.25, abs=0.2)
@@ -157,7 +145,7 @@ def test_sums_of_first_values_are_unbiased_for_scale_and_levels(number):
     assert level.tau == pytest.approx(4.0 / np.exp(0.6), rel=0.15)
 
 
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("scale", [1e-3, 1e4])
 def test_units_do_not_depend_on_scale_and_offset_of_the_objective(scale):
     rng = np.random.default_rng(6)
     values = rng.standard_normal((8, 2))
