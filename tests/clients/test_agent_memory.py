@@ -132,8 +132,7 @@ def test_killed_at_any_evaluation_it_goes_on_after_the_last_one(name: str, tmp_p
         assert made == whole.calls, "nothing twice, nothing left out"
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("journal", [True, False])
+@pytest.mark.parametrize(("name", "journal"), [("fts", True), ("hct", False)])
 def test_a_task_that_was_answered_is_answered_again_without_an_evaluation(
     name: str, journal: bool, tmp_path: Path
 ) -> None:

@@ -17,7 +17,6 @@ from fbo_flower.clients.agent_state_io import (
     agent_state_from_bytes,
     agent_state_to_bytes,
     live_record,
-    packed_from_bytes,
     packed_to_bytes,
     read_record,
 )
@@ -65,15 +64,6 @@ def test_a_live_state_of_another_space_is_refused() -> None:
         agent_state_from_bytes(LiveState.of(a_state()), SearchSpace({"x": Float(0.0, 2.0)}))
 
 
-def test_a_live_report_is_the_report_that_bytes_give_back() -> None:
-    live, stored = (
-        packed_from_bytes(LiveReport.of(a_report())),
-        packed_from_bytes(packed_to_bytes(a_report())),
-    )
-    assert live.config == stored.config
-    np.testing.assert_array_equal(live.arrays["weights"], stored.arrays["weights"])
-
-
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda r: pickle.loads(pickle.dumps(r)), lambda r: r.copy()])
 def test_flower_pickle_and_copy_see_an_ordinary_record(way) -> None:
     record = live_record(LiveState.of(a_state()), {"study": "s"})
@@ -105,7 +95,7 @@ def test_a_live_memory_is_the_memory_that_travelled() -> None:
         assert (found.answered("s", "work"), found.algorithm("s")) == ("key", "fts {}")
 
 
-@pytest.mark.parametrize("length", [3, 2000, MAX_STATE_REPORT // 8 - 100, MAX_STATE_REPORT // 8 + 1])
+@pytest.mark.parametrize("length", [MAX_STATE_REPORT // 8 - 100, MAX_STATE_REPORT // 8 + 1])
 def test_a_report_that_is_too_large_is_not_kept(length: int) -> None:
     state = RecordDict()
     StateMemory(state).finish("s", "task", 1, b"", LiveReport.of(a_report(length)))

@@ -43,17 +43,6 @@ def test_a_site_that_requires_confinement_judges_nothing_where_something_is_not_
     assert model_site_of().judge(pack(tree()), "outbag", CONTEXT).num_rows == 30
 
 
-def test_what_the_child_is_denied_is_logged_once(monkeypatch):
-    lines = []
-    monkeypatch.setattr(model_site, "log", lambda level, text, *values: lines.append(text % values))
-    model_site._announce.cache_clear()
-    site = model_site_of()
-    for _ in range(2):
-        site.judge(pack(tree()), "inbag", CONTEXT)
-    assert len(lines) == 1
-    assert lines[0].startswith("models are judged in a child process; denied: ")
-
-
 def test_what_a_site_trains_it_can_judge():
     site = model_site_of()
     shipment = site.train({}, CONTEXT)
@@ -87,11 +76,6 @@ def test_a_type_that_is_not_trusted_is_found_after_one_fit_and_the_needed_line_i
     with pytest.raises(ModelError, match=rf"set in node_config of every site: {line}"):
         model_site_of(counted).train({}, CONTEXT)
     assert Counted.num_fits == 1
-
-
-def test_the_line_holds_what_is_trusted_already(counted):
-    with pytest.raises(ModelError, match=rf'trusted = "a.B,{Counted.__module__}.Counted"'):
-        model_site_of(counted, trusted="a.B").train({}, CONTEXT)
 
 
 def test_the_line_that_is_named_is_enough(counted):

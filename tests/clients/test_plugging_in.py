@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from flower_runtime import ROOT
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fbo_flower import Float, SearchSpace
 from fbo_flower.clients import TuningAgent, add_tuning, client_app, message_api_mod
 from fbo_flower.clients.app import agent_app
-from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import FTS, FedPNE
 
 SPACE = SearchSpace({"x": Float(0, 1)})
@@ -127,24 +127,6 @@ def test_a_client_fn_makes_the_trials_of_a_decorated_app() -> None:
     plain = FTS(num_agents=3, seed=5).start(InProcessGrid(tuning_app(), 3), num_rounds=4).study
     assert study.trials == plain.trials
     assert len(plain.trials) == 3 * 6
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_client_fn_adds_up_securely() -> None:
-    settings: dict[str, Any] = {"num_agents": 3, "seed": 5, "budget": 30, "secure_sums": 3}
-    study = FedPNE(**settings).start(InProcessGrid(client_fn_app(), 3), num_rounds=9).study
-    plain = FedPNE(**settings).start(InProcessGrid(tuning_app(), 3), num_rounds=9).study
-    assert study.trials == plain.trials
-    assert study.settings["runs"][0]["privacy"]["sums_made"] >= 3
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("fault", ["raising", "malformed", "silent"])
-def test_a_client_fn_that_fails_costs_its_own_contribution(fault: Any) -> None:
-    planted = Fault(fault, rounds=[2], change=lambda content: RecordDict({"x": ConfigRecord({"y": 1})}))
-    grid = InProcessGrid(client_fn_app(), 3, faults={1: planted})
-    study = FTS(num_agents=3, seed=5, round_timeout=0.3).start(grid, num_rounds=3).study
-    assert study.rounds["replies"].tolist() == [3, 2, 3]
 
 
 class Counting(TuningAgent):

@@ -174,15 +174,6 @@ def test_a_stopped_trial_is_no_row_of_the_pool_of_fed_ei() -> None:
     np.testing.assert_array_equal(order, expected)
 
 
-def test_predictions_are_not_disclosed() -> None:
-    tuned = agent()
-    reply = answer(tuned)
-    history = state_of(tuned).history
-    np.testing.assert_array_equal(reply.arrays["disclosed.values"], history.values)
-    for predicted in history.predicted.values():
-        assert all(predicted not in np.asarray(array).ravel().tolist() for array in reply.arrays.values())
-
-
 # -- memory ----------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 
 import numpy as np
@@ -17,7 +16,7 @@ from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import AgentJournal
 from fbo_flower.storage.read_agent_journal import read_ledger
-from fbo_flower.strategies import DPFTS, FTS, RandomSearch
+from fbo_flower.strategies import DPFTS, FTS
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 SMALL = {"num_candidates": 16, "num_path_features": 8, "num_features": 6}
@@ -83,17 +82,6 @@ def test_a_server_that_asks_without_noise_gets_nothing(tmp_path, strategy, setti
     assert messages(tmp_path, 0) == 0
 
 
-def test_algorithms_that_tell_nothing_cost_nothing(tmp_path):
-    study, objective = run(tmp_path, RandomSearch, 4)
-    assert objective.calls == 2 * 6
-    assert np.sum(study.rounds["replies"]) == 8
-
-
-def test_without_a_budget_nothing_is_counted(tmp_path):
-    run(tmp_path, DPFTS, 4, budget=0, noise_multiplier=0.1, **LOCAL)
-    assert messages(tmp_path, 0) == 4
-
-
 def test_a_budget_and_disclosure_do_not_go_together():
     def node(**config):
         return Context(1, 2, {"partition-id": 0, **config}, RecordDict(), {})
@@ -123,12 +111,6 @@ def test_every_message_is_priced_at_its_own_noise_and_the_servers_delta_has_no_e
     assert one_more.epsilon(DELTA) > 3.0 or sent[1.0] == 0
 
 
-def test_one_account_costs_less_than_the_epsilons_of_the_studies_together(tmp_path):
-    """Sums of epsilons, which the agent used before, overestimate."""
-    first, second = cost_of(6, 1.0, 4.0), cost_of(6, 1.0, 4.0)
-    assert cost_of(12, 1.0, 4.0) < 0.8 * (first + second)
-
-
 @pytest.mark.parametrize("text", ["{}", "[]", "5", '{"account": "{"}', '{"account": "{\\"releases\\": 3}"}'])
 def test_an_account_that_cannot_be_read_is_not_replaced_by_an_empty_one(tmp_path, text):
     run(tmp_path, DPFTS, 1, noise_multiplier=4.0, **LOCAL)
@@ -138,14 +120,6 @@ def test_an_account_that_cannot_be_read_is_not_replaced_by_an_empty_one(tmp_path
     run(tmp_path, DPFTS, 2, noise_multiplier=4.0, **LOCAL)
     assert messages(tmp_path, 0) == before
     assert messages(tmp_path, 1) == before + 2
-
-
-def test_what_an_older_version_counted_stays_spent(tmp_path):
-    with AgentJournal(tmp_path / "agent-0.db", "0") as journal:
-        journal.put_note("privacy", {"counts": json.dumps({"s1": [3, 1.5, "k"], "s2": [1, 1.4, "k"]})})
-    run(tmp_path, DPFTS, 4, noise_multiplier=4.0, **LOCAL)
-    assert messages(tmp_path, 0) == 0  # 2.9 of 3 are spent, and a message costs 0.9
-    assert messages(tmp_path, 1) == 4
 
 
 def cost_of(count: int, rate: float, multiplier: float) -> float:

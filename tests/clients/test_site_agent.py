@@ -123,10 +123,6 @@ def test_a_node_without_a_role_is_an_error_that_names_the_roles(role):
         agent(role)
 
 
-def test_role_is_told_at_registration():
-    assert agent("curator").get_properties({})["role"] == "curator"
-
-
 def test_sites_and_agents_with_objectives_do_not_take_each_others_tasks():
     simple = task(Phase.TRAIN, algorithm=RandomSearch())
     simple = ([], simple[1] | {"names": ""})
@@ -135,20 +131,6 @@ def test_sites_and_agents_with_objectives_do_not_take_each_others_tasks():
     tuner = TuningAgent(lambda config, context: 0.0, SPACE, node(role="openbox"), seed=1)
     with pytest.raises(ConfigError, match="rfms expects sites"):
         tuner.fit(*task(Phase.TRAIN))
-
-
-def test_a_curator_cannot_be_made_to_train_nor_an_openbox_to_judge_in_the_search():
-    curator, site = agent("curator"), Site()
-    arrays, config = task(Phase.EVALUATE)
-    with pytest.raises(WireError, match="model: expected one to judge"):
-        curator.evaluate(arrays[:1], config | {"names": "point"})
-    opened = agent("openbox", site)
-    arrays, config = task(Phase.EVALUATE)
-    with pytest.raises(WireError, match="phase"):
-        opened.evaluate(arrays, config)
-    with pytest.raises(WireError, match="model: expected one to judge"):
-        opened.fit(arrays, config | {"phase": "train"})
-    assert not site.judged
 
 
 def test_a_second_study_gets_a_memory_of_its_own_but_the_lockbox_answers_a_model_once():

@@ -16,7 +16,7 @@ from fbo_flower.clients import client_app
 from fbo_flower.clients.task_context import disclosed_times
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import InProcessGrid
-from fbo_flower.strategies import FTS, HCT
+from fbo_flower.strategies import FTS
 from fbo_flower.study import Study
 from fbo_flower.trackers import Callback, StudyInfo
 
@@ -49,20 +49,6 @@ def test_every_disclosed_trial_has_its_times(tmp_path: Path) -> None:
     assert "started" not in (tmp_path / "trials.csv").read_text()
 
 
-def test_the_same_seed_gives_the_same_trials_file(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        tune().save(tmp_path / name)
-    contents = [(tmp_path / name / "trials.csv").read_bytes() for name in ("a", "b")]
-    assert contents[0] == contents[1]
-
-
-def test_a_table_of_several_runs_keeps_their_times() -> None:
-    first, second = tune(), tune().relabel("fts", "again")
-    merged = Study.merge([first, second])
-    assert len(merged.times) == len(first.times) + len(second.times)
-    assert merged.only("again").times == second.times
-
-
 class Recording(InProcessGrid):
     """Keeps the names of all arrays that agents send."""
 
@@ -86,12 +72,6 @@ def test_times_leave_the_agent_with_its_trials_only(disclose: str) -> None:
     )
     assert ("disclosed.times" in sent) == (disclose == "trials")
     assert len(study.times) == len(study.trials)
-
-
-def test_the_rows_of_a_bandit_have_times() -> None:
-    grid = InProcessGrid(client_app(lambda c, _: c["x"], SPACE, seed=1, disclose="trials"), 2)
-    study = HCT(seed=1, num_agents=2, budget=30).start(grid, num_rounds=None).study
-    assert len(study.times) == len(study.trials) > 0
 
 
 def test_sites_that_train_have_times() -> None:

@@ -48,10 +48,6 @@ def message(algorithm: Any, trial: int, num_trials: int = 4) -> wire.Packed:
     return wire.encode_task(Task(Phase.TRAIN, 1 + trial, trial, num_trials), envelope)
 
 
-def value(x: float, y: float, trial: int) -> float:
-    return -((x - 0.3) ** 2) - (y - 0.7) ** 2 + 1e-3 * trial
-
-
 def evaluate(
     query: Query, first_trial: int, objective: Any, parallel: Parallel, cache: Any = None
 ) -> Outcome:
@@ -245,12 +241,6 @@ def test_simulated_agents_evaluate_several_trials_at_once() -> None:
     times = studies[0].times
     assert (times["ended"] >= times["started"]).all()
     assert sorted(times["trial"].tolist()) == sorted(2 * list(range(11)))
-
-
-def test_random_search_makes_the_same_trials_at_once() -> None:
-    options = {"num_initial": 3, "trials_per_round": 4}
-    one, three = (run(algorithm="random", options=options, num_parallel=q) for q in (1, 3))
-    assert repr(list(one.trials)) == repr(list(three.trials))
 
 
 @pytest.mark.parametrize(

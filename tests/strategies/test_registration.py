@@ -18,7 +18,6 @@ from fbo_flower.strategies.registration import AgentRegistry
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0)})
 OTHER = SearchSpace({"x": Float(0.0, 2.0)})
-ALWAYS = range(1000)
 
 
 def objective(config, context):
@@ -40,14 +39,11 @@ def register(grid, num_agents, wait=0.2, space=None):
 
 
 def test_agents_are_bound_to_their_nodes():
-    registry = register(grid(3, node_configs={1: {"agent": "pump"}}), 3)
+    registry = register(grid(3, node_configs={1: {"agent": "pump", "role": "lead"}}), 3)
     assert registry.nodes == {"0": 1001, "2": 1003, "pump": 1002}
+    assert registry.roles == {"pump": "lead"}
     assert registry.space == SPACE
     assert registry.present([1002, 1003]) == ["2", "pump"]
-
-
-def test_roles_are_known():
-    assert register(grid(2, node_configs={1: {"role": "lead"}}), 2).roles == {"1": "lead"}
 
 
 def test_too_few_agents_is_one_line_with_the_numbers():
@@ -249,11 +245,6 @@ def test_stop_is_heard_while_waiting_for_nodes():
     stop.set()
     with pytest.raises(Stopped):
         AgentRegistry(None).wait_for_agents(grid(1), 3, 60.0, stop)
-
-
-def test_mixed_spaces_travel():
-    space = SearchSpace({"n": Int(1, 9, log=True), "x": Float(1e-3, 1.0, log=True)})
-    assert register(grid(2, spaces={0: space, 1: space}), 2).space == space
 
 
 # -- nobody takes part -------------------------------------------------------------------------

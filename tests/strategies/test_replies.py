@@ -73,17 +73,11 @@ def first(value: float) -> Callable[[np.ndarray], np.ndarray]:
 
 KINDS: dict[str, tuple[str, Change]] = {
     "nan": ("not-finite", array(first(np.nan))),
-    "infinity": ("not-finite", array(first(np.inf))),
     "huge norm": ("bounds", array(lambda w: w * 1e9)),
     "wrong shape": ("shape", array(lambda w: w[:-1])),
-    "another axis": ("shape", array(lambda w: w[:, None])),
     "wrong dtype": ("dtype", array(lambda w: w.astype(np.float32))),
-    "truncated": ("size", data(lambda d: d[:-8])),
     "truncated in the header": ("encoding", data(lambda d: d[:20])),
-    "more than it says": ("size", data(lambda d: d + bytes(8))),
-    "a pickle": ("encoding", data(lambda d: PICKLE)),
     "a pickle in npy": ("dtype", data(lambda d: npy("(12,)", PICKLE, "'|O'"))),
-    "a promise of 1e12 numbers": ("shape", data(lambda d: npy("(1000000000000,)", bytes(32)))),
     "schema": ("schema", entry(schema=99)),
     "search space": ("space", entry(space="ab" * 32)),
     "study": ("study", entry(study="another")),
@@ -94,7 +88,6 @@ KINDS: dict[str, tuple[str, Change]] = {
     "another name": ("names", entry(names="x")),
     "unknown value": ("values", entry(values='{"secret":1}')),
     "bytes": ("content", entry(more=b"x")),
-    "no content": ("content", lambda content: RecordDict()),
 }
 
 

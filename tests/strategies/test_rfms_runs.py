@@ -10,13 +10,12 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord
 from waiting import LATE
 
-from fbo_flower.algorithms import make_algorithm
 from fbo_flower.clients.app import agent_app
 from fbo_flower.clients.site_app import site_agent, site_app
 from fbo_flower.errors import ConfigError, ObjectiveError
-from fbo_flower.models import pack, unpack
+from fbo_flower.models import unpack
 from fbo_flower.reports.selection import selection_cells, selections
-from fbo_flower.simulation import Agents, Keep, Start, make_problem, simulate
+from fbo_flower.simulation import Agents, Start, make_problem, simulate
 from fbo_flower.simulation.agents import problem_app
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import RFMS
@@ -171,15 +170,12 @@ def files_of(directory):
     return [piece for path in directory.rglob("*") if path.is_file() for piece in inflated(path.read_bytes())]
 
 
-@pytest.mark.parametrize("name", ["breast-cancer-5sites"])
-def test_no_row_stands_in_any_message_or_in_the_servers_files(name, tmp_path):
-    made = make_problem(name, None, 0, {})
-    made.check_data()
-    strategy = RFMS(num_agents=made.num_agents, seed=3, method="rand_mo", num_trials=3, num_initial=3)
-    grid = Recording(problem_app(made, strategy.algorithm, 3), made.num_agents)
-    study = strategy.start(grid, num_rounds=None).study
+def test_no_row_stands_in_any_message_or_in_the_servers_files(undisturbed, tmp_path):
+    study, grid, _ = undisturbed
     study.save(tmp_path)
-    rows = secret_rows(made, range(made.num_agents))
+    made = problem()
+    made.check_data()
+    rows = secret_rows(made, range(5))
     pieces = [*everything_sent(grid.contents), *files_of(tmp_path)]
     assert len(pieces) > 30
     assert rows_in(pieces, rows) == 0
@@ -238,12 +234,10 @@ def crafted(payload):
 
 def malicious():
     wild = crafted_models.with_tree_array(crafted_models.tree(), "nodes", crafted_models.wild_child)
-    good = pack(crafted_models.linear())
-    bomb = crafted_models.zipped({"schema.json": b"0" * 300_000_000})
-    return {"wild tree": wild, "truncated": good[:-200], "zip bomb": bomb, "noise": good[::-1].copy()}
+    return {"wild tree": wild, "zip bomb": crafted_models.zipped({"schema.json": b"0" * 300_000_000})}
 
 
-@pytest.mark.parametrize("kind", ["wild tree", "truncated", "zip bomb", "noise"])
+@pytest.mark.parametrize("kind", ["wild tree", "zip bomb"])
 def test_a_malicious_payload_costs_one_trial_and_no_curator(kind):
     strategy = RFMS(num_agents=5, seed=3, **SMALL)
     study = strategy.start(InProcessGrid(crafted(malicious()[kind]), 5), num_rounds=None).study
@@ -262,7 +256,7 @@ def test_a_malicious_payload_costs_one_trial_and_no_curator(kind):
 @pytest.mark.parametrize(
     ("kind", "answered"),
     # the grid is asked who is there for the round after the one that has begun
-    [("down", [3, 4]), ("silent", [0, 3, 4]), ("raising", [0, 3, 4])],
+    [("down", [3, 4]), ("raising", [0, 3, 4])],
 )
 def test_a_curator_that_is_away_is_left_out_and_comes_back(kind, answered, undisturbed):
     study, _, _ = run(problem(), {2: Fault(kind, rounds=[2, 3])})
@@ -280,7 +274,7 @@ def test_a_curator_that_is_late_still_enters_the_buffer(undisturbed):
         np.testing.assert_array_equal(study.models[column], undisturbed[0].models[column])
 
 
-@pytest.mark.parametrize("kind", ["silent", "raising", "slow"])
+@pytest.mark.parametrize("kind", ["raising", "slow"])
 def test_an_openbox_that_is_away_gets_the_same_configuration_again(kind, undisturbed):
     study, _, _ = run(problem(), {OPENBOX: Fault(kind, rounds=[2, 3], seconds=LATE)})
     assert study.models["config"].tolist() == undisturbed[0].models["config"].tolist()
@@ -358,24 +352,7 @@ def test_rfms_needs_sites_and_says_so():
         )
 
 
-def test_an_app_of_ones_own_takes_its_role_from_the_operator():
-    made = problem()
-    app = site_app(
-        made.make_learner().make_model, made.space, lambda context: made.site(context.partition), seed=3
-    )
-    roles = {site: {"role": made.role(site), "in_process": True} for site in range(5)}
-    study = (
-        RFMS(num_agents=5, seed=3, **SMALL)
-        .start(InProcessGrid(app, 5, node_configs=roles), num_rounds=None)
-        .study
-    )
-    assert len(study.trials) == 0, "nothing is disclosed"
-    assert np.isfinite(study.models["remote_loss"]).all()
-    with pytest.raises(ConfigError, match="role: expected one of"):
-        RFMS(num_agents=5, seed=3, wait_seconds=0.0, **SMALL).start(InProcessGrid(app, 5), num_rounds=None)
-
-
-def test_on_finish_is_called_once_at_every_site_with_its_own_best_configuration():
+def test_in_an_app_of_ones_own_the_operator_gives_roles_and_every_site_gets_its_answer_once():
     made, answers = problem(), {}
 
     def on_finish(answer, context):
@@ -392,6 +369,10 @@ def test_on_finish_is_called_once_at_every_site_with_its_own_best_configuration(
         .start(InProcessGrid(app, 5, node_configs=roles), num_rounds=None)
         .study
     )
+    assert len(study.trials) == 0, "nothing is disclosed"
+    assert np.isfinite(study.models["remote_loss"]).all()
+    with pytest.raises(ConfigError, match="role: expected one of"):
+        RFMS(num_agents=5, seed=3, wait_seconds=0.0, **SMALL).start(InProcessGrid(app, 5), num_rounds=None)
     assert sorted(answers) == ["0", "1", "2", "3", "4"]
     for agent, answer in answers.items():
         assert (answer.study, answer.algorithm) == (study.settings["runs"][0]["study"], "rfms")
@@ -403,44 +384,3 @@ def test_on_finish_is_called_once_at_every_site_with_its_own_best_configuration(
     num_judged = int((study.models["model"] != "").sum())
     assert answers[str(LOCKBOX)].num_evaluations == num_judged
     assert answers[str(OPENBOX)].num_evaluations == 5 + num_judged
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-def test_flowers_engine_gives_the_same_models(tmp_path):
-    studies = [
-        simulate(
-            "breast-cancer-5sites",
-            algorithm=make_algorithm("rfms", SMALL),
-            seed=3,
-            engine=engine,
-            keep=Keep(out=tmp_path / engine),
-        )
-        for engine in ("inline", "flower")
-    ]
-    assert studies[0].models == studies[1].models
-    names = [sorted(path.name for path in (tmp_path / e / "models").iterdir()) for e in ("inline", "flower")]
-    assert names[0] == names[1]
-    assert len(names[0]) == (studies[0].models["model"] != "").sum()
-
-
-@pytest.mark.parametrize("at", [1, 3])
-def test_a_resumed_run_equals_the_uninterrupted_one(at, undisturbed, tmp_path):
-    made = problem()
-
-    def interrupt(progress):
-        if progress.server_round == at:
-            raise KeyboardInterrupt
-
-    first = RFMS(num_agents=5, seed=3, callbacks=[interrupt], **SMALL)
-    grid = InProcessGrid(problem_app(made, first.algorithm, 3), 5)
-    with pytest.raises(KeyboardInterrupt):
-        first.start(grid, num_rounds=None, journal=tmp_path / "study.db")
-    assert len(first.study.models) == at
-    study = (
-        RFMS(num_agents=5, seed=3, **SMALL)
-        .start(grid, num_rounds=None, journal=tmp_path / "study.db", resume=True)
-        .study
-    )
-    assert study.models == undisturbed[0].models
-    assert study.judgements == undisturbed[0].judgements

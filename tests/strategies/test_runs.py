@@ -12,7 +12,7 @@ from waiting import LIMIT
 from fbo_flower.algorithms.protocol import DEFAULT_ROUNDS
 from fbo_flower.clients import client_app
 from fbo_flower.errors import ConfigError
-from fbo_flower.simulation.grids import Fault, InProcessGrid
+from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.strategies import FTS, RandomSearch, ThompsonSampling
 from fbo_flower.strategies.exchange import Stopped
@@ -105,29 +105,17 @@ def test_study_holds_every_trial_and_round():
     assert study.rounds["mean_incumbent"][-1] == pytest.approx(np.mean(per_agent))
 
 
-def test_bytes_are_counted_both_ways():
-    plain = RandomSearch(num_agents=3, seed=1).start(grid(disclose="none"), num_rounds=2).study
-    sent = (
-        FTS(num_agents=3, seed=1, num_features=100, schedule=0.0, **SMALL)
-        .start(grid(disclose="none"), num_rounds=2)
-        .study
-    )
-    # round 2: frequencies (100, 2), phases and weights (100,) down, weights up; with 128 bytes of header each
-    down = sent.rounds["bytes_down"][1] - plain.rounds["bytes_down"][1]
-    up = sent.rounds["bytes_up"][1] - plain.rounds["bytes_up"][1]
+def test_numbers_and_bytes_are_counted_both_ways():
+    model = {"num_features": 100, "schedule": 0.0, **SMALL}
+    sent = FTS(num_agents=3, seed=1, **model).start(grid(disclose="none"), num_rounds=2).study.rounds
+    plain = RandomSearch(num_agents=3, seed=1).start(grid(disclose="none"), num_rounds=2).study.rounds
+    # round 2: frequencies (100, 2), phases and weights (100,) down, weights up
+    assert (sent["floats_down"][1], sent["floats_up"][1]) == (3 * 400, 3 * 100)
+    assert plain["floats_up"].tolist() == plain["floats_down"].tolist() == [0.0, 0.0]
+    # with 128 bytes of header each
+    down, up = (sent[column][1] - plain[column][1] for column in ("bytes_down", "bytes_up"))
     assert 3 * (400 * 8 + 3 * 128) < down < 3 * (400 * 8 + 3 * 128 + 600)
     assert 3 * (100 * 8 + 128) < up < 3 * (100 * 8 + 128 + 60)
-
-
-def test_floats_are_those_of_the_algorithms_own_arrays():
-    study = (
-        FTS(num_agents=3, seed=1, num_features=100, schedule=0.0, **SMALL).start(grid(), num_rounds=2).study
-    )
-    # frequencies (100, 2), phases (100,) and weights (100,) down, weights up; disclosed trials do not count
-    assert study.rounds["floats_down"][1] == 3 * 400
-    assert study.rounds["floats_up"][1] == 3 * 100
-    alone = RandomSearch(num_agents=3, seed=1).start(grid(), num_rounds=2).study
-    assert alone.rounds["floats_up"].tolist() == alone.rounds["floats_down"].tolist() == [0.0, 0.0]
 
 
 def test_the_last_exchange_counts_with_the_last_round():
@@ -151,38 +139,14 @@ def test_nothing_is_written_down_that_was_not_disclosed():
     assert np.isfinite(only.rounds["best"]).all()
 
 
-def test_operators_may_disclose_less_than_the_others():
-    study = (
-        RandomSearch(num_agents=3, seed=1)
-        .start(grid(node_configs={1: {"disclose": "none"}}), num_rounds=3)
-        .study
-    )
-    assert set(study.trials["agent"].tolist()) == {"0", "2"}
-
-
-def test_same_seed_same_trials_and_another_seed_other_ones():
-    one, two = (
-        FTS(num_agents=3, seed=1, num_features=24, schedule=0.3, **SMALL).start(grid(), num_rounds=5).study
-        for _ in range(2)
-    )
+def test_the_seed_decides_and_a_strategy_can_be_started_again():
+    strategy = FTS(num_agents=3, seed=1, label="control", num_features=24, schedule=0.3, **SMALL)
+    one, two = (strategy.start(grid(), num_rounds=5).study for _ in range(2))
     assert one.trials == two.trials
+    assert one.algorithms == ["control"]
     assert one.settings["runs"][0]["study"] != two.settings["runs"][0]["study"]
-    other = (
-        FTS(num_agents=3, seed=2, num_features=24, schedule=0.3, **SMALL).start(grid(), num_rounds=5).study
-    )
-    assert other.trials != one.trials
-
-
-def test_a_strategy_can_be_started_again():
-    strategy = RandomSearch(num_agents=3, seed=1)
-    one, two = strategy.start(grid(), num_rounds=2).study, strategy.start(grid(), num_rounds=2).study
-    assert one.trials == two.trials
-
-
-def test_label_names_the_run():
-    study = RandomSearch(num_agents=3, seed=1, label="control").start(grid(), num_rounds=1).study
-    assert set(study.trials["algorithm"].tolist()) == {"control"}
-    assert study.algorithms == ["control"]
+    other = FTS(num_agents=3, seed=2, num_features=24, schedule=0.3, **SMALL)
+    assert other.start(grid(), num_rounds=5).study.trials != one.trials
 
 
 def test_progress_is_told_after_every_round():
@@ -195,37 +159,9 @@ def test_progress_is_told_after_every_round():
 # -- part of the agents ------------------------------------------------------------------------
 
 
-def test_fraction_draws_a_cohort_anew_each_round():
-    study = (
-        RandomSearch(num_agents=8, seed=1, fraction=0.5, num_initial=1)
-        .start(grid(num_nodes=8), num_rounds=30)
-        .study
-    )
-    assert study.rounds["tasks"].tolist() == [4] * 30
-    counts = [len(study.trials.where(agent=str(i))) for i in range(8)]
-    assert sum(counts) == 120
-    assert min(counts) >= 5
-    for i in range(8):
-        assert study.trials.where(agent=str(i))["trial"].tolist() == list(range(counts[i]))
-    again = (
-        RandomSearch(num_agents=8, seed=1, fraction=0.5, num_initial=1)
-        .start(grid(num_nodes=8), num_rounds=30)
-        .study
-    )
-    assert again.trials == study.trials
-
-
 def test_fraction_asks_one_agent_at_least():
     study = RandomSearch(num_agents=3, seed=1, fraction=0.01).start(grid(), num_rounds=4).study
     assert study.rounds["tasks"].tolist() == [1] * 4
-
-
-def test_quorum_does_not_wait_for_the_slow():
-    slow = {2: Fault("slow", seconds=60.0, rounds=range(1, 99))}  # who waits for it gets its reply
-    study = RandomSearch(num_agents=3, seed=1, quorum=0.6).start(grid(faults=slow), num_rounds=4).study
-    assert study.rounds["replies"].tolist() == [2] * 4
-    assert study.rounds["failures"].tolist() == [1] * 4
-    assert set(study.trials["agent"].tolist()) == {"0", "1"}
 
 
 # -- interruptions -----------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,35 +10,17 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.cli.main import run as command
-from fbo_flower.clients import TuningAgent, add_tuning, client_app
-from fbo_flower.clients.app import agent_app
+from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.errors import ObjectiveError
 from fbo_flower.simulation import Keep, simulate
 from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.simulation.problems import make_problem
 from fbo_flower.space import Float, Int, SearchSpace
-from fbo_flower.strategies import FTS, STRATEGIES, RandomSearch
+from fbo_flower.strategies import FTS, RandomSearch
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "n": Int(1, 9)})
-CUBE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 SMALL = {"num_candidates": 32, "num_path_features": 16}
-BUDGET = {"budget": 40, "max_evaluations_per_round": 15}
-OPTIONS = {
-    "ts": SMALL,
-    "fts": {**SMALL, "num_features": 12},
-    "dp-fts": {**SMALL, "num_features": 12, "sampling_rate": 1.0, "num_regions": 2},
-    "rgpe": {"num_features": 12, "num_candidates": 64, "num_draws": 10},
-    "taf": {"num_features": 12, "num_candidates": 64},
-    "co-kg": {"num_points": 25, "num_initial": 3},
-    "pf-pne": BUDGET,
-    "fed-pne": BUDGET,
-    "local-pne": BUDGET,
-    "hct": BUDGET,
-    "fed1-ucb": {"budget": 40},
-    "fn-ucb": {"budget": 12},
-}
 
 
 def hill(config, context):
@@ -79,30 +60,6 @@ def journals(directory: Path, num_agents: int) -> dict[int, dict[str, str]]:
 
 
 # -- the agent's own answer --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if not kind.roles])
-def test_every_agent_gets_its_own_answer_once_and_can_read_it(name, tmp_path, capsys):
-    keeping = Keeping()
-    app = client_app(lambda c, _: 1.0 - (c["x"] - 0.3) ** 2, CUBE, seed=3, on_finish=keeping)
-    grid = InProcessGrid(app, 2, node_configs=journals(tmp_path, 2))
-    strategy = STRATEGIES[name](num_agents=2, seed=3, **OPTIONS.get(name, {}))
-    study = strategy.start(
-        grid, num_rounds=None if name in {*BUDGET, "hct"} or "budget" in OPTIONS.get(name, {}) else 4
-    ).study
-    assert name == "co-kg" or study.best == {}, "nothing is disclosed"  # co-kg's server recommends points
-    assert sorted(answer.agent for answer in keeping.answers) == ["0", "1"]
-    (settings,) = study.settings["runs"]
-    for answer in keeping.answers:
-        assert (answer.study, answer.algorithm) == (settings["study"], name)
-        assert answer.num_evaluations >= 4
-        assert hill(answer.config, None) == pytest.approx(answer.value)
-    capsys.readouterr()
-    assert command(["best", str(tmp_path), "--json"]) == 0
-    stored = json.loads(capsys.readouterr().out)
-    assert [row["config"] for row in stored] == [answer.config for answer in keeping.answers]
-    assert [row["value"] for row in stored] == [answer.value for answer in keeping.answers]
-    assert [row["evaluations"] for row in stored] == [answer.num_evaluations for answer in keeping.answers]
 
 
 def test_the_end_changes_no_trial_and_no_message_of_a_round():
@@ -180,16 +137,6 @@ def test_a_callback_that_raises_is_logged_and_changes_nothing(log_lines):
     assert not any("did not confirm" in line for line in log_lines)
 
 
-def test_the_app_finds_what_on_finish_left_in_its_state():
-    from flwr.clientapp import ClientApp
-
-    app = ClientApp()
-    add_tuning(app, hill, SPACE, seed=3, on_finish=Keeping())
-    grid = InProcessGrid(app, 2)
-    RandomSearch(num_agents=2, seed=3, action="tune").start(grid, num_rounds=3)
-    assert all(0 <= context.state["tuned"]["x"] <= 1 for context in grid.contexts.values())
-
-
 def test_a_device_logs_its_own_answer_without_a_callback(log_lines):
     RandomSearch(num_agents=2, seed=3).start(InProcessGrid(client_app(hill, SPACE), 2), num_rounds=3)
     own = [line for line in log_lines if "has ended: best value 0." in line]
@@ -213,20 +160,6 @@ def test_best_names_the_first_failure_and_refuses_what_is_no_journal(tmp_path, c
     (tmp_path / "notes.db").write_text("mine")
     assert command(["best", str(tmp_path / "notes.db")]) == 1
     assert "journal: expected an undamaged fbo-flower agent journal" in capsys.readouterr().err
-
-
-def test_agents_of_an_earlier_version_are_told_nothing():
-    class Earlier(TuningAgent):
-        def get_properties(self, config):
-            assert "end" not in config
-            properties = super().get_properties(config)
-            return {k: value for k, value in properties.items() if k not in {"end", "disclose_by"}}
-
-    app = agent_app(lambda context: Earlier(hill, SPACE, context))
-    strategy = RandomSearch(num_agents=2, seed=3)
-    study = strategy.start(InProcessGrid(app, 2), num_rounds=3).study
-    assert "disclosures" not in study.settings["runs"][0]
-    assert study.rounds["replies"].tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize("study", ["", "unknown", "x" * 10_000])
