@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from federation import log_lines
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
@@ -134,11 +135,7 @@ class Objective:
 def run(name: str, directory: Path, disclose: str = "none", start=None) -> SimpleNamespace:
     """Run a case to its end, in our loop or in another one."""
     options, num_rounds = CASES[name]
-    objective, answers, lines = Objective(), [], []
-
-    class Keeping(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage())
+    objective, answers = Objective(), []
 
     app = client_app(
         objective, SPACE, seed=3, disclose=disclose, on_finish=lambda answer, context: answers.append(answer)
@@ -147,21 +144,13 @@ def run(name: str, directory: Path, disclose: str = "none", start=None) -> Simpl
     grid = Recording(app, NUM_AGENTS, node_configs=journals)
     kind = STRATEGIES[name.split(maxsplit=1)[0]]
     strategy = kind(num_agents=NUM_AGENTS, seed=3, round_timeout=1.0, **options)
-    logger, handler = logging.getLogger("flwr"), Keeping(logging.DEBUG)
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    try:
+    with log_lines(logging.DEBUG) as lines:
         if start is None:
             server = directory / "server"
-            strategy.start(grid, num_rounds=num_rounds, journal=server / "study.db").study.save(
-                server / "results"
-            )
+            study = strategy.start(grid, num_rounds=num_rounds, journal=server / "study.db").study
+            study.save(server / "results")
         else:
             start(strategy, grid)
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
     return SimpleNamespace(
         name=name, directory=directory, values=objective.values, answers=answers, log="\n".join(lines),
         messages=b"|".join(grid.passed), study=strategy.study,
