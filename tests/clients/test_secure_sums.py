@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agents import packed
 from flwr.app import Context, RecordDict
 
-from fbo_flower import wire
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.cli import main as cli
 from fbo_flower.clients import TuningAgent, client_app
@@ -51,10 +50,8 @@ def task(number: int, cards: list[bytes], trials: int = 1) -> Task:
 
 def answer(context: Context, task: Task, study: str = "s") -> set[str]:
     """Return the names of the arrays that an agent sends for a task."""
-    options = canonical_json(make_algorithm("fed-pne", OPTIONS).options())
-    envelope = wire.Envelope(study, "0", SPACE.digest, "fed-pne", options)
-    reply = TuningAgent(objective, SPACE, context, seed=1).answer(wire.encode_task(task, envelope))
-    return set(reply.arrays)
+    message = packed(make_algorithm("fed-pne", OPTIONS), task, study=study, agent="0", space=SPACE.digest)
+    return set(TuningAgent(objective, SPACE, context, seed=1).answer(message).arrays)
 
 
 def new_card() -> bytes:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agents import SPACE, node, packed, task
 from contract import same
-from flwr.app import Context, RecordDict
+from flwr.app import RecordDict
 from grouped import grouped
 
 from fbo_flower import wire
 from fbo_flower.algorithms import ExpectedImprovement, ThompsonSampling, make_algorithm
-from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Outcome, Phase, Query, Task
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.evaluator import EvaluationCache
@@ -26,26 +26,15 @@ from fbo_flower.clients.task_context import EvaluationReplay, TaskContext
 from fbo_flower.clients.workers_evaluator import Parallel, evaluator_of
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Agents, simulate
-from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage import agent_journal
 from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
 
-SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 EI = ExpectedImprovement(num_initial=4, num_candidates=64, trials_per_round=4)
 TS = ThompsonSampling(num_initial=4, num_candidates=64, num_path_features=32, trials_per_round=4)
 
 
-def node(journal: Path | None = None, **config: Any) -> Context:
-    given = {"partition-id": 3, "num-partitions": 9, **({"journal": str(journal)} if journal else {})}
-    return Context(1, 5, {**given, **config}, RecordDict(), {})
-
-
 def message(algorithm: Any, trial: int, num_trials: int = 4) -> wire.Packed:
-    envelope = wire.Envelope(
-        study="s1", agent="3", space=SPACE.digest, algorithm=algorithm.name,
-        options=canonical_json(algorithm.options()),
-    )  # fmt: skip
-    return wire.encode_task(Task(Phase.TRAIN, 1 + trial, trial, num_trials), envelope)
+    return packed(algorithm, task(trial, num_trials), study="s1")
 
 
 def evaluate(
@@ -145,8 +134,7 @@ def noting(directory: Path, killer: int | None = None) -> Any:
 
 
 @pytest.mark.usefixtures("committing")
-@pytest.mark.parametrize("algorithm", [EI, TS], ids=["ei", "ts"])
-@pytest.mark.parametrize("after", [4, 1])
+@pytest.mark.parametrize(("algorithm", "after"), [(EI, 4), (TS, 1)], ids=["ei", "ts"])
 def test_an_agent_killed_within_a_batch_repeats_only_what_was_under_way(
     algorithm: Any, after: int, tmp_path: Path
 ) -> None:
@@ -272,7 +260,7 @@ def test_a_simulated_evaluation_that_takes_too_long_costs_its_own_trial() -> Non
     study = simulate(
         slow_left,
         space=SPACE,
-        agents=Agents({"north": 0.2}, num_parallel=4, trial_timeout=10.0),
+        agents=Agents({"north": 0.2}, num_parallel=4, trial_timeout=2.0),
         algorithm=make_algorithm("random", {"num_initial": 4}),
         num_rounds=1,
         seed=1,

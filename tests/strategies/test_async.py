@@ -17,10 +17,9 @@ from fbo_flower.simulation.grids import Fault, InProcessGrid
 from fbo_flower.strategies import FTS, RandomSearch, exchange, under_way
 
 NUM_AGENTS, ROUNDS = 4, 6
-FEATURES = {"num_features": 16}
 ALGORITHMS = {
-    "random": {}, "ts": {}, "fts": FEATURES, "ei": {}, "fed-ei": {"secure_sums": 0}, "rgpe": FEATURES,
-    "taf": FEATURES, "co-kg": {"num_points": 16, "num_initial": 3, "num_draws": 16},
+    "random": {}, "fts": {"num_features": 16}, "fed-ei": {"secure_sums": 0}, "rgpe": {"num_features": 16},
+    "co-kg": {"num_points": 16, "num_initial": 3, "num_draws": 16},
 }  # fmt: skip
 
 
@@ -217,7 +216,7 @@ def test_what_an_old_answer_holds_for_others_is_dropped_and_its_trials_stay(algo
 
     def at(limit):
         durations = {"0": 1.0, "1": 1.0, "2": 1.0, "3": 5.5}
-        return run(durations, 9 + 3 * first, algorithm=algorithm, max_staleness=limit, **options)
+        return run(durations, 6 + 3 * first, algorithm=algorithm, max_staleness=limit, **options)
 
     study = at(1)
     assert study.run(algorithm)["max_staleness"] == 1
