@@ -104,6 +104,15 @@ def test_peers_that_are_no_keys_are_refused(content: str, tmp_path: Path) -> Non
         Operator.read({"secure_peers": "ab" * 32}, "none")
 
 
+def test_an_operator_refuses_smaller_sums_than_its_own() -> None:
+    operator = Operator.read({"secure_sums": 3}, "none")
+    operator.admit(make_algorithm("fed-pne", {"secure_sums": 3}))
+    operator.admit(make_algorithm("random", {}))
+    for least in (0, 2):
+        with pytest.raises(ConfigError, match="secure_sums: expected sums of at least 3 agents"):
+            operator.admit(make_algorithm("fed-pne", {"secure_sums": least}))
+
+
 def test_an_agent_with_peers_goes_into_no_sum_with_an_agent_that_the_server_made_up() -> None:
     cards, made_up = [new_card() for _ in range(3)], new_card()
     peers = ",".join(members.identity_of(card).hex() for card in cards)
