@@ -253,7 +253,7 @@ def test_a_recommendation_is_a_completed_trial_if_there_is_one() -> None:
 
 
 def test_repeated_evaluations_of_a_point_do_not_stop_early() -> None:
-    from test_workers_evaluator import evaluate
+    from test_workers import evaluate
 
     from fbo_flower.algorithms.records import Query
     from fbo_flower.clients.workers_evaluator import Parallel
