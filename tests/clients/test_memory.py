@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
 import numpy as np
 import pytest
 from agents import SPACE, node
 from amounts import examples
-from flwr.app import Context
-from fbo_flower import wire
+from flwr.app import ConfigRecord, Context, RecordDict
+
+from fbo_flower import Float, SearchSpace, wire
 from fbo_flower.algorithms import make_algorithm
 from fbo_flower.algorithms.options import canonical_json
-from fbo_flower.algorithms.records import Federation, Phase
+from fbo_flower.algorithms.records import AgentState, Federation, History, Phase
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.clients.memory import StateMemory, open_memory
-from fbo_flower.errors import JournalError, ObjectiveError
-from fbo_flower.numerics.seeding import generator
-from fbo_flower.storage import AgentJournal
-from fbo_flower.storage.agent_journal import Evaluation
-import copy
-import pickle
-from flwr.app import ConfigRecord, RecordDict
-from fbo_flower import Float, SearchSpace
-from fbo_flower.algorithms.records import AgentState, History
 from fbo_flower.clients.agent_state_io import (
     LiveReport,
     LiveState,
@@ -35,8 +29,11 @@ from fbo_flower.clients.agent_state_io import (
     packed_to_bytes,
     read_record,
 )
-from fbo_flower.clients.memory import MAX_STATE_REPORT, STATE_KEY, StateMemory
-from fbo_flower.errors import JournalError
+from fbo_flower.clients.memory import MAX_STATE_REPORT, STATE_KEY, StateMemory, open_memory
+from fbo_flower.errors import JournalError, ObjectiveError
+from fbo_flower.numerics.seeding import generator
+from fbo_flower.storage import AgentJournal
+from fbo_flower.storage.agent_journal import Evaluation
 from fbo_flower.wire.codec import Packed
 
 ALGORITHMS = {

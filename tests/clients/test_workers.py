@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import pytest
 from agents import SPACE, node, packed, task
 from contract import same
 from flwr.app import RecordDict
 from grouped import grouped
+
 from fbo_flower import wire
 from fbo_flower.algorithms import ExpectedImprovement, ThompsonSampling, make_algorithm
 from fbo_flower.algorithms.records import Outcome, Phase, Query, Task
+from fbo_flower.clients import client_app
 from fbo_flower.clients.agent import TuningAgent
 from fbo_flower.clients.evaluator import EvaluationCache
 from fbo_flower.clients.memory import StateMemory
+from fbo_flower.clients.objective import Loss, ObjectiveContext
 from fbo_flower.clients.task_context import EvaluationReplay, TaskContext
+from fbo_flower.clients.workers import Ended, Job, WorkerPool, pickled, pool_of
 from fbo_flower.clients.workers_evaluator import Parallel, evaluator_of
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Agents, simulate
 from fbo_flower.storage import agent_journal
 from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
-import pickle
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from fbo_flower.clients import client_app
-from fbo_flower.clients.objective import Loss, ObjectiveContext
-from fbo_flower.clients.workers import Ended, Job, WorkerPool, pickled, pool_of
 
 EI = ExpectedImprovement(num_initial=4, num_candidates=64, trials_per_round=4)
 TS = ThompsonSampling(num_initial=4, num_candidates=64, num_path_features=32, trials_per_round=4)

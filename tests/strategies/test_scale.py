@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.stats import chi2
-from fbo_flower import Float, SearchSpace
+
+from fbo_flower import Float, Int, SearchSpace
 from fbo_flower.algorithms import make_algorithm
-from fbo_flower.algorithms.records import Federation, Phase, Report
+from fbo_flower.algorithms.records import Federation, Outcome, Phase, Report
 from fbo_flower.clients import client_app
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.strategies import STRATEGIES
-import math
-import tracemalloc
-from fbo_flower import Float, Int, SearchSpace
-from fbo_flower.algorithms.records import Outcome
 from fbo_flower.strategies.recorder import Recorder
 from fbo_flower.strategies.trial_rows import TrialRows
 from fbo_flower.wire.disclosure import Disclosure

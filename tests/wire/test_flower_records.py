@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pickle
+
 import numpy as np
 import pytest
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from fbo_flower.wire import flower_records
+
 from fbo_flower.algorithms.messages import ArraySpec, Schema
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.errors import WireError
+from fbo_flower.wire import flower_records
 from fbo_flower.wire.codec import Envelope, decode_task, encode_task
 from fbo_flower.wire.flower_records import from_records, to_records
 
