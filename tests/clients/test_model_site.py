@@ -15,7 +15,7 @@ from fbo_flower.clients.model_site import ModelSite
 from fbo_flower.clients.objective import ObjectiveContext
 from fbo_flower.clients.site import Bag, SiteData, SiteObjective
 from fbo_flower.clients.site_options import SiteOptions
-from fbo_flower.errors import ConfigError, ModelError, ObjectiveError
+from fbo_flower.errors import ModelError, ObjectiveError
 from fbo_flower.models import pack
 from fbo_flower.models.jail import Confinement
 from fbo_flower.numerics.seeding import generator
@@ -111,16 +111,6 @@ def test_a_refusal_that_another_configuration_may_avoid_does_not_end_the_study()
 
 
 # -- models of other libraries --------------------------------------------------------------------
-
-
-def test_formats_and_exports_that_do_not_fit_are_refused():
-    for options, match in (
-        ({"format": "pickle"}, "format: expected one of skops, onnx"),
-        ({"format": "onnx"}, "export: expected a function"),
-        ({"export": lambda model, x: b""}, "export: expected with another format"),
-    ):
-        with pytest.raises(ConfigError, match=match):
-            model_site_of(**options)
 
 
 def test_a_site_trains_and_judges_models_of_lightgbm():
