@@ -2,13 +2,13 @@
 
 from contextlib import suppress
 
+import agents
 import numpy as np
 import pytest
 from amounts import examples
-from flwr.app import Context, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_hostile_tasks import SPACE, inside, packed, tasks
+from test_hostile_tasks import SPACE, inside, sent, tasks
 
 from fbo_flower import wire
 from fbo_flower.algorithms.records import Phase, Task
@@ -18,6 +18,7 @@ from fbo_flower.clients.site import Bag, SiteData, SiteObjective
 from fbo_flower.clients.site_agent import Shipment, SiteAgent
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.errors import WireError
+from fbo_flower.wire.flower_records import to_lists
 
 MODEL = np.arange(40, dtype=np.uint8)
 POINT = np.full((1, SPACE.dimension), 0.5)
@@ -42,7 +43,7 @@ class Guarded:
 
 
 def node(role, site, **node_config):
-    context = Context(1, 2, {"partition-id": 3, "role": role, **node_config}, RecordDict(), {})
+    context = agents.node(role=role, **node_config)
     return SiteAgent(site, SiteOptions.read(context.node_config, {}), SPACE, context, seed=7)
 
 
@@ -56,7 +57,7 @@ def honest(role):
 
 
 def send(agent, task):
-    message = packed("rfms", {}, task)
+    message = to_lists(sent("rfms", {}, task))
     return agent.evaluate(*message) if task.phase is Phase.EVALUATE else agent.fit(*message)
 
 
@@ -143,8 +144,7 @@ def test_a_model_over_the_operators_size_is_refused_before_it_is_read():
     rows = Bag(np.zeros((3, 2)), np.array([0, 1, 0]))
     objective = SiteObjective(lambda config: None, lambda context: SiteData(rows, rows))
     options = SiteOptions(max_model_bytes=39)
-    context = Context(1, 2, {"partition-id": 3, "role": "curator"}, RecordDict(), {})
-    agent = SiteAgent(ModelSite(objective, options), options, SPACE, context, seed=7)
+    agent = SiteAgent(ModelSite(objective, options), options, SPACE, agents.node(role="curator"), seed=7)
     answer = send(agent, honest("curator"))[2]
     assert "refused: model: expected 1 to 39 bytes, got 40" in answer["values"]
 
@@ -163,7 +163,7 @@ def nearly_honest(draw, role):
 def test_whatever_a_task_says_a_site_keeps_to_its_space_and_its_role(role):
     asked, trained, judged = 0, 0, 0
 
-    @settings(max_examples=examples(300, 100))
+    @settings(max_examples=examples(200, 100))
     @given(st.one_of(tasks("rfms", {}), nearly_honest(role)))
     def hostile(task):
         nonlocal asked, trained, judged

@@ -8,20 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agents import node, packed
 from amounts import examples
-from flwr.app import Context, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS, make_algorithm
 from fbo_flower.algorithms.messages import ArraySpec
-from fbo_flower.algorithms.options import canonical_json
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.clients.agent import TuningAgent
-from fbo_flower.errors import ConfigError, WireError
+from fbo_flower.errors import ConfigError
 from fbo_flower.space import Categorical, Float, Int, SearchSpace
-from fbo_flower.wire.flower_records import to_lists
 
 SPACE = SearchSpace(
     {
@@ -70,14 +68,11 @@ def inside(config: dict[str, Any]) -> bool:
 
 
 def agent(objective: Guarded, **node_config: Any) -> TuningAgent:
-    context = Context(1, 2, {"partition-id": 3, **node_config}, RecordDict(), {})
-    return TuningAgent(objective, SPACE, context, seed=7, disclose="trials")
+    return TuningAgent(objective, SPACE, node(**node_config), seed=7, disclose="trials")
 
 
-def packed(name: str, options: dict[str, Any], task: Task, study: str = "s") -> wire.Packed:
-    made = make_algorithm(name, options)
-    envelope = wire.Envelope(study, "3", SPACE.digest, name, canonical_json(made.options()))
-    return to_lists(wire.encode_task(task, envelope))
+def sent(name: str, options: dict[str, Any], task: Task, study: str = "s") -> wire.Packed:
+    return packed(make_algorithm(name, options), task, study=study, space=SPACE.digest)
 
 
 def array_of(draw: st.DrawFn, spec: ArraySpec, length: int) -> np.ndarray:
@@ -128,7 +123,7 @@ def test_whatever_a_task_says_the_agent_stays_inside_its_search_space(
 ) -> None:
     asked, evaluated = 0, 0
 
-    @settings(max_examples=examples(600, 200) if "secure_sums" in options else 40)
+    @settings(max_examples=examples(300, 120) if "secure_sums" in options else 40)
     @given(tasks(name, options))
     def hostile(task: Task) -> None:
         nonlocal asked, evaluated
@@ -136,7 +131,7 @@ def test_whatever_a_task_says_the_agent_stays_inside_its_search_space(
         asked += 1
         # whatever it raises, Flower answers with an error and nobody else is touched
         with np.errstate(all="ignore"), suppress(Exception):
-            agent(objective).fit(*packed(name, options, task))
+            agent(objective).answer(sent(name, options, task))
         evaluated += len(objective.configs)
         assert all(inside(config) for config in objective.configs)
         assert len(objective.configs) <= task.num_trials
@@ -153,26 +148,19 @@ def test_a_configuration_outside_is_noticed_by_the_test_above() -> None:
     assert not inside({"C": 1.0, "kernel": "poly", "degree": 6})
 
 
-def test_a_task_asks_for_so_many_trials_at_most() -> None:
-    objective = Guarded()
-    with pytest.raises(WireError, match="num-trials: expected at most 10000000"):
-        agent(objective).fit(*packed("random", {}, Task(Phase.TRAIN, 1, 0, wire.MAX_TASK + 1)))
-    assert not objective.configs
-
-
 @pytest.mark.parametrize("journal", [True, False])
 def test_an_operator_bounds_the_evaluations_of_all_studies_together(journal: bool, tmp_path: Path) -> None:
     objective = Guarded()
-    node = agent(objective, max_trials=5, **({"journal": str(tmp_path / "a.db")} if journal else {}))
+    device = agent(objective, max_trials=5, **({"journal": str(tmp_path / "a.db")} if journal else {}))
     first, second = Task(Phase.TRAIN, 1, 0, 3), Task(Phase.TRAIN, 2, 3, 2)
-    node.fit(*packed("random", {"num_initial": 3}, first))
-    node.fit(*packed("random", {"num_initial": 3}, second))
-    node.fit(*packed("random", {"num_initial": 3}, second))  # answered before: costs nothing
+    device.answer(sent("random", {"num_initial": 3}, first))
+    device.answer(sent("random", {"num_initial": 3}, second))
+    device.answer(sent("random", {"num_initial": 3}, second))  # answered before: costs nothing
     assert len(objective.configs) == 5
     for study in ("s", "another"):
         task = Task(Phase.TRAIN, 3, 5 if study == "s" else 0, 1)
-        arrays, num_trials, scalars = node.fit(*packed("random", {"num_initial": 3}, task, study))
-        assert (arrays, num_trials, scalars["declined"], scalars["spent"]) == ([], 0, True, True)
+        reply = device.answer(sent("random", {"num_initial": 3}, task, study))
+        assert (reply.arrays, reply.config["declined"], reply.config["spent"]) == ({}, True, True)
     assert len(objective.configs) == 5
 
 
