@@ -51,6 +51,11 @@ def honestly(kind: str, content: Any) -> None:
     """Change nothing."""
 
 
+@pytest.fixture(scope="module")
+def plain() -> TunedFederation:
+    return tune(honestly)
+
+
 def praise(value: float, rows: int = 10) -> Attack:
     """Return an attack that praises models which have learnt little, or claims many rows."""
 
@@ -76,8 +81,10 @@ def praise(value: float, rows: int = 10) -> Attack:
     ],
     ids=["huge, bounds", "huge, median", "many rows", "both, median", "both, bounds"],
 )
-def test_a_liar_decides_without_guards_and_not_with_them(attack: Attack, guards: dict[str, Any]) -> None:
-    rate = tune(honestly).best_config["learning-rate"]
+def test_a_liar_decides_without_guards_and_not_with_them(
+    attack: Attack, guards: dict[str, Any], plain: TunedFederation
+) -> None:
+    rate = plain.best_config["learning-rate"]
     assert tune(attack).best_config["learning-rate"] < 0.5 < rate  # type: ignore[operator]
     assert tune(attack, **guards).best_config["learning-rate"] > 0.8  # type: ignore[operator]
 
@@ -93,8 +100,7 @@ def test_a_model_from_many_rows_is_weighted_as_one_from_few() -> None:
     assert abs(guarded.best_arrays["w"].numpy()[0] + 50.0 / 5) < 1.5  # a fifth of the weight
 
 
-def test_honest_clients_are_judged_as_before() -> None:
-    plain = tune(honestly)
+def test_honest_clients_are_judged_as_before(plain: TunedFederation) -> None:
     guarded = tune(honestly, bounds=(-10.0, 1.0), max_weight=3.0)
     assert guarded.curves == plain.curves
     assert guarded.best_config == plain.best_config

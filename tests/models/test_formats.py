@@ -6,6 +6,7 @@ import zlib
 import exported_models as bodies
 import numpy as np
 import pytest
+from amounts import examples
 from crafted_models import X, Y, as_payload, tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -103,22 +104,14 @@ def test_an_envelope_that_is_none_is_refused(payload, match):
     assert "\n" not in str(caught.value)
 
 
-@settings(max_examples=200)
-@given(st.sampled_from(sorted(STUMPS)), st.data())
-def test_flipped_bytes_are_an_error_or_a_model(name, data):
-    payload = sent(STUMPS[name], name)
-    for _ in range(data.draw(st.integers(1, 3))):
-        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
-    survives(payload)
-
-
-@settings(max_examples=200)
-@given(st.sampled_from(sorted(STUMPS)), st.data())
-def test_flipped_bytes_of_a_body_are_an_error_or_a_model(name, data):
-    body = bytearray(STUMPS[name])
+@settings(max_examples=examples(200, 40))
+@given(st.sampled_from(sorted(STUMPS)), st.booleans(), st.data())
+def test_flipped_bytes_are_an_error_or_a_model(name, inside, data):
+    body = bytearray(STUMPS[name] if inside else sent(STUMPS[name], name).tobytes())
     for _ in range(data.draw(st.integers(1, 4))):
-        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(32, 126))
-    survives(enveloped(bytes(body), name))
+        byte = st.integers(32, 126) if inside else st.integers(0, 255)
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(byte)
+    survives(enveloped(bytes(body), name) if inside else as_payload(body))
 
 
 def survives(payload):
@@ -300,8 +293,7 @@ def test_regressions_of_lightgbm_are_judged_as_they_predict(boosting):
 
 
 def test_regressions_of_xgboost_are_judged_as_they_predict():
-    xgboost = library("xgboost")
-    model = xgboost.XGBRegressor(n_estimators=20, n_jobs=1).fit(HOLES, X[:, 0] * 3)
+    model = library("xgboost").XGBRegressor(n_estimators=20, n_jobs=1).fit(HOLES, X[:, 0] * 3)
     payload = sent(EXPORTED["xgboost-json"].export(model, X), "xgboost-json", 5)
     np.testing.assert_allclose(predict(payload, HOLES), model.predict(HOLES), rtol=1e-5)
     with pytest.raises(ModelError, match="expected 4 features as in"):
@@ -407,7 +399,7 @@ def test_what_onnx_runtime_refuses_is_an_error_of_the_model(change):
         predict(enveloped(linear_onnx(**change), "onnx", 5, ["a", "b"]), X)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_flipped_bytes_of_an_onnx_model_are_an_error_or_a_model(data):
     body = bytearray(linear_onnx())

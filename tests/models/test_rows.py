@@ -41,12 +41,6 @@ def test_models_that_summarise_carry_none(model):
     assert carries_rows(make_pipeline(SimpleImputer(), StandardScaler(), model).fit(HOLES, Y), HOLES) == []
 
 
-def test_the_part_is_named():
-    model = make_pipeline(StandardScaler(), SVC()).fit(X, Y)
-    assert carries_rows(model) == [".steps[1][1].support_vectors_"]
-    assert carries_rows(model, X) == [".steps[1][1].support_vectors_"]
-
-
 def test_rows_inside_other_models_are_found():
     model = BaggingClassifier(SVC(), n_estimators=2).fit(X, Y)
     assert len(carries_rows(model)) == 2

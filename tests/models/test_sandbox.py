@@ -26,12 +26,21 @@ UNCHECKED = (
 )
 
 
-@pytest.fixture
-def pool(monkeypatch):
-    """A pool of its own, whose child runs other code."""
+@pytest.fixture(scope="module")
+def shared():
+    """The pool of most tests here: its child takes a second or two to start."""
+    made = sandbox.Pool(sandbox.BOOT)
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def pool(monkeypatch, shared):
+    """Return a function that makes a pool whose child runs other code, instead of the shared one."""
+    monkeypatch.setattr(sandbox, "_POOL", shared)
     made = []
 
-    def start(boot=sandbox.BOOT):
+    def start(boot):
         made.append(sandbox.Pool(boot))
         monkeypatch.setattr(sandbox, "_POOL", made[-1])
         return made[-1]
@@ -65,8 +74,7 @@ def test_probabilities_decisions_and_texts_come_back():
     )
 
 
-def test_rows_with_missing_values_and_of_other_types_arrive(pool):
-    pool()
+def test_rows_with_missing_values_and_of_other_types_arrive():
     holes = X.copy()
     holes[::9, 2] = np.nan
     model = RandomForestClassifier(5, random_state=0).fit(holes, Y)
@@ -77,19 +85,9 @@ def test_rows_with_missing_values_and_of_other_types_arrive(pool):
     np.testing.assert_array_equal(predict(pack(model), np.asfortranarray(X)[::2]), model.predict(X[::2]))
 
 
-def test_one_child_serves_many_models(pool):
-    mine = pool()
-    pids = set()
-    for model in (tree(), linear(), svm(), tree()):
-        predict(pack(model), X)
-        pids.add(mine.child.process.pid)
-    assert len(pids) == 1
-
-
-def test_a_refused_model_costs_nothing_but_itself(pool):
-    mine = pool()
+def test_a_refused_model_costs_nothing_but_itself(shared):
     predict(pack(tree()), X)
-    pid = mine.child.process.pid
+    pid = shared.child.process.pid
     with pytest.raises(ModelError, match="archive: expected"):
         predict(as_payload(b"nothing"), X)
     with pytest.raises(ModelError, match="left_child of node 0"):
@@ -97,22 +95,17 @@ def test_a_refused_model_costs_nothing_but_itself(pool):
     with pytest.raises(ModelError, match="4 features"):
         predict(pack(tree()), X[:, :4])
     assert predict(pack(tree()), X).shape == (120,)
-    assert mine.child.process.pid == pid
+    assert shared.child.process.pid == pid
 
 
 # -- crashes and limits ---------------------------------------------------------------------------
 
 
-def test_a_wild_tree_that_no_check_stops_ends_the_child_and_not_its_parent(pool):
+def test_a_wild_tree_and_a_walk_without_end_that_no_check_stops_end_the_child_and_not_its_parent(pool):
     mine = pool(UNCHECKED)
     with pytest.raises(ModelError, match=r"worker was ended by SIG(SEGV|BUS|ABRT) while predicting"):
         predict(with_tree_array(tree(), "nodes", wild_child), X)
     assert mine.child is None or not mine.child.alive
-    np.testing.assert_array_equal(predict(pack(tree()), X), tree().predict(X))  # by a new child
-
-
-def test_a_walk_without_end_is_ended(pool):
-    pool(UNCHECKED)
 
     def circle(nodes):
         nodes["left_child"][0] = nodes["right_child"][0] = 0
@@ -120,7 +113,7 @@ def test_a_walk_without_end_is_ended(pool):
 
     with pytest.raises(ModelError, match=r"took longer than 1.5 s while predicting"):
         predict(with_tree_array(tree(), "nodes", circle), X, Limits(seconds=1.5))
-    assert predict(pack(tree()), X).shape == (120,)
+    np.testing.assert_array_equal(predict(pack(tree()), X), tree().predict(X))  # by a new child
 
 
 def test_the_processor_time_of_a_request_is_limited_in_the_child(pool):
@@ -129,22 +122,13 @@ def test_the_processor_time_of_a_request_is_limited_in_the_child(pool):
         pool(boot).ask({}, b"", X)
 
 
-def test_memory_beyond_the_limit_is_refused_and_the_next_model_gets_a_new_child(pool):
-    mine = pool()
+def test_memory_beyond_the_limit_is_refused_and_the_next_model_gets_a_new_child(shared):
     rows = np.random.default_rng(0).standard_normal((20_000, 5))
     model = make_pipeline(PolynomialFeatures(8), tree()).fit(X, Y)  # 1287 columns: 206 MB
     with pytest.raises(ModelError, match="need at most 67108864 bytes"):
         predict(pack(model), rows, Limits(memory_bytes=64 * 2**20))
     assert predict(pack(model), rows[:50], Limits(memory_bytes=512 * 2**20)).shape == (50,)
-    assert mine.child.alive
-
-
-def test_a_child_that_is_killed_between_two_models_is_replaced(pool):
-    mine = pool()
-    predict(pack(tree()), X)
-    mine.child.process.kill()
-    mine.child.process.wait()
-    assert predict(pack(tree()), X).shape == (120,)
+    assert shared.child.alive
 
 
 def test_children_are_not_started_for_ever(pool, monkeypatch):
@@ -158,12 +142,12 @@ def test_children_are_not_started_for_ever(pool, monkeypatch):
     assert mine.child is None
 
 
-def test_an_answer_forgives_earlier_losses(pool, monkeypatch):
-    monkeypatch.setattr(sandbox, "MAX_LOSSES", 2)
-    pool()
-    for _ in range(4):
-        predict(pack(tree()), X)
-        sandbox._POOL.child.kill()
+def test_a_child_that_is_killed_is_replaced_and_an_answer_forgives_the_loss(shared, monkeypatch):
+    monkeypatch.setattr(sandbox, "MAX_LOSSES", 1)
+    for _ in range(2):
+        assert predict(pack(tree()), X).shape == (120,)
+        shared.child.kill()
+    assert predict(pack(tree()), X).shape == (120,)
 
 
 # -- what comes back ------------------------------------------------------------------------------
@@ -243,14 +227,12 @@ def test_the_child_writes_no_file_and_dumps_no_memory(pool):
         predict(pack(tree()), X)
 
 
-def test_what_a_model_prints_does_not_disturb_the_answer(pool):
+def test_what_a_model_prints_does_not_disturb_the_answer():
     model = RandomForestClassifier(5, random_state=0, verbose=3).fit(X, Y)
-    pool()
     np.testing.assert_array_equal(predict(pack(model), X), model.predict(X))
 
 
-def test_threads_share_the_child_one_after_the_other(pool):
-    pool()
+def test_threads_share_the_child_one_after_the_other():
     payloads = {name: (pack(model), model.predict(X)) for name, model in (("a", tree()), ("b", linear()))}
     wrong = []
 
@@ -269,7 +251,7 @@ def test_threads_share_the_child_one_after_the_other(pool):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_process_takes_a_child_of_its_own_and_leaves_its_parents_alone():
+def test_a_fork_takes_a_child_of_its_own_and_a_child_ends_with_its_parent():
     code = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
@@ -286,33 +268,12 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 predict(pack(tree()), X)
 assert sandbox._POOL.child.process.pid == before
-print("fine")
+print(before, flush=True)
+os._exit(0)  # without any clean-up
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, os.path.dirname(crafted_models.__file__)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout == "fine\n", done.stderr
-
-
-def test_the_child_ends_with_its_parent():
-    code = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from crafted_models import X, pack, tree
-from fbo_flower.models import predict, sandbox
-predict(pack(tree()), X)
-print(sandbox._POOL.child.process.pid, flush=True)
-import os; os._exit(0)  # without any clean-up
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code, os.path.dirname(crafted_models.__file__)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    here = os.path.dirname(crafted_models.__file__)
+    done = subprocess.run([sys.executable, "-c", code, here], capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
     pid = int(done.stdout)
 
     def gone():

@@ -156,63 +156,39 @@ def test_the_journal_of_an_agent_that_died_before_its_first_entry_is_an_error_to
     assert read_ledger(tmp_path / "a.db").agent == "7"
 
 
-def test_a_second_process_waits_and_then_names_the_holder(
+def test_a_second_process_waits_names_the_holder_and_finds_what_it_committed_before_it_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    path = tmp_path / "a.db"
     code = f"""
-        import sys
-        from fbo_flower.storage.agent_journal import AgentJournal
-        journal = AgentJournal({str(tmp_path / "a.db")!r}, "7")
+        import signal
+        import numpy as np
+        from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
+        journal = AgentJournal({str(path)!r}, "7")
+        for trial in range(6):
+            journal.append("s", "t", Evaluation(trial, np.zeros(2), float(trial)))
+            if trial == 4:
+                journal.commit()
         print("open", flush=True)
-        sys.stdin.readline()
-        journal.close()
-        print("closed", flush=True)
-        sys.stdin.readline()
+        signal.pause()
     """
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as holder:
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
-        assert holder.stdin is not None
         assert holder.stdout.readline() == "open\n"
         clock = Clock()
         monkeypatch.setattr(files, "time", clock)
         with pytest.raises(JournalError, match=f"process {holder.pid} holds it"):
-            AgentJournal(tmp_path / "a.db", "7", wait_seconds=60.0)
+            AgentJournal(path, "7", wait_seconds=60.0)
         assert clock.now == pytest.approx(60.0, abs=0.1)
 
-        def let_go(seconds: float) -> None:
-            print(file=holder.stdin, flush=True)
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == "closed\n"
+        def killed(seconds: float) -> None:
+            os.kill(holder.pid, signal.SIGKILL)
+            holder.wait()
 
-        monkeypatch.setattr(clock, "sleep", let_go)  # the holder is done while the second one waits
-        AgentJournal(tmp_path / "a.db", "7", wait_seconds=60.0).close()
-
-
-def test_what_was_committed_survives_a_kill(tmp_path: Path) -> None:
-    code = f"""
-        import numpy as np
-        from fbo_flower.storage.agent_journal import AgentJournal, Evaluation
-        journal = AgentJournal({str(tmp_path / "a.db")!r}, "7")
-        for trial in range(5):
-            journal.append("s", "t", Evaluation(trial, np.zeros(2), float(trial)))
-        journal.commit()
-        journal.append("s", "t", Evaluation(5, np.zeros(2), 5.0))
-        print("ready", flush=True)
-        import signal; signal.pause()
-    """
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        os.kill(process.pid, signal.SIGKILL)
-    with AgentJournal(tmp_path / "a.db", "7") as journal:
-        assert [e.trial for e in journal.evaluations("s", "t")] == [0, 1, 2, 3, 4]
+        monkeypatch.setattr(clock, "sleep", killed)  # the holder dies while the second one waits
+        with AgentJournal(path, "7", wait_seconds=60.0) as journal:
+            assert [e.trial for e in journal.evaluations("s", "t")] == [0, 1, 2, 3, 4]
 
 
 def test_a_task_has_the_same_key_in_another_round_and_another_with_other_content() -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flwr.app import Context, RecordDict
 
 from fbo_flower import wire
 from fbo_flower.algorithms import ALGORITHMS, make_algorithm
 from fbo_flower.algorithms.algorithm_record import UNKNOWN
 from fbo_flower.algorithms.disclosure import COMMON, inference, meaning, meanings
 from fbo_flower.algorithms.messages import arrays_of
-from fbo_flower.algorithms.records import Phase
+from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.cli import main as cli
 from fbo_flower.cli.ledger import describe
@@ -24,6 +25,7 @@ from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.space import Float, SearchSpace
 from fbo_flower.storage.ledger import Ledger, LedgerEntry, entries
 from fbo_flower.storage.read_agent_journal import read_ledger
+from fbo_flower.storage.study_journal import StudyJournal
 from fbo_flower.strategies import FTS
 
 SPACE = SearchSpace({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
@@ -86,12 +88,8 @@ def test_the_ledger_is_what_a_tap_on_the_line_hears(tmp_path: Path, disclose: st
 
 
 def test_an_answer_that_is_sent_again_is_in_the_ledger_again(tmp_path: Path) -> None:
-    from flwr.app import Context, RecordDict
-
     node = Context(1, 2, {"partition-id": 3, "journal": str(tmp_path / "a.db")}, RecordDict(), {})
     envelope = wire.Envelope("s", "3", SPACE.digest, "random", "{}")
-    from fbo_flower.algorithms.records import Task
-
     for server_round in (1, 5):
         message = wire.encode_task(Task(Phase.TRAIN, server_round, 0, 3), envelope)
         TuningAgent(objective, SPACE, node, seed=1).answer(message)
@@ -167,28 +165,15 @@ def test_files_that_are_no_agents_journals_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database, but long enough to be looked at " * 50)
     with pytest.raises(JournalError, match="text"):
         read_ledger(tmp_path / "text.db")
-    simulate(
-        "gp-samples",
-        agents=2,
-        algorithm="random",
-        num_rounds=1,
-        engine="inline",
-        keep=Keep(journals=tmp_path / "run"),
-    )
+    StudyJournal(tmp_path / "study.db").close()
     with pytest.raises(JournalError, match="study journal"):
-        read_ledger(tmp_path / "run" / "study.db")
+        read_ledger(tmp_path / "study.db")
 
 
 def test_the_command_says_in_words_what_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = Keep(journals=tmp_path)
-    simulate(
-        "gp-samples",
-        agents=2,
-        algorithm=make_algorithm("pf-pne", {"budget": 20}),
-        num_rounds=3,
-        engine="inline",
-        keep=kept,
-    )
+    algorithm = make_algorithm("pf-pne", {"budget": 20})
+    keep = Keep(journals=tmp_path)
+    simulate("gp-samples", agents=2, algorithm=algorithm, num_rounds=3, engine="inline", keep=keep)
     assert cli.run(["ledger", str(tmp_path), "--rounds"]) == 0
     text = capsys.readouterr().out
     assert text.count("Agent ") == 2

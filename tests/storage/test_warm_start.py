@@ -31,9 +31,16 @@ def run(algorithm="fts", seed=0, num_rounds=4, agents=3, warm_start=None, **sett
     return simulate("gp-samples", seed=seed, engine="inline", **grouped(**given, **settings))
 
 
-def test_messages_are_kept_with_the_study_and_hold_no_observation(tmp_path):
-    study = run(out=tmp_path)
-    kept = WarmStart.load(tmp_path, "fts")
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory):
+    """The directory of an earlier study of three agents, and that study."""
+    directory = tmp_path_factory.mktemp("earlier")
+    return directory, run(out=directory)
+
+
+def test_messages_are_kept_with_the_study_and_hold_no_observation(earlier):
+    directory, study = earlier
+    kept = WarmStart.load(directory, "fts")
     assert {name: array.shape for name, array in kept.arrays.items()} == {
         "frequencies": (12, 1), "phases": (12,), "weights": (3, 12),
     }  # fmt: skip
@@ -44,22 +51,14 @@ def test_messages_are_kept_with_the_study_and_hold_no_observation(tmp_path):
     assert not np.isclose(numbers[:, None], secrets[None], rtol=1e-9).any()
 
 
-def test_a_warm_start_is_known_before_the_first_message_and_changes_the_first_advice(tmp_path):
-    run(out=tmp_path)
-    options = {"schedule": 0.0, "num_initial": 1}
-    warm = run(seed=1, num_rounds=2, agents=2, options=options, warm_start=tmp_path)
-    cold = run(seed=1, num_rounds=2, agents=2, options=options)
-    first = [[s.trials.where(agent=a)["value"][0] for a in ("0", "1")] for s in (warm, cold)]
-    assert first[0] == first[1], "the initial design is the same"
-    assert warm.trials["value"].tolist() != cold.trials["value"].tolist()
-
-
-def test_a_lone_agent_follows_the_earlier_ones(tmp_path):
+def test_a_warm_start_is_known_before_the_first_message_and_changes_the_first_advice(earlier):
     """Without others to hear of, a cold agent has only itself; a warm one is sent an earlier message."""
-    run(out=tmp_path)
     options = {"schedule": 0.0, "num_initial": 1}
-    warm = run(seed=3, agents=1, options=options, warm_start=tmp_path)
-    cold = run(seed=3, agents=1, options=options)
+    warm, cold = (
+        run(seed=3, num_rounds=3, agents=1, options=options, warm_start=start) for start in (earlier[0], None)
+    )
+    assert warm.trials["value"][0] == cold.trials["value"][0], "the initial design is the same"
+    assert warm.trials["value"].tolist() != cold.trials["value"].tolist()
     assert np.sum(warm.rounds["floats_down"]) > np.sum(cold.rounds["floats_down"])
 
 
@@ -79,12 +78,9 @@ def test_posteriors_of_an_earlier_study_are_members_from_the_first_model_on(name
     kept = WarmStart.load(tmp_path, name)
     best = {"rgpe": 0, "taf": 1}[name]
     assert {n: a.shape for n, a in kept.arrays.items()} == {
-        "frequencies": (12, 1),
-        "phases": (12,),
-        "means": (3, 12),
-        "inverses": (3, 78),
-        "incumbents": (3, best),
-    }
+        "frequencies": (12, 1), "phases": (12,),
+        "means": (3, 12), "inverses": (3, 78), "incumbents": (3, best),
+    }  # fmt: skip
     warm, cold = (run(name, 2, 4, 1, warm_start=start) for start in (tmp_path, None))
     assert np.sum(warm.rounds["floats_down"]) > np.sum(cold.rounds["floats_down"]) + 3 * (12 + 78 + best) - 1
     assert warm.trials["value"].tolist() != cold.trials["value"].tolist()
@@ -161,32 +157,28 @@ def test_an_agent_that_joins_late_is_told_what_the_server_holds_before_it_has_se
     assert ["weights" in str(config["names"]).split(",") for config in own] == [False, True, True]
 
 
-def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(tmp_path):
-    run(out=tmp_path)
+def test_messages_that_do_not_fit_are_refused_before_anything_is_evaluated(earlier, tmp_path):
+    directory, _ = earlier
     with pytest.raises(ConfigError, match="none"):
-        run("dp-fts", warm_start=tmp_path)
+        run("dp-fts", warm_start=directory)
     with pytest.raises(ConfigError, match=r"frequencies: expected .*\(9, 1\)"):
-        run(options={"num_features": 9}, warm_start=tmp_path)
+        run(options={"num_features": 9}, warm_start=directory)
+    algorithm = make_algorithm("fts", SMALL)
+    start = Start(warm_start=directory)
     with pytest.raises(ConfigError, match="search space"):
-        simulate(
-            "f1",
-            agents=2,
-            algorithm=make_algorithm("fts", SMALL),
-            num_rounds=2,
-            engine="inline",
-            start=Start(warm_start=tmp_path),
-        )
+        simulate("f1", agents=2, algorithm=algorithm, num_rounds=2, engine="inline", start=start)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="none"):
         run(warm_start=tmp_path / "empty")
     (tmp_path / "text.npz").write_text("no archive")
     with pytest.raises(ConfigError, match=r"text\.npz"):
         run(warm_start=tmp_path / "text.npz")
-    of_another = WarmStart("ts", WarmStart.load(tmp_path, "fts").space, {"weights": np.zeros(2)})
+    kept = WarmStart.load(directory, "fts")
+    of_another = WarmStart("ts", kept.space, {"weights": np.zeros(2)})
     prior = Start(warm_start=of_another.save(tmp_path / "ts", "ts"))
     with pytest.raises(ConfigError, match="keeps messages"):
         simulate("gp-samples", agents=3, algorithm="ts", num_rounds=2, engine="inline", start=prior)
-    arrays = {**WarmStart.load(tmp_path, "fts").arrays, "weights": np.full((2, 12), np.nan)}
+    arrays = {**kept.arrays, "weights": np.full((2, 12), np.nan)}
     state = FTSState(SearchSpace({"x": Float(0.0, 1.0)}))
     with pytest.raises(ConfigError, match="weights"):
         FTS(**SMALL).warm_start(state, arrays)
@@ -200,36 +192,23 @@ def test_a_file_without_pickles_is_all_that_is_read(tmp_path):
         WarmStart.load(tmp_path, "fts")
 
 
-def test_a_resumed_study_must_start_from_the_same_messages(tmp_path):
-    run(out=tmp_path / "one")
-    run(seed=5, out=tmp_path / "two")
+def test_a_resumed_study_must_start_from_the_same_messages(earlier, tmp_path):
+    run(seed=5, out=tmp_path / "other", num_rounds=2)
     begin, resume = (Keep(journals=tmp_path / "journals", resume=resume) for resume in (False, True))
-    whole = run(seed=1, warm_start=tmp_path / "one", keep=begin)
-    again = run(seed=1, warm_start=tmp_path / "one", keep=resume)
+    whole = run(seed=1, warm_start=earlier[0], keep=begin, num_rounds=2)
+    again = run(seed=1, warm_start=earlier[0], keep=resume, num_rounds=2)
     assert again.trials["value"].tolist() == whole.trials["value"].tolist()
     with pytest.raises(JournalError, match="warm_start"):
-        run(seed=1, warm_start=tmp_path / "two", keep=resume)
+        run(seed=1, warm_start=tmp_path / "other", keep=resume, num_rounds=2)
 
 
-def test_the_command_keeps_messages_and_starts_from_them(tmp_path):
-    small = [f"--option={name}={value}" for name, value in SMALL.items()]
-    common = [
-        "simulate",
-        "--problem",
-        "gp-samples",
-        "--agents",
-        "2",
-        "--rounds",
-        "2",
-        "--engine",
-        "inline",
-        "-q",
-    ]
-    assert cli.run([*common, *small, "--out", str(tmp_path / "a")]) == 0
-    assert (tmp_path / "a" / FOLDER / "fts.npz").is_file()
-    warm = ["--warm-start", str(tmp_path / "a"), "--compare", "random"]
-    assert cli.run([*common, *small, *warm, "--journal", "--out", str(tmp_path / "b")]) == 0
+def test_the_command_starts_from_what_a_study_kept(earlier, tmp_path):
+    given = "simulate --problem gp-samples --agents 2 --rounds 2 --engine inline -q --journal --warm-start"
+    warm = [*given.split(), str(earlier[0]), *(f"--option={name}={value}" for name, value in SMALL.items())]
+    assert cli.run([*warm, "--compare", "random", "--out", str(tmp_path / "b")]) == 0
     assert Study.load(tmp_path / "b").algorithms == ["fts", "random"]
     plan = json.loads((tmp_path / "b" / "simulate.json").read_text())
-    assert plan["start"]["warm_start"] == str((tmp_path / "a").resolve())
-    assert cli.run([*common, "--algorithm", "random", *warm[:2], "--out", str(tmp_path / "c")]) == 2
+    assert plan["start"]["warm_start"] == str(earlier[0].resolve())
+    assert (
+        cli.run([*given.split(), str(earlier[0]), "--algorithm", "random", "--out", str(tmp_path / "c")]) == 2
+    )

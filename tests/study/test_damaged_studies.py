@@ -34,7 +34,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_damaged_file_of_a_study_is_named_in_a_config_error(study: Path, tmp_path: Path, name: str) -> None:
     outcomes: Counter[str] = Counter()
     for kind in BYTES:
-        for seed in range(examples(20, 4)):
+        for seed in range(examples(8, 3)):
             directory = tmp_path / "copy"
             shutil.rmtree(directory, ignore_errors=True)
             shutil.copytree(study, directory)
@@ -46,19 +46,6 @@ def test_a_damaged_file_of_a_study_is_named_in_a_config_error(study: Path, tmp_p
                 assert str(directory) in str(error)  # noqa: PT017
                 outcomes["error"] += 1
     assert outcomes["error"] > outcomes["read"]
-
-
-@pytest.mark.parametrize("text", [NESTED, f'{{"a": {NESTED}', "[1]", "7", '"text"', "{}", "null", "\0"])
-@pytest.mark.parametrize("name", ["study.json", "best.json"])
-def test_json_of_another_shape_or_depth_is_a_config_error(
-    study: Path, tmp_path: Path, name: str, text: str
-) -> None:
-    directory = tmp_path / "copy"
-    shutil.copytree(study, directory)
-    (directory / name).write_text(text)
-    if (name, text) != ("best.json", "{}"):
-        with pytest.raises(ConfigError, match=str(directory)):
-            Study.load(directory)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +70,7 @@ def test_damaged_messages_are_config_errors(study: Path, tmp_path: Path) -> None
     (messages,) = (study / "messages").glob("*.npz")
     before = WarmStart.load(messages, "fts")
     for kind in BYTES:
-        for seed in range(examples(40, 8)):
+        for seed in range(examples(16, 6)):
             path = tmp_path / "fts.npz"
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
             shutil.copy(messages, path)

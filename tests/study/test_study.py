@@ -21,24 +21,10 @@ from fbo_flower.study.ranking import incumbents, natural_order
 from fbo_flower.study.schema import REGRET, ROUNDS, TRIALS
 from fbo_flower.study.table import Table
 
-TEXT = st.text(max_size=8) | st.sampled_from(
-    [
-        "007",
-        "1",
-        "",
-        "true",
-        "None",
-        "a,b",
-        'say "x"',
-        "two\nlines",
-        "\r",
-        "\r\n",
-        "é🌼",
-        "\x00",
-        "\ud800",
-        " ",
-    ]
-)
+TEXT = st.text(max_size=8) | st.sampled_from([
+    "007", "1", "", "true", "None", "a,b", 'say "x"', "two\nlines", "\r", "\r\n", "é🌼", "\x00",
+    "\ud800", " ",
+])  # fmt: skip
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
 CONFIGS = st.dictionaries(TEXT, SCALARS, max_size=3)
 
@@ -59,16 +45,9 @@ def trial(agent: str, number: int, value: float, algorithm: str = "ts", **config
 
 def a_round(number: int, algorithm: str = "ts", **changes: Any) -> dict[str, Any]:
     counts = {
-        "bytes_down": 100,
-        "bytes_up": 50,
-        "floats_down": 8.0,
-        "floats_up": 4.5,
-        "tasks": 2,
-        "replies": 2,
-        "failures": 0,
-        "refused": 0,
-        "failed_trials": 0,
-    }
+        "bytes_down": 100, "bytes_up": 50, "floats_down": 8.0, "floats_up": 4.5, "tasks": 2, "replies": 2,
+        "failures": 0, "refused": 0, "failed_trials": 0,
+    }  # fmt: skip
     means = {"seconds": 0.5, "mean_incumbent": 0.25, "best": 0.75, "reasons": ""}
     return {"algorithm": algorithm, "round": number, **counts, **means, **changes}
 
@@ -318,17 +297,8 @@ def test_trials_are_sorted_by_algorithm_agent_and_trial() -> None:
 
 def test_agents_are_in_natural_order() -> None:
     names = ["site-10", "10", "007", "7", "site-2", "b", "", "9" * 5000, "2"]
-    assert sorted(names, key=natural_order) == [
-        "",
-        "2",
-        "007",
-        "7",
-        "10",
-        "9" * 5000,
-        "b",
-        "site-2",
-        "site-10",
-    ]
+    expected = ["", "2", "007", "7", "10", "9" * 5000, "b", "site-2", "site-10"]
+    assert sorted(names, key=natural_order) == expected
 
 
 def test_the_best_of_each_agent_is_its_first_best_trial(study: Study) -> None:
@@ -488,6 +458,7 @@ def test_a_missing_file_is_named(study: Study, tmp_path: Path, name: str) -> Non
     [
         ("study.json", "{", "expected JSON"),
         ("study.json", "[]", "settings: expected a dict, got list"),
+        ("study.json", "\0", "expected JSON"),
         ("study.json", "[" * 100_000, "expected JSON"),
         ("study.json", '{"schema": 7}', "expected schema 2, got 7"),
         ("study.json", '{"schema": 2, "runs": []}', "tables: expected a dict"),
@@ -497,6 +468,7 @@ def test_a_missing_file_is_named(study: Study, tmp_path: Path, name: str) -> Non
             "tables.trials: expected a dict",
         ),
         ("best.json", "[]", "best: expected a dict"),
+        ("best.json", "[" * 100_000, "expected JSON"),
         ("best.json", '{"ts": {"1": {"value": "high", "config": {}}}}', "expected real values"),
         ("best.json", '{"ts": {"1": {"value": 1}}}', "expected the columns"),
         ("trials.csv", "algorithm\n", "expected the header"),

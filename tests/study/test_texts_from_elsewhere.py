@@ -31,25 +31,10 @@ from fbo_flower.study.csv_cells import guard, unguard
 from fbo_flower.study.table import Table
 
 EVIL = "=cmd|' /C calc'!A1\x1b[2J\x1b]0;owned\x07\n\r\u202egnp.exe\x9b31m"
-texts = st.text(st.characters(codec=None), max_size=12) | st.sampled_from(
-    [
-        "=1+1",
-        "+1",
-        "-1",
-        "@SUM(A1)",
-        "\t=1",
-        "\r=1",
-        "'",
-        "''=1",
-        "'\\x1b",
-        "\\",
-        "\\n",
-        "C:\\new",
-        EVIL,
-        "-1.5",
-        "",
-    ]
-)
+texts = st.text(st.characters(codec=None), max_size=12) | st.sampled_from([
+    "=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "'", "''=1", "'\\x1b", "\\", "\\n", "C:\\new", EVIL,
+    "-1.5", "",
+])  # fmt: skip
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tracked import SPACE, score, tune
+from tracked import tune
 
-from fbo_flower.clients import client_app
-from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.trackers import MLflowTracker
 from fbo_flower.trackers.mlflow import AGENT, STUDY
 
@@ -70,8 +68,7 @@ def test_a_study_is_a_run_with_a_child_for_each_agent(tmp_path: Path) -> None:
 def test_a_resumed_study_goes_on_in_its_runs(tmp_path: Path) -> None:
     journal, store = tmp_path / "journal.db", tmp_path / "mlruns"
     tune([MLflowTracker(store)], num_rounds=2, journal=journal)
-    grid = InProcessGrid(client_app(score, SPACE, seed=1, disclose="trials"), 3)
-    study = tune([MLflowTracker(store)], num_rounds=4, journal=journal, resume=True, grid=grid)
+    study = tune([MLflowTracker(store)], num_rounds=4, journal=journal, resume=True)
     client, found = runs(store)
     steps = [step for step, _ in history(client, found["1"], "failed")]
     assert steps == study.trials.where(agent="1")["trial"].tolist()

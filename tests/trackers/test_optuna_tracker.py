@@ -107,18 +107,16 @@ def test_what_is_under_way_when_an_asynchronous_study_ends_has_failed(tmp_path: 
 def test_a_resumed_study_goes_on_without_writing_twice(tmp_path: Path, running_from: float) -> None:
     url, journal = f"sqlite:///{tmp_path}/study.db", tmp_path / "journal.db"
     tune([OptunaTracker(url, running_from=running_from)], num_rounds=2, journal=journal)
-    grid = InProcessGrid(client_app(score, SPACE, seed=1, disclose="trials"), 3)
     tracker = OptunaTracker(url, running_from=running_from)
-    study = tune([tracker], num_rounds=4, journal=journal, resume=True, grid=grid)
+    study = tune([tracker], num_rounds=4, journal=journal, resume=True)
     assert Study.from_optuna(url, space=SPACE).trials == study.trials
 
 
 def test_a_study_that_was_not_tracked_before_is_written_from_its_beginning(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     tune([], num_rounds=2, journal=journal)
-    grid = InProcessGrid(client_app(score, SPACE, seed=1, disclose="trials"), 3)
     tracker = OptunaTracker(tmp_path / "s.log")
-    study = tune([tracker], num_rounds=3, journal=journal, resume=True, grid=grid)
+    study = tune([tracker], num_rounds=3, journal=journal, resume=True)
     assert Study.from_optuna(tmp_path / "s.log", space=SPACE).trials == study.trials
 
 
@@ -217,24 +215,12 @@ def test_nothing_is_written_of_agents_that_disclose_nothing(tmp_path: Path) -> N
 
 
 def test_simulate_takes_a_storage(tmp_path: Path) -> None:
-    study = simulate(
-        "gp-samples",
-        agents=2,
-        algorithm="random",
-        num_rounds=2,
-        engine="inline",
-        callbacks=[OptunaTracker(tmp_path / "study.db")],
-    )
+    tracker = OptunaTracker(tmp_path / "study.db")
+    common = {"agents": 2, "algorithm": "random", "num_rounds": 2, "engine": "inline"}
+    study = simulate("gp-samples", callbacks=[tracker], **common)  # type: ignore[arg-type]
     assert Study.from_optuna(tmp_path / "study.db").trials["value"].tolist() == study.trials["value"].tolist()
     with pytest.raises(ConfigError, match="a file that ends in"):
-        simulate(
-            "gp-samples",
-            agents=2,
-            algorithm="random",
-            num_rounds=2,
-            engine="inline",
-            callbacks=[OptunaTracker("study.txt")],
-        )
+        OptunaTracker("study.txt")
 
 
 def test_a_tracker_takes_several_studies_in_turn(tmp_path: Path) -> None:

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tracked import SPACE, score, tune
+from tracked import SPACE, tune
 
-from fbo_flower.clients import client_app
-from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.study import Study
 from fbo_flower.study.trial import Trial
 from fbo_flower.trackers import RoundInfo, StudyInfo, TensorBoardTracker
@@ -61,8 +59,7 @@ def test_rounds_have_a_folder_with_their_numbers(tmp_path: Path) -> None:
 def test_a_resumed_study_replaces_what_was_written_before(tmp_path: Path) -> None:
     journal, logdir = tmp_path / "journal.db", tmp_path / "logs"
     tune([TensorBoardTracker(logdir)], num_rounds=2, journal=journal)
-    grid = InProcessGrid(client_app(score, SPACE, seed=1, disclose="trials"), 3)
-    study = tune([TensorBoardTracker(logdir)], num_rounds=4, journal=journal, resume=True, grid=grid)
+    study = tune([TensorBoardTracker(logdir)], num_rounds=4, journal=journal, resume=True)
     found = read(study_folder(logdir, study) / "agent 0")
     assert [step for step, _ in found["failed"]] == study.trials.where(agent="0")["trial"].tolist()
 
