@@ -238,8 +238,8 @@ def peers_table(peers: Sequence[Row]) -> str:
     rows = []
     for group, times in groups.items():
         own = min(seconds for who, seconds in times if who.startswith("fbo-flower"))
-        for who, seconds in sorted(times, key=lambda row: row[1]):
-            rows.append([group, who, _ms(seconds), f"{seconds / own:.1f}"])
+        for number, (who, seconds) in enumerate(sorted(times, key=lambda row: row[1])):
+            rows.append(["" if number else group, who, _ms(seconds), f"{seconds / own:.1f}"])
     header = ["work", "library", "CPU ms", "ratio to ours"]
     return "### Beside other libraries\n\n" + table(header, rows) if rows else ""
 
