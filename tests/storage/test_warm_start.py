@@ -215,6 +215,8 @@ def test_the_command_keeps_messages_and_starts_from_them(tmp_path):
     small = [f"--option={name}={value}" for name, value in SMALL.items()]
     common = [
         "simulate",
+        "--algorithm",
+        "fts",
         "--problem",
         "gp-samples",
         "--agents",
