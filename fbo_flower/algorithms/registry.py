@@ -27,8 +27,9 @@ from fbo_flower.errors import ConfigError, did_you_mean
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-# `simulate` uses it if you name none: with the same first points it is ahead of the best optimiser that an
-# agent could run alone on most problems (`docs/results/fed-ei.md`). It discloses: `docs/papers/fed_ei.md`.
+# the default wherever nobody names an algorithm, and of `fbo-flower new`: with the same first points it is
+# ahead of the best optimiser that an agent could run alone on most problems (`docs/results/fed-ei.md`). It
+# discloses: `docs/papers/fed_ei.md`.
 RECOMMENDED: Final = "fed-ei"
 # for `fts`, whose defaults follow the paper; `docs/papers/fts.md` says what each option changes
 FTS_OPTIONS: Final[dict[str, object]] = {

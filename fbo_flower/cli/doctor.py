@@ -7,7 +7,9 @@ import json
 import tempfile
 import tomllib
 import zipfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,24 +17,17 @@ import typer
 from rich.console import Console
 
 from fbo_flower import __version__
-from fbo_flower.cli.diagnosis import Diagnosis, diagnose
+from fbo_flower.cli.common import Connected, Debug
 from fbo_flower.cli.flower_cli import FlowerCLI, missing_dependencies, read_app
-from fbo_flower.cli.simulate import Debug
 from fbo_flower.errors import ConfigError, FBOError, printable
-from fbo_flower.storage.node_differences import skew
+from fbo_flower.storage.node_differences import node_differences, skew
 
-EXAMPLE = "Example: fbo-flower doctor deploy --app my-app"
 MODULE, MARK, SETTINGS = "fbo_flower_doctor", "fbo-flower doctor: ", "fbo-flower-doctor"
 _START_SECONDS = 60.0  # how long the SuperLink may take to start the run
 
 
-def run_doctor(
-    connection: Annotated[
-        str | None,
-        typer.Argument(
-            help="Name of a SuperLink in Flower's config.toml; default: the one that config.toml names."
-        ),
-    ] = None,
+def doctor(
+    connection: Connected = None,
     app: Annotated[str, typer.Option(help="Directory of the Flower app whose agents to check.")] = ".",
     nodes: Annotated[
         int, typer.Option(help="Number of nodes to wait for; 0: only those that are connected.")
@@ -48,7 +43,10 @@ def run_doctor(
     ] = None,
     debug: Debug = False,
 ) -> int:
-    """Check versions, search spaces, journals, clocks and connections of a federation."""
+    """Check versions, search spaces, journals, clocks and connections of a federation.
+
+    Example: fbo-flower doctor deploy --app my-app
+    """
     project = read_app(app)
     if project is None:
         raise ConfigError(f"app: expected the directory of a Flower app, got {app}")
@@ -96,11 +94,6 @@ def write_examiner(app: Path, directory: Path, settings: Mapping[str, object]) -
     return directory
 
 
-def _disclosure(node: Mapping[str, Any]) -> str:
-    by = f" ({node['disclose_by']})" if "disclose_by" in node else ""
-    return f"{node.get('disclose', '?')}{by}"
-
-
 def find_report(log: str) -> dict[str, Any] | None:
     """Return the doctor's report from a run's log; None if there is none."""
     for line in reversed(log.splitlines()):
@@ -108,6 +101,78 @@ def find_report(log: str) -> dict[str, Any] | None:
         if mark:
             return dict(json.loads(text))
     return None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One line of the diagnosis.
+
+    Parameters
+    ----------
+    subject : "server", "agent north", "node 17", ...
+    is_wrong : True: somebody has to fix it; False: a note
+    text : what was found, and what was expected
+    """
+
+    subject: str
+    is_wrong: bool
+    text: str
+
+
+def diagnose(report: Mapping[str, Any], known: Sequence[Mapping[str, Any]], here: str) -> list[Diagnosis]:
+    """Return the errors and notes about a federation.
+
+    Parameters
+    ----------
+    report : the result of `strategies.doctor.examine`
+    known : SuperNodes that the SuperLink knows, from `flwr supernode list`
+    here : the version of fbo-flower that runs this command
+    """
+    server, nodes = report["server"], report["nodes"]
+    found = []
+    if server["version"] != here:
+        text = f"runs fbo-flower {server['version']}, this computer {here}; install one version"
+        found.append(Diagnosis("server", True, text))
+    if not nodes:
+        text = "expected at least one connected SuperNode, got none; start SuperNodes or raise --wait"
+        found.append(Diagnosis("nodes", True, text))
+    asked = {node["node"] for node in nodes}
+    gone = {"offline": "is not connected any more", "registered": "has never connected"}
+    for row in known:
+        if str(row["node-id"]) not in asked and row["status"] in gone:
+            found.append(Diagnosis(f"node {row['node-id']}", True, gone[row["status"]]))
+    names = Counter(node.get("agent") for node in nodes)
+    digests = Counter(node["digest"] for node in nodes if "digest" in node)
+    most = max(digests.values(), default=0)
+    usual = [digest for digest, count in digests.items() if count == most]
+    for node in nodes:
+        subject = f"agent {node['agent']}" if "agent" in node else f"node {node['node']}"
+        wrong = list(_wrong(node, server, usual, str(report["differing"])))
+        if "agent" in node and names[node["agent"]] > 1:
+            wrong.append(
+                f"{names[node['agent']]} nodes call themselves so; set a different agent in each node_config"
+            )
+        found += [Diagnosis(subject, True, text) for text in wrong]
+        if not wrong and node.get("journal") == "none":
+            text = "keeps no journal: it loses its state when its SuperNode ends; set journal in node_config"
+            found.append(Diagnosis(subject, False, text))
+    return found
+
+
+def _wrong(
+    node: Mapping[str, Any], server: Mapping[str, Any], usual: Sequence[str], differing: str
+) -> list[str]:
+    if "error" in node:
+        return [str(node["error"])]
+    wrong = []
+    if node.get("schema") != server["schema"]:
+        wrong.append(f"message schema {node.get('schema')}, the server has {server['schema']}")
+    others = [digest[:12] for digest in usual if digest != node.get("digest")]
+    if others:  # where several spaces are equally frequent, every node differs from some others
+        who = "most nodes have" if len(usual) == 1 else "as many nodes have"
+        own = str(node.get("digest"))[:12]
+        wrong.append(f"search space {own}, {who} {', '.join(others)}; they differ in {differing}")
+    return wrong + node_differences(node, server)
 
 
 def show(report: Mapping[str, Any], findings: Sequence[Diagnosis], console: Console) -> None:
@@ -133,11 +198,13 @@ def _block(node: Mapping[str, Any]) -> list[str]:
     if "error" in node:
         return [title, "  no answer"]
     clock = f"{skew(node):+.0f} s" if "time" in node else "?"
-    journal, disclose = node.get("journal", "?"), _disclosure(node)
+    journal, disclose = node.get("journal", "?"), node.get("disclose", "?")
+    by = f" ({node['disclose_by']})" if "disclose_by" in node else ""
     return [
         title,
         f"  fbo-flower {node.get('version', '?')}, flwr {node.get('flwr', '?')}, "
         f"Python {node.get('python', '?')}",
-        f"  space {str(node.get('digest', '?'))[:12]}, role {node.get('role') or '-'}, discloses {disclose}",
+        f"  space {str(node.get('digest', '?'))[:12]}, role {node.get('role') or '-'}, "
+        f"discloses {disclose}{by}",
         f"  journal {journal}, clock {clock}, answered in {node['heard'] - node['sent']:.0f} s",
     ]

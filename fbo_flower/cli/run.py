@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fbo_flower.cli.app_check import check_app
+from fbo_flower.cli.common import Connected, Debug, Interrupted, Quiet
 from fbo_flower.cli.connection import check_simulation, read_connection
 from fbo_flower.cli.flower_cli import (
     NO_INSTALLATION,
@@ -17,12 +18,9 @@ from fbo_flower.cli.flower_cli import (
     missing_dependencies,
     read_app,
 )
-from fbo_flower.cli.run_plan import Interrupted
-from fbo_flower.cli.simulate import Debug, Quiet
 from fbo_flower.cli.submission import Submission, prepare
 from fbo_flower.errors import ConfigError, FBOError
 
-EXAMPLE = "Example: fbo-flower run my-app deploy -c 'num-agents=3'"
 _PAUSE = 2.0  # seconds between two queries for the status, once the log has ended
 _ERROR = re.compile(r"fbo_flower\.errors\.(\w+Error): (.+)")  # the last line of a traceback
 _MAX_REASON = 500  # characters
@@ -31,12 +29,7 @@ _ATTEMPTS = 3  # queries without an answer, after which the SuperLink counts as 
 
 def run_app(
     app: Annotated[str, typer.Argument(help="Directory of the Flower app.")] = ".",
-    connection: Annotated[
-        str | None,
-        typer.Argument(
-            help="Name of a SuperLink in Flower's config.toml; default: the one that config.toml names."
-        ),
-    ] = None,
+    connection: Connected = None,
     run_config: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,6 +54,8 @@ def run_app(
 
     The exit status is 0 only if the run succeeded. It is 2 if a setting cannot be used, and 1 after any other
     error.
+
+    Example: fbo-flower run my-app deploy -c 'num-agents=3'
     """
     project = read_app(app)
     target = read_connection(connection)

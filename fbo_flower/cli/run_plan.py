@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fbo_flower.cli.common import Interrupted, plural
 from fbo_flower.cli.plan import JOURNALS, SimulationPlan, point_latest_at, slug
-from fbo_flower.cli.print_results import print_selections, print_table
+from fbo_flower.cli.report import print_selections, print_table
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.settings import Start
 from fbo_flower.study.keep import Keep
@@ -19,10 +20,6 @@ from fbo_flower.trackers.callback import Callback, StudyInfo
 if TYPE_CHECKING:
     from fbo_flower.simulation.problems import Problem
     from fbo_flower.study.study import Study
-
-
-class Interrupted(Exception):  # noqa: N818  # not an error: someone pressed Ctrl-C
-    """Ctrl-C was pressed; the text says what has been written. (Typer would swallow a KeyboardInterrupt.)"""
 
 
 def run_plan(
@@ -167,12 +164,8 @@ class _Record(Callback):
             return "nothing was written"
         self.draw()
         parts = [
-            f"{name} {_plural(len(set(self.study.rounds.where(algorithm=name)['round'].tolist())), 'round')}"
+            f"{name} {plural(len(set(self.study.rounds.where(algorithm=name)['round'].tolist())), 'round')}"
             for name in self.study.algorithms
         ]
         text = f"{self.directory} holds the results so far: {', '.join(parts)}"
         return f"{text}; continue with --resume {self.directory}" if self.journal else text
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

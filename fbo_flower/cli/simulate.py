@@ -8,29 +8,16 @@ from typing import Annotated
 
 import typer
 
+from fbo_flower.algorithms.registry import RECOMMENDED
+from fbo_flower.cli.common import Debug, Quiet, option
 from fbo_flower.cli.plan import Contestant, SimulationPlan, parse_options, rounds_of
 from fbo_flower.cli.run_plan import run_plan
-from fbo_flower.cli.settings import option
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.settings import Agents, Async, Clock, Start, Sync
 from fbo_flower.study.keep import Keep
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Flower's own log.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")]
 
-EXAMPLES = """Examples:
-
-fbo-flower simulate --compare ts --compare random
-
-fbo-flower simulate --problem gp-samples --agents 8 --engine inline
-
-fbo-flower simulate --option advice=portfolio --compare "fts schedule=first-5"
-
-fbo-flower simulate --mode async --durations lognormal:60,1 --compare ts
-"""
-
-
-def run_simulate(
+def simulate(
     context: typer.Context,
     problem: Annotated[
         str,
@@ -38,7 +25,7 @@ def run_simulate(
     ] = "digits-svm",
     algorithm: Annotated[
         str, typer.Option(help="Name of the algorithm, see `fbo-flower algorithms`.")
-    ] = "fts",
+    ] = RECOMMENDED,
     compare: Annotated[
         list[str] | None,
         typer.Option(
@@ -138,6 +125,15 @@ def run_simulate(
     Prints a table and writes study.json, trials.csv, rounds.csv, best.json, report.png and traffic.png.
 
     After Ctrl-C these files hold the finished rounds.
+
+    Examples:
+    fbo-flower simulate --compare ei --compare random
+
+    fbo-flower simulate --problem gp-samples --agents 8 --engine inline
+
+    fbo-flower simulate --algorithm fts --option advice=portfolio --compare "fts schedule=first-5"
+
+    fbo-flower simulate --algorithm fts --mode async --durations lognormal:60,1 --compare ts
     """
     if resume is None:
         sites = parse_options(site_option or [], "--site-option")

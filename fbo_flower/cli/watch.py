@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fbo_flower.cli.common import Debug
 from fbo_flower.errors import ConfigError, JournalError
 
 if TYPE_CHECKING:
     from fbo_flower.cli.watch_source import WatchedRun
 
-EXAMPLE = "Example: fbo-flower watch runs/mine"
 _INTERRUPTED = 130
 _MOST_FAILURES = 3  # looks in a row that may fail
 
 
-def run_watch(
+def watch(
     path: Annotated[
         Path,
         typer.Argument(
@@ -31,14 +31,17 @@ def run_watch(
     ],
     once: Annotated[bool, typer.Option("--once", help="Print the state once and end.")] = False,
     interval: Annotated[float, typer.Option(help="Seconds between two looks at the files.")] = 2.0,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Debug = False,
 ) -> int:
-    """Show how far a run is: rounds, agents, best value, evaluations, and when it is expected to end.
+    """Show how far a run is, and when it is expected to end.
 
-    Reads the journals of a run or of a deployed server while they are written, and changes nothing. In a
-    terminal the text is redrawn in place; otherwise it is printed again when a round has ended.
+    Shows rounds, agents, best value and evaluations. Reads the journals of a run or of a deployed server
+    while they are written, and changes nothing. In a terminal the text is redrawn in place; otherwise it is
+    printed again when a round has ended.
 
     It ends when the run has ended, or with Ctrl-C.
+
+    Example: fbo-flower watch runs/mine
     """
     from fbo_flower.cli.watch_source import WatchedRun
 

@@ -51,7 +51,7 @@ from fbo_flower.clients.guards import (
     work_of,
 )
 from fbo_flower.clients.memory import Memory, check_journal, journal_path, open_memory
-from fbo_flower.clients.node import agent_id, node_info, partition_of
+from fbo_flower.clients.node import agent_id, in_simulation, node_info, partition_of
 from fbo_flower.clients.objective import Loss, Objective
 from fbo_flower.clients.operator import BudgetSpentError, Operator
 from fbo_flower.clients.own_answer import OnFinish, announce, answer_at_end
@@ -394,7 +394,7 @@ class TuningAgent(NumPyClient):
     def _durable(self) -> bool:
         """Whether the agent's memory outlives its process, or the agent is simulated and promises nothing."""
         path = journal_path(self._context, self._agent, self._journals)
-        return path is not None or self._seed is not None
+        return path is not None or self._seed is not None or in_simulation()
 
     def _admit(self, algorithm: Algorithm[Any], task: Task, agent_state: AgentState) -> None:
         """Raise ConfigError or WireError if this agent does not take part in the algorithm or the phase."""

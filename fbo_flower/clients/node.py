@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -42,6 +43,14 @@ def partition_of(context: Context) -> int:
     """Return the partition of a simulated data set that belongs to the node, -1 without one."""
     partition = context.node_config.get("partition-id")
     return int(partition) if partition is not None else -1
+
+
+def in_simulation() -> bool:
+    """Return whether this is a worker of Flower's simulation, whose nodes all end with their run.
+
+    `node_config` does not tell: an operator may set `partition-id` on a device. No SuperNode imports that.
+    """
+    return "flwr.simulation.ray_transport.ray_actor" in sys.modules
 
 
 KEY = "data"

@@ -23,7 +23,6 @@ from fbo_flower.algorithms.built_in import RECORDS
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.registry import BUILT_IN, PluginWarning, find, lookup, records
 from fbo_flower.cli import main as cli
-from fbo_flower.cli.algorithms import page_blocks
 from fbo_flower.clients import TuningAgent
 from fbo_flower.errors import ConfigError
 from fbo_flower.strategies import STRATEGIES, TuningStrategy
@@ -140,15 +139,6 @@ def test_names_that_do_not_exist_are_errors_as_everywhere() -> None:
     for module in (fbo_flower.algorithms, fbo_flower.strategies):
         with pytest.raises(AttributeError, match="Nope"):
             module.Nope  # noqa: B018  # asking is the test
-
-
-def test_the_page_of_algorithms_holds_the_tables_of_the_records() -> None:
-    page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
-    for place, block in page_blocks(list(BUILT_IN.values())).items():
-        assert block in page, (
-            f"docs/algorithms.md: the table after <!-- {place}:begin --> is not the one "
-            "that `fbo-flower algorithms --markdown` prints; put that there"
-        )
 
 
 def test_reading_all_records_imports_no_algorithm() -> None:

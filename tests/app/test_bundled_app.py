@@ -17,6 +17,7 @@ from flwr.app import Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
 
 from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.registry import RECOMMENDED
 from fbo_flower.app import client_app, server_app
 from fbo_flower.app.config import AppConfig, data_home
 from fbo_flower.errors import ConfigError
@@ -55,7 +56,8 @@ def test_every_setting_is_a_kebab_case_key_with_a_comment() -> None:
 
 def test_the_defaults_are_those_of_simulate() -> None:
     config = AppConfig.read(DEFAULTS)
-    assert (config.problem, config.algorithm, config.num_rounds, config.seed) == ("digits-svm", "fts", 25, 0)
+    assert (config.problem, config.algorithm) == ("digits-svm", RECOMMENDED)
+    assert (config.num_rounds, config.seed) == (25, 0)
     assert (config.num_agents, config.label, config.out) == (0, "", None)
 
 
@@ -99,7 +101,7 @@ def test_bad_input_fails_the_run_with_one_line(
 
 
 def test_an_asynchronous_run_writes_its_study(tmp_path: Path) -> None:
-    run_in_process(3, mode="async", num_rounds=4, out=str(tmp_path / "x"))
+    run_in_process(3, mode="async", algorithm="random", num_rounds=4, out=str(tmp_path / "x"))
     study = Study.load(tmp_path / "x")
     assert study.settings["runs"][0]["mode"] == "async"
     assert study.rounds["replies"].tolist() == [3] * 4
@@ -115,7 +117,7 @@ def test_results_go_to_a_directory_of_the_run_under_the_users_data(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     config = AppConfig.read(DEFAULTS)
-    assert config.directory(17) == tmp_path / "fbo-flower" / "digits-svm-fts-seed0-17"
+    assert config.directory(17) == tmp_path / "fbo-flower" / "digits-svm-fed-ei-seed0-17"
     monkeypatch.delenv("XDG_DATA_HOME")
     assert data_home().is_absolute()
     assert AppConfig.read(run_config(out=str(tmp_path / "x"))).directory(17) == tmp_path / "x"
@@ -126,7 +128,8 @@ def test_results_go_to_a_directory_of_the_run_under_the_users_data(
 
 def test_the_app_runs_what_simulate_runs(tmp_path: Path) -> None:
     options = {"advice": "portfolio", "num_features": 20}
-    run_in_process(3, out=str(tmp_path), num_rounds=4, seed=5, options=json.dumps(options), label="mine")
+    given = {"algorithm": "fts", "options": json.dumps(options), "label": "mine"}
+    run_in_process(3, out=str(tmp_path), num_rounds=4, seed=5, **given)
     study = Study.load(tmp_path)
     expected = simulate(
         "digits-svm",
@@ -149,23 +152,13 @@ def test_a_run_that_is_over_is_resumed_for_more_rounds(tmp_path: Path) -> None:
         config = run_config(**changes, num_rounds=num_rounds, out=str(tmp_path / "out"))
         grid = grid or InProcessGrid(client_app.app, 3, run_config=config)
         server_app.app(grid, Context(1, 0, {}, RecordDict(), config))
-    expected = simulate("gp-samples", agents=3, algorithm="fts", num_rounds=4, seed=5, engine="inline")
+    expected = simulate("gp-samples", agents=3, num_rounds=4, seed=5, engine="inline")
     assert Study.load(tmp_path / "out").trials == expected.trials
     with pytest.raises(
         ConfigError,
         match=r"journal: expected a new file, got .*study\.db.*resume=True",
     ):
         run_in_process(3, **{**changes, "resume": False}, out=str(tmp_path / "x"))
-
-
-def test_regret_is_known_where_the_problem_knows_its_optimum(tmp_path: Path) -> None:
-    run_in_process(2, out=str(tmp_path), num_rounds=2, problem="gp-samples", algorithm="random")
-    assert len(Study.load(tmp_path).regret) == 8
-
-
-def test_an_operator_may_keep_the_trials_at_home(tmp_path: Path) -> None:
-    run_in_process(2, {0: {"disclose": "none"}}, out=str(tmp_path), num_rounds=2)
-    assert set(Study.load(tmp_path).trials["agent"].tolist()) == {"1"}
 
 
 @pytest.mark.parametrize(("at_device", "leaves"), [("none", set()), ("incumbent", set()), ("trials", {"0"})])
@@ -177,7 +170,9 @@ def test_what_a_device_discloses_is_set_at_the_device_alone(
     config = {**run_config(num_rounds=2, problem="gp-samples", out=str(tmp_path)), "disclose": "trials"}
     grid = InProcessGrid(client_app.app, 1, run_config=config, node_configs={0: {"disclose": at_device}})
     server_app.app(grid, Context(1, 0, {}, RecordDict(), config))
-    assert set(Study.load(tmp_path).trials["agent"].tolist()) == leaves
+    study = Study.load(tmp_path)
+    assert set(study.trials["agent"].tolist()) == leaves
+    assert len(study.regret) == len(study.trials), "regret is known where the problem knows its optimum"
 
 
 def test_a_node_without_a_partition_is_refused_with_the_reason() -> None:
@@ -253,15 +248,8 @@ def test_flwr_run_gives_the_trials_of_simulate_bit_for_bit(flwr_run: FlwrRun, tm
     run = flwr_run(ROOT, 3, f"num-agents=3 num-rounds=4 seed=5 out='{tmp_path}/runtime'")
     assert run.status == "finished:completed", run.log
     assert run.log.count(f"{tmp_path}/runtime") == 2  # at the start and at the end
-    simulate(
-        "digits-svm",
-        agents=3,
-        algorithm="fts",
-        num_rounds=4,
-        seed=5,
-        engine="inline",
-        keep=Keep(out=tmp_path / "inline"),
-    )
+    keep = Keep(out=tmp_path / "inline")
+    simulate("digits-svm", agents=3, num_rounds=4, seed=5, engine="inline", keep=keep)
     for name in ("trials.csv", "best.json"):
         assert (tmp_path / "runtime" / name).read_bytes() == (tmp_path / "inline" / name).read_bytes()
 

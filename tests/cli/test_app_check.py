@@ -9,7 +9,7 @@ import pytest
 from fbo_flower.cli.app_check import check_app
 from fbo_flower.cli.flower_cli import FlowerCLI, read_app
 from fbo_flower.cli.main import run
-from fbo_flower.cli.scaffold import new_app
+from fbo_flower.cli.new import new_app
 
 HEAD = """
 from fbo_flower import Float, SearchSpace

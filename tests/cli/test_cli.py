@@ -1,3 +1,5 @@
+"""`fbo-flower simulate` and `report`: what they write and print, also when they are interrupted or fail."""
+
 from __future__ import annotations
 
 import io
@@ -8,25 +10,29 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from flwr.common.logger import log
 from rich.console import Console
 from waiting import LIMIT, wait_until
 
 from fbo_flower import __version__
-from fbo_flower.algorithms import ALGORITHMS, make_algorithm
+from fbo_flower.algorithms import make_algorithm
+from fbo_flower.algorithms.registry import RECOMMENDED
+from fbo_flower.cli import main
 from fbo_flower.cli.main import run
 from fbo_flower.cli.plan import Contestant, default_directory
-from fbo_flower.cli.print_results import print_table
 from fbo_flower.cli.progress import Display
+from fbo_flower.cli.report import print_table
 from fbo_flower.errors import NumericalError
 from fbo_flower.reports.summary import summarise
-from fbo_flower.simulation import PROBLEMS, Agents, Async, Clock, runner, simulate
+from fbo_flower.simulation import Agents, Async, Clock, runner, simulate
 from fbo_flower.simulation.problems import DigitsSVM
 from fbo_flower.strategies import RoundProgress
 from fbo_flower.strategies.exchange import REPORT_SECONDS, ReplyProgress
@@ -34,10 +40,13 @@ from fbo_flower.study import Study
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["simulate", "--engine", "inline", "--agents", "3", "--rounds", "3", "--seed", "5"]
+TS = [*SMALL, "--problem", "double-sine", "--algorithm", "ts"]
 FILES = [
     *("best.json", "messages", "report.png", "rounds.csv"),
     *("study.json", "times.csv", "traffic.png", "trials.csv"),
 ]
+
+TS_FILES = sorted({*FILES, "regret.csv"} - {"messages"})
 
 
 def files(directory: Path) -> list[str]:
@@ -49,100 +58,88 @@ def _in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory in which the default algorithm ran beside three others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path := tmp_path_factory.mktemp("place"))
+        others = ["--compare", "ts", "--compare", "random", "--compare"]
+        assert run([*SMALL, *others, "fts advice=portfolio num-features=20 label='fts portfolio'"]) == 0
+        yield path
+
+
 # simulate
 
 
-def test_simulate_writes_a_study_and_prints_a_table_with_every_algorithm(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    status = run(
-        [*SMALL, "--compare", "ts", "--compare", "fts advice=portfolio num-features=20 label='fts portfolio'"]
-    )
-    out, err = capsys.readouterr()
-    directory = Path("runs/latest").resolve()
-    assert re.fullmatch(r"digits-svm-fts-ts-fts-portfolio-seed5-\d{8}-\d{6}", directory.name)
-    assert status == 0
+def test_a_run_leaves_a_study_of_the_default_algorithm_and_of_those_compared_with_it(place: Path) -> None:
+    directory = (place / "runs" / "latest").resolve()
+    name = rf"digits-svm-{RECOMMENDED}-ts-random-fts-portfolio-seed5-\d{{8}}-\d{{6}}"
+    assert re.fullmatch(name, directory.name)
     assert files(directory) == FILES
-    assert all(name in out for name in ("fts portfolio", "ts", "best at end", "evaluations to match"))
-    assert f"Results: runs/{directory.name}" in out
+    study = Study.load(directory)
+    assert study.algorithms == [RECOMMENDED, "ts", "random", "fts portfolio"]
+    assert study.run("fts portfolio")["options"]["num_features"] == 20
+    own = study.run(RECOMMENDED)
+    expected = {"problem": "digits-svm", "engine": "inline", "seed": 5, "num_agents": 3, "num_rounds": 3}
+    assert {key: own[key] for key in expected} == expected
+    assert own["status"] == "finished"
+    assert set(study.settings["versions"]) >= {"fbo-flower", "flwr", "numpy", "python"}
+    same = simulate("digits-svm", agents=3, num_rounds=3, seed=5, engine="inline")
+    assert study.only(RECOMMENDED).trials == same.trials, "what the function runs"
+    first = [study.trials.where(algorithm=name, round=1, trial=0) for name in study.algorithms]
+    for other in first[1:]:
+        assert other["config"].tolist() == first[0]["config"].tolist(), "all start from the same points"
+        assert other["value"].tolist() == first[0]["value"].tolist()
+
+
+def test_a_run_prints_a_table_and_its_progress_or_nothing_and_leaves_earlier_runs_alone(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert run(TS) == 0
+    first = Path("runs/latest").resolve()
+    out, err = capfd.readouterr()
+    assert all(word in out for word in ("ts", "best at end", f"Results: runs/{first.name}"))
     assert "3/3" in err
     assert "INFO" not in out + err
-    study = Study.load(directory)
-    assert study.algorithms == ["fts", "ts", "fts portfolio"]
-    assert study.run("fts portfolio")["options"]["num_features"] == 20
-    assert {run["status"] for run in study.settings["runs"]} == {"finished"}
+    assert run([*TS, "--rounds", "1", "-q"]) == 0
+    assert capfd.readouterr() == ("", "")
+    assert len(Study.load("runs/latest").trials) == 9
+    assert len(Study.load(first).trials) == 15
 
 
-def test_simulate_runs_what_the_function_runs() -> None:
-    assert run([*SMALL, "--out", "x", "-q"]) == 0
-    expected = simulate("digits-svm", agents=3, algorithm="fts", num_rounds=3, seed=5, engine="inline")
-    assert Study.load("x").trials == expected.trials
-
-
-def test_simulate_runs_without_a_barrier_on_a_clock_and_resumes_there() -> None:
+def test_a_run_without_a_barrier_on_a_clock_is_the_functions_and_resumes() -> None:
     rows = "\n".join(f"{agent},{seconds}" for agent, seconds in [(0, 1), (1, 2.5), (2, 7), (0, 2)])
     Path("seconds.csv").write_text(f"agent,seconds\n{rows}\n")
     clocked = ["--mode", "async", "--durations", "table:seconds.csv", "--exchange-seconds", "0.5"]
-    assert run([*SMALL, *clocked, "--out", "x", "-q", "--journal"]) == 0
+    assert run([*TS, *clocked, "--out", "x", "-q", "--journal"]) == 0
     table = {"0": [1.0, 2.0], "1": 2.5, "2": 7.0}
-    expected = simulate(
-        "digits-svm",
-        agents=3,
-        algorithm="fts",
-        num_rounds=3,
-        seed=5,
-        engine="inline",
-        rounds=Async(clock=Clock(table, exchange_seconds=0.5)),
-    )
+    common: dict[str, Any] = {"agents": 3, "algorithm": "ts", "num_rounds": 3, "seed": 5, "engine": "inline"}
+    expected = simulate("double-sine", **common, rounds=Async(clock=Clock(table, exchange_seconds=0.5)))
     study = Study.load("x")
-    assert study.trials == expected.trials
-    assert study.times == expected.times
+    assert (study.trials, study.times) == (expected.trials, expected.times)
     assert study.rounds["seconds"].tolist() == expected.rounds["seconds"].tolist()
     assert run(["simulate", "--resume", "x", "-q"]) == 0
     assert Study.load("x").times == expected.times
 
 
-def test_simulate_makes_several_evaluations_at_once_and_resumes() -> None:
+def test_a_run_makes_several_evaluations_at_once_and_resumes() -> None:
     options = {"num_initial": 2, "trials_per_round": 2, "num_candidates": 32}
     given = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
     command = ["simulate", "--problem", "double-sine", "--engine", "inline", "--agents", "2", "--rounds", "2"]
     at_once = ["--num-parallel", "2", "--trial-timeout", "300", "--journal"]
     assert run([*command, "--algorithm", "ei", *given, *at_once, "--out", "x", "-q"]) == 0
-    study = Study.load("x")
-    expected = simulate(
-        "double-sine",
-        agents=Agents(2, num_parallel=2),
-        algorithm=make_algorithm("ei", options),
-        num_rounds=2,
-        engine="inline",
-    )
-    assert study.trials == expected.trials
+    algorithm = make_algorithm("ei", options)
+    expected = simulate("double-sine", None, Agents(2, num_parallel=2), algorithm, 2, engine="inline")
+    assert Study.load("x").trials == expected.trials
     assert run(["simulate", "--resume", "x", "-q"]) == 0
     assert Study.load("x").trials == expected.trials
-    assert run([*command, "--trial-timeout", "-1"]) == 2
-    assert run(["simulate", "--num-parallel", "2", "--engine", "ray"]) == 2
-
-
-def test_all_algorithms_start_from_the_same_configurations() -> None:
-    assert run([*SMALL, "--compare", "ts", "--compare", "random", "--out", "x", "-q"]) == 0
-    trials = Study.load("x").trials
-    first = [trials.where(algorithm=name, round=1) for name in ("fts", "ts", "random")]
-    assert len(first[0]) == 9
-    for other in first[1:]:
-        assert other["config"].tolist() == first[0]["config"].tolist()
-        assert other["value"].tolist() == first[0]["value"].tolist()
 
 
 def test_options_of_problem_and_algorithm_arrive_with_their_types() -> None:
-    status = run(
-        [
-            *SMALL, "--problem", "gp-samples", "--problem-option", "difference=0.5", "--option",
-            'targets=["0", "2"]', "--option", "schedule=first-2", "--label", "mine", "--out", "x", "-q",
-            "--fraction", "0.7", "--prior-rounds", "2",
-        ]
-    )  # fmt: skip
+    words = "--algorithm fts --problem gp-samples --problem-option difference=0.5 --option schedule=first-2"
+    more = ["--option", 'targets=["0", "2"]', "--label", "mine", "--fraction", "0.7", "--prior-rounds", "2"]
+    assert run([*SMALL, *words.split(), *more, "--out", "x", "-q"]) == 0
     settings = Study.load("x").run("mine")
-    assert status == 0
     assert settings["problem_options"]["difference"] == 0.5
     assert settings["options"]["targets"] == ["0", "2"]
     assert settings["options"]["schedule"] == "first-2"
@@ -150,18 +147,13 @@ def test_options_of_problem_and_algorithm_arrive_with_their_types() -> None:
     assert settings["prior_trials"] == {"1": 4}  # targets start from nothing
 
 
-def test_quiet_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run([*SMALL, "--quiet"]) == 0
-    assert capfd.readouterr() == ("", "")
-
-
 def test_without_a_picture_simulate_still_succeeds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert run([*SMALL, "--out", "x"]) == 0
+    assert run([*TS, "--out", "x"]) == 0
     assert "matplotlib is not installed" in capsys.readouterr().out
-    assert files(Path("x")) == [name for name in FILES if not name.endswith(".png")]
+    assert not list(Path("x").glob("*.png"))
 
 
 @pytest.mark.parametrize("engine", ["ray", "flower"])
@@ -173,138 +165,76 @@ def test_without_ray_its_engines_say_what_to_install(
     assert "pip install 'fbo-flower[simulation]'" in capsys.readouterr().err
 
 
-# bad input: one line that names the thing, the expectation and the value
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--algorithm", "nope"], ["algorithm", "expected one of", "fts", "'nope'"]),
-        (["--compare", "nope"], ["algorithm", "expected one of", "fts", "'nope'"]),
-        (["--prior-algorithm", "nope"], ["algorithm", "expected one of", "fts", "'nope'"]),
-        (["--problem", "nope"], ["problem", "expected one of", "digits-svm", "'nope'"]),
-        (["--engine", "nope"], ["engine", "inline", "'nope'"]),
-        (["--rounds", "0"], ["rounds", ">= 1", "0"]),
-        (["--rounds", "many"], ["--rounds", "integer", "'many'"]),
-        (["--prior-rounds", "-1"], ["prior_rounds", ">= 0", "-1"]),
-        (["--agents", "0"], ["at least 1 agent", "0"]),
-        (["--agents", "1000"], ["num_agents", "at most 44", "1000"]),
-        (["--seed", "-1"], ["seed", "non-negative", "-1"]),
-        (["--fraction", "2"], ["fraction", "2"]),
-        (["--option", "nope=1"], ["nope", "num_initial=3"]),
-        (["--option", "num_initial=0"], ["num_initial", "0"]),
-        (["--option", "lengthscale=[1,2,3]"], ["lengthscale", "expected 2 numbers", "3"]),
-        (["--option", "nope"], ["--option", "key=value", "'nope'"]),
-        (["--problem-option", "nope=1"], ["digits-svm", "min_size", "nope"]),
-        (["--compare", "ts", "--compare", "ts"], ["label", "ts twice"]),
-        (["--compare", "ts 'open"], ["--compare", "ts 'open"]),
-        (["--compare", ""], ["--compare", "an empty text"]),
-        (["--out", "/dev/null/x"], ["out", "can be written", "/dev/null/x"]),
-        (["--nope"], ["--nope"]),
-    ],
-)
-def test_bad_input_is_one_line_and_nothing_is_written(
-    arguments: list[str],
-    words: list[str],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("FBO_FLOWER_DATA", raising=False)
-    status = run(["simulate", "--engine", "inline", *arguments])
-    out, err = capsys.readouterr()
-    assert status == 2
-    assert out == ""
-    assert err.count("\n") == 1
-    assert err.startswith("error: ")
-    assert all(word in err for word in words), err
-    assert not list(Path().iterdir())
-
-
-def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["simulate", "--rounds", "0", "--debug"]) == 2
-    err = capsys.readouterr().err
-    assert "Traceback" in err
-    assert err.splitlines()[-1] == "error: rounds: expected an integer >= 1, got 0"
-
-
-def test_a_bug_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(runner, "simulate", lambda *_, **__: 1 / 0)
-    assert run([*SMALL, "-q"]) == 1
-    assert capsys.readouterr().err == (
-        "error: unexpected ZeroDivisionError: division by zero (use --debug to see where); "
-        "nothing was written\n"
-    )
-
-
 # what was done stays
 
 
-def test_a_failure_of_the_second_algorithm_keeps_the_first(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (
+            lambda: ZeroDivisionError("a bug"),
+            1,
+            "error: unexpected ZeroDivisionError: a bug (use --debug to see where); ",
+        ),
+        (lambda: NumericalError("matrix: no"), 1, "error: matrix: no; "),
+        (KeyboardInterrupt, 130, "interrupted; "),
+    ],
+)
+def test_what_ends_a_run_is_one_line_that_says_what_was_kept(
+    error: Callable[[], BaseException],
+    status: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fails_on_ts(problem: Any, **settings: Any) -> Study:
-        if settings["algorithm"].name == "ts":
-            raise NumericalError("matrix: expected a positive definite one")
+    def fails_on_random(problem: Any, **settings: Any) -> Study:
+        if settings["algorithm"].name == "random":
+            raise error()
         return simulate(problem, **settings)
 
-    monkeypatch.setattr(runner, "simulate", fails_on_ts)
-    assert run([*SMALL, "--compare", "ts", "--out", "x", "-q"]) == 1
-    assert capsys.readouterr().err == (
-        "error: matrix: expected a positive definite one; x holds the results so far: fts 3 rounds\n"
-    )
-    assert files(Path("x")) == FILES
-    assert (
-        Study.load("x").trials
-        == simulate("digits-svm", agents=3, algorithm="fts", num_rounds=3, seed=5, engine="inline").trials
-    )
+    monkeypatch.setattr(runner, "simulate", fails_on_random)
+    assert run([*TS, "--compare", "random", "--out", "x", "-q"]) == status
+    assert capsys.readouterr().err == f"{said}x holds the results so far: ts 3 rounds\n"
+    assert files(Path("x")) == TS_FILES
+    Path("y").mkdir()
+    for out in ("deep/er/x", "y"):
+        assert run([*TS, "--algorithm", "random", "--out", out, "-q"]) == status
+        assert capsys.readouterr().err == f"{said}nothing was written\n"
+    assert files(Path()) == ["x", "y"], "an empty directory from before stays"
 
 
-def test_an_interruption_keeps_complete_files_of_what_was_done(
+def test_an_interruption_keeps_the_rounds_of_the_running_algorithm(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def press_ctrl_c(self: Display, progress: Any) -> None:
         rounds.append(progress.server_round)
-        if len(rounds) == 5:  # fts 1, 2, 3; ts 1, 2
+        if len(rounds) == 5:  # random 1, 2, 3; ts 1, 2
             raise KeyboardInterrupt
 
     rounds: list[int] = []
     monkeypatch.setattr(Display, "advance", press_ctrl_c)
-    assert run([*SMALL, "--compare", "ts", "--compare", "random", "--out", "x"]) == 130
+    words = ["--problem", "double-sine", "--algorithm", "random", "--compare", "ts", "--compare", "ei"]
+    assert run([*SMALL, *words, "--out", "x"]) == 130
     out, err = capsys.readouterr()
-    assert "interrupted; x holds the results so far: fts 3 rounds, ts 2 rounds" in err
+    assert "interrupted; x holds the results so far: random 3 rounds, ts 2 rounds" in err
     assert out == ""
-    assert files(Path("x")) == FILES
     study = Study.load("x")
-    assert {run["label"]: run["status"] for run in study.settings["runs"]} == {
-        "fts": "finished",
-        "ts": "interrupted",
-    }
-    whole = simulate("digits-svm", agents=3, algorithm="ts", num_rounds=3, seed=5, engine="inline").trials
+    assert [run["status"] for run in study.settings["runs"]] == ["finished", "interrupted"]
+    whole = simulate("double-sine", agents=3, algorithm="ts", num_rounds=3, seed=5, engine="inline").trials
     assert study.only("ts").trials == whole.take(whole["round"] <= 2)
     assert run(["report", "x"]) == 0
     assert "ts (interrupted)" in capsys.readouterr().out
 
 
-def test_an_interruption_before_the_first_round_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: Any, **__: Any) -> Study:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(runner, "simulate", interrupted)
-    assert run([*SMALL, "-q"]) == 130
-    assert capsys.readouterr().err == "interrupted; nothing was written\n"
-
-
 @pytest.mark.ray
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-@pytest.mark.parametrize("engine", ["flower", "ray"])
+@pytest.mark.parametrize("engine", [pytest.param("flower", marks=pytest.mark.slow), "ray"])
 def test_ctrl_c_ends_an_engine_at_once_and_keeps_the_rounds(engine: str, tmp_path: Path) -> None:
-    words = f"simulate --engine {engine} --agents 2 --rounds 5000 --out x --debug"
+    words = f"simulate --engine {engine} --problem double-sine --algorithm random --agents 2 --rounds 5000"
     out, err = tmp_path / "out.log", tmp_path / "err.log"
     with out.open("w") as out_file, err.open("w") as err_file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "fbo_flower.cli", *words.split()],
+            [sys.executable, "-m", "fbo_flower.cli", *words.split(), "--out", "x", "--debug"],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=out_file,
@@ -328,138 +258,113 @@ def test_ctrl_c_ends_an_engine_at_once_and_keeps_the_rounds(engine: str, tmp_pat
     assert 2 <= len(study.rounds) < 5000
 
 
+def test_a_directory_with_a_study_is_refused_unless_it_is_to_be_overwritten(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run([*TS, "--journal", "--out", "x", "-q"]) == 0
+    assert run(["report", "x", "-q"]) == 0
+    (Path("x") / "notes.txt").write_text("mine")
+    assert {"privacy.md", "journals", "simulate.json"} <= set(files(Path("x")))
+    assert run([*TS, "--rounds", "1", "--out", "x"]) == 2
+    assert "error: out: expected a directory without a study, got x, which" in capsys.readouterr().err
+    assert len(Study.load("x").trials) == 15
+    assert run([*TS, "--rounds", "1", "--out", "x", "--overwrite", "-q"]) == 0
+    left = sorted([*TS_FILES, "notes.txt"])
+    assert files(Path("x")) == left, "what was made from the old study went with it"
+    assert len(Study.load("x").trials) == 9
+
+
 # evaluations that fail
 
 
-def test_a_failing_evaluation_costs_its_trial_only(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("always", [False, True])
+def test_a_failing_evaluation_costs_its_trial_only_unless_all_fail(
+    always: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fails_sometimes(self: DigitsSVM, config: Any, context: Any) -> float:
-        if context.trial == 1:
+    def fails(self: DigitsSVM, config: Any, context: Any) -> float:
+        if always or context.trial == 1:
             raise RuntimeError("out of memory\nsecond line")
         return float(context.rng.random())
 
-    monkeypatch.setattr(DigitsSVM, "__call__", fails_sometimes)
-    assert run([*SMALL, "--out", "x"]) == 0
+    monkeypatch.setattr(DigitsSVM, "__call__", fails)
+    assert run([*SMALL, "--algorithm", "ts", "--out", "x"]) == int(always)
     out, err = capsys.readouterr()
+    trials = Study.load("x").trials
+    failed = trials["trial"][~np.isfinite(trials["value"])].tolist()
+    if always:
+        reason = "error: ts: all of 9 evaluations failed, the first with: RuntimeError: out of memory"
+        assert err.splitlines()[-1].startswith(reason)
+        assert "; x holds the results" in err
+        assert failed == [0, 1, 2] * 3
+        return
     assert "warning: agent 0, trial 1 failed: RuntimeError: out of memory\\nsecond line" in err  # one line
     assert "failed evaluations" in out
-    trials = Study.load("x").trials
-    assert len(trials) == 15
-    assert trials["trial"][~np.isfinite(trials["value"])].tolist() == [1, 1, 1]
-
-
-def test_if_every_evaluation_fails_the_command_fails_and_says_why(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fails(self: DigitsSVM, config: Any, context: Any) -> float:
-        raise RuntimeError("no data")
-
-    monkeypatch.setattr(DigitsSVM, "__call__", fails)
-    assert run([*SMALL, "--out", "x", "-q"]) == 1
-    err = capsys.readouterr().err
-    assert err.splitlines()[-1].startswith(
-        "error: fts: all of 9 evaluations failed, the first with: RuntimeError: no data; x holds the results"
-    )
-    assert len(Study.load("x").trials) == 9
+    assert (len(trials), failed) == (15, [1, 1, 1])
 
 
 # report
 
 
 @pytest.mark.parametrize(("width", "parts"), [(80, 2), (200, 1)])
-def test_a_table_wider_than_the_terminal_is_printed_in_parts(width: int, parts: int) -> None:
-    assert run([*SMALL, "--compare", "ts", "--compare", "random", "--compare", "ts label=two", "-q"]) == 0
-    directory = Path("runs/latest")
+def test_a_table_wider_than_the_terminal_is_printed_in_parts(width: int, parts: int, place: Path) -> None:
     page = io.StringIO()
-    print_table(summarise(Study.load(directory)), Console(file=page, force_terminal=True, width=width))
+    study = Study.load(place / "runs" / "latest")
+    print_table(summarise(study), Console(file=page, force_terminal=True, width=width))
     assert page.getvalue().count("best at end") == parts
     assert "…" not in page.getvalue()
-    assert page.getvalue().count("±") == 14  # 4 algorithms at 5 and at the end, 3 gains on ts at each
 
 
-@pytest.fixture
-def studies() -> list[str]:
-    """Make two directories with studies that both hold `ts`."""
-    base = ["simulate", "--engine", "inline", "--agents", "3", "--rounds", "3", "-q"]
-    assert run([*base, "--compare", "ts", "--out", "a"]) == 0
-    assert run([*base, "--algorithm", "ts", "--seed", "1", "--out", "b"]) == 0
-    return ["a", "b"]
-
-
-def test_report_prints_the_table_and_draws_again(
-    studies: list[str], capsys: pytest.CaptureFixture[str]
+def test_report_draws_again_and_merges_studies_and_tells_equal_names_apart(
+    place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("a/report.png").unlink()
+    study = Study.load(place / "runs" / "latest")
+    Study.merge([study.only("ts"), study.only("random")]).save("a")
+    study.only("ts").save("b")
     assert run(["report", "a"]) == 0
     out = capsys.readouterr().out
     assert "best at end" in out
     assert "Pictures: a/report.png, a/traffic.png\n" in out
     assert Path("a/report.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_report_merges_studies_and_tells_equal_names_apart(
-    studies: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["report", *studies, "--out", "both.svg", "--reference", "ts (b)", "--markdown"]) == 0
+    assert run(["report", "a", "b", "--out", "both.svg", "--reference", "ts (b)", "--markdown"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("| algorithm |")
-    assert all(f"| {name} |" in out for name in ("fts", "ts (a)", "ts (b)"))
+    assert all(f"| {name} |" in out for name in ("random", "ts (a)", "ts (b)"))
     assert "gain on ts (b) at end" in out
     assert Path("both.svg").read_text().startswith("<?xml")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["nowhere"], ["nowhere/study.json", "no such file"]),
-        (["a", "--reference", "nope"], ["reference", "expected one of fts, ts", "'nope'"]),
-        (["a", "--out", "x.doc"], ["x.doc", ".png"]),
-    ],
-)
-def test_report_says_what_is_wrong_in_one_line(
-    studies: list[str], arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+# the command itself
+
+
+def test_help_of_all_commands_fits_on_a_page_and_every_command_says_what_its_arguments_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["report", *arguments, "-q"]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert all(word in err for word in words)
-
-
-# the other commands
-
-
-def test_problems_and_algorithms_are_listed_with_their_options(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["problems"]) == 0
-    out = capsys.readouterr().out
-    for name, problem in PROBLEMS.items():
-        assert name in out
-        assert all(option in out for option in problem.options())
-    assert run(["algorithms"]) == 0
-    out = capsys.readouterr().out
-    assert all(name in out for name in ALGORITHMS)
-    assert run(["algorithms", "fts"]) == 0
-    out = capsys.readouterr().out
-    for option in ALGORITHMS["fts"].option_defaults():
-        assert f"\n    {option} : " in out or f", {option}" in out
-    assert run(["algorithms", "nope"]) == 2
-
-
-def test_help_says_what_the_arguments_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["best", "--help"]) == 0
-    assert "Journals of agents" in capsys.readouterr().out
-
-
-def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--version"]) == 0
-    assert capsys.readouterr().out == f"fbo-flower {__version__}\n"
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["--help"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 40
     assert run([]) != 0
     assert "simulate" in capsys.readouterr().out
-    for command in ("simulate", "report", "problems", "algorithms"):
-        assert run([command, "--help"]) == 0
-    assert "Example" in capsys.readouterr().out
-    assert run(["nope"]) == 2
-    assert capsys.readouterr().err == "error: No such command 'nope'.\n"
+    for name in typer.main.get_command(main.app).commands:  # type: ignore[attr-defined]  # a group
+        assert run([name, "--help"]) == 0
+        assert "Usage:" in capsys.readouterr().out
+    assert run(["best", "--help"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Journals of agents" in out
+    assert "Example: fbo-flower best /srv/north.db --json" in out
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"fbo-flower {__version__}\n"
+
+
+def test_an_error_is_one_line_unless_its_traceback_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "error: rounds: expected an integer >= 1, got 0"
+    assert run(["simulate", "--rounds", "0", "--debug"]) == 2
+    err = capsys.readouterr().err
+    assert "Traceback" in err
+    assert err.splitlines()[-1] == line
+    command = [sys.executable, "-m", "fbo_flower.cli", "simulate", "--rounds", "0"]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=path)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{line}\n")
 
 
 def test_default_directories_are_plain_names_that_no_earlier_run_has() -> None:
@@ -472,64 +377,20 @@ def test_default_directories_are_plain_names_that_no_earlier_run_has() -> None:
         path.mkdir(parents=True)
 
 
-def test_a_second_run_leaves_the_first_alone_and_latest_points_at_it() -> None:
-    assert run([*SMALL, "-q"]) == 0
-    first = Path("runs/latest").resolve()
-    trials = (first / "trials.csv").read_bytes()
-    assert run([*SMALL, "--rounds", "1", "-q"]) == 0
-    second = Path("runs/latest").resolve()
-    assert first != second
-    assert (first / "trials.csv").read_bytes() == trials
-    assert len(Study.load("runs/latest").trials) == 9
-
-
-def test_a_directory_with_a_study_is_refused_unless_it_is_to_be_overwritten(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run([*SMALL, "--journal", "--out", "x", "-q"]) == 0
-    assert run(["report", "x", "-q"]) == 0
-    (Path("x") / "notes.txt").write_text("mine")
-    assert {"privacy.md", "journals", "simulate.json"} <= set(files(Path("x")))
-    assert run([*SMALL, "--rounds", "1", "--out", "x"]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert "error: out: expected a directory without a study, got x, which holds one" in err
-    assert "--overwrite" in err
-    assert len(Study.load("x").trials) == 15
-    assert run([*SMALL, "--rounds", "1", "--out", "x", "--overwrite", "-q"]) == 0
-    assert files(Path("x")) == sorted([*FILES, "notes.txt"]), "what was made from the old study went with it"
-    assert len(Study.load("x").trials) == 9
-
-
-def test_a_run_that_wrote_nothing_leaves_no_directory(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(runner, "simulate", lambda *_, **__: 1 / 0)
-    assert run([*SMALL, "-q"]) == 1
-    Path("y").mkdir()
-    for out in ("deep/er/x", "y"):
-        assert run([*SMALL, "--out", out, "-q"]) == 1
-        assert "nothing was written" in capsys.readouterr().err
-    assert [path.name for path in Path().iterdir()] == ["y"], "an empty directory from before stays"
+# progress
 
 
 @pytest.mark.parametrize("num_rounds", [25, None])
-def test_a_bar_fits_80_columns_with_its_elapsed_time(num_rounds: int | None) -> None:
+def test_a_bar_fits_80_columns_and_shows_the_replies_of_a_long_round_until_it_ends(
+    num_rounds: int | None,
+) -> None:
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=80, color_system=None)
-    display = Display(console=console)
-    with display:
+    with Display(console=console) as display:
         display.announce("fts portfolio", num_rounds)
         display.advance(RoundProgress(25, num_rounds, -123.4567, -234.5678, 500, 300, 100, 5, 1.0))
-    text = stream.getvalue()
-    assert re.search(
-        r"0:00:0\d fts portfolio .* 25/(25|\?) best -123.4567 mean -234.5678 400 lost 5 failed", text
-    ), text
-
-
-def test_a_bar_shows_the_replies_of_a_long_round_until_it_ends() -> None:
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=80, color_system=None)
+    done = r"0:00:0\d fts portfolio .* 25/(25|\?) best -123.4567 mean -234.5678 400 lost 5 failed"
+    assert re.search(done, stream.getvalue()), stream.getvalue()
     with Display(console=console) as display:
         display.announce("pf-pne", 9)
         display.advance(RoundProgress(1, 9, 0.5, 0.25, 2, 0, 0, 0, 1.0))
@@ -551,28 +412,23 @@ def test_flowers_warnings_become_lines_and_its_handlers_come_back(capsys: pytest
     assert (list(logger.handlers), logger.level) == before
 
 
-def test_the_console_script_exits_with_the_status(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "fbo_flower.cli", "simulate", "--rounds", "0"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: rounds: expected an integer >= 1, got 0\n"
+# best
 
 
-def test_settings_of_a_study_name_problem_engine_versions_and_seed() -> None:
-    assert run([*SMALL, "--out", "x", "-q"]) == 0
-    settings = json.loads(Path("x/study.json").read_text())
-    (own,) = settings["runs"]
-    assert {"fbo-flower", "flwr", "numpy", "python", "scikit-learn"} >= set(settings["versions"]) - {"scipy"}
-    assert {key: own[key] for key in ("problem", "engine", "seed", "num_agents", "num_rounds")} == {
-        "problem": "digits-svm",
-        "engine": "inline",
-        "seed": 5,
-        "num_agents": 3,
-        "num_rounds": 3,
+def test_the_best_configurations_of_a_study_are_printed_without_any_journal(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = Study.load(place / "runs" / "latest").only("ts")
+    study.save("results")
+    assert run(["best", "results", "--json"]) == 0
+    entries = json.loads(capsys.readouterr().out)
+    assert {entry["agent"]: entry["config"] for entry in entries} == {
+        agent: found["config"] for agent, found in study.best.items()
     }
+    assert {(entry["evaluations"], entry["failed"], entry["journal"]) for entry in entries} == {(5, 0, None)}
+    assert run(["best", "results"]) == 0
+    out = capsys.readouterr().out
+    assert (
+        f"Agent 0, study {study.settings['name']}, ts\n  best value: {study.best['0']['value']:.6g}\n" in out
+    )
+    assert out.count("  evaluations: 5\n") == 3

@@ -17,10 +17,10 @@ from rich.console import Console
 
 from fbo_flower import Float, Int, SearchSpace, __version__
 from fbo_flower.cli import doctor as cli_doctor
-from fbo_flower.cli.diagnosis import diagnose
+from fbo_flower.cli.doctor import diagnose
 from fbo_flower.cli.flower_cli import RunStatus
 from fbo_flower.cli.main import run
-from fbo_flower.cli.scaffold import new_app
+from fbo_flower.cli.new import new_app
 from fbo_flower.clients import client_app
 from fbo_flower.clients.app import add_tuning
 from fbo_flower.simulation.grids import Fault, InProcessGrid

@@ -17,7 +17,7 @@ from fbo_flower.cli import flower_cli
 from fbo_flower.cli.connection import PORT, running_processes
 from fbo_flower.cli.flower_cli import NO_INSTALLATION, FlowerCLI, missing_dependencies, read_app
 from fbo_flower.cli.main import run
-from fbo_flower.cli.scaffold import new_app
+from fbo_flower.cli.new import new_app
 from fbo_flower.errors import ConfigError
 
 # stands for flwr: notes what it was called with, and answers from a file; a run is over at the third look

@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 
 from fbo_flower import Categorical, Float, Int, SearchSpace
 from fbo_flower.cli.main import run
-from fbo_flower.cli.scaffold import new_app
+from fbo_flower.cli.new import new_app
 from fbo_flower.clients import add_tuning, client_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation import Keep, RayEngine, Start, simulate
@@ -27,21 +27,38 @@ SIMULATE = "simulate --engine inline "
 
 COMMANDS = [
     # what was typed -> what the line says
+    (SIMULATE + "--algorithm ftss", "algorithm: expected one of random, ts, fts"),
     (SIMULATE + "--algorithm ftss", "got 'ftss'; did you mean fts?"),
+    (SIMULATE + "--prior-algorithm nope", "algorithm: expected one of"),
     (SIMULATE + "--problem digit-svm", "got 'digit-svm'; did you mean digits-svm?"),
     ("simulate --engine inlin", "got 'inlin'; did you mean inline?"),
-    (SIMULATE + "--option advise=portfolio", "fts has no option 'advise'; did you mean advice?"),
-    (SIMULATE + "--option advice=portfolo", "got 'portfolo'; did you mean portfolio?"),
+    (
+        SIMULATE + "--algorithm fts --option advise=portfolio",
+        "fts has no option 'advise'; did you mean advice?",
+    ),
+    (SIMULATE + "--algorithm fts --option advice=portfolo", "got 'portfolo'; did you mean portfolio?"),
     (SIMULATE + "--option advice", "--option: expected key=value, got 'advice'"),
     (
         SIMULATE + "--option num_initial=three",
         "num_initial: expected an integer between 1 and 10000, got 'three'",
     ),
+    (SIMULATE + "--algorithm fts --option lengthscale=[1,2,3]", "lengthscale: expected 2 numbers, one per"),
     (SIMULATE + "--problem-option min-sice=3", "got min_sice; did you mean min_size?"),
     (SIMULATE + "--compare rgep", "got 'rgep'; did you mean rgpe?"),
+    (
+        SIMULATE + "--compare ts --compare ts",
+        "label: expected a different label for every algorithm, got ts twice",
+    ),
+    (SIMULATE + """--compare "ts 'open" """, "--compare: No closing quotation, got"),
+    (SIMULATE + "--compare ''", "--compare: expected the name of an algorithm and its options, got an empty"),
     (SIMULATE + "--rounds 0", "rounds: expected an integer >= 1, got 0"),
     (SIMULATE + "--rounds ten", "'ten' is not a valid integer"),
     (SIMULATE + "--agents 0", "expected at least 1 agent, got 0"),
+    (SIMULATE + "--agents 1000", "num_agents: expected at most 44"),
+    (SIMULATE + "--prior-rounds -1", "prior_rounds: expected an integer >= 0, got -1"),
+    (SIMULATE + "--trial-timeout -1", "trial_timeout: expected"),
+    ("simulate --num-parallel 2", "num_parallel: expected"),
+    (SIMULATE + "--out /dev/null/x", "expected a directory that can be written, got /dev/null/x"),
     (SIMULATE + "--seed -1", "seed: expected a non-negative integer, got -1"),
     (SIMULATE + "--fraction 50", "fraction: expected a number between 1e-09 and 1, got 50"),
     (SIMULATE + "--quorum 2", "quorum: expected a number between 1e-09 and 1, got 2"),
@@ -95,6 +112,10 @@ COMMANDS = [
     ("run my-app locale", "connection: expected one of local in"),
     ("doctor --app nowhere", "app: expected a Flower app's directory, got nowhere"),
     ("algorithms ftss", "did you mean fts?"),
+    ("algorithms ftss --cite", "did you mean fts?"),
+    ("best study --study s", "--study: expected a study in the journal, got s"),
+    ("export study", "export: expected --optuna STORAGE or --curves FILE, got neither or both"),
+    ("report study --out x.doc", "x.doc"),
     ("simulat", "No such command 'simulat'"),
 ]
 

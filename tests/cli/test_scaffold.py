@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
 import io
 import json
@@ -15,19 +14,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import joblib
-import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.supercore.utils import is_valid_name
 
+from fbo_flower.algorithms.registry import RECOMMENDED
 from fbo_flower.cli.main import run
-from fbo_flower.cli.scaffold import new_app
+from fbo_flower.cli.new import new_app
 from fbo_flower.errors import ConfigError
 from fbo_flower.simulation.grids import InProcessGrid
 from fbo_flower.study import Study
-
-TRIALS = {"disclose": "trials"}
 
 
 @pytest.fixture
@@ -42,119 +39,80 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def run_app(
-    directory: Path,
-    node_configs: dict[int, dict[str, Any]] | None = None,
-    disclosed: dict[str, Any] | None = TRIALS,
-    **changes: Any,
-) -> None:
+def run_app(directory: Path, node: Any = lambda number: {}, **changes: Any) -> Study:
+    """Run the app over three nodes with journals; `node` returns the operator's other settings of a node."""
     client, server = (importlib.import_module(f"clinic_tuning.{side}_app") for side in ("client", "server"))
     pyproject = tomllib.loads((directory / "pyproject.toml").read_text())
     config = {**pyproject["tool"]["flwr"]["app"]["config"], "num-agents": 3, "num-rounds": 2, **changes}
-    own = {node: {**(disclosed or {}), **(node_configs or {}).get(node, {})} for node in range(3)}
+    config["out"] = str(directory.parent / "study")
+    own = {n: {"journal": str(directory.parent / f"agent-{n}.db"), **node(n)} for n in range(3)}
     grid = InProcessGrid(client.app, 3, run_config=config, node_configs=own)
     server.app(grid, Context(1, 0, {}, RecordDict(), config))
+    return Study.load(config["out"])
 
 
-def test_a_new_app_tunes_at_once(app: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_app(app, out=str(tmp_path / "study"))
-    assert len(Study.load(tmp_path / "study").trials) == 3 * 4
-    assert "agent 2: " in capsys.readouterr().out
-
-
-def test_a_new_app_discloses_nothing_and_each_node_trains_its_own_model(
+def test_a_new_app_discloses_nothing_under_a_name_and_each_node_trains_its_own_model(
     app: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = {
-        node: {"journal": str(tmp_path / f"agent-{node}.db"), "model": str(tmp_path / f"{node}.joblib")}
-        for node in range(3)
-    }
-    run_app(app, own, None, out=str(tmp_path / "study"))
+    study = run_app(app, lambda n: {"model": str(tmp_path / f"{n}.joblib")})
     assert "agent 2: " not in capsys.readouterr().out
-    assert Study.load(tmp_path / "study").best == {}
-    assert run(["ledger", own[1]["journal"]]) == 0
+    assert study.best == {}
+    assert study.settings["runs"][0]["algorithm"] == RECOMMENDED
+    assert study.rounds["failures"].sum() == study.rounds["refused"].sum() == 0
+    journal = str(tmp_path / "agent-1.db")
+    assert run(["ledger", journal]) == 0
     ledger = capsys.readouterr().out
     assert "Discloses beyond the algorithm's messages: none (chosen by: default)." in ledger
-    assert "Values: not sent by design" in ledger
-    assert run(["best", own[1]["journal"], "--json"]) == 0
+    assert "nobody reads whose it is" in ledger
+    assert run(["best", journal, "--json"]) == 0
     (best,) = json.loads(capsys.readouterr().out)
-    assert (best["evaluations"], set(best["config"])) == (4, {"C", "gamma"})
-    model = joblib.load(own[1]["model"])
+    assert set(best["config"]) == {"C", "gamma"}
+    model = joblib.load(tmp_path / "1.joblib")
     assert best["config"]["C"] == model.steps[-1][1].C
     assert best["value"] < 65  # a constant is 66 off
+    with pytest.raises(ConfigError, match="out: expected a directory without a study"):
+        run_app(app)
 
 
-def test_a_new_app_says_in_its_ledger_that_the_operator_chose(
+def test_a_new_app_shows_what_operators_disclose_and_resumes_what_was_cut_off(
     app: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = {node: {"journal": str(tmp_path / f"agent-{node}.db")} for node in range(3)}
-    run_app(app, own)
+    def node(number: int) -> dict[str, str]:
+        return {"disclose": "trials"}
+
+    journal = str(tmp_path / "study.db")
+    run_app(app, node, journal=journal)
+    assert "agent 2: " in capsys.readouterr().out
+    trials = run_app(app, node, journal=journal, **{"num-rounds": 4}).trials
+    numbers = trials["trial"][trials["agent"] == "1"].tolist()
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) > 3
     capsys.readouterr()
-    assert run(["ledger", own[1]["journal"]]) == 0
-    ledger = capsys.readouterr().out
-    assert "trials (chosen by: operator)" in ledger
-    assert ledger.count("      chosen by: operator") == 5  # points, values, times, failures, incumbent
+    assert run(["ledger", str(tmp_path / "agent-1.db")]) == 0
+    assert "trials (chosen by: operator)" in capsys.readouterr().out
 
 
-def test_a_new_app_tunes_on_the_csv_file_of_each_node_with_text_gaps_and_twelve_rows(
+def test_a_new_app_tunes_on_files_with_text_and_gaps_and_the_operators_comes_first(
     app: Path, tmp_path: Path
 ) -> None:
-    rng = np.random.default_rng(3)
-    node_configs = {}
-    for node in range(3):
-        path = tmp_path / f"rows-{node}.csv"
-        x = rng.normal(size=(12 if node == 0 else 60, 2))
-        with path.open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["age", "dose", "ward", "outcome"])
-            wards, gaps = rng.choice(["east", "west", ""], len(x)), rng.random(len(x)) < 0.2
-            writer.writerows(
-                [age, "" if gap else dose, ward, 100 * age + (ward == "east")]
-                for (age, dose), ward, gap in zip(x.tolist(), wards, gaps, strict=True)
-            )
-        node_configs[node] = {"data": str(path), "agent": f"clinic-{node}"}
-    run_app(app, node_configs, out=str(tmp_path / "study"))
-    study = Study.load(tmp_path / "study")
-    assert set(study.best) == {"clinic-0", "clinic-1", "clinic-2"}
-    assert not any(study.trials["failure"].tolist())
-    assert all(study.best[f"clinic-{node}"]["value"] < 60 for node in (1, 2)), "the outcome follows the age"
-
-
-def test_a_new_app_gives_each_simulated_node_its_file_and_the_operators_file_comes_first(
-    app: Path, tmp_path: Path
-) -> None:
-    lengths = (30, 60, 90)
-    for node, length in enumerate(lengths):
-        rows = [f"{i % 7},{i % 2},{i % 3}" for i in range(length)]
-        (tmp_path / f"rows-{node}.csv").write_text("\n".join(["age,dose,outcome", *rows]))
-    files = json.dumps([str(tmp_path / f"rows-{node}.csv") for node in range(3)])
-    own = {1: {"data": str(tmp_path / "rows-2.csv")}}
+    for number, length in enumerate((12, 60, 90)):
+        rows = [f"{i % 7},{i % 2 or ''},{'east' if i % 3 else 'west'},{10 * (i % 7)}" for i in range(length)]
+        (tmp_path / f"rows-{number}.csv").write_text("\n".join(["age,dose,ward,outcome", *rows]))
+    files = json.dumps([str(tmp_path / f"rows-{number}.csv") for number in range(3)])
+    own = {1: {"data": str(tmp_path / "rows-2.csv"), "agent": "clinic"}}
     client = importlib.import_module("clinic_tuning.client_app")
 
     class Node(SimpleNamespace):
         run_config: Any = {"data": files}  # noqa: RUF012
 
     read = [client.rows(Node(partition=n, node_config=own.get(n, {}))) for n in range(3)]
-    assert [len(y) for _, y in read] == [30, 90, 90]
-    run_app(app, out=str(tmp_path / "study"), data=files)
-    assert not any(Study.load(tmp_path / "study").trials["failure"].tolist())
+    assert [len(y) for _, y in read] == [12, 90, 90]
+    study = run_app(app, lambda n: {"disclose": "trials", **own.get(n, {})}, data=files)
+    assert set(study.best) == {"rows-0", "clinic", "rows-2"}
+    assert not any(study.trials["failure"].tolist())
+    assert all(best["value"] == 1.0 for best in study.best.values()), "the label is the dose"
     with pytest.raises(ConfigError, match="expected a JSON list with a file for partition 3"):
         client.rows(Node(partition=3, node_config={}))
-
-
-def test_a_new_app_refuses_a_directory_that_holds_a_study(app: Path, tmp_path: Path) -> None:
-    run_app(app, out=str(tmp_path / "study"))
-    with pytest.raises(ConfigError, match="out: expected a directory without a study"):
-        run_app(app, out=str(tmp_path / "study"))
-
-
-def test_a_new_app_resumes_what_was_cut_off(app: Path, tmp_path: Path) -> None:
-    files = {"out": str(tmp_path / "study"), "journal": str(tmp_path / "study.db")}
-    own = {node: {"journal": str(tmp_path / f"agent-{node}.db")} for node in range(3)}
-    run_app(app, own, **files)
-    run_app(app, own, **files, **{"num-rounds": 4})
-    study = Study.load(tmp_path / "study")
-    assert study.trials["trial"][study.trials["agent"] == "1"].tolist() == list(range(6))
 
 
 def test_a_new_app_is_a_bundle_that_flower_builds(app: Path) -> None:
@@ -169,15 +127,6 @@ def test_every_setting_of_a_new_app_has_a_comment_and_is_used(app: Path) -> None
         assert "  # " in line
         key = line.split(" = ")[0]
         assert f'config["{key}"]' in server or key == "data"  # `data_file` reads it
-
-
-def test_new_writes_nothing_into_a_directory_with_files(tmp_path: Path) -> None:
-    (tmp_path / "notes").write_text("mine")
-    with pytest.raises(ConfigError, match="directory: expected a new or an empty directory"):
-        new_app(tmp_path, "my-app")
-    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
-    with pytest.raises(ConfigError, match="directory: expected a new or an empty directory"):
-        new_app(tmp_path / "notes", "my-app")
 
 
 @pytest.mark.parametrize(
@@ -219,4 +168,7 @@ def test_the_command_lists_the_files_and_says_what_to_do(
         assert str(tmp_path / "x" / name) in out
     assert 'publisher = "ward"' in (tmp_path / "x" / "pyproject.toml").read_text()
     assert run(["new", "x"]) == 2
+    assert "expected a new or an empty directory" in capsys.readouterr().err
+    (tmp_path / "notes").write_text("mine")
+    assert run(["new", "notes"]) == 2
     assert "expected a new or an empty directory" in capsys.readouterr().err

@@ -271,7 +271,7 @@ def test_repeated_evaluations_of_a_point_do_not_stop_early() -> None:
 def test_journals_hold_every_curve_and_a_command_writes_them_as_csv(tmp_path: Path) -> None:
     journal, out = tmp_path / "agent-3.db", tmp_path / "curves.csv"
     reply = agent(Curved(-1.0), journal, minimize=True).answer(asked(0))
-    answer = CliRunner().invoke(app, ["curves", str(journal), "--out", str(out)])
+    answer = CliRunner().invoke(app, ["export", str(journal), "--curves", str(out)])
     assert answer.exit_code == 0
     assert answer.output.startswith("10 curves: ")
     rows = list(csv.DictReader(out.open()))

@@ -111,6 +111,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(FlowerCLI, "stream", lambda self, run_id: None)
     monkeypatch.setattr(FlowerCLI, "status", status)
     monkeypatch.setattr("fbo_flower.cli.run.check_simulation", lambda connection: None)
+    monkeypatch.setattr("fbo_flower.clients.agent.in_simulation", lambda: True)
     return found
 
 

@@ -10,7 +10,7 @@ from flower_runtime import ROOT
 from waiting import wait_until
 
 from containers import Image, Machine, can_run, machine
-from fbo_flower.cli.scaffold import new_app
+from fbo_flower.cli.new import new_app
 
 pytestmark = [
     pytest.mark.e2e, pytest.mark.deployment, pytest.mark.skipif(bool(can_run()), reason=can_run() or "runs"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deployment import Deployment
 
-from fbo_flower.cli.scaffold import new_app
+from fbo_flower.cli.new import new_app
 from fbo_flower.study import Study
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ray]

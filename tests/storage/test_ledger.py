@@ -17,7 +17,7 @@ from fbo_flower.algorithms.messages import arrays_of
 from fbo_flower.algorithms.records import Phase, Task
 from fbo_flower.algorithms.registry import BUILT_IN
 from fbo_flower.cli import main as cli
-from fbo_flower.cli.ledger import describe
+from fbo_flower.cli.journals import describe
 from fbo_flower.clients import TuningAgent, client_app
 from fbo_flower.errors import JournalError
 from fbo_flower.simulation import Keep, simulate

@@ -203,7 +203,8 @@ def test_a_resumed_study_must_start_from_the_same_messages(earlier, tmp_path):
 
 
 def test_the_command_starts_from_what_a_study_kept(earlier, tmp_path):
-    given = "simulate --problem gp-samples --agents 2 --rounds 2 --engine inline -q --journal --warm-start"
+    given = "simulate --algorithm fts --problem gp-samples --agents 2 --rounds 2 --engine inline -q --journal"
+    given += " --warm-start"
     warm = [*given.split(), str(earlier[0]), *(f"--option={name}={value}" for name, value in SMALL.items())]
     assert cli.run([*warm, "--compare", "random", "--out", str(tmp_path / "b")]) == 0
     assert Study.load(tmp_path / "b").algorithms == ["fts", "random"]

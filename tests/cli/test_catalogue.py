@@ -1,4 +1,4 @@
-"""`fbo-flower cite`: every algorithm has its papers, and they agree with the rest of the project."""
+"""`fbo-flower algorithms` and `problems`: what they list, and that every algorithm has its papers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from fbo_flower import __version__
+from fbo_flower.algorithms import ALGORITHMS
 from fbo_flower.algorithms.algorithm_record import AlgorithmRecord
 from fbo_flower.algorithms.registry import BUILT_IN
-from fbo_flower.cli import cite
+from fbo_flower.cli import catalogue
 from fbo_flower.cli.main import run
+from fbo_flower.simulation import PROBLEMS
 
 ROOT = Path(__file__).parents[2]
-PAPERS = cite.read_papers()
+PAPERS = catalogue.read_papers()
 # papers whose title is on the page of their algorithm; the other pages name author and year
 QUOTED = ("dai2020", "dai2021", "feurer2018", "wistuba2018", "li2024", "zhan2025", "sun2019")
 
@@ -26,17 +28,25 @@ def field(entry: str, name: str) -> str:
 
 
 def test_every_algorithm_has_its_papers_and_every_paper_its_algorithm() -> None:
-    assert set(cite.PAPERS) == set(BUILT_IN)
-    assert {key for keys in cite.PAPERS.values() for key in keys} == set(PAPERS)
+    assert set(catalogue.PAPERS) == set(BUILT_IN)
+    assert {key for keys in catalogue.PAPERS.values() for key in keys} == set(PAPERS)
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_the_command_prints_the_software_and_the_papers(
-    name: str, capsys: pytest.CaptureFixture[str]
+def test_all_algorithms_and_problems_are_listed_with_their_options(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(["cite", name]) == 0
-    printed = capsys.readouterr().out
-    assert re.findall(r"^@\w+\{([\w-]+),$", printed, re.MULTILINE) == ["fbo-flower", *cite.PAPERS[name]]
+    assert run(["problems"]) == 0
+    out = capsys.readouterr().out
+    for name, problem in PROBLEMS.items():
+        assert all(word in out for word in (name, *problem.options()))
+    assert run(["algorithms"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"{name}  " in out for name in ALGORITHMS)
+    assert out.count(" (default)") == 1
+    assert run(["algorithms", "fts"]) == 0
+    out = capsys.readouterr().out
+    for option in ALGORITHMS["fts"].option_defaults():
+        assert f"\n    {option} : " in out or f", {option}" in out
 
 
 @pytest.mark.parametrize("entry", PAPERS.values(), ids=PAPERS)
@@ -56,54 +66,43 @@ def test_an_entry_is_valid_bibtex(entry: str) -> None:
 @pytest.mark.parametrize("record", BUILT_IN.values(), ids=BUILT_IN)
 def test_the_papers_are_those_of_the_summary(record: AlgorithmRecord) -> None:
     """A summary such as "(Dai et al. 2020)" names the first author and the year of a cited paper."""
-    cited = [PAPERS[key] for key in cite.PAPERS[record.name]]
+    cited = [PAPERS[key] for key in catalogue.PAPERS[record.name]]
     for author, year in re.findall(r"\((\w+) et al\. (\d{4})", record.summary):
         assert (author, year) in [
             (field(entry, "author").partition(",")[0], field(entry, "year")) for entry in cited
         ]
 
 
-@pytest.mark.parametrize("key", QUOTED)
-def test_the_pages_name_the_same_title(key: str) -> None:
+def test_the_pages_name_the_same_titles() -> None:
     pages = " ".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "papers").glob("*.md"))
-    assert field(PAPERS[key], "title").lower() in " ".join(pages.split()).lower()
+    for key in QUOTED:
+        assert field(PAPERS[key], "title").lower() in " ".join(pages.split()).lower()
 
 
 def test_the_software_has_the_facts_of_the_citation_file() -> None:
     facts = dict(re.findall(r'^(\w+): "?(.*?)"?$', (ROOT / "CITATION.cff").read_text(), re.MULTILINE))
-    entry = cite.software()
+    entry = catalogue.software()
     assert field(entry, "title") == facts["title"]
     assert field(entry, "version") == facts["version"] == __version__
     assert field(entry, "license") == facts["license"]
     assert f'- name: "{field(entry, "author")}"' in (ROOT / "CITATION.cff").read_text()
 
 
-def test_the_software_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["cite"]) == 0
-    assert capsys.readouterr().out.strip() == cite.software()
-
-
-def test_an_unknown_algorithm_is_an_error_that_suggests_a_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["cite", "ftss"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: algorithm: expected one of random, ts, fts")
-    assert "did you mean fts?" in error
+def test_the_command_prints_the_software_and_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["algorithms", "--cite"]) == 0
+    assert capsys.readouterr().out.strip() == catalogue.software()
+    assert run(["algorithms", "fed-ei", "--cite"]) == 0
+    found = re.findall(r"^@\w+\{([\w-]+),$", capsys.readouterr().out, re.MULTILINE)
+    assert found == ["fbo-flower", *catalogue.PAPERS["fed-ei"]]
 
 
 def test_an_algorithm_of_another_package_is_left_to_its_authors(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = AlgorithmRecord(
-        name="gossip",
-        home="own_algorithm.gossip:Gossip",
-        summary="s",
-        server_sends="s",
-        agent_sends="s",
-        meanings={},
-        inference="s",
-    )
+    said = dict.fromkeys(("summary", "server_sends", "agent_sends", "inference"), "s")
+    record = AlgorithmRecord(name="gossip", home="own_algorithm.gossip:Gossip", meanings={}, **said)  # type: ignore[arg-type]
     monkeypatch.setitem(BUILT_IN, "gossip", record)
-    assert run(["cite", "gossip"]) == 0
+    assert run(["algorithms", "gossip", "--cite"]) == 0
     printed = capsys.readouterr()
     assert "the package own_algorithm" in printed.err
-    assert printed.out.strip() == cite.software()
+    assert printed.out.strip() == catalogue.software()

@@ -1,7 +1,7 @@
-"""The lists of `docs/reference.md`, from the commands, the docstrings and the app's settings.
+"""The lists of `docs/reference.md` and `docs/algorithms.md`, from commands, docstrings and records.
 
-`python -m fbo_flower.cli.reference docs/reference.md` renews them in place. They stand between comments
-`<!-- PLACE:begin -->` and `<!-- PLACE:end -->`.
+`python .ci/reference.py` renews them in place. They stand between comments `<!-- PLACE:begin -->` and
+`<!-- PLACE:end -->`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from itertools import chain
 from pathlib import Path
@@ -20,25 +19,21 @@ from typing import Any
 import typer
 from typer.utils import get_params_from_function
 
-from fbo_flower.cli.settings import texts_of
+from fbo_flower.algorithms.algorithm_record import AlgorithmRecord
+from fbo_flower.algorithms.registry import BUILT_IN
+from fbo_flower.cli.common import texts_of
+from fbo_flower.cli.main import app
 from fbo_flower.clients.operator import Operator
 from fbo_flower.clients.site_options import SiteOptions
 from fbo_flower.clients.workers_evaluator import Parallel
 from fbo_flower.errors import ConfigError
 
+ROOT = Path(__file__).parents[1]
 # the modules whose names users import
 MODULES = (
-    "",
-    "simulation",
-    "study",
-    "trackers",
-    "strategies",
-    "federated",
-    "clients",
-    "models",
-    "storage",
+    *("", "simulation", "study", "trackers", "strategies", "federated", "clients", "models", "storage"),
     "errors",
-)
+)  # fmt: skip
 # modules whose names get a line each; of the others the page lists the names
 DESCRIBED = ("", "simulation", "study", "trackers")
 # options of many commands, which the page says once
@@ -62,16 +57,9 @@ NODE_KEYS = {
 _SETTING = re.compile(r"^([\w-]+) = (.+?) *# (.+)$")
 
 
-def reference_blocks(pyproject: Path) -> dict[str, str]:
-    """Return the tables by the name of their place.
-
-    Parameters
-    ----------
-    pyproject : the file that declares the settings of the bundled app
-    """
-    from fbo_flower.cli.main import app
-
-    tables = {
+def reference_blocks() -> dict[str, str]:
+    """Return the tables of `docs/reference.md` by the name of their place."""
+    return _blocks({
         "python": _python(),
         "commands": chain(
             (
@@ -82,25 +70,39 @@ def reference_blocks(pyproject: Path) -> dict[str, str]:
             ),
             _commands(typer.main.get_command(app)),
         ),
-        "run-config": _run_config(pyproject),
+        "run-config": _run_config(ROOT / "pyproject.toml"),
         "node-config": _node_config(),
         "site-options": _rows(SiteOptions),
-    }
+    })  # fmt: skip
+
+
+def algorithm_blocks() -> dict[str, str]:
+    """Return the tables of `docs/algorithms.md`; records name pages from the root, the page from `docs/`."""
+    records = list(BUILT_IN.values())
+    tables = {"messages": _message_table(records), "algorithms": _algorithm_table(records)}
+    return _blocks({
+        place: (line.replace("](docs/", "](") for line in lines) for place, lines in tables.items()
+    })  # fmt: skip
+
+
+def _blocks(tables: Mapping[str, Iterable[str]]) -> dict[str, str]:
     return {
         place: "\n".join([f"<!-- {place}:begin -->", *lines, f"<!-- {place}:end -->", ""])
         for place, lines in tables.items()
     }
 
 
-def renew(page: Path) -> None:
-    """Replace the tables of a page by the current ones; ConfigError if the page has no place for one."""
-    text = page.read_text(encoding="utf-8")
-    for place, block in reference_blocks(page.resolve().parents[1] / "pyproject.toml").items():
+PAGES = {"reference.md": reference_blocks, "algorithms.md": algorithm_blocks}
+
+
+def renewed(text: str, blocks: Mapping[str, str]) -> str:
+    """Return a page with the current tables; ConfigError if it has no place for one."""
+    for place, block in blocks.items():
         pattern = rf"<!-- {place}:begin -->\n.*?<!-- {place}:end -->\n"
         if not re.search(pattern, text, re.DOTALL):
-            raise ConfigError(f"{page}: expected the comments <!-- {place}:begin --> and :end, found none")
+            raise ConfigError(f"expected the comments <!-- {place}:begin --> and :end, found none")
         text = re.sub(pattern, block.replace("\\", r"\\"), text, flags=re.DOTALL)
-    page.write_text(text, encoding="utf-8")
+    return text
 
 
 # -- Python ------------------------------------------------------------------------------------
@@ -230,5 +232,27 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
+# -- algorithms --------------------------------------------------------------------------------
+
+
+def _message_table(records: list[AlgorithmRecord]) -> Iterator[str]:
+    """Yield what travels; algorithms with the same messages share a row."""
+    yield "| | from the server | from an agent |"
+    yield "|---|---|---|"
+    for sent in dict.fromkeys((record.server_sends, record.agent_sends) for record in records):
+        names = [f"`{r.name}`" for r in records if (r.server_sends, r.agent_sends) == sent]
+        yield f"| {', '.join(names)} | {' | '.join(sent)} |"
+
+
+def _algorithm_table(records: list[AlgorithmRecord]) -> Iterator[str]:
+    yield "| name | strategy | what it does |"
+    yield "|---|---|---|"
+    for record in records:
+        name = f"[`{record.name}`]({record.page})" if record.page else f"`{record.name}`"
+        yield f"| {name} | `{record.class_name}` | {record.summary} |"
+
+
 if __name__ == "__main__":
-    renew(Path(sys.argv[1]))
+    for name, blocks in PAGES.items():
+        page = ROOT / "docs" / name
+        page.write_text(renewed(page.read_text(encoding="utf-8"), blocks()), encoding="utf-8")

@@ -1,0 +1,256 @@
+"""`fbo-flower best`, `ledger` and `key`: what the journal of an agent says, on the agent's own device."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fbo_flower.cli.common import Debug, Journals, plural
+from fbo_flower.errors import ConfigError, printable
+
+if TYPE_CHECKING:
+    from fbo_flower.storage.ledger import Ledger, LedgerEntry
+
+
+def best(
+    journals: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Journals of agents (`agent-NAME.db`), or directories that contain them, or else results "
+            "(`best.json`)."
+        ),
+    ],
+    study: Annotated[
+        str | None, typer.Option(help="Id of the study; default: all studies in the journal.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of text.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Print each agent's best configuration, its value, and the number of evaluations.
+
+    From a journal, which may be in use, it is the agent's own answer, and has not left its device. From the
+    results of a study it is what the agents have disclosed.
+
+    Example: fbo-flower best /srv/north.db --json
+    """
+    entries = [entry for path in journals for entry in _best_of(path)]
+    found = [entry for entry in entries if study in {None, entry["study"]}]
+    if study is not None and not found:
+        raise ConfigError(f"--study: expected a study in the journal, got {study}; leave it out to see all")
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    if not found:
+        typer.echo("The journal holds no study yet.")
+    for entry in found:
+        typer.secho(printable(f"Agent {entry['agent']}"), bold=True, nl=False)
+        typer.echo("\n".join(map(printable, _lines_of(entry))))
+
+
+def _best_of(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the best configurations in a journal or a directory, as the entries of the JSON list."""
+    from fbo_flower.clients.own_answer import read_answers
+    from fbo_flower.study.directory import holds_study
+    from fbo_flower.study.study import Study
+
+    if path.is_dir() and holds_study(path) and not any(path.rglob("agent*.db")):
+        results = Study.load(path)
+        for agent, entry in results.best.items():
+            trials = results.trials.where(algorithm=entry["algorithm"], agent=agent)
+            yield {
+                "agent": agent,
+                "study": results.settings["name"],
+                "algorithm": entry["algorithm"],
+                "journal": None,
+                "config": entry["config"],
+                "value": entry["value"],
+                "observed": entry.get("observed"),
+                "evaluations": int(trials["pulls"].sum()) or None,
+                "failed": sum(map(bool, trials["failure"].tolist())),
+                "failure": next(filter(None, trials["failure"].tolist()), ""),
+                "unreadable": "",
+            }
+        if not results.best:
+            raise ConfigError(
+                f"{path}: expected disclosed values, got none; each device has its own: fbo-flower best "
+                "JOURNAL"
+            )
+        return
+    for journal in journal_files([path]):
+        for stored in read_answers(journal):
+            answer = stored.answer
+            yield {
+                "agent": answer.agent,
+                "study": answer.study,
+                "algorithm": answer.algorithm,
+                "journal": str(journal),
+                "config": answer.config,
+                "value": None if math.isnan(answer.value) else answer.value,
+                "observed": answer.observed and {"config": answer.observed[0], "value": answer.observed[1]},
+                "evaluations": answer.num_evaluations,
+                "failed": stored.num_failed,
+                "failure": stored.failure,
+                "unreadable": stored.unreadable,
+            }
+
+
+def _lines_of(entry: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines that show an agent's best configuration; the first one follows its name."""
+    place = "" if entry["journal"] is None else f", {entry['journal']}"
+    yield f", study {entry['study']}, {entry['algorithm']}{place}"
+    if entry["unreadable"]:
+        yield f"  cannot be read: {entry['unreadable']}"
+        return
+    observed = entry["observed"]
+    if entry["config"] is None:
+        yield "  best value: none yet"
+    else:
+        noisy = ", the mean that the agent's model expects, because values are noisy" if observed else ""
+        yield f"  best value: {entry['value']:.6g}{noisy}"
+        yield from (f"    {name}: {value}" for name, value in entry["config"].items())
+    if observed:
+        yield f"  best observed value: {observed['value']:.6g}"
+        yield from (f"    {name}: {value}" for name, value in observed["config"].items())
+    failed = f", {entry['failed']} failed, the first with: {entry['failure']}" if entry["failed"] else ""
+    if entry["evaluations"] is not None:
+        yield f"  evaluations: {entry['evaluations']}{failed}"
+
+
+def key(
+    journal: Annotated[Path, typer.Argument(help="The agent's journal, as in `journal` of its node_config.")],
+    agent: Annotated[
+        str | None, typer.Option(help="The agent's id; needed only if the journal does not exist yet.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Print an agent's public identity key; make it, and the journal, if there is none.
+
+    Operators give the keys of their agents to each other, and list them in `secure_peers` of node_config.
+
+    Example: fbo-flower key agent-3.db --agent 3
+    """
+    from fbo_flower.clients.guards import public_identity
+    from fbo_flower.storage import AgentJournal
+    from fbo_flower.storage.read_agent_journal import read_ledger
+
+    if not journal.exists() and agent is None:
+        raise ConfigError(
+            f"journal: expected an agent's journal, got {journal}, which does not exist; pass --agent ID to "
+            "create it"
+        )
+    owner = read_ledger(journal).agent if journal.exists() else agent
+    with AgentJournal(journal, agent if agent is not None else str(owner)) as memory:
+        typer.echo(public_identity(memory).hex())
+
+
+def ledger(
+    journals: Journals,
+    rounds: Annotated[
+        bool, typer.Option("--rounds", help="Also print a table with the size of each round's message.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Print what agents have sent, and what it discloses by design.
+
+    Names every array and number, says what it is, and counts messages and bytes.
+
+    Example: fbo-flower ledger runs/mine/journals/1-fed-ei/agents --rounds
+    """
+    from fbo_flower.storage.read_agent_journal import read_ledger
+
+    for path in journal_files(journals):
+        sent = read_ledger(path)
+        typer.secho(printable(f"Agent {sent.agent}"), bold=True, nl=False)
+        typer.echo(printable(f", {path}"))
+        for line in describe(sent, rounds):
+            typer.echo(printable(line))
+
+
+def describe(ledger: Ledger, rounds: bool = False) -> Iterator[str]:
+    """Yield the lines that describe what an agent has sent, study by study."""
+    if ledger.roll_call:
+        yield f"  At every registration: {', '.join(ledger.roll_call)}."
+    if ledger.disclosure:
+        yield f"  Discloses beyond the algorithm's messages: {ledger.disclosure}."
+    if not ledger.rows:
+        yield "  has sent nothing."
+    for study in dict.fromkeys(row.study for row in ledger.rows):
+        rows = [row for row in ledger.rows if row.study == study]
+        algorithm = next((row.algorithm for row in rows if row.algorithm), "")
+        times = sum(row.name == "header" for row in rows)
+        named = algorithm or "algorithm not recorded in the journal"
+        yield f"  Study {study}, {named}: {plural(times, 'message')}, {_bytes(rows)}"
+        for name in dict.fromkeys(row.name for row in rows):
+            yield from _one_name(name, [row for row in rows if row.name == name])
+        if rounds:
+            yield from _by_round(rows)
+        yield from _by_design(rows)
+
+
+def _one_name(name: str, rows: Sequence[LedgerEntry]) -> Iterator[str]:
+    from fbo_flower.algorithms.disclosure import meaning
+
+    what = meaning(rows[0].algorithm, name)
+    shapes = list(dict.fromkeys(row.shape for row in rows))
+    shape = f" of shape {shapes[0]}" if len(shapes) == 1 and shapes[0] else ""
+    repeated = sum(row.again for row in rows)
+    again = f", {repeated} of them repeated" if repeated else ""
+    numbers = sum(row.num_numbers for row in rows)
+    amount = f"{numbers:,} numbers, " if numbers else ""
+    yield f"    {name}: {plural(len(rows), 'time')}{shape}{again}; {amount}{_bytes(rows)}"
+    yield f"      what: {what.text}"
+    if name != "header":
+        first, last = rows[0].made_from, rows[-1].made_from
+        yield f"      made from: {what.source}; {first if first == last else f'{first} .. {last}'}"
+        yield f"      discloses by design: {what.discloses}"
+        chosen = ", ".join(dict.fromkeys(row.chosen_by for row in rows if row.chosen_by))
+        if name.startswith("disclosed."):
+            yield f"      chosen by: {chosen or 'not recorded'}"
+
+
+def _by_round(rows: Sequence[LedgerEntry]) -> Iterator[str]:
+    yield "    round  phase     numbers      bytes  names"
+    for number, phase in dict.fromkeys((row.round, row.phase) for row in rows):
+        here = [row for row in rows if (row.round, row.phase) == (number, phase)]
+        names = ", ".join(dict.fromkeys(row.name for row in here if row.name != "header")) or "header only"
+        numbers, size = sum(row.num_numbers for row in here), sum(row.num_bytes for row in here)
+        yield f"    {number:5d}  {phase:8s}{numbers:9,d}  {size:9,d}  {names}"
+
+
+def _by_design(rows: Sequence[LedgerEntry]) -> Iterator[str]:
+    """Yield, for points, values and rows of data, a line that names the messages which disclosed them."""
+    from fbo_flower.algorithms.algorithm_record import BOTH, POINTS, ROWS, UNKNOWN, VALUES
+    from fbo_flower.algorithms.disclosure import inference, meaning
+
+    said = {row.name: meaning(row.algorithm, row.name).discloses for row in rows}
+    for thing, kinds in (("Points", (POINTS, BOTH)), ("Values", (VALUES, BOTH)), ("Rows of data", (ROWS,))):
+        by = [name for name, discloses in said.items() if discloses in kinds]
+        yield f"    {thing}: {'sent by design, in ' + ', '.join(by) if by else 'not sent by design'}."
+    unknown = [name for name, discloses in said.items() if discloses == UNKNOWN]
+    if unknown:
+        yield f"    Not known here: {', '.join(unknown)}."
+    least = 2 if "secure.words" in said else 0  # the journal does not say how many agents a sum had
+    yield f"    What can be inferred: {inference(rows[-1].algorithm, least)}"
+
+
+def journal_files(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the journals of agents: the files in `paths`, and those in its directories."""
+    for path in paths:
+        if path.is_dir():
+            found = sorted(path.rglob("agent*.db"), key=lambda p: (p.parent, len(p.name), p.name))
+            if not found:
+                raise ConfigError(f"journal: expected agents' journals (agent*.db) in {path}, found none")
+            yield from found
+        else:
+            yield path
+
+
+def _bytes(rows: Sequence[LedgerEntry]) -> str:
+    from fbo_flower.reports.summary_table import format_bytes
+
+    return format_bytes(sum(row.num_bytes for row in rows))

@@ -1,0 +1,43 @@
+"""`docs/reference.md` and the tables of `docs/algorithms.md` are made from the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from fbo_flower.app.config import AppConfig
+from fbo_flower.cli.main import app
+from fbo_flower.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+spec = importlib.util.spec_from_file_location("reference", ROOT / ".ci" / "reference.py")
+assert spec is not None
+assert spec.loader is not None
+reference = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(reference)
+
+
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_a_page_holds_the_tables_of_today(name: str) -> None:
+    text, blocks = (ROOT / "docs" / name).read_text(encoding="utf-8"), reference.PAGES[name]()
+    assert reference.renewed(text, blocks) == text, "run python .ci/reference.py"
+    emptied = re.sub(r"(:begin -->\n).*?(<!--)", r"\1\2", text, flags=re.DOTALL)
+    assert reference.renewed(emptied, blocks) == text
+    with pytest.raises(ConfigError, match="expected the comments"):
+        reference.renewed("no place", blocks)
+
+
+def test_every_command_and_every_key_has_a_meaning() -> None:
+    blocks = reference.reference_blocks()
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]  # a group
+        assert f"### `fbo-flower {name}" in blocks["commands"]
+        for parameter in getattr(command, "params", ()):
+            named = [option for option in parameter.opts if option.startswith("--")]
+            assert all(f"`{option}`" in blocks["commands"] for option in named)
+    assert not re.search(r": *$", blocks["commands"], re.MULTILINE)
+    keys = re.findall(r"^- `([\w-]+)`", blocks["run-config"], re.MULTILINE)
+    assert {key.replace("-", "_") for key in keys} == set(AppConfig.__annotations__)
