@@ -7,6 +7,7 @@ folder of source code, becomes plain text on the site. The API reference gets a 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -16,6 +17,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from fbo_flower.algorithms.algorithm_record import AlgorithmRecord
+from fbo_flower.algorithms.registry import BUILT_IN, find
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("*.md", "docs/**/*.md", "examples/*/README.md", "containers/README.md")
@@ -38,6 +42,27 @@ API: dict[str, tuple[str, ...]] = {
     "fbo_flower.storage": (),
     "fbo_flower.errors": (),
 }
+EXAMPLE = """\
+from fbo_flower import Float, SearchSpace, simulate
+from fbo_flower.algorithms import {kind}
+
+
+def score(config, centre):  # each site has an optimum of its own
+    return -((config["x"] - centre) ** 2)
+
+
+space = SearchSpace({{"x": Float(0, 1)}})
+sites = {{"A": 0.2, "B": 0.3, "C": 0.4}}
+study = simulate(score, space, sites, algorithm={kind}(), num_rounds=4, engine="inline")
+print(study.best)
+"""
+SITES_EXAMPLE = """\
+from fbo_flower import simulate
+from fbo_flower.algorithms import {kind}
+
+study = simulate("breast-cancer-5sites", algorithm={kind}(), num_rounds=4, engine="inline")
+print(study.best)
+"""
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 
@@ -67,6 +92,9 @@ def copy_pages(target: Path, run: bool = False) -> Path:
     _write(target / "assets" / SHIM.name, SHIM.read_text(encoding="utf-8"))
     for module, names in API.items():
         _write(target / "docs" / "api" / f"{module}.md", api_page(module, names))
+    for name in BUILT_IN:
+        page = target / "docs" / "api" / f"{name}.md"
+        _write(page, site_text(ROOT / "docs" / "api" / page.name, algorithm_page(find(name))))
     return target
 
 
@@ -155,6 +183,42 @@ def api_page(module: str, names: tuple[str, ...]) -> str:
     members = "".join(f"\n        - {name}" for name in names)
     options = f"\n    options:\n      members:{members}" if names else ""
     return f"# {module}\n\n::: {module}{options}\n"
+
+
+def algorithm_page(record: AlgorithmRecord) -> str:
+    """Return the page of an algorithm's classes: options, an example that runs, what travels, its paper."""
+    kind = record.load()
+    meanings, defaults = kind.option_meanings(), kind.option_defaults()
+    types = {field.name: str(field.type) for field in dataclasses.fields(kind)}
+    example = SITES_EXAMPLE if record.name == "rfms" else EXAMPLE
+    lines = [
+        f"# {record.class_name}",
+        f"`{record.name}`: {record.summary}. {record.caution}",
+        f"Simulate it with `simulate(..., algorithm=\"{record.name}\")`, or with options as below. Run it on "
+        f"devices with the strategy `fbo_flower.strategies.{record.class_name}(num_agents=..., ...)`, which "
+        "takes the same options; all strategies share their [other settings](fbo_flower.strategies.md).",
+        "## Example",
+        f"```python\n{example.format(kind=record.class_name)}```",
+        "## Options",
+        "\n".join([
+            "| option | type | default | meaning |",
+            "|---|---|---|---|",
+            *(
+                f"| `{name}` | {_cell(types[name])} | `{_cell(repr(default))}` | {_cell(meanings[name])} |"
+                for name, default in defaults.items()
+            ),
+        ]),
+        "## What travels",
+        f"The server sends: {record.server_sends}.",
+        f"An agent sends: {record.agent_sends}.",
+        f"[The page on the algorithm](../../{record.page}) explains it and names its paper; `fbo-flower cite "
+        f"{record.name}` prints the BibTeX entries." if record.page else "",
+    ]  # fmt: skip
+    return "\n\n".join(filter(None, lines)) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _write(file: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -39,17 +40,22 @@ class Configurable:
         return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
 
     @classmethod
-    def option_texts(cls) -> Iterator[str]:
-        """Yield the lines of docstrings that describe the options, those of its own class first.
-
-        The lines are the "Parameters" sections of every class in its hierarchy that adds options. `help()`
-        and the command line show them.
-        """
+    def option_meanings(cls) -> dict[str, str]:
+        """Return option -> what it means, from the "Parameters" sections of its own class and its bases."""
+        meanings: dict[str, str] = {}
         for kind in cls.__mro__:
-            own = "__dataclass_fields__" in kind.__dict__ and fields(kind)
-            _, _, parameters = (kind.__doc__ or "").partition("----------\n")
-            if own and parameters:
-                yield from textwrap.dedent(parameters).strip().splitlines()
+            if "__dataclass_fields__" in kind.__dict__:
+                _, _, parameters = (kind.__doc__ or "").partition("----------\n")
+                for entry in re.split(r"\n(?=\S)", textwrap.dedent(parameters).strip()):
+                    names, _, text = entry.partition(" : ")
+                    meanings = dict.fromkeys(names.split(", "), " ".join(text.split())) | meanings
+        return {name: meanings[name] for name in cls.option_defaults()}
+
+    @classmethod
+    def option_texts(cls) -> Iterator[str]:
+        """Yield lines that explain the options; `help()` and the command line show them."""
+        for name, meaning in cls.option_meanings().items():
+            yield from textwrap.wrap(f"{name} : {meaning}", 110, subsequent_indent="    ")
 
     @classmethod
     def known_options(cls, options: Mapping[str, object]) -> dict[str, Any]:

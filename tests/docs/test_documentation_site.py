@@ -13,6 +13,8 @@ from types import ModuleType
 
 import pytest
 
+from fbo_flower.algorithms.registry import BUILT_IN, find
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -26,6 +28,18 @@ def test_every_page_is_in_the_navigation_and_the_other_way_round(pages: Path) ->
     listed = re.findall(r"(\S+\.md)$", navigation, re.MULTILINE)
     assert len(listed) == len(set(listed))
     assert set(listed) == {str(page.relative_to(pages)) for page in pages.rglob("*.md")}
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_the_page_of_an_algorithm_lists_its_options_and_its_example_runs(
+    pages: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (pages / "docs" / "api" / f"{name}.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)`", text, re.MULTILINE) == list(find(name).load().option_defaults())
+    assert not re.search(r"\|\s+\|$", text, re.MULTILINE), "every option has a meaning"
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(example, {})
+    assert "value" in capsys.readouterr().out
 
 
 def test_links_of_the_site_lead_to_files_of_the_site(pages: Path) -> None:
