@@ -233,5 +233,5 @@ def test_the_command_keeps_messages_and_starts_from_them(tmp_path):
     assert cli.run([*common, *small, *warm, "--journal", "--out", str(tmp_path / "b")]) == 0
     assert Study.load(tmp_path / "b").algorithms == ["fts", "random"]
     plan = json.loads((tmp_path / "b" / "simulate.json").read_text())
-    assert plan["start"]["warm_start"] == str((tmp_path / "a").resolve())
+    assert plan["warm_start"] == str((tmp_path / "a").resolve())
     assert cli.run([*common, "--algorithm", "random", *warm[:2], "--out", str(tmp_path / "c")]) == 2
